@@ -49,23 +49,29 @@ absl::Status CheckAddress(const char* key, const std::string& value) {
   const std::string host = value.substr(0, colon);
   const bool plain = host.find(':') == std::string::npos;
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (colon == std::string::npos || host.empty() || !(plain || bracketed) || !absl::SimpleAtoi(value.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
+  if (colon == std::string::npos || host.empty() || !(plain || bracketed) ||
+      !absl::SimpleAtoi(value.substr(colon + 1), &port) || port < 0 || port > 65535) {
     return Bad(key, value, "host:port with port 0 to 65535 (IPv6: [::1]:50051)");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckPage(const char* key, const std::string& value) { return value == "none" ? absl::OkStatus() : CheckAddress(key, value); }
+absl::Status CheckPage(const char* key, const std::string& value) {
+  return value == "none" ? absl::OkStatus() : CheckAddress(key, value);
+}
 
 absl::Status CheckInterface(const char* key, const std::string& value) {
-  return value == "GigEVision" || value == "USB3Vision" || value == "Fake" ? absl::OkStatus() : Bad(key, value, "GigEVision, USB3Vision, Fake");
+  return value == "GigEVision" || value == "USB3Vision" || value == "Fake"
+             ? absl::OkStatus()
+             : Bad(key, value, "GigEVision, USB3Vision, Fake");
 }
 
 absl::Status CheckMode(const char* key, const std::string& value) {
-  const bool octal = !value.empty() && value.size() <= 4 && value.find_first_not_of("01234567") == std::string::npos;
+  const bool octal = !value.empty() && value.size() <= 4 &&
+                     value.find_first_not_of("01234567") == std::string::npos;
   const long mode = octal ? std::strtol(value.c_str(), nullptr, 8) : 0;
-  return mode >= 0600 && mode <= 0777 && (mode & 0600) == 0600 ? absl::OkStatus() : Bad(key, value, "0600 to 0777");
+  return mode >= 0600 && mode <= 0777 && (mode & 0600) == 0600 ? absl::OkStatus()
+                                                               : Bad(key, value, "0600 to 0777");
 }
 
 Key Text(const char* name, const char* help, std::string Config::*member, Check check = nullptr) {
@@ -80,7 +86,8 @@ Key Text(const char* name, const char* help, std::string Config::*member, Check 
 Key Choice(const char* name, const char* help, std::string Config::*member, const Values& allowed) {
   return {name, help, false,
           [=](Config* config, const Values& values) -> absl::Status {
-            if (std::find(allowed.begin(), allowed.end(), values[0]) == allowed.end()) return Bad(name, values[0], absl::StrJoin(allowed, ", "));
+            if (std::find(allowed.begin(), allowed.end(), values[0]) == allowed.end())
+              return Bad(name, values[0], absl::StrJoin(allowed, ", "));
             config->*member = values[0];
             return absl::OkStatus();
           },
@@ -101,7 +108,8 @@ Key Number(const char* name, const char* help, double Config::*member, double lo
   return {name, help, false,
           [=](Config* config, const Values& values) -> absl::Status {
             double number = 0;
-            if (!absl::SimpleAtod(values[0], &number) || !(number >= lo && number <= hi)) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
+            if (!absl::SimpleAtod(values[0], &number) || !(number >= lo && number <= hi))
+              return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
           },
@@ -111,7 +119,8 @@ Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t
   return {name, help, false,
           [=](Config* config, const Values& values) -> absl::Status {
             int64_t number = 0;
-            if (!absl::SimpleAtoi(values[0], &number) || number < lo || number > hi) return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
+            if (!absl::SimpleAtoi(values[0], &number) || number < lo || number > hi)
+              return Bad(name, values[0], absl::StrCat(lo, " to ", hi));
             config->*member = number;
             return absl::OkStatus();
           },
@@ -121,7 +130,8 @@ Key Integer(const char* name, const char* help, int64_t Config::*member, int64_t
 Key Flag(const char* name, const char* help, bool Config::*member) {
   return {name, help, false,
           [=](Config* config, const Values& values) -> absl::Status {
-            if (values[0] != "true" && values[0] != "false") return Bad(name, values[0], "true, false");
+            if (values[0] != "true" && values[0] != "false")
+              return Bad(name, values[0], "true, false");
             config->*member = values[0] == "true";
             return absl::OkStatus();
           },
@@ -130,72 +140,126 @@ Key Flag(const char* name, const char* help, bool Config::*member) {
 
 const std::vector<Key>& Keys() {
   static const auto& keys = *new std::vector<Key>{
-      List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp, CheckAddress),
-      Text("listen.unix", "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock", &Config::listen_unix),
-      Integer("listen.memory_bytes", "memory for what gRPC clients send, until it is dealt with, bytes; when it is used up calls end",
+      List("listen.tcp", "gRPC addresses, host:port; port 0 = any free one", &Config::listen_tcp,
+           CheckAddress),
+      Text("listen.unix",
+           "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock",
+           &Config::listen_unix),
+      Integer("listen.memory_bytes",
+              "memory for what gRPC clients send, until it is dealt with, bytes; when it is used "
+              "up calls end",
               &Config::listen_memory_bytes, 64 << 20, int64_t{1} << 40),
-      Integer("listen.spare_descriptors", "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' limit, at most 1024",
+      Integer("listen.spare_descriptors",
+              "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' "
+              "limit, at most 1024",
               &Config::listen_spare_descriptors, 0, 1 << 20),
-      Number("listen.stalled_seconds", "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
+      Number("listen.stalled_seconds",
+             "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
              &Config::listen_stalled_seconds, 1, 3600),
-      Text("metrics.listen", "address of the Prometheus page, host:port; none = no page", &Config::metrics_listen, CheckPage),
-      Text("state.dir", "directory of the commit journal and the server's identity", &Config::state_dir),
-      List("storage.roots", "directories that commits are confined to; the first is the default", &Config::storage_roots),
+      Text("metrics.listen", "address of the Prometheus page, host:port; none = no page",
+           &Config::metrics_listen, CheckPage),
+      Text("state.dir", "directory of the commit journal and the server's identity",
+           &Config::state_dir),
+      List("storage.roots", "directories that commits are confined to; the first is the default",
+           &Config::storage_roots),
       Flag("storage.create_roots",
-           "true: storage roots that are missing are made; else octavod does not start without them; the default root always is",
+           "true: storage roots that are missing are made; else octavod does not start without "
+           "them; the default root always is",
            &Config::storage_create_roots),
-      List("storage.replay_roots", "directories that replay files are confined to; default: the storage roots", &Config::replay_roots),
-      Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend, {"auto", "host", "cuda"}),
-      Integer("device.host_devices", "as how many devices the host shows itself where no GPU is used, 1 to 16; they share its cores and memory",
+      List("storage.replay_roots",
+           "directories that replay files are confined to; default: the storage roots",
+           &Config::replay_roots),
+      Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend,
+             {"auto", "host", "cuda"}),
+      Integer("device.host_devices",
+              "as how many devices the host shows itself where no GPU is used, 1 to 16; they share "
+              "its cores and memory",
               &Config::host_devices, 1, 16),
-      Number("device.memory_fraction", "share of a device's free memory for volumes and scans, 0.05 to 0.95", &Config::memory_fraction, 0.05, 0.95),
-      Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction", &Config::memory_bytes, 0, int64_t{1} << 50),
+      Number("device.memory_fraction",
+             "share of a device's free memory for volumes and scans, 0.05 to 0.95",
+             &Config::memory_fraction, 0.05, 0.95),
+      Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction",
+              &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes",
-              "page-locked host memory per device for frames and what clients read and write (at most three quarters of it) and commits, bytes",
+              "page-locked host memory per device for frames and what clients read and write (at "
+              "most three quarters of it) and commits, bytes",
               &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
-      Integer("device.slot_cache_bytes", "device memory of ended scans kept for the next ones, per device, bytes; 0 = given back at once",
+      Integer("device.slot_cache_bytes",
+              "device memory of ended scans kept for the next ones, per device, bytes; 0 = given "
+              "back at once",
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),
-      Integer("device.buffer_quota_bytes", "device memory that the buffers of one client may take, bytes; 0 = no limit", &Config::buffer_quota_bytes,
-              0, int64_t{1} << 50),
+      Integer("device.buffer_quota_bytes",
+              "device memory that the buffers of one client may take, bytes; 0 = no limit",
+              &Config::buffer_quota_bytes, 0, int64_t{1} << 50),
       Integer("device.projection_bytes",
-              "host memory for projections that clients push to tomography jobs and for chunks of files, bytes; 0 = what the other budgets leave of "
+              "host memory for projections that clients push to tomography jobs and for chunks of "
+              "files, bytes; 0 = what the other budgets leave of "
               "the host's memory, at most half",
               &Config::projection_bytes, 0, int64_t{1} << 50),
-      Text("spill.dir", "private directory of volumes that are moved to disk; default <state.dir>/spill", &Config::spill_dir),
-      Integer("spill.disk_bytes", "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK", &Config::spill_disk_bytes, 0,
-              int64_t{1} << 60),
-      Integer("spill.host_bytes", "page-locked host memory for spilled volumes, bytes; 0 = no tier HOST", &Config::spill_host_bytes, 0,
-              int64_t{1} << 50),
+      Text("spill.dir",
+           "private directory of volumes that are moved to disk; default <state.dir>/spill",
+           &Config::spill_dir),
+      Integer("spill.disk_bytes",
+              "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK",
+              &Config::spill_disk_bytes, 0, int64_t{1} << 60),
+      Integer("spill.host_bytes",
+              "page-locked host memory for spilled volumes, bytes; 0 = no tier HOST",
+              &Config::spill_host_bytes, 0, int64_t{1} << 50),
       Integer("spill.threads", "volumes moved at once, 1 to 64", &Config::spill_threads, 1, 64),
-      Number("session.heartbeat_seconds", "how often clients with a session give a sign of life, 0.1 to 3600", &Config::session_heartbeat_seconds,
-             0.1, 3600),
-      Number("session.expiry_seconds", "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
-             &Config::session_expiry_seconds, 0.2, 86400),
-      Integer("session.most", "sessions that may be open at once; as many that have ended are remembered, 1 to 10000000", &Config::session_most, 1,
-              10'000'000),
-      Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000", &Config::lease_most, 1, 10'000'000),
-      Integer("history.scans", "ended scans that stay listed, 1 to 1000000; one with volumes in memory always does", &Config::history_scans, 1,
-              1'000'000),
-      Integer("history.bytes", "host memory that ended scans may take while they stay listed, bytes", &Config::history_bytes, 1 << 20,
-              int64_t{1} << 40),
-      Integer("storage.quarantine_entries", "entries that .octavo-quarantine of a storage root may hold, 0 to 1000000; 0 = any number",
+      Number("session.heartbeat_seconds",
+             "how often clients with a session give a sign of life, 0.1 to 3600",
+             &Config::session_heartbeat_seconds, 0.1, 3600),
+      Number(
+          "session.expiry_seconds",
+          "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
+          &Config::session_expiry_seconds, 0.2, 86400),
+      Integer("session.most",
+              "sessions that may be open at once; as many that have ended are remembered, 1 to "
+              "10000000",
+              &Config::session_most, 1, 10'000'000),
+      Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000",
+              &Config::lease_most, 1, 10'000'000),
+      Integer("history.scans",
+              "ended scans that stay listed, 1 to 1000000; one with volumes in memory always does",
+              &Config::history_scans, 1, 1'000'000),
+      Integer("history.bytes",
+              "host memory that ended scans may take while they stay listed, bytes",
+              &Config::history_bytes, 1 << 20, int64_t{1} << 40),
+      Integer("storage.quarantine_entries",
+              "entries that .octavo-quarantine of a storage root may hold, 0 to 1000000; 0 = any "
+              "number",
               &Config::quarantine_entries, 0, 1'000'000),
-      Integer("storage.quarantine_bytes", "bytes that it may hold; 0 = any number", &Config::quarantine_bytes, 0, int64_t{1} << 60),
-      Number("storage.quarantine_days", "days that something may lie in it, 0 to 36500; 0 = for ever", &Config::quarantine_days, 0, 36500),
+      Integer("storage.quarantine_bytes", "bytes that it may hold; 0 = any number",
+              &Config::quarantine_bytes, 0, int64_t{1} << 60),
+      Number("storage.quarantine_days",
+             "days that something may lie in it, 0 to 36500; 0 = for ever",
+             &Config::quarantine_days, 0, 36500),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
-      List("camera.interfaces", "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)", &Config::camera_interfaces,
-           CheckInterface),
-      Text("handoff.unix", "path of the socket that hands memory to programs on this host; none = not offered; auto = <state.dir>/handoff.sock",
+      List("camera.interfaces",
+           "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)",
+           &Config::camera_interfaces, CheckInterface),
+      Text("handoff.unix",
+           "path of the socket that hands memory to programs on this host; none = not offered; "
+           "auto = <state.dir>/handoff.sock",
            &Config::handoff_unix),
-      Text("handoff.group", "group of that socket; empty = the daemon's own", &Config::handoff_group),
-      Text("handoff.mode", "permissions of that socket, octal, 0600 to 0777", &Config::handoff_mode, CheckMode),
-      Number("handoff.grace_seconds", "how long a program may take to give back memory that is revoked, 0 to 3600", &Config::handoff_grace_seconds, 0,
-             3600),
-      Flag("security.insecure", "true: addresses that other hosts can reach are allowed, though there is neither TLS nor login; true, false",
+      Text("handoff.group", "group of that socket; empty = the daemon's own",
+           &Config::handoff_group),
+      Text("handoff.mode", "permissions of that socket, octal, 0600 to 0777", &Config::handoff_mode,
+           CheckMode),
+      Number("handoff.grace_seconds",
+             "how long a program may take to give back memory that is revoked, 0 to 3600",
+             &Config::handoff_grace_seconds, 0, 3600),
+      Flag("security.insecure",
+           "true: addresses that other hosts can reach are allowed, though there is neither TLS "
+           "nor login; true, false",
            &Config::security_insecure),
-      Choice("log.level", "debug, info, warning, error", &Config::log_level, {"debug", "info", "warning", "error"}),
-      Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format, {"auto", "json", "text"}),
-      Number("drain.seconds", "how long running scans and commits may take to end on SIGTERM, 0 to 3600", &Config::drain_seconds, 0, 3600),
+      Choice("log.level", "debug, info, warning, error", &Config::log_level,
+             {"debug", "info", "warning", "error"}),
+      Choice("log.format", "auto (json unless a terminal), json, text", &Config::log_format,
+             {"auto", "json", "text"}),
+      Number("drain.seconds",
+             "how long running scans and commits may take to end on SIGTERM, 0 to 3600",
+             &Config::drain_seconds, 0, 3600),
   };
   return keys;
 }
@@ -207,7 +271,8 @@ absl::Status Unknown(const std::string& key, const std::string& where) {
 }
 
 const Key* Find(const std::string& name) {
-  const auto it = std::find_if(Keys().begin(), Keys().end(), [&](const Key& key) { return key.name == name; });
+  const auto it =
+      std::find_if(Keys().begin(), Keys().end(), [&](const Key& key) { return key.name == name; });
   return it == Keys().end() ? nullptr : &*it;
 }
 
@@ -215,7 +280,8 @@ const Key* Find(const std::string& name) {
 std::string TextOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_floating_point()) {
-    char digits[40];  // the shortest that reads back the same: an error shows 0.96 as it was written
+    char
+        digits[40];  // the shortest that reads back the same: an error shows 0.96 as it was written
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, number->get()).ptr);
   }
   std::ostringstream out;
@@ -229,25 +295,30 @@ absl::Status ApplyNode(Config* config, const Key& key, const toml::node& node) {
   if (!key.list) return InvalidField(key.name, "is a list; allowed one value");
   Values values;  // not joined to one text: a path may hold a comma
   for (const auto& item : *array) {
-    if (!item.is_string()) return InvalidField(key.name, "holds something other than text; allowed a list of texts");
+    if (!item.is_string())
+      return InvalidField(key.name, "holds something other than text; allowed a list of texts");
     values.push_back(TextOf(item));
   }
   return key.set(config, values);
 }
 
-absl::Status ApplyTable(Config* config, const toml::table& table, const std::string& prefix, const std::string& path) {
+absl::Status ApplyTable(Config* config, const toml::table& table, const std::string& prefix,
+                        const std::string& path) {
   for (const auto& [name, node] : table) {
     const std::string key = absl::StrCat(prefix, std::string(name.str()));
     const std::string where = absl::StrCat(" (", path, ", line ", node.source().begin.line, ")");
     if (const auto* inner = node.as_table()) {
-      const bool section = std::any_of(Keys().begin(), Keys().end(), [&](const Key& k) { return absl::StartsWith(k.name, absl::StrCat(key, ".")); });
+      const bool section = std::any_of(Keys().begin(), Keys().end(), [&](const Key& k) {
+        return absl::StartsWith(k.name, absl::StrCat(key, "."));
+      });
       if (!section && inner->empty()) return Unknown(key, where);
       OCTAVO_RETURN_IF_ERROR(ApplyTable(config, *inner, absl::StrCat(key, "."), path));
       continue;
     }
     const Key* known = Find(key);
     if (known == nullptr) return Unknown(key, where);
-    if (absl::Status set = ApplyNode(config, *known, node); !set.ok()) return absl::InvalidArgumentError(absl::StrCat(set.message(), where));
+    if (absl::Status set = ApplyNode(config, *known, node); !set.ok())
+      return absl::InvalidArgumentError(absl::StrCat(set.message(), where));
   }
   return absl::OkStatus();
 }
@@ -257,12 +328,17 @@ absl::Status CheckClosed(const char* key, const std::string& address) {
   if (closed.ok()) return closed;
   if (absl::IsNotFound(closed)) return InvalidField(key, std::string(closed.message()));
   return InvalidField(
-      key, absl::StrCat(closed.message(),
-                        ", and there is neither TLS nor login yet; allowed are loopback addresses (127.0.0.1, [::1]), and any address with "
-                        "security.insecure = true (--security.insecure true, OCTAVO_SECURITY_INSECURE=true)"));
+      key,
+      absl::StrCat(
+          closed.message(),
+          ", and there is neither TLS nor login yet; allowed are loopback addresses (127.0.0.1, "
+          "[::1]), and any address with "
+          "security.insecure = true (--security.insecure true, OCTAVO_SECURITY_INSECURE=true)"));
 }
 
-std::string EnvironmentName(const std::string& key) { return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}}))); }
+std::string EnvironmentName(const std::string& key) {
+  return absl::StrCat("OCTAVO_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{".", "_"}})));
+}
 
 }  // namespace
 
@@ -279,7 +355,8 @@ std::vector<ConfigChange> ChangesOf(const Config& from, const Config& to) {
   std::vector<ConfigChange> changes;
   for (const Key& key : Keys()) {
     std::string before = key.text(from), after = key.text(to);
-    if (before != after) changes.push_back({.key = key.name, .from = std::move(before), .to = std::move(after)});
+    if (before != after)
+      changes.push_back({.key = key.name, .from = std::move(before), .to = std::move(after)});
   }
   return changes;
 }
@@ -289,41 +366,50 @@ absl::Status ApplySetting(Config* config, const std::string& key, const std::str
   if (known == nullptr) return Unknown(key, "");
   if (!known->list) return known->set(config, {value});
   Values values;
-  for (const absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace())) values.emplace_back(absl::StripAsciiWhitespace(part));
+  for (const absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace()))
+    values.emplace_back(absl::StripAsciiWhitespace(part));
   return known->set(config, values);
 }
 
 absl::Status ApplyFile(Config* config, const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
-  if (std::filesystem::is_directory(path, error)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
+  if (!std::filesystem::exists(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": no such file"));
+  if (std::filesystem::is_directory(path, error))
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a directory"));
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostConfigBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.is_open()) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
+  if (file.bad() || !file.is_open())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
   text.resize(static_cast<size_t>(file.gcount()));
   return ApplyText(config, text, path);
 }
 
 absl::Status ApplyText(Config* config, const std::string& text, const std::string& path) {
-  if (absl::Status fit = CheckConfigText(text); !fit.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
+  if (absl::Status fit = CheckConfigText(text); !fit.ok())
+    return absl::InvalidArgumentError(absl::StrCat(path, ", ", fit.message()));
   try {
     return ApplyTable(config, toml::parse(text, path), "", path);
   } catch (const toml::parse_error& e) {
     const auto [line, column] = e.source().begin;
     if (e.description().find("redefine") != std::string_view::npos) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ", line ", line, ", column ", column, ": names what is there already; allowed is each key and table once"));
+          absl::StrCat(path, ", line ", line, ", column ", column,
+                       ": names what is there already; allowed is each key and table once"));
     }
-    return absl::InvalidArgumentError(absl::StrCat(path, ", line ", line, ", column ", column,
-                                                   ": is no TOML; allowed are lines of key = value, with text ",
-                                                   "in quotes and lists in [ ], tables as [table], and comments that begin with #"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ", line ", line, ", column ", column,
+        ": is no TOML; allowed are lines of key = value, with text ",
+        "in quotes and lists in [ ], tables as [table], and comments that begin with #"));
   } catch (const std::logic_error&) {  // where is not known
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is no TOML: a table or a key without a name, or without a value"));
   }
 }
 
-absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<std::string>* unknown) {
+absl::Status ApplyEnvironment(Config* config, char** environment,
+                              std::vector<std::string>* unknown) {
   for (char** entry = environment; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const size_t equals = text.find('=');
@@ -335,7 +421,8 @@ absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<st
       section |= absl::StartsWith(name, full.substr(0, full.find('_', sizeof "OCTAVO_" - 1) + 1));
       if (name != full) continue;
       known = true;
-      OCTAVO_RETURN_IF_ERROR(Annotate(ApplySetting(config, key.name, text.substr(equals + 1)), absl::StrCat("environment ", name)));
+      OCTAVO_RETURN_IF_ERROR(Annotate(ApplySetting(config, key.name, text.substr(equals + 1)),
+                                      absl::StrCat("environment ", name)));
     }
     if (section && !known) unknown->push_back(name);
   }
@@ -347,7 +434,8 @@ std::vector<std::string> OpenAddresses(const Config& config) {
   for (const std::string& address : config.listen_tcp) {
     if (!CheckLoopback(address).ok()) open.push_back(address);
   }
-  if (config.metrics_listen != "none" && !CheckLoopback(config.metrics_listen).ok()) open.push_back(config.metrics_listen);
+  if (config.metrics_listen != "none" && !CheckLoopback(config.metrics_listen).ok())
+    open.push_back(config.metrics_listen);
   return open;
 }
 
@@ -355,50 +443,66 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std:
   Config config;
   if (!sources.file.empty()) OCTAVO_RETURN_IF_ERROR(ApplyFile(&config, sources.file));
   OCTAVO_RETURN_IF_ERROR(ApplyEnvironment(&config, environ, unknown));
-  for (const auto& [key, value] : sources.flags) OCTAVO_RETURN_IF_ERROR(ApplySetting(&config, key, value));
+  for (const auto& [key, value] : sources.flags)
+    OCTAVO_RETURN_IF_ERROR(ApplySetting(&config, key, value));
   OCTAVO_RETURN_IF_ERROR(Finalise(&config));
   return config;
 }
 
 absl::Status Finalise(Config* config) {
-  const auto directory = [root = ::geteuid() == 0](const char* of_root, const char* variable, const char* under_home) -> std::string {
+  const auto directory = [root = ::geteuid() == 0](const char* of_root, const char* variable,
+                                                   const char* under_home) -> std::string {
     if (root) return of_root;
-    if (const char* base = std::getenv(variable); base != nullptr && *base != '\0') return absl::StrCat(base, "/octavo");
+    if (const char* base = std::getenv(variable); base != nullptr && *base != '\0')
+      return absl::StrCat(base, "/octavo");
     const char* home = std::getenv("HOME");
     return absl::StrCat(home == nullptr || *home == '\0' ? "." : home, under_home);
   };
-  if (config->state_dir.empty()) config->state_dir = directory("/var/lib/octavo/state", "XDG_STATE_HOME", "/.local/state/octavo");
+  if (config->state_dir.empty())
+    config->state_dir =
+        directory("/var/lib/octavo/state", "XDG_STATE_HOME", "/.local/state/octavo");
   if (config->storage_roots.empty()) {
-    config->storage_roots = {directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
+    config->storage_roots = {
+        directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
     config->storage_create_roots = true;  // nobody has named it: it can be no mistake
   }
-  const auto make_absolute = [](std::string* path) { *path = std::filesystem::absolute(*path).lexically_normal().string(); };
-  for (Values* list : {&config->storage_roots, &config->replay_roots}) std::for_each(list->begin(), list->end(), [&](auto& p) { make_absolute(&p); });
+  const auto make_absolute = [](std::string* path) {
+    *path = std::filesystem::absolute(*path).lexically_normal().string();
+  };
+  for (Values* list : {&config->storage_roots, &config->replay_roots})
+    std::for_each(list->begin(), list->end(), [&](auto& p) { make_absolute(&p); });
   make_absolute(&config->state_dir);
   if (config->spill_dir.empty()) config->spill_dir = absl::StrCat(config->state_dir, "/spill");
   make_absolute(&config->spill_dir);
   if (config->replay_roots.empty()) config->replay_roots = config->storage_roots;
-  if (config->listen_unix.empty()) config->listen_unix = absl::StrCat(config->state_dir, "/octavo.sock");
+  if (config->listen_unix.empty())
+    config->listen_unix = absl::StrCat(config->state_dir, "/octavo.sock");
   if (config->listen_unix == "none") {
     config->listen_unix.clear();
   } else {
-    make_absolute(&config->listen_unix);  // ready lines and logs name it to programs in other directories
+    make_absolute(
+        &config->listen_unix);  // ready lines and logs name it to programs in other directories
   }
-  if (config->handoff_unix == "auto") config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");
+  if (config->handoff_unix == "auto")
+    config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");
   if (config->handoff_unix.empty() || config->handoff_unix == "none") {
     config->handoff_unix.clear();
   } else {
     make_absolute(&config->handoff_unix);
   }
   if (config->session_expiry_seconds < 2 * config->session_heartbeat_seconds) {
-    return InvalidField("session.expiry_seconds", absl::StrCat("is ", config->session_expiry_seconds, "; allowed twice session.heartbeat_seconds (",
-                                                               2 * config->session_heartbeat_seconds, ") to 86400"));
+    return InvalidField("session.expiry_seconds",
+                        absl::StrCat("is ", config->session_expiry_seconds,
+                                     "; allowed twice session.heartbeat_seconds (",
+                                     2 * config->session_heartbeat_seconds, ") to 86400"));
   }
   if (config->listen_tcp.empty() && config->listen_unix.empty())
     return InvalidField("listen.tcp", "and listen.unix are both empty; nothing to listen on");
   if (!config->security_insecure) {
-    for (const std::string& address : config->listen_tcp) OCTAVO_RETURN_IF_ERROR(CheckClosed("listen.tcp", address));
-    if (config->metrics_listen != "none") OCTAVO_RETURN_IF_ERROR(CheckClosed("metrics.listen", config->metrics_listen));
+    for (const std::string& address : config->listen_tcp)
+      OCTAVO_RETURN_IF_ERROR(CheckClosed("listen.tcp", address));
+    if (config->metrics_listen != "none")
+      OCTAVO_RETURN_IF_ERROR(CheckClosed("metrics.listen", config->metrics_listen));
   }
   return absl::OkStatus();
 }

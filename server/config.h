@@ -9,45 +9,50 @@
 
 namespace octavo {
 
-/// Everything that can be configured. Defaults run without a file. Sources, later ones win: file, environment, flags.
+/// Everything that can be configured. Defaults run without a file. Sources, later ones win: file,
+/// environment, flags.
 struct Config {
   std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
-  std::string listen_unix;                                                    // empty = <state.dir>/octavo.sock; "none" = no socket
-  int64_t listen_memory_bytes = int64_t{512} << 20;                           // 64 MiB ... 1 TiB
-  int64_t listen_spare_descriptors = 0;                                       // 0 ... 1048576; 0 = chosen
-  double listen_stalled_seconds = 30;                                         // 1 ... 3600
-  std::string metrics_listen = "127.0.0.1:9464";                              // "none" = no page
-  std::string state_dir;                                                      // journal, server id, lock
-  std::vector<std::string> storage_roots;                                     // commits are confined to these
-  bool storage_create_roots = false;                                          // makes those that are missing; set where there is none but the default
-  std::vector<std::string> replay_roots;                                      // replay files are confined to these; empty = the storage roots
-  std::string backend = "auto";                                               // auto, host, cuda
-  int64_t host_devices = 1;                                                   // 1 ... 16
-  double memory_fraction = 0.6;                                               // 0.05 ... 0.95
-  int64_t memory_bytes = 0;                                                   // overrides the fraction
-  int64_t frame_pool_bytes = int64_t{1} << 30;                                // 16 MiB ... 1 TiB
-  int64_t quarantine_entries = 100;                                           // 0 ... 10^6
-  int64_t quarantine_bytes = int64_t{64} << 30;                               // 0 ... 2^60
-  double quarantine_days = 90;                                                // 0 ... 36500
-  int64_t commit_threads = 2;                                                 // 1 ... 64
-  int64_t slot_cache_bytes = int64_t{1} << 30;                                // 0 ... 2^50
-  int64_t buffer_quota_bytes = 0;                                             // of one client; 0 = no limit
-  int64_t projection_bytes = 0;                                               // of host memory; 0 = what others leave, at most half
-  std::string spill_dir;                                                      // empty = <state.dir>/spill
-  int64_t spill_disk_bytes = int64_t{16} << 30;                               // quota; 0 = no tier DISK
-  int64_t spill_host_bytes = int64_t{1} << 30;                                // 0 = no tier HOST
-  int64_t spill_threads = 2;                                                  // 1 ... 64
-  double session_heartbeat_seconds = 10;                                      // 0.1 ... 3600
-  double session_expiry_seconds = 60;                                         // 0.2 ... 86400; at least twice the heartbeat
-  int64_t session_most = 10'000;                                              // 1 ... 10^7
-  int64_t lease_most = 65'536;                                                // 1 ... 10^7
-  int64_t history_scans = 1000;                                               // 1 ... 10^6
-  int64_t history_bytes = int64_t{256} << 20;                                 // 1 MiB ... 1 TiB
-  bool security_insecure = false;                                             // other hosts may reach us, without TLS and login
-  std::string log_level = "info";                                             // debug, info, warning, error
-  std::string log_format = "auto";                                            // auto (json unless a terminal), json, text
-  std::vector<std::string> camera_interfaces = {"GigEVision", "USB3Vision"};  // where cameras are looked for
-  std::string handoff_unix = "none";  // socket that hands memory over; "none" = not offered; "auto" = <state.dir>/handoff.sock
+  std::string listen_unix;  // empty = <state.dir>/octavo.sock; "none" = no socket
+  int64_t listen_memory_bytes = int64_t{512} << 20;  // 64 MiB ... 1 TiB
+  int64_t listen_spare_descriptors = 0;              // 0 ... 1048576; 0 = chosen
+  double listen_stalled_seconds = 30;                // 1 ... 3600
+  std::string metrics_listen = "127.0.0.1:9464";     // "none" = no page
+  std::string state_dir;                             // journal, server id, lock
+  std::vector<std::string> storage_roots;            // commits are confined to these
+  bool storage_create_roots =
+      false;  // makes those that are missing; set where there is none but the default
+  std::vector<std::string>
+      replay_roots;              // replay files are confined to these; empty = the storage roots
+  std::string backend = "auto";  // auto, host, cuda
+  int64_t host_devices = 1;      // 1 ... 16
+  double memory_fraction = 0.6;  // 0.05 ... 0.95
+  int64_t memory_bytes = 0;      // overrides the fraction
+  int64_t frame_pool_bytes = int64_t{1} << 30;   // 16 MiB ... 1 TiB
+  int64_t quarantine_entries = 100;              // 0 ... 10^6
+  int64_t quarantine_bytes = int64_t{64} << 30;  // 0 ... 2^60
+  double quarantine_days = 90;                   // 0 ... 36500
+  int64_t commit_threads = 2;                    // 1 ... 64
+  int64_t slot_cache_bytes = int64_t{1} << 30;   // 0 ... 2^50
+  int64_t buffer_quota_bytes = 0;                // of one client; 0 = no limit
+  int64_t projection_bytes = 0;  // of host memory; 0 = what others leave, at most half
+  std::string spill_dir;         // empty = <state.dir>/spill
+  int64_t spill_disk_bytes = int64_t{16} << 30;  // quota; 0 = no tier DISK
+  int64_t spill_host_bytes = int64_t{1} << 30;   // 0 = no tier HOST
+  int64_t spill_threads = 2;                     // 1 ... 64
+  double session_heartbeat_seconds = 10;         // 0.1 ... 3600
+  double session_expiry_seconds = 60;            // 0.2 ... 86400; at least twice the heartbeat
+  int64_t session_most = 10'000;                 // 1 ... 10^7
+  int64_t lease_most = 65'536;                   // 1 ... 10^7
+  int64_t history_scans = 1000;                  // 1 ... 10^6
+  int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
+  bool security_insecure = false;                // other hosts may reach us, without TLS and login
+  std::string log_level = "info";                // debug, info, warning, error
+  std::string log_format = "auto";               // auto (json unless a terminal), json, text
+  std::vector<std::string> camera_interfaces = {"GigEVision",
+                                                "USB3Vision"};  // where cameras are looked for
+  std::string handoff_unix = "none";  // socket that hands memory over; "none" = not offered; "auto"
+                                      // = <state.dir>/handoff.sock
   std::string handoff_group;          // of the socket file; empty = the process'
   std::string handoff_mode = "0660";  // of the socket file, octal
   double handoff_grace_seconds = 10;  // 0 ... 3600
@@ -55,8 +60,8 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-/// One key: its name in the file ("storage.roots") and as a flag (--storage.roots); its environment variable follows
-/// (OCTAVO_STORAGE_ROOTS); what it means, with unit and range, in a line.
+/// One key: its name in the file ("storage.roots") and as a flag (--storage.roots); its environment
+/// variable follows (OCTAVO_STORAGE_ROOTS); what it means, with unit and range, in a line.
 struct ConfigKey {
   std::string name;
   std::string help;
@@ -69,18 +74,21 @@ struct ConfigChange {
 };
 std::vector<ConfigChange> ChangesOf(const Config& from, const Config& to);
 
-/// Sets one key from text; the parts of a list are separated by commas (only the file can carry a path with a comma in it).
-/// InvalidArgument names the key and what is allowed.
+/// Sets one key from text; the parts of a list are separated by commas (only the file can carry a
+/// path with a comma in it). InvalidArgument names the key and what is allowed.
 absl::Status ApplySetting(Config* config, const std::string& key, const std::string& value);
 
-/// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the nearest known one.
+/// Reads a TOML file into `config`. InvalidArgument names file, line and, for an unknown key, the
+/// nearest known one.
 absl::Status ApplyFile(Config* config, const std::string& path);
 /// The same with the file's text; `path` is for messages.
 absl::Status ApplyText(Config* config, const std::string& text, const std::string& path);
 
-/// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section but are none go to
-/// `unknown`; no error, because container platforms put names of their own there (OCTAVO_METRICS_PORT).
-absl::Status ApplyEnvironment(Config* config, char** environment, std::vector<std::string>* unknown);
+/// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section
+/// but are none go to `unknown`; no error, because container platforms put names of their own there
+/// (OCTAVO_METRICS_PORT).
+absl::Status ApplyEnvironment(Config* config, char** environment,
+                              std::vector<std::string>* unknown);
 
 /// Where a configuration is read from, as often as wanted.
 struct ConfigSources {
@@ -93,9 +101,9 @@ absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std:
 /// Addresses that it listens on and that other hosts can reach (or whose host does not resolve).
 std::vector<std::string> OpenAddresses(const Config& config);
 
-/// Fills in what depends on the machine (directories: root has /var/lib/octavo, others $XDG_STATE_HOME and $XDG_DATA_HOME)
-/// and makes paths absolute. InvalidArgument if nothing would listen, or if other hosts could reach it and security.insecure is
-/// not set.
+/// Fills in what depends on the machine (directories: root has /var/lib/octavo, others
+/// $XDG_STATE_HOME and $XDG_DATA_HOME) and makes paths absolute. InvalidArgument if nothing would
+/// listen, or if other hosts could reach it and security.insecure is not set.
 absl::Status Finalise(Config* config);
 
 }  // namespace octavo

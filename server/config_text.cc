@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostDepth = 4;
 constexpr int kMostParts = 8;  // of a dotted key
 
-/// The position behind the string or comment that begins at `at`; `at` itself where none does. A string that a line's end cuts off ends there: the
-/// parser goes no further either.
+/// The position behind the string or comment that begins at `at`; `at` itself where none does. A
+/// string that a line's end cuts off ends there: the parser goes no further either.
 size_t SkipOpaque(absl::string_view text, size_t at) {
   const char quote = text[at];
   if (quote == '#') return std::min(text.find('\n', at), text.size());
@@ -25,7 +25,8 @@ size_t SkipOpaque(absl::string_view text, size_t at) {
       ++i;
     } else if (lines && absl::StartsWith(text.substr(i), three)) {
       i += 3;
-      for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more) ++i;  // "a""" may end in quotes of its own
+      for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more)
+        ++i;  // "a""" may end in quotes of its own
       return i;
     } else if (!lines && text[i] == quote) {
       return i + 1;
@@ -39,10 +40,12 @@ size_t SkipOpaque(absl::string_view text, size_t at) {
 }  // namespace
 
 absl::Status CheckConfigText(absl::string_view text) {
-  if (text.size() > kMostConfigBytes) return absl::InvalidArgumentError(absl::StrCat("more than ", kMostConfigBytes, " bytes"));
+  if (text.size() > kMostConfigBytes)
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMostConfigBytes, " bytes"));
   const auto refuse = [&](size_t at, const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("line ", 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'), ": ", what));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "line ", 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'),
+        ": ", what));
   };
   std::string open;  // brackets that are open
   int parts = 1;     // of the key that is being read
@@ -53,14 +56,18 @@ absl::Status CheckConfigText(absl::string_view text) {
     }
     const char c = text[at];
     if (c == '.') {
-      if (++parts > kMostParts) return refuse(at, absl::StrCat("a key of more than ", kMostParts, " parts"));
+      if (++parts > kMostParts)
+        return refuse(at, absl::StrCat("a key of more than ", kMostParts, " parts"));
     } else if (absl::StrContains("=,[]{}\n", c)) {
       parts = 1;
     }
     if (c == '[' || c == '{') {
       if (c == '[' && !open.empty() && open.back() == '[')
-        return refuse(at, "'[' within '['; allowed are tables [name] and lists of plain values, no lists of tables or of lists");
-      if (open.size() >= kMostDepth) return refuse(at, absl::StrCat("brackets more than ", kMostDepth, " deep"));
+        return refuse(at,
+                      "'[' within '['; allowed are tables [name] and lists of plain values, no "
+                      "lists of tables or of lists");
+      if (open.size() >= kMostDepth)
+        return refuse(at, absl::StrCat("brackets more than ", kMostDepth, " deep"));
       open += c;
     } else if ((c == ']' || c == '}') && !open.empty()) {
       open.pop_back();

@@ -42,35 +42,46 @@ void NotifySystemd(const char* state) {
   if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
-  (void)::sendto(fd.get(), state, std::strlen(state), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), size);
+  (void)::sendto(fd.get(), state, std::strlen(state), MSG_NOSIGNAL,
+                 reinterpret_cast<const sockaddr*>(&address), size);
 }
 
-// Where systemd supervises us without its socket (Type=simple), it kills after its own patience, whatever drain.seconds says.
+// Where systemd supervises us without its socket (Type=simple), it kills after its own patience,
+// whatever drain.seconds says.
 void WarnOfShortPatience(double drain_seconds) {
   constexpr double kUsualStopSeconds = 90;
-  if (std::getenv("INVOCATION_ID") == nullptr || std::getenv("NOTIFY_SOCKET") != nullptr || drain_seconds + 5 < kUsualStopSeconds) return;
+  if (std::getenv("INVOCATION_ID") == nullptr || std::getenv("NOTIFY_SOCKET") != nullptr ||
+      drain_seconds + 5 < kUsualStopSeconds)
+    return;
   Log(LogLevel::kWarning,
-      "drain.seconds + 5 is more than systemd waits by default, and without Type=notify it cannot be asked to wait longer: set TimeoutStopSec",
+      "drain.seconds + 5 is more than systemd waits by default, and without Type=notify it cannot "
+      "be asked to wait longer: set TimeoutStopSec",
       {{"drain_seconds", drain_seconds}});
 }
 
-// A root that is missing is a disk that is not mounted, or a name that is misspelt, more often than one to be made.
+// A root that is missing is a disk that is not mounted, or a name that is misspelt, more often than
+// one to be made.
 absl::Status CheckRoots(const Config& config) {
   for (const std::string& root : config.storage_roots) {
     std::error_code error;
     const auto kind = std::filesystem::status(root, error).type();
     if (kind == std::filesystem::file_type::directory) continue;
     if (kind == std::filesystem::file_type::not_found && config.storage_create_roots) continue;
-    return InvalidField("storage.roots", kind == std::filesystem::file_type::not_found
-                                             ? absl::StrCat("'", root, "' is missing; mount or make it, or set storage.create_roots = true")
-                                         : error ? absl::StrCat("'", root, "' cannot be looked at: ", error.message())
-                                                 : absl::StrCat("'", root, "' is no directory"));
+    return InvalidField(
+        "storage.roots",
+        kind == std::filesystem::file_type::not_found
+            ? absl::StrCat("'", root,
+                           "' is missing; mount or make it, or set storage.create_roots = true")
+        : error ? absl::StrCat("'", root, "' cannot be looked at: ", error.message())
+                : absl::StrCat("'", root, "' is no directory"));
   }
   for (const std::string& root : config.replay_roots) {
     std::error_code error;
-    const bool will_be_made = std::find(config.storage_roots.begin(), config.storage_roots.end(), root) != config.storage_roots.end();
+    const bool will_be_made = std::find(config.storage_roots.begin(), config.storage_roots.end(),
+                                        root) != config.storage_roots.end();
     if (will_be_made || std::filesystem::is_directory(root, error)) continue;
-    Log(LogLevel::kWarning, "replay root is no directory; files below it are not found", {{"root", root}});
+    Log(LogLevel::kWarning, "replay root is no directory; files below it are not found",
+        {{"root", root}});
   }
   return absl::OkStatus();
 }
@@ -82,12 +93,17 @@ constexpr std::chrono::seconds kStallPatience(30);
 absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
   std::error_code error;
   std::filesystem::create_directories(state_dir, error);
-  if (error) return absl::FailedPreconditionError(absl::StrCat("state.dir: cannot create ", state_dir, ": ", error.message()));
+  if (error)
+    return absl::FailedPreconditionError(
+        absl::StrCat("state.dir: cannot create ", state_dir, ": ", error.message()));
   const std::string path = absl::StrCat(state_dir, "/lock");
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return absl::FailedPreconditionError(absl::StrCat("state.dir: cannot open ", path, ": ", std::strerror(errno)));
+  if (!fd)
+    return absl::FailedPreconditionError(
+        absl::StrCat("state.dir: cannot open ", path, ": ", std::strerror(errno)));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("state.dir: another octavod uses ", state_dir, "; give this one its own"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("state.dir: another octavod uses ", state_dir, "; give this one its own"));
   }
   return fd;
 }
@@ -97,7 +113,9 @@ absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
   const std::string path = absl::StrCat(state_dir, "/server_id");
   std::string id;
   std::ifstream(path) >> id;
-  const bool fine = id.size() == 8 && id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos;
+  const bool fine =
+      id.size() == 8 &&
+      id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") == std::string::npos;
   if (fine) return id;
   std::random_device random;
   id.clear();
@@ -121,18 +139,24 @@ std::string BuildText() {
 
 void WarnOfOpenAddresses(const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
-  Log(LogLevel::kWarning, "security.insecure is set: whoever reaches these addresses may do anything here; there is neither TLS nor login",
+  Log(LogLevel::kWarning,
+      "security.insecure is set: whoever reaches these addresses may do anything here; there is "
+      "neither TLS nor login",
       {{"addresses", addresses}});
 }
 
 // What of the host's memory each use gets, told in the log.
-absl::StatusOr<HostBudget> HostBudgetFor(const Config& config, const std::vector<std::unique_ptr<Device>>& devices) {
+absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
+                                         const std::vector<std::unique_ptr<Device>>& devices) {
   const MemoryLimit memory = ReadMemoryLimit();
   int64_t of_devices = 0;
   for (const auto& device : devices) {
     if (device->info().backend != "host") continue;
     OCTAVO_ASSIGN_OR_RETURN(const DeviceMemory own, device->Memory());
-    of_devices += config.memory_bytes > 0 ? config.memory_bytes : static_cast<int64_t>(static_cast<double>(own.free_bytes) * config.memory_fraction);
+    of_devices +=
+        config.memory_bytes > 0
+            ? config.memory_bytes
+            : static_cast<int64_t>(static_cast<double>(own.free_bytes) * config.memory_fraction);
   }
   const int count = static_cast<int>(devices.size());
   const HostBudget budget = FitHostMemory(config, memory, of_devices, count);
@@ -147,20 +171,27 @@ absl::StatusOr<HostBudget> HostBudgetFor(const Config& config, const std::vector
        {"spill_host_bytes", budget.spill_host_bytes},
        {"projection_bytes", budget.projection_bytes}});
   if (budget.sum(count) > memory.available_bytes) {
-    Log(LogLevel::kWarning, "the configured budgets are more than the host's memory: the kernel may end the daemon",
-        {{"budgets_bytes", budget.sum(count)}, {"available_bytes", memory.available_bytes}, {"limited_by", memory.limited_by}});
+    Log(LogLevel::kWarning,
+        "the configured budgets are more than the host's memory: the kernel may end the daemon",
+        {{"budgets_bytes", budget.sum(count)},
+         {"available_bytes", memory.available_bytes},
+         {"limited_by", memory.limited_by}});
   }
   return budget;
 }
 
 LogLevel LevelOf(const std::string& name) {
-  return name == "debug" ? LogLevel::kDebug : name == "warning" ? LogLevel::kWarning : name == "error" ? LogLevel::kError : LogLevel::kInfo;
+  return name == "debug"     ? LogLevel::kDebug
+         : name == "warning" ? LogLevel::kWarning
+         : name == "error"   ? LogLevel::kError
+                             : LogLevel::kInfo;
 }
 
 }  // namespace
 
 void SetUpLog(const Config& config) {
-  SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" && isatty(STDERR_FILENO) == 0));
+  SetUpLog(LevelOf(config.log_level), config.log_format == "json" || (config.log_format == "auto" &&
+                                                                      isatty(STDERR_FILENO) == 0));
 }
 
 bool ReloadsAtOnce(const std::string& key) { return key == "log.level" || key == "drain.seconds"; }
@@ -171,35 +202,54 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   OCTAVO_RETURN_IF_ERROR(CheckRoots(config));
   OCTAVO_ASSIGN_OR_RETURN(daemon->lock_, Lock(config.state_dir));
   OCTAVO_ASSIGN_OR_RETURN(daemon->server_id_, ServerId(config.state_dir));
-  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened, OpenDevices(config.backend, static_cast<int>(config.host_devices)));
+  OCTAVO_ASSIGN_OR_RETURN(OpenedDevices opened,
+                          OpenDevices(config.backend, static_cast<int>(config.host_devices)));
   std::string backend;
   for (const auto& report : opened.reports) {
     if (report.chosen) backend = report.name;
-    Log(LogLevel::kInfo, "backend", {{"name", report.name}, {"available", report.available}, {"chosen", report.chosen}, {"reason", report.reason}});
+    Log(LogLevel::kInfo, "backend",
+        {{"name", report.name},
+         {"available", report.available},
+         {"chosen", report.chosen},
+         {"reason", report.reason}});
   }
   for (const auto& device : opened.devices) {
-    Log(LogLevel::kInfo, "device", {{"index", device->info().index}, {"backend", device->info().backend}, {"model", device->info().model}});
+    Log(LogLevel::kInfo, "device",
+        {{"index", device->info().index},
+         {"backend", device->info().backend},
+         {"model", device->info().model}});
   }
   if (!config.handoff_unix.empty()) {
     const auto mode = static_cast<uint32_t>(std::strtol(config.handoff_mode.c_str(), nullptr, 8));
-    OCTAVO_ASSIGN_OR_RETURN(daemon->handoff_,
-                            handoff::FdSocket::Open({.path = config.handoff_unix, .group = config.handoff_group, .mode = mode}, &daemon->clock_));
+    OCTAVO_ASSIGN_OR_RETURN(
+        daemon->handoff_,
+        handoff::FdSocket::Open(
+            {.path = config.handoff_unix, .group = config.handoff_group, .mode = mode},
+            &daemon->clock_));
   }
   ClientMemory::MakeExportable(daemon->handoff_ != nullptr);
   OCTAVO_ASSIGN_OR_RETURN(
       daemon->store_,
       storage::CommitStore::Open(config.state_dir, config.storage_roots, &daemon->recovered_,
-                                 {.entries = config.quarantine_entries, .bytes = config.quarantine_bytes, .days = config.quarantine_days}));
+                                 {.entries = config.quarantine_entries,
+                                  .bytes = config.quarantine_bytes,
+                                  .days = config.quarantine_days}));
   std::vector<storage::SpillFolder::Found> spilled;
   {
     std::error_code error;
-    const bool left = std::filesystem::exists(config.spill_dir, error);  // a tier that was turned off still has what lies there
+    const bool left = std::filesystem::exists(
+        config.spill_dir, error);  // a tier that was turned off still has what lies there
     if (config.spill_disk_bytes > 0 || left) {
-      OCTAVO_ASSIGN_OR_RETURN(daemon->spill_, storage::SpillFolder::Open(config.spill_dir, config.spill_disk_bytes, &spilled, &daemon->recovered_));
+      OCTAVO_ASSIGN_OR_RETURN(daemon->spill_,
+                              storage::SpillFolder::Open(config.spill_dir, config.spill_disk_bytes,
+                                                         &spilled, &daemon->recovered_));
     }
-    for (const auto& one : spilled) daemon->recovered_.push_back(absl::StrCat(one.file->path(), ": a spilled volume, held again"));
+    for (const auto& one : spilled)
+      daemon->recovered_.push_back(
+          absl::StrCat(one.file->path(), ": a spilled volume, held again"));
   }
-  for (const auto& line : daemon->recovered_) Log(LogLevel::kWarning, "recovered", {{"commit", line}});
+  for (const auto& line : daemon->recovered_)
+    Log(LogLevel::kWarning, "recovered", {{"commit", line}});
   OCTAVO_ASSIGN_OR_RETURN(const HostBudget host, HostBudgetFor(config, opened.devices));
   engine::EngineConfig engine_config;
   engine_config.memory_fraction = config.memory_fraction;
@@ -216,21 +266,28 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   engine_config.spill_threads = static_cast<int>(config.spill_threads);
   engine_config.spill_folder = daemon->spill_.get();
   engine_config.spilled = std::move(spilled);
-  engine_config.sessions = {
-      .heartbeat_seconds = config.session_heartbeat_seconds, .expiry_seconds = config.session_expiry_seconds, .most = config.session_most};
+  engine_config.sessions = {.heartbeat_seconds = config.session_heartbeat_seconds,
+                            .expiry_seconds = config.session_expiry_seconds,
+                            .most = config.session_most};
   engine_config.most_leases = config.lease_most;
   engine_config.history_entries = config.history_scans;
   engine_config.history_bytes = config.history_bytes;
   engine_config.software = absl::StrCat("octavo ", Version());
   engine_config.handoff = daemon->handoff_.get();
-  OCTAVO_ASSIGN_OR_RETURN(daemon->engine_, engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
-  if (daemon->handoff_ != nullptr) daemon->engine_->buffers().exports().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
+  OCTAVO_ASSIGN_OR_RETURN(
+      daemon->engine_,
+      engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
+  if (daemon->handoff_ != nullptr)
+    daemon->engine_->buffers().exports().Start(daemon->handoff_.get(),
+                                               config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
-    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_, metrics::Exporter::Start(config.metrics_listen, {.engine = daemon->engine_.get(),
-                                                                                               .version = Version(),
-                                                                                               .backend = backend,
-                                                                                               .reloads = &daemon->reloads_,
-                                                                                               .reload_errors = &daemon->reload_errors_}));
+    OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
+                            metrics::Exporter::Start(config.metrics_listen,
+                                                     {.engine = daemon->engine_.get(),
+                                                      .version = Version(),
+                                                      .backend = backend,
+                                                      .reloads = &daemon->reloads_,
+                                                      .reload_errors = &daemon->reload_errors_}));
   }
   rpc::RpcConfig rpc_config;
   rpc_config.tcp = config.listen_tcp;
@@ -248,16 +305,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   info.started = SystemClock().Now();
   info.open_addresses = OpenAddresses(config);
   WarnOfOpenAddresses(info.open_addresses);
-  OCTAVO_ASSIGN_OR_RETURN(daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
+  OCTAVO_ASSIGN_OR_RETURN(
+      daemon->rpc_, rpc::RpcServer::Start(rpc_config, daemon->engine_.get(), std::move(info)));
   WarnOfShortPatience(config.drain_seconds);
   NotifySystemd("READY=1");
   if (const auto period = Watchdog::PeriodFromEnvironment()) {
-    // A look takes the locks of sessions, volumes, ledger and publisher: where one of them is stuck, no sign of life follows.
-    auto look = [engine = daemon->engine_.get(), stalls = std::make_shared<StallDetector>(kStallPatience)] {
+    // A look takes the locks of sessions, volumes, ledger and publisher: where one of them is
+    // stuck, no sign of life follows.
+    auto look = [engine = daemon->engine_.get(),
+                 stalls = std::make_shared<StallDetector>(kStallPatience)] {
       (void)engine->Snapshot();
       return stalls->Look(engine->ListScans(), std::chrono::steady_clock::now().time_since_epoch());
     };
-    daemon->watchdog_ = std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
+    daemon->watchdog_ =
+        std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
   }
   return daemon;
 }
@@ -276,28 +337,35 @@ std::string Daemon::ReadyJson() const {
 void Daemon::Reload(const absl::StatusOr<Config>& read) {
   if (!read.ok()) {
     ++reload_errors_;
-    Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one", {{"error", std::string(read.status().message())}});
+    Log(LogLevel::kError, "configuration not read again; the daemon goes on with the old one",
+        {{"error", std::string(read.status().message())}});
     return;
   }
   ++reloads_;
   nlohmann::json taken_over = nlohmann::json::array(), at_the_next_start = nlohmann::json::array();
   for (const ConfigChange& change : ChangesOf(config_, *read)) {
-    (ReloadsAtOnce(change.key) ? taken_over : at_the_next_start).push_back(absl::StrCat(change.key, ": ", change.from, " -> ", change.to));
+    (ReloadsAtOnce(change.key) ? taken_over : at_the_next_start)
+        .push_back(absl::StrCat(change.key, ": ", change.from, " -> ", change.to));
   }
   config_.log_level = read->log_level;
   config_.drain_seconds = read->drain_seconds;
   SetUpLog(config_);
   WarnOfOpenAddresses(OpenAddresses(config_));
   Log(LogLevel::kInfo, "configuration read again", {{"taken_over", taken_over}});
-  if (!at_the_next_start.empty()) Log(LogLevel::kWarning, "changes of the configuration that need a restart", {{"changes", at_the_next_start}});
+  if (!at_the_next_start.empty())
+    Log(LogLevel::kWarning, "changes of the configuration that need a restart",
+        {{"changes", at_the_next_start}});
 }
 
 bool Daemon::Drain(const std::function<bool()>& hurry) {
   // Whatever the unit's TimeoutStopSec is: the backstop ends us before this.
-  NotifySystemd(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=", static_cast<int64_t>((std::ceil(config_.drain_seconds) + 10) * 1e6)).c_str());
+  NotifySystemd(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+                             static_cast<int64_t>((std::ceil(config_.drain_seconds) + 10) * 1e6))
+                    .c_str());
   rpc_->SetServing(false);
   engine_->BeginDrain();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(config_.drain_seconds);
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(config_.drain_seconds);
   bool hurried = false;
   while (!engine_->Idle() && std::chrono::steady_clock::now() < until && !(hurried = hurry())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -305,14 +373,20 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   const bool idle = engine_->Idle();
   int64_t held = 0, on_disk = 0;
   for (const auto& volume : engine_->ListVolumes({.in_memory = true})) {
-    if (volume.state == model::VolumeState::kHeld) ++(volume.tier == model::Tier::kDisk ? on_disk : held);
+    if (volume.state == model::VolumeState::kHeld)
+      ++(volume.tier == model::Tier::kDisk ? on_disk : held);
   }
-  if (on_disk > 0) Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon", {{"volumes", on_disk}});
-  if (held > 0) Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
+  if (on_disk > 0)
+    Log(LogLevel::kInfo, "spilled volumes stay on disk and are held again by the next daemon",
+        {{"volumes", on_disk}});
+  if (held > 0)
+    Log(LogLevel::kWarning, "held volumes are lost with the daemon", {{"volumes", held}});
   if (!idle) {
     const std::string why =
-        hurried ? "the server was told a second time to end" : absl::StrCat("drain.seconds (", config_.drain_seconds, ") were over");
-    Log(LogLevel::kWarning, hurried ? "told a second time to end; ending what still runs" : "drain time is over; ending what still runs");
+        hurried ? "the server was told a second time to end"
+                : absl::StrCat("drain.seconds (", config_.drain_seconds, ") were over");
+    Log(LogLevel::kWarning, hurried ? "told a second time to end; ending what still runs"
+                                    : "drain time is over; ending what still runs");
     engine_->EndNow(why);
   }
   watchdog_ = nullptr;

@@ -23,23 +23,26 @@ namespace octavo {
 
 /// Logs to stderr as the configuration says.
 void SetUpLog(const Config& config);
-/// Whether a key takes effect when the configuration is read again; the others do at the next start.
+/// Whether a key takes effect when the configuration is read again; the others do at the next
+/// start.
 bool ReloadsAtOnce(const std::string& key);
 
-/// The one place that builds everything and connects it. Order: directories and lock, devices, storage (with recovery),
-/// engine, metrics, rpc; torn down the other way round.
+/// The one place that builds everything and connects it. Order: directories and lock, devices,
+/// storage (with recovery), engine, metrics, rpc; torn down the other way round.
 class Daemon {
  public:
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config);
   /// {"pid":…, "tcp":[…], "unix":…, "metrics":…}
   std::string ReadyJson() const;
   std::vector<std::string> addresses() const { return rpc_->addresses(); }
-  /// Takes over what a configuration that was read again may change at once (ReloadsAtOnce), and tells what needs a restart. One that could not
-  /// be read changes nothing and is counted. From the thread that started the daemon.
+  /// Takes over what a configuration that was read again may change at once (ReloadsAtOnce), and
+  /// tells what needs a restart. One that could not be read changes nothing and is counted. From
+  /// the thread that started the daemon.
   void Reload(const absl::StatusOr<Config>& read);
   const Config& config() const { return config_; }
-  /// Health says NOT_SERVING, no new scans, running ones stop at the volume and commits finish, up to config.drain_seconds
-  /// or until `hurry` says so. Then everything ends. Returns whether all had ended by itself.
+  /// Health says NOT_SERVING, no new scans, running ones stop at the volume and commits finish, up
+  /// to config.drain_seconds or until `hurry` says so. Then everything ends. Returns whether all
+  /// had ended by itself.
   bool Drain(const std::function<bool()>& hurry);
 
  private:

@@ -9,15 +9,19 @@ constexpr int64_t kLeastFramePool = 16 << 20, kLeastListen = 64 << 20;
 
 }  // namespace
 
-HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_t devices_bytes, int devices) {
+HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_t devices_bytes,
+                         int devices) {
   const Config defaults;
   HostBudget budget{.devices_bytes = devices_bytes,
                     .frame_pool_bytes = config.frame_pool_bytes,
                     .listen_bytes = config.listen_memory_bytes,
                     .spill_host_bytes = config.spill_host_bytes,
-                    .projection_bytes = config.projection_bytes > 0 ? config.projection_bytes : memory.total_bytes / 2};
-  const bool frames = config.frame_pool_bytes == defaults.frame_pool_bytes, listen = config.listen_memory_bytes == defaults.listen_memory_bytes,
-             spill = config.spill_host_bytes == defaults.spill_host_bytes, projections = config.projection_bytes == 0;
+                    .projection_bytes = config.projection_bytes > 0 ? config.projection_bytes
+                                                                    : memory.total_bytes / 2};
+  const bool frames = config.frame_pool_bytes == defaults.frame_pool_bytes,
+             listen = config.listen_memory_bytes == defaults.listen_memory_bytes,
+             spill = config.spill_host_bytes == defaults.spill_host_bytes,
+             projections = config.projection_bytes == 0;
   // What the uses that have a size of their own leave to the others.
   int64_t rest = memory.available_bytes / 10 * 9 - devices_bytes;
   if (!frames) rest -= devices * budget.frame_pool_bytes;
@@ -28,7 +32,8 @@ HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_
   int64_t uses = frames + listen + spill + projections;
   // The least first: what one does not need is the others'. Projections take what is left.
   if (frames) {
-    budget.frame_pool_bytes = std::min(budget.frame_pool_bytes, std::max(kLeastFramePool, rest / uses-- / devices));
+    budget.frame_pool_bytes =
+        std::min(budget.frame_pool_bytes, std::max(kLeastFramePool, rest / uses-- / devices));
     rest = std::max<int64_t>(0, rest - devices * budget.frame_pool_bytes);
   }
   if (listen) {
@@ -39,7 +44,8 @@ HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_
     budget.spill_host_bytes = std::min(budget.spill_host_bytes, rest / uses--);
     rest -= budget.spill_host_bytes;
   }
-  if (projections) budget.projection_bytes = std::max<int64_t>(1, std::min(budget.projection_bytes, rest));
+  if (projections)
+    budget.projection_bytes = std::max<int64_t>(1, std::min(budget.projection_bytes, rest));
   return budget;
 }
 

@@ -21,7 +21,8 @@ bool IsLoopback(const sockaddr& address) {
 
 std::string TextOf(const addrinfo& found) {
   char text[NI_MAXHOST] = "?";
-  (void)::getnameinfo(found.ai_addr, found.ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  (void)::getnameinfo(found.ai_addr, found.ai_addrlen, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST);
   return text;
 }
 
@@ -29,7 +30,8 @@ std::string TextOf(const addrinfo& found) {
 
 std::string HostOf(const std::string& address) {
   std::string host = address.substr(0, address.rfind(':'));
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
   return host;
 }
 
@@ -40,13 +42,15 @@ absl::Status CheckLoopback(const std::string& address) {
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return absl::NotFoundError(absl::StrCat("'", host, "' does not resolve: ", ::gai_strerror(error)));
+    return absl::NotFoundError(
+        absl::StrCat("'", host, "' does not resolve: ", ::gai_strerror(error)));
   }
   absl::Status status;
   for (const addrinfo* one = found; one != nullptr && status.ok(); one = one->ai_next) {
     if (IsLoopback(*one->ai_addr)) continue;
     const std::string text = TextOf(*one);
-    status = absl::FailedPreconditionError(absl::StrCat("other hosts can reach ", address, text == host ? "" : absl::StrCat(" (", text, ")")));
+    status = absl::FailedPreconditionError(absl::StrCat(
+        "other hosts can reach ", address, text == host ? "" : absl::StrCat(" (", text, ")")));
   }
   ::freeaddrinfo(found);
   return status;

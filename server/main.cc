@@ -1,7 +1,8 @@
-// octavod: flags → Config → Daemon → wait for a signal → drain. SIGTERM and SIGINT drain, a second one ends at once; SIGHUP reads the
-// configuration again; SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and SIGPIPE end nothing. Exit codes: 0 ended on a signal (what still ran after
-// drain.seconds was cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not end
-// within drain.seconds + 5.
+// octavod: flags → Config → Daemon → wait for a signal → drain. SIGTERM and SIGINT drain, a second
+// one ends at once; SIGHUP reads the configuration again; SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM and
+// SIGPIPE end nothing. Exit codes: 0 ended on a signal (what still ran after drain.seconds was
+// cancelled; the last log record says so), 1 cannot start, 2 bad flags or configuration, 3 did not
+// end within drain.seconds + 5.
 
 #include <cerrno>
 #include <cmath>
@@ -39,7 +40,8 @@ int Fail(int code, const absl::Status& status) {
 }
 // The same later: a record like all others.
 int CannotStart(const absl::Status& status) {
-  octavo::Log(octavo::LogLevel::kError, "octavod cannot start", {{"error", std::string(status.message())}});
+  octavo::Log(octavo::LogLevel::kError, "octavod cannot start",
+              {{"error", std::string(status.message())}});
   return 1;
 }
 
@@ -50,7 +52,8 @@ absl::Status WriteReadyFile(const std::string& path, const std::string& text) {
   out << text;
   out.close();
   if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("--ready-file: cannot write ", path, ": ", std::strerror(errno)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("--ready-file: cannot write ", path, ": ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }
@@ -61,14 +64,16 @@ absl::Status WriteReadyFd(int fd, const std::string& text) {
   ::close(fd);
   if (written == static_cast<ssize_t>(text.size())) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("--ready-fd: cannot write to descriptor ", fd, ": ", written < 0 ? std::strerror(error) : "cut short"));
+      absl::StrCat("--ready-fd: cannot write to descriptor ", fd, ": ",
+                   written < 0 ? std::strerror(error) : "cut short"));
 }
 
-// Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal, not a thread, because it
-// must work until the very last instruction.
+// Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal,
+// not a thread, because it must work until the very last instruction.
 void ArmBackstop(double drain_seconds) {
   const unsigned seconds = static_cast<unsigned>(std::ceil(drain_seconds)) + 5;
-  octavo::PrepareLastWords("octavod did not end within drain.seconds + 5; exiting at once", seconds);
+  octavo::PrepareLastWords("octavod did not end within drain.seconds + 5; exiting at once",
+                           seconds);
   std::signal(SIGALRM, [](int) {
     octavo::SayLastWords();
     ::_exit(3);
@@ -76,8 +81,8 @@ void ArmBackstop(double drain_seconds) {
   ::alarm(seconds);
 }
 
-// The signals that would end the process unasked, or that ask for something. They are read, not handled: blocked before any thread exists, so
-// that all threads inherit it.
+// The signals that would end the process unasked, or that ask for something. They are read, not
+// handled: blocked before any thread exists, so that all threads inherit it.
 constexpr int kRead[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
 
 octavo::UniqueFd ReadSignals() {
@@ -85,7 +90,8 @@ octavo::UniqueFd ReadSignals() {
   sigemptyset(&signals);
   for (const int signal : kRead) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  for (const int signal : {SIGPIPE, SIGALRM}) std::signal(signal, SIG_IGN);  // SIGALRM: until the backstop is armed
+  for (const int signal : {SIGPIPE, SIGALRM})
+    std::signal(signal, SIG_IGN);  // SIGALRM: until the backstop is armed
   return octavo::UniqueFd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
@@ -95,7 +101,8 @@ bool Ends(int signal) { return signal == SIGTERM || signal == SIGINT; }
 int NextSignal(const octavo::UniqueFd& fd, int milliseconds) {
   for (;;) {
     signalfd_siginfo info;
-    if (::read(fd.get(), &info, sizeof info) == sizeof info) return static_cast<int>(info.ssi_signo);
+    if (::read(fd.get(), &info, sizeof info) == sizeof info)
+      return static_cast<int>(info.ssi_signo);
     pollfd wait{.fd = fd.get(), .events = POLLIN, .revents = 0};
     if (::poll(&wait, 1, milliseconds) == 0) return 0;
   }
@@ -108,7 +115,8 @@ std::string UnknownWord(const CLI::App& app) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
   }
   const std::string word = app.remaining().front(), name = word.substr(0, word.find('='));
-  return absl::StrCat("there is no flag ", name, octavo::DidYouMean(name, flags), " (octavod --help lists all)");
+  return absl::StrCat("there is no flag ", name, octavo::DidYouMean(name, flags),
+                      " (octavod --help lists all)");
 }
 
 int Run(int argc, char** argv) {
@@ -117,11 +125,16 @@ int Run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("octavod ") + octavo::Version());
   std::string file, ready_file;
   int ready_fd = -1;
-  app.add_option("--config", file, std::string("TOML file (default ") + kDefaultFile + " if it is there)");
-  app.add_option("--ready-file", ready_file, "write the addresses here, as JSON, once the daemon listens");
-  app.add_option("--ready-fd", ready_fd, "write the addresses to this descriptor, as a line of JSON, once the daemon listens");
+  app.add_option("--config", file,
+                 std::string("TOML file (default ") + kDefaultFile + " if it is there)");
+  app.add_option("--ready-file", ready_file,
+                 "write the addresses here, as JSON, once the daemon listens");
+  app.add_option(
+      "--ready-fd", ready_fd,
+      "write the addresses to this descriptor, as a line of JSON, once the daemon listens");
   std::map<std::string, std::string> flags;
-  for (const auto& key : octavo::ConfigKeys()) app.add_option("--" + key.name, flags[key.name], key.help)->take_last();
+  for (const auto& key : octavo::ConfigKeys())
+    app.add_option("--" + key.name, flags[key.name], key.help)->take_last();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError& e) {
@@ -142,23 +155,30 @@ int Run(int argc, char** argv) {
   const absl::StatusOr<octavo::Config> config = load(&unknown);
   if (!config.ok()) return Fail(2, config.status());
   octavo::SetUpLog(*config);
-  for (const auto& name : unknown) octavo::Log(octavo::LogLevel::kWarning, "environment variable is no configuration key", {{"name", name}});
+  for (const auto& name : unknown)
+    octavo::Log(octavo::LogLevel::kWarning, "environment variable is no configuration key",
+                {{"name", name}});
 
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  octavo::storage::UseHdf5Probe({.command = {absl::StrCat(self.parent_path().string(), "/octavo-probe")}});
+  octavo::storage::UseHdf5Probe(
+      {.command = {absl::StrCat(self.parent_path().string(), "/octavo-probe")}});
 
   auto started = octavo::Daemon::Start(*config);
   if (!started.ok()) return CannotStart(started.status());
   std::unique_ptr<octavo::Daemon> daemon = *std::move(started);
   const std::string ready = daemon->ReadyJson() + "\n";
   if (!ready_file.empty()) {
-    if (absl::Status status = WriteReadyFile(ready_file, ready); !status.ok()) return CannotStart(status);
+    if (absl::Status status = WriteReadyFile(ready_file, ready); !status.ok())
+      return CannotStart(status);
   }
   if (ready_fd >= 0) {
-    if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok()) return CannotStart(status);
+    if (absl::Status status = WriteReadyFd(ready_fd, ready); !status.ok())
+      return CannotStart(status);
   }
-  octavo::Log(octavo::LogLevel::kInfo, "octavod ready", {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::Version()}});
+  octavo::Log(
+      octavo::LogLevel::kInfo, "octavod ready",
+      {{"addresses", absl::StrJoin(daemon->addresses(), " ")}, {"version", octavo::Version()}});
 
   int signal = 0;
   while (!Ends(signal = NextSignal(signals, -1))) {
@@ -166,7 +186,8 @@ int Run(int argc, char** argv) {
       unknown.clear();
       daemon->Reload(load(&unknown));
     } else {
-      octavo::Log(octavo::LogLevel::kInfo, "a signal that asks for nothing here", {{"signal", signal}});
+      octavo::Log(octavo::LogLevel::kInfo, "a signal that asks for nothing here",
+                  {{"signal", signal}});
     }
   }
   octavo::Log(octavo::LogLevel::kInfo, "draining", {{"signal", signal}});
@@ -188,7 +209,8 @@ int Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return Run(argc, argv);
-  } catch (const std::exception& e) {  // bad_alloc and the like: a message and a code instead of a core
+  } catch (
+      const std::exception& e) {  // bad_alloc and the like: a message and a code instead of a core
     return Fail(1, absl::InternalError(e.what()));
   }
 }

@@ -1,9 +1,11 @@
-// malloc of octavo-probe: a page that may not be touched lies behind each larger block. Whether a read beyond the end of a block
-// crashes depends on what lies there; what octavo-probe survives by luck could end octavod. glibc's own malloc has the small blocks.
+// malloc of octavo-probe: a page that may not be touched lies behind each larger block. Whether a
+// read beyond the end of a block crashes depends on what lies there; what octavo-probe survives by
+// luck could end octavod. glibc's own malloc has the small blocks.
 
 #include <cstddef>  // says whether this is glibc
 
-#if defined(__GLIBC__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 
 #include <algorithm>
 #include <atomic>
@@ -46,7 +48,8 @@ void* Guarded(size_t bytes) {
     return nullptr;
   }
   const size_t mapped = Mapped(bytes);
-  void* start = ::mmap(nullptr, mapped + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* start =
+      ::mmap(nullptr, mapped + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED) {
     g_guarded.fetch_sub(1, std::memory_order_relaxed);
     return nullptr;
@@ -59,7 +62,8 @@ void* Guarded(size_t bytes) {
 
 size_t SizeOf(void* block) {
   if (IsGuarded(block)) return HeadOf(block)->bytes;
-  const uint64_t word = HeadOf(block)->mark;  // glibc's: bit 1 says that it has a mapping of its own
+  const uint64_t word =
+      HeadOf(block)->mark;  // glibc's: bit 1 says that it has a mapping of its own
   return static_cast<size_t>(word & ~uint64_t{7}) - ((word & 2) != 0 ? 16 : 8);
 }
 
@@ -114,7 +118,9 @@ void* realloc(void* block, size_t bytes) {
 }
 
 size_t malloc_usable_size(void* block) { return block == nullptr ? 0 : SizeOf(block); }
-void* memalign(size_t alignment, size_t bytes) { return alignment <= 16 ? malloc(bytes) : __libc_memalign(alignment, bytes); }
+void* memalign(size_t alignment, size_t bytes) {
+  return alignment <= 16 ? malloc(bytes) : __libc_memalign(alignment, bytes);
+}
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** to, size_t alignment, size_t bytes) {
   void* block = memalign(alignment, bytes);

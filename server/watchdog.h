@@ -14,8 +14,8 @@
 
 namespace octavo {
 
-/// Tells, from one look at the scans to the next, whether one of them stands still although records wait for it: a device that
-/// hangs, a thread that is stuck. One thread.
+/// Tells, from one look at the scans to the next, whether one of them stands still although records
+/// wait for it: a device that hangs, a thread that is stuck. One thread.
 class StallDetector {
  public:
   explicit StallDetector(std::chrono::nanoseconds patience) : patience_(patience) {}
@@ -32,15 +32,18 @@ class StallDetector {
   std::map<std::string, Seen> seen_;
 };
 
-/// Sends a sign of life to whoever supervises the daemon, three times in the period it has asked for, as long as `problem`
-/// comes back and comes back empty. A `problem` that hangs (a lock that is never given back) is no sign of life either.
+/// Sends a sign of life to whoever supervises the daemon, three times in the period it has asked
+/// for, as long as `problem` comes back and comes back empty. A `problem` that hangs (a lock that
+/// is never given back) is no sign of life either.
 class Watchdog {
  public:
-  /// The period of systemd's watchdog for this process (WATCHDOG_USEC, WATCHDOG_PID); nothing if there is none.
+  /// The period of systemd's watchdog for this process (WATCHDOG_USEC, WATCHDOG_PID); nothing if
+  /// there is none.
   static std::optional<std::chrono::microseconds> PeriodFromEnvironment();
 
   /// `problem` and `beat` are called from a thread of its own; the first beat comes at once.
-  Watchdog(std::chrono::microseconds period, std::function<std::string()> problem, std::function<void()> beat);
+  Watchdog(std::chrono::microseconds period, std::function<std::string()> problem,
+           std::function<void()> beat);
   /// Waits for a call that is under way.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -20,12 +20,14 @@ int64_t ArrayType::numbers() const {
 }
 
 std::string ArrayType::Text() const {
-  return absl::StrCat(octavo::NameOf(scalar), "[", absl::StrJoin(dims, ", "), "]", lanes == 1 ? "" : absl::StrCat(" x ", lanes));
+  return absl::StrCat(octavo::NameOf(scalar), "[", absl::StrJoin(dims, ", "), "]",
+                      lanes == 1 ? "" : absl::StrCat(" x ", lanes));
 }
 
 const char* NameOf(const Op& op) {
-  constexpr const char* kNames[] = {"copy",       "fill",      "crop", "scale",  "combine", "reduce",   "slab",
-                                    "percentile", "histogram", "fft",  "resize", "flip",    "transpose"};
+  constexpr const char* kNames[] = {"copy",   "fill", "crop",       "scale",     "combine",
+                                    "reduce", "slab", "percentile", "histogram", "fft",
+                                    "resize", "flip", "transpose"};
   static_assert(std::size(kNames) == std::variant_size_v<Op>);
   return kNames[op.index()];
 }
@@ -44,8 +46,10 @@ absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
   }
   for (size_t i = 0; i < chain.steps.size(); ++i) {
     if (i < last) room.between = std::max(room.between, chain.steps[i].out_bytes);
-    if (const auto* reduce = std::get_if<ReduceSpec>(&chain.steps[i].spec); reduce != nullptr && reduce->parts > 1) {
-      room.work = std::max(room.work, reduce->parts * reduce->axes.results() * static_cast<int64_t>(sizeof(math::Accumulator)));
+    if (const auto* reduce = std::get_if<ReduceSpec>(&chain.steps[i].spec);
+        reduce != nullptr && reduce->parts > 1) {
+      room.work = std::max(room.work, reduce->parts * reduce->axes.results() *
+                                          static_cast<int64_t>(sizeof(math::Accumulator)));
     }
     if (const auto* fft = std::get_if<FftSpec>(&chain.steps[i].spec)) {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device.arrays().PrepareFft(*fft));
@@ -59,10 +63,12 @@ absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
 
 absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device) {
   OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(chain, device));
-  return 2 * AlignedBytes(room.between) + AlignedBytes(room.work) + AlignedBytes(static_cast<int64_t>(chain.tables.size()));
+  return 2 * AlignedBytes(room.between) + AlignedBytes(room.work) +
+         AlignedBytes(static_cast<int64_t>(chain.tables.size()));
 }
 
-absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(const std::shared_ptr<const ArrayChain>& chain, Device& device) {
+absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(
+    const std::shared_ptr<const ArrayChain>& chain, Device& device) {
   std::unique_ptr<ChainRun> run(new ChainRun(chain, device));
   OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, device));
   run->between_bytes_ = AlignedBytes(room.between);
@@ -79,10 +85,12 @@ absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(const std::shared_ptr
   return run;
 }
 
-absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<const void*>& others, void* out) {
+absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<const void*>& others,
+                           void* out) {
   char* const scratch = scratch_.as<char>();
   char* const tables = scratch + tables_offset_;
-  if (tables_) OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, tables, tables_.data(), tables_.bytes()));
+  if (tables_)
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, tables, tables_.data(), tables_.bytes()));
   ArrayOps& ops = device_.arrays();
   size_t last = 0;
   for (size_t i = 0; i < chain_->steps.size(); ++i) {
@@ -103,7 +111,9 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
     if (const auto* gather = std::get_if<GatherSpec>(&spec)) {
       status = ops.Gather(stream, *gather, from, to);
     } else if (const auto* map = std::get_if<MapSpec>(&spec)) {
-      status = ops.Map(stream, *map, from, map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
+      status =
+          ops.Map(stream, *map, from,
+                  map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
     } else if (const auto* reduce = std::get_if<ReduceSpec>(&spec)) {
       status = ops.Reduce(stream, *reduce, from, to, work);
     } else if (const auto* select = std::get_if<SelectSpec>(&spec)) {
@@ -112,8 +122,9 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
       status = ops.Histogram(stream, *histogram, from, static_cast<uint64_t*>(to));
     } else {
       const auto& taps = std::get<TapsSpec>(spec);
-      status = ops.Taps(stream, taps, from, reinterpret_cast<const int32_t*>(tables + taps.index_offset),
-                        reinterpret_cast<const double*>(tables + taps.weight_offset), to);
+      status =
+          ops.Taps(stream, taps, from, reinterpret_cast<const int32_t*>(tables + taps.index_offset),
+                   reinterpret_cast<const double*>(tables + taps.weight_offset), to);
     }
     OCTAVO_RETURN_IF_ERROR(status);
     from = to;

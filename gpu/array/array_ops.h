@@ -13,10 +13,12 @@
 #include "gpu/device/scalar.h"
 #include "gpu/math/array_ops.h"
 
-// Chains of operations on arrays of 1 to 3 dimensions of any element type, on one device, in stream order.
+// Chains of operations on arrays of 1 to 3 dimensions of any element type, on one device, in stream
+// order.
 namespace octavo::inline gpu {
 
-/// Type and shape of an array in C order. Lanes (1 ... 4) are numbers that belong to one element; they are the fastest axis.
+/// Type and shape of an array in C order. Lanes (1 ... 4) are numbers that belong to one element;
+/// they are the fastest axis.
 struct ArrayType {
   Scalar scalar = Scalar::kF32;
   int64_t lanes = 1;
@@ -47,13 +49,15 @@ struct ScaleOp {
   math::Number multiply{1, 0}, add{0, 0};
 };
 enum class Combination : uint8_t { kNone = 0, kAdd = 1, kSubtract = 2, kMultiply = 3, kDivide = 4 };
-/// x ∘ other, number by number; `other` has the shape of the input or of its last axes, and is repeated along the first.
+/// x ∘ other, number by number; `other` has the shape of the input or of its last axes, and is
+/// repeated along the first.
 struct CombineOp {
   Combination kind = Combination::kAdd;
   size_t other = 0;  // index of the second array
 };
-/// Over `axes` (empty = all). Result: min and max of real numbers the input's type, sums of integers f64, all else f32 (f64 of f64;
-/// complex numbers likewise), unless `scalar` says otherwise. part: what is looked at.
+/// Over `axes` (empty = all). Result: min and max of real numbers the input's type, sums of
+/// integers f64, all else f32 (f64 of f64; complex numbers likewise), unless `scalar` says
+/// otherwise. part: what is looked at.
 struct ReduceOp {
   math::Reduction kind = math::Reduction::kSum;
   std::vector<int64_t> axes;
@@ -61,36 +65,41 @@ struct ReduceOp {
   Scalar scalar{};
   math::Part part = math::Part::kAll;
 };
-/// Projection along `axis` of the samples [begin, end) (end 0 = to the end), NaN left out: kMax is the MIP (of complex numbers
-/// their magnitude), kMean the AIP (likewise).
+/// Projection along `axis` of the samples [begin, end) (end 0 = to the end), NaN left out: kMax is
+/// the MIP (of complex numbers their magnitude), kMean the AIP (likewise).
 struct SlabOp {
   math::Reduction kind = math::Reduction::kMax;
   int64_t axis = -1, begin = 0, end = 0;
   bool keep_dims = false;
 };
-/// Percentiles (0 ... 100, 1 to 16 of them) over `axes` (empty = all) of real numbers, linear between order statistics, NaN left
-/// out. f32 (f64 of f64 and 32-bit integers and longer). Several make a first axis of their own.
+/// Percentiles (0 ... 100, 1 to 16 of them) over `axes` (empty = all) of real numbers, linear
+/// between order statistics, NaN left out. f32 (f64 of f64 and 32-bit integers and longer). Several
+/// make a first axis of their own.
 struct PercentileOp {
   std::vector<double> percentiles;
   std::vector<int64_t> axes;
   bool keep_dims = false;  // with a single percentile
 };
-/// Counts of all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and what lies outside are not counted.
-/// hi <= lo: the whole range of 8- and 16-bit integers; else an error.
+/// Counts of all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and
+/// what lies outside are not counted. hi <= lo: the whole range of 8- and 16-bit integers; else an
+/// error.
 struct HistogramOp {
   int64_t bins = 256;
   double lo = 0, hi = 0;
   Scalar scalar = Scalar::kU64;
 };
-/// Σ x[j] exp(∓2πi jk/n) along `axis`; the inverse is divided by n. Any length up to 2^24. Computed in f32; the result is c64.
+/// Σ x[j] exp(∓2πi jk/n) along `axis`; the inverse is divided by n. Any length up to 2^24. Computed
+/// in f32; the result is c64.
 struct FftOp {
   int64_t axis = -1;
   bool inverse = false;
 };
-/// To `shape` (0 = as it is). Linear or nearest sampling at pixel centres, x = (i + 1/2) in/out - 1/2, or corner to corner,
-/// x = i (in - 1)/(out - 1). With anti_aliasing an axis that shrinks by f is smoothed with a Gaussian of σ = (f - 1)/2 (as far as 4σ)
-/// before. Beyond its ends the array goes on as `edge` says, for the Gaussian and for pixel centres outside. Integers are rounded.
-/// Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with these modes; scikit-image, transform.resize.
+/// To `shape` (0 = as it is). Linear or nearest sampling at pixel centres, x = (i + 1/2) in/out -
+/// 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing an axis that shrinks by f
+/// is smoothed with a Gaussian of σ = (f - 1)/2 (as far as 4σ) before. Beyond its ends the array
+/// goes on as `edge` says, for the Gaussian and for pixel centres outside. Integers are rounded.
+/// Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with these modes;
+/// scikit-image, transform.resize.
 enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
   kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
   kMirror = 1,                     // d c b | a b c d | c b a
@@ -107,8 +116,8 @@ struct FlipOp {
 struct TransposeOp {
   std::vector<int64_t> axes;  // a permutation; empty = reversed
 };
-using Op =
-    std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, SlabOp, PercentileOp, HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp>;
+using Op = std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, SlabOp, PercentileOp,
+                        HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp>;
 const char* NameOf(const Op& op);  // "crop"
 
 // -- what one launch does
@@ -127,10 +136,12 @@ struct MapSpec {
   size_t other_index = 0;
   int64_t count = 0, other_count = 1;
 };
-OCTAVO_HOST_DEVICE inline math::Number Mapped(const MapSpec& s, const void* in, const void* other, int64_t i) {
+OCTAVO_HOST_DEVICE inline math::Number Mapped(const MapSpec& s, const void* in, const void* other,
+                                              int64_t i) {
   if (s.fill) return s.add;
   const math::Number v = math::Load(s.in, in, i);
-  if (s.combination == Combination::kNone) return math::Add(math::Multiply(math::PartOf(s.part, v), s.multiply), s.add);
+  if (s.combination == Combination::kNone)
+    return math::Add(math::Multiply(math::PartOf(s.part, v), s.multiply), s.add);
   const math::Number w = math::Load(s.other, other, i % s.other_count);
   switch (s.combination) {
     case Combination::kAdd: return math::Add(v, w);
@@ -139,14 +150,19 @@ OCTAVO_HOST_DEVICE inline math::Number Mapped(const MapSpec& s, const void* in, 
     default: return math::Divide(v, w);
   }
 }
-/// Which numbers belong to result k: two kept axes (k = k0 keep[1] + k1) and two that are run over; strides in numbers.
+/// Which numbers belong to result k: two kept axes (k = k0 keep[1] + k1) and two that are run over;
+/// strides in numbers.
 struct AxesSpec {
-  int64_t keep[2] = {1, 1}, keep_stride[2] = {0, 0}, run[2] = {1, 1}, run_stride[2] = {0, 0}, offset = 0;
+  int64_t keep[2] = {1, 1}, keep_stride[2] = {0, 0}, run[2] = {1, 1}, run_stride[2] = {0, 0},
+          offset = 0;
   OCTAVO_HOST_DEVICE int64_t results() const { return keep[0] * keep[1]; }
   OCTAVO_HOST_DEVICE int64_t length() const { return run[0] * run[1]; }
-  OCTAVO_HOST_DEVICE int64_t First(int64_t k) const { return offset + k / keep[1] * keep_stride[0] + k % keep[1] * keep_stride[1]; }
+  OCTAVO_HOST_DEVICE int64_t First(int64_t k) const {
+    return offset + k / keep[1] * keep_stride[0] + k % keep[1] * keep_stride[1];
+  }
 };
-/// Accumulators of parts of each result, joined in order. parts > 1: [results, parts] accumulators of workspace.
+/// Accumulators of parts of each result, joined in order. parts > 1: [results, parts] accumulators
+/// of workspace.
 struct ReduceSpec {
   Scalar in{}, out{};
   math::Part part = math::Part::kAll;
@@ -161,7 +177,8 @@ struct SelectSpec {
   AxesSpec axes;
   int percentiles = 0;
   double percentile[16] = {};
-  int digits = 8;  // bytes of a key (math::KeyOf) that numbers of this type can differ in, from the highest
+  int digits =
+      8;  // bytes of a key (math::KeyOf) that numbers of this type can differ in, from the highest
 };
 struct HistogramSpec {
   Scalar in{};
@@ -184,13 +201,20 @@ struct FftSpec {
 class ArrayOps {
  public:
   virtual ~ArrayOps() = default;
-  virtual absl::Status Gather(StreamRef stream, const GatherSpec& spec, const void* in, void* out) = 0;
-  virtual absl::Status Map(StreamRef stream, const MapSpec& spec, const void* in, const void* other, void* out) = 0;
-  virtual absl::Status Reduce(StreamRef stream, const ReduceSpec& spec, const void* in, void* out, void* workspace) = 0;
-  virtual absl::Status Select(StreamRef stream, const SelectSpec& spec, const void* in, void* out) = 0;
-  virtual absl::Status Histogram(StreamRef stream, const HistogramSpec& spec, const void* in, uint64_t* counts) = 0;
-  virtual absl::Status Taps(StreamRef stream, const TapsSpec& spec, const void* in, const int32_t* index, const double* weight, void* out) = 0;
-  /// Bytes of workspace that Fft wants. Makes and keeps the plan: may take milliseconds, never on the block path.
+  virtual absl::Status Gather(StreamRef stream, const GatherSpec& spec, const void* in,
+                              void* out) = 0;
+  virtual absl::Status Map(StreamRef stream, const MapSpec& spec, const void* in, const void* other,
+                           void* out) = 0;
+  virtual absl::Status Reduce(StreamRef stream, const ReduceSpec& spec, const void* in, void* out,
+                              void* workspace) = 0;
+  virtual absl::Status Select(StreamRef stream, const SelectSpec& spec, const void* in,
+                              void* out) = 0;
+  virtual absl::Status Histogram(StreamRef stream, const HistogramSpec& spec, const void* in,
+                                 uint64_t* counts) = 0;
+  virtual absl::Status Taps(StreamRef stream, const TapsSpec& spec, const void* in,
+                            const int32_t* index, const double* weight, void* out) = 0;
+  /// Bytes of workspace that Fft wants. Makes and keeps the plan: may take milliseconds, never on
+  /// the block path.
   virtual absl::StatusOr<int64_t> PrepareFft(const FftSpec& spec) = 0;
   virtual absl::Status Fft(StreamRef stream, const FftSpec& spec, void* data, void* workspace) = 0;
 };
@@ -210,26 +234,34 @@ struct ArrayChain {
   std::vector<char> tables;
 };
 
-/// Plans `ops` (1 ... 16), each applied to what the one before made. `others`: the second arrays of CombineOp. `in_place`: the
-/// output is the input's memory. InvalidArgument names "operations[i].<operation>.<field>" below `field`; reason
-/// TOO_MANY_ELEMENTS where a result has more than `most_numbers`.
-absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType& in, const std::vector<ArrayType>& others, bool in_place,
-                                     const std::string& field, int64_t most_numbers = int64_t{1} << 40);
+/// Plans `ops` (1 ... 16), each applied to what the one before made. `others`: the second arrays of
+/// CombineOp. `in_place`: the output is the input's memory. InvalidArgument names
+/// "operations[i].<operation>.<field>" below `field`; reason TOO_MANY_ELEMENTS where a result has
+/// more than `most_numbers`.
+absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType& in,
+                                     const std::vector<ArrayType>& others, bool in_place,
+                                     const std::string& field,
+                                     int64_t most_numbers = int64_t{1} << 40);
 
-/// Device memory that a chain needs beside input and output, and page-locked memory for its tables. May make FFT plans.
+/// Device memory that a chain needs beside input and output, and page-locked memory for its tables.
+/// May make FFT plans.
 absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device);
 
 /// A chain with its memory on one device. Must live until the streams it ran on have passed.
 class ChainRun {
  public:
   /// Allocates: milliseconds. ResourceExhausted if there is no memory.
-  static absl::StatusOr<std::unique_ptr<ChainRun>> Create(const std::shared_ptr<const ArrayChain>& chain, Device& device);
-  /// Enqueues all steps. `out` may be `in` if it was planned so. One run at a time may be under way.
-  absl::Status Run(StreamRef stream, const void* in, const std::vector<const void*>& others, void* out);
+  static absl::StatusOr<std::unique_ptr<ChainRun>> Create(
+      const std::shared_ptr<const ArrayChain>& chain, Device& device);
+  /// Enqueues all steps. `out` may be `in` if it was planned so. One run at a time may be under
+  /// way.
+  absl::Status Run(StreamRef stream, const void* in, const std::vector<const void*>& others,
+                   void* out);
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device) : chain_(std::move(chain)), device_(device) {}
+  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device)
+      : chain_(std::move(chain)), device_(device) {}
   const std::shared_ptr<const ArrayChain> chain_;
   Device& device_;
   PinnedBuffer tables_;

@@ -29,7 +29,8 @@ AxesSpec ChainPlanner::Split(const std::vector<bool>& chosen, int64_t begin, int
     }
     if (layout.extent[d] == 1) continue;
     const Part part{layout.extent[d], layout.stride[d], run};
-    if (!parts.empty() && parts.back().run == run && parts.back().stride == part.extent * part.stride) {
+    if (!parts.empty() && parts.back().run == run &&
+        parts.back().stride == part.extent * part.stride) {
       parts.back() = {parts.back().extent * part.extent, part.stride, run};
     } else {
       parts.push_back(part);
@@ -55,67 +56,89 @@ std::vector<int64_t> ChainPlanner::Without(const std::vector<bool>& chosen, bool
   return dims;
 }
 
-absl::Status ChainPlanner::Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan, Scalar out, std::vector<int64_t> dims) {
+absl::Status ChainPlanner::Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes,
+                                  bool skip_nan, Scalar out, std::vector<int64_t> dims) {
   const bool ordered = kind != math::Reduction::kSum && kind != math::Reduction::kMean;
   if (ordered && part == math::Part::kAll) OCTAVO_RETURN_IF_ERROR(NoComplex());
   const Scalar in = part == math::Part::kAll ? type.scalar : RealOf(type.scalar);
   if (out == Scalar{}) {
     const bool extreme = kind == math::Reduction::kMin || kind == math::Reduction::kMax;
-    out = extreme ? in : kind == math::Reduction::kSum && IsIntegral(in) ? Scalar::kF64 : FloatOf(in);
+    out = extreme                                           ? in
+          : kind == math::Reduction::kSum && IsIntegral(in) ? Scalar::kF64
+                                                            : FloatOf(in);
     // A magnitude of half-precision numbers is stored as one; it is not made of f16 alone.
     if (extreme && part != math::Part::kAll && IsComplex(type.scalar)) out = FloatOf(in);
   }
-  if (IsComplex(in) && !IsComplex(out)) return Bad("type", absl::StrCat("is ", NameOf(out), "; the result is complex"));
-  ReduceSpec spec{.in = type.scalar, .out = out, .part = part, .kind = kind, .skip_nan = skip_nan, .axes = axes};
-  spec.parts = std::clamp<int64_t>(65536 / axes.results(), 1, std::max<int64_t>(1, axes.length() / 1024));
+  if (IsComplex(in) && !IsComplex(out))
+    return Bad("type", absl::StrCat("is ", NameOf(out), "; the result is complex"));
+  ReduceSpec spec{.in = type.scalar,
+                  .out = out,
+                  .part = part,
+                  .kind = kind,
+                  .skip_nan = skip_nan,
+                  .axes = axes};
+  spec.parts =
+      std::clamp<int64_t>(65536 / axes.results(), 1, std::max<int64_t>(1, axes.length() / 1024));
   return Add(spec, {.scalar = out, .lanes = type.lanes, .dims = std::move(dims)});
 }
 
 absl::Status ChainPlanner::Do(const ReduceOp& op) {
   OCTAVO_RETURN_IF_ERROR(KnownScalar(op.scalar, absl::StrCat(field_, ".type")));
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind), "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
+                                    "; allowed SUM, MIN, MAX, MEAN, STD"));
   }
-  if (op.part > math::Part::kPower) return Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
+  if (op.part > math::Part::kPower)
+    return Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
   OCTAVO_ASSIGN_OR_RETURN(const auto chosen, Axes(op.axes));
-  return Reduce(op.kind, op.part, Split(chosen, 0, 0), op.skip_nan, op.scalar, Without(chosen, op.keep_dims));
+  return Reduce(op.kind, op.part, Split(chosen, 0, 0), op.skip_nan, op.scalar,
+                Without(chosen, op.keep_dims));
 }
 
 absl::Status ChainPlanner::Do(const SlabOp& op) {
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind), "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
+                                    "; allowed SUM, MIN, MAX, MEAN, STD"));
   }
   OCTAVO_ASSIGN_OR_RETURN(const int axis, Axis("axis", op.axis));
   const int64_t extent = type.dims[static_cast<size_t>(axis)], end = op.end == 0 ? extent : op.end;
-  if (op.begin < 0 || op.begin >= extent) return Bad("begin", absl::StrCat("is ", op.begin, "; allowed 0 to ", extent - 1));
-  if (end <= op.begin || end > extent) return Bad("end", absl::StrCat("is ", end, "; allowed ", op.begin + 1, " to ", extent));
+  if (op.begin < 0 || op.begin >= extent)
+    return Bad("begin", absl::StrCat("is ", op.begin, "; allowed 0 to ", extent - 1));
+  if (end <= op.begin || end > extent)
+    return Bad("end", absl::StrCat("is ", end, "; allowed ", op.begin + 1, " to ", extent));
   std::vector<bool> chosen(type.dims.size(), false);
   chosen[static_cast<size_t>(axis)] = true;
   const math::Part part = IsComplex(type.scalar) ? math::Part::kMagnitude : math::Part::kAll;
-  return Reduce(op.kind, part, Split(chosen, op.begin, end), true, Scalar{}, Without(chosen, op.keep_dims));
+  return Reduce(op.kind, part, Split(chosen, op.begin, end), true, Scalar{},
+                Without(chosen, op.keep_dims));
 }
 
 absl::Status ChainPlanner::Do(const PercentileOp& op) {
   OCTAVO_RETURN_IF_ERROR(NoComplex());
   if (op.percentiles.empty() || op.percentiles.size() > 16) {
-    return Bad("percentiles", absl::StrCat("has ", op.percentiles.size(), " numbers; allowed 1 to 16"));
+    return Bad("percentiles",
+               absl::StrCat("has ", op.percentiles.size(), " numbers; allowed 1 to 16"));
   }
   SelectSpec spec{.in = type.scalar, .percentiles = static_cast<int>(op.percentiles.size())};
   for (size_t p = 0; p < op.percentiles.size(); ++p) {
     if (!(op.percentiles[p] >= 0 && op.percentiles[p] <= 100)) {
-      return Bad("percentiles", absl::StrCat("[", p, "] is ", op.percentiles[p], "; allowed 0 to 100"));
+      return Bad("percentiles",
+                 absl::StrCat("[", p, "] is ", op.percentiles[p], "; allowed 0 to 100"));
     }
     spec.percentile[p] = op.percentiles[p];
   }
   OCTAVO_ASSIGN_OR_RETURN(const auto chosen, Axes(op.axes));
   spec.axes = Split(chosen, 0, 0);
   if (spec.axes.length() >= int64_t{1} << 32)
-    return Bad("axes", absl::StrCat("make ", spec.axes.length(), " numbers a percentile; allowed below 2^32"));
+    return Bad("axes", absl::StrCat("make ", spec.axes.length(),
+                                    " numbers a percentile; allowed below 2^32"));
   // f64 keys of numbers of few digits end in zeros (or ones, if negative).
   const int64_t size = SizeOf(type.scalar);
   spec.digits = size <= 2 ? 4 : type.scalar == Scalar::kF32 ? 5 : size == 4 ? 6 : 8;
   spec.out = size == 8 || spec.digits == 6 ? Scalar::kF64 : Scalar::kF32;
-  ArrayType out{.scalar = spec.out, .lanes = type.lanes, .dims = Without(chosen, op.keep_dims && spec.percentiles == 1)};
+  ArrayType out{.scalar = spec.out,
+                .lanes = type.lanes,
+                .dims = Without(chosen, op.keep_dims && spec.percentiles == 1)};
   if (spec.percentiles > 1) {
     const bool all = std::find(chosen.begin(), chosen.end(), false) == chosen.end();
     if (all) out.dims.clear();
@@ -127,14 +150,17 @@ absl::Status ChainPlanner::Do(const PercentileOp& op) {
 absl::Status ChainPlanner::Do(const HistogramOp& op) {
   OCTAVO_RETURN_IF_ERROR(NoComplex());
   OCTAVO_RETURN_IF_ERROR(KnownScalar(op.scalar, absl::StrCat(field_, ".type")));
-  if (op.bins < 1 || op.bins > 65536) return Bad("bins", absl::StrCat("is ", op.bins, "; allowed 1 to 65536"));
-  HistogramSpec spec{.in = type.scalar, .count = type.numbers(), .bins = op.bins, .lo = op.lo, .hi = op.hi};
+  if (op.bins < 1 || op.bins > 65536)
+    return Bad("bins", absl::StrCat("is ", op.bins, "; allowed 1 to 65536"));
+  HistogramSpec spec{
+      .in = type.scalar, .count = type.numbers(), .bins = op.bins, .lo = op.lo, .hi = op.hi};
   if (!std::isfinite(op.lo)) return Bad("lo", "is not finite");
   if (!std::isfinite(op.hi)) return Bad("hi", "is not finite");
   if (!(op.lo < op.hi)) {
     const bool small = IsIntegral(type.scalar) && SizeOf(type.scalar) <= 2;
     if (!small || op.lo != 0 || op.hi != 0) {
-      return Bad("hi", absl::StrCat("is ", op.hi, "; allowed above lo, which is ", op.lo, " (both 0: the whole range of 8- and 16-bit integers)"));
+      return Bad("hi", absl::StrCat("is ", op.hi, "; allowed above lo, which is ", op.lo,
+                                    " (both 0: the whole range of 8- and 16-bit integers)"));
     }
     const double range = SizeOf(type.scalar) == 1 ? 256 : 65536;
     spec.lo = type.scalar == Scalar::kI8 || type.scalar == Scalar::kI16 ? -range / 2 : 0;

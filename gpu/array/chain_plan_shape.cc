@@ -12,7 +12,8 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kMostWeights = 1 << 26;  // of one axis of a resize: 12 bytes each, on the host, too
+constexpr int64_t kMostWeights = 1
+                                 << 26;  // of one axis of a resize: 12 bytes each, on the host, too
 
 }  // namespace
 
@@ -25,16 +26,20 @@ absl::Status ChainPlanner::Do(const CropOp& op) {
   ArrayLayout layout(type);
   int64_t offset = 0;
   ArrayType out = type;
-  for (const auto& [name, values] : {std::pair{"start", &op.start}, std::pair{"count", &op.count}}) {
+  for (const auto& [name, values] :
+       {std::pair{"start", &op.start}, std::pair{"count", &op.count}}) {
     if (!values->empty() && values->size() != type.dims.size()) {
-      return Bad(name, absl::StrCat("has ", values->size(), " numbers; allowed none or ", type.dims.size(), " for ", type.Text()));
+      return Bad(name, absl::StrCat("has ", values->size(), " numbers; allowed none or ",
+                                    type.dims.size(), " for ", type.Text()));
     }
   }
   for (size_t d = 0; d < type.dims.size(); ++d) {
     const int64_t extent = type.dims[d], start = op.start.empty() ? 0 : op.start[d];
-    if (start < 0 || start >= extent) return Bad("start", absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", extent - 1));
+    if (start < 0 || start >= extent)
+      return Bad("start", absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", extent - 1));
     const int64_t count = op.count.empty() || op.count[d] == 0 ? extent - start : op.count[d];
-    if (count < 1 || count > extent - start) return Bad("count", absl::StrCat("[", d, "] is ", count, "; allowed 1 to ", extent - start));
+    if (count < 1 || count > extent - start)
+      return Bad("count", absl::StrCat("[", d, "] is ", count, "; allowed 1 to ", extent - start));
     const size_t at = 3 - type.dims.size() + d;
     layout.extent[at] = out.dims[d] = count;
     offset += start * layout.stride[at];
@@ -60,7 +65,9 @@ absl::Status ChainPlanner::Do(const TransposeOp& op) {
   if (axes.empty()) {
     for (int d = type.rank() - 1; d >= 0; --d) axes.push_back(d);
   }
-  if (axes.size() != type.dims.size()) return Bad("axes", absl::StrCat("has ", axes.size(), " numbers; allowed none or ", type.dims.size()));
+  if (axes.size() != type.dims.size())
+    return Bad("axes",
+               absl::StrCat("has ", axes.size(), " numbers; allowed none or ", type.dims.size()));
   OCTAVO_RETURN_IF_ERROR(Axes(axes).status());
   const ArrayLayout layout(type);
   int64_t extent[4] = {1, 1, 1, layout.extent[3]}, stride[4] = {0, 0, 0, layout.stride[3]};
@@ -77,12 +84,15 @@ absl::Status ChainPlanner::Do(const TransposeOp& op) {
 
 absl::Status ChainPlanner::Do(const ResizeOp& op) {
   if (op.shape.size() != type.dims.size()) {
-    return Bad("shape", absl::StrCat("has ", op.shape.size(), " numbers; allowed ", type.dims.size(), " for ", type.Text()));
+    return Bad("shape", absl::StrCat("has ", op.shape.size(), " numbers; allowed ",
+                                     type.dims.size(), " for ", type.Text()));
   }
   const Scalar stored = type.scalar;
   std::vector<size_t> axes;
   for (size_t d = 0; d < op.shape.size(); ++d) {
-    if (op.shape[d] < 0 || op.shape[d] > (1 << 20)) return Bad("shape", absl::StrCat("[", d, "] is ", op.shape[d], "; allowed 0 (as it is) to 2^20"));
+    if (op.shape[d] < 0 || op.shape[d] > (1 << 20))
+      return Bad("shape",
+                 absl::StrCat("[", d, "] is ", op.shape[d], "; allowed 0 (as it is) to 2^20"));
     if (op.shape[d] != 0 && op.shape[d] != type.dims[d]) axes.push_back(d);
   }
   if (axes.empty()) return Do(CopyOp{});
@@ -90,14 +100,22 @@ absl::Status ChainPlanner::Do(const ResizeOp& op) {
     const int64_t n = type.dims[axis], m = op.shape[axis];
     const int64_t radius = ResizeRadius(op, n, m);
     if (radius > (1 << 16))
-      return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which smooths over more than 2^17 samples; allowed from ", n >> 15));
+      return Bad("shape", absl::StrCat("[", axis, "] is ", m,
+                                       ", which smooths over more than 2^17 samples; allowed from ",
+                                       n >> 15));
     if (m * ResizeTaps(radius) > kMostWeights) {
-      return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ", m * ResizeTaps(radius), " weights; allowed ", kMostWeights,
+      return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ",
+                                       m * ResizeTaps(radius), " weights; allowed ", kMostWeights,
                                        " (shrink without anti_aliasing)"));
     }
-    TapsSpec spec{.in = type.scalar, .out = axis == axes.back() ? stored : FloatOf(type.scalar), .n = n, .m = m, .taps = ResizeTaps(radius)};
+    TapsSpec spec{.in = type.scalar,
+                  .out = axis == axes.back() ? stored : FloatOf(type.scalar),
+                  .n = n,
+                  .m = m,
+                  .taps = ResizeTaps(radius)};
     spec.inner = type.lanes;
-    for (size_t d = 0; d < type.dims.size(); ++d) (d < axis ? spec.outer : spec.inner) *= d == axis ? 1 : type.dims[d];
+    for (size_t d = 0; d < type.dims.size(); ++d)
+      (d < axis ? spec.outer : spec.inner) *= d == axis ? 1 : type.dims[d];
     const AxisTaps taps = TapsOfResize(op, n, m);
     spec.index_offset = Table(taps.index.data(), taps.index.size() * sizeof taps.index[0]);
     spec.weight_offset = Table(taps.weight.data(), taps.weight.size() * sizeof taps.weight[0]);

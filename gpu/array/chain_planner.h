@@ -21,16 +21,19 @@ struct ArrayLayout {
   int64_t extent[4] = {1, 1, 1, 1}, stride[4] = {0, 0, 0, 0};
   explicit ArrayLayout(const ArrayType& type) {
     extent[3] = type.lanes;
-    for (int d = 0; d < type.rank(); ++d) extent[3 - type.rank() + d] = type.dims[static_cast<size_t>(d)];
+    for (int d = 0; d < type.rank(); ++d)
+      extent[3 - type.rank() + d] = type.dims[static_cast<size_t>(d)];
     int64_t step = 1;
     for (int d = 3; d >= 0; step *= extent[d--]) stride[d] = step;
   }
 };
 
-/// Takes operations apart into the steps of a chain, one after another: `type` is what there is after the last one.
+/// Takes operations apart into the steps of a chain, one after another: `type` is what there is
+/// after the last one.
 class ChainPlanner {
  public:
-  ChainPlanner(const std::vector<ArrayType>& others, int64_t most_numbers) : others_(others), most_numbers_(most_numbers) {}
+  ChainPlanner(const std::vector<ArrayType>& others, int64_t most_numbers)
+      : others_(others), most_numbers_(most_numbers) {}
 
   /// Errors name `field` and what of the operation is at fault.
   absl::Status Plan(const Op& op, const std::string& field);
@@ -50,7 +53,8 @@ class ChainPlanner {
 
   /// The step makes `out` of what there is.
   absl::Status Add(StepSpec spec, ArrayType out);
-  absl::Status Gather(const int64_t (&extent)[4], const int64_t (&stride)[4], int64_t offset, ArrayType out);
+  absl::Status Gather(const int64_t (&extent)[4], const int64_t (&stride)[4], int64_t offset,
+                      ArrayType out);
   absl::Status Map(MapSpec spec, Scalar out);
   /// A table of the chain; returns where it begins.
   int64_t Table(const void* data, size_t bytes);
@@ -71,7 +75,8 @@ class ChainPlanner {
   absl::Status Do(const SlabOp& op);
   absl::Status Do(const PercentileOp& op);
   absl::Status Do(const HistogramOp& op);
-  absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan, Scalar out, std::vector<int64_t> dims);
+  absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan,
+                      Scalar out, std::vector<int64_t> dims);
   /// Axes that are run over, of the range [begin, end) of the only one if `end` is given.
   AxesSpec Split(const std::vector<bool>& chosen, int64_t begin, int64_t end) const;
   std::vector<int64_t> Without(const std::vector<bool>& chosen, bool keep_dims) const;

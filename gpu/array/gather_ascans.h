@@ -19,7 +19,8 @@ struct AscanView {
 /// What each A-scan of the result is made of: `taps` weighted A-scans.
 struct GatherTable {
   const int32_t* index = nullptr;  // device [ascans, taps]: source A-scan, or -1 for none
-  const float* weight = nullptr;   // device [ascans, taps]; sum to 1 where the source covers the place
+  const float* weight =
+      nullptr;  // device [ascans, taps]; sum to 1 where the source covers the place
   int64_t ascans = 0, taps = 0;
 };
 
@@ -27,12 +28,15 @@ struct GatherTable {
 class ResampleOps {
  public:
   virtual ~ResampleOps() = default;
-  virtual absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) = 0;
+  virtual absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
+                              void* out) = 0;
 };
 
-/// Each A-scan of out [table.ascans, depth] of in.dtype becomes the weighted mean of its taps (math::Gather): taps without a
-/// source and NaN samples are left out; where less than half of the weight is left, out is NaN (f32) or 0. Integers are rounded half
-/// away from zero. InvalidArgument names what is wrong. Enqueues only; indices must lie below in.ascans.
-absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in, const GatherTable& table, void* out);
+/// Each A-scan of out [table.ascans, depth] of in.dtype becomes the weighted mean of its taps
+/// (math::Gather): taps without a source and NaN samples are left out; where less than half of the
+/// weight is left, out is NaN (f32) or 0. Integers are rounded half away from zero. InvalidArgument
+/// names what is wrong. Enqueues only; indices must lie below in.ascans.
+absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in,
+                          const GatherTable& table, void* out);
 
 }  // namespace octavo::inline gpu

@@ -15,7 +15,8 @@ struct RepeatView {
   const void* data = nullptr;  // [row, x, z] of dtype, C order
   DType dtype = DType::kF32;   // amplitudes: kU8, kU16, kF32; phases: kC64
   int64_t rows = 0, columns = 0, depth = 0;
-  const int32_t* order = nullptr;  // device [bscans, repeats]: the row of each repeat, in the order of time
+  const int32_t* order =
+      nullptr;  // device [bscans, repeats]: the row of each repeat, in the order of time
   int64_t bscans = 0, repeats = 0;
 };
 
@@ -23,30 +24,42 @@ struct RepeatView {
 class RepeatOps {
  public:
   virtual ~RepeatOps() = default;
-  virtual absl::Status SpeckleVariance(StreamRef stream, const RepeatView& view, const math::StoredScale& scale, float* out) = 0;
-  virtual absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& view, const math::StoredScale& scale, float* out) = 0;
-  virtual absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& view, const math::StoredScale& scale, int64_t z_begin,
+  virtual absl::Status SpeckleVariance(StreamRef stream, const RepeatView& view,
+                                       const math::StoredScale& scale, float* out) = 0;
+  virtual absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& view,
+                                              const math::StoredScale& scale, float* out) = 0;
+  virtual absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& view,
+                                      const math::StoredScale& scale, int64_t z_begin,
                                       int64_t z_end, float* out) = 0;
-  virtual absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& view, int64_t half_window, float* out) = 0;
-  virtual absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& view, int64_t half_window, float* out) = 0;
+  virtual absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& view,
+                                        int64_t half_window, float* out) = 0;
+  virtual absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& view,
+                                       int64_t half_window, float* out) = 0;
 };
 
 enum class MotionContrast : uint8_t { kSpeckleVariance, kAmplitudeDecorrelation };
 
-/// OCT angiography: out f32 [bscans, x, z] from the amplitudes of at least two repeats. `scale` says how stored numbers stand for
-/// values. Enqueues only; InvalidArgument names what is wrong. out is NaN where a repeat is NaN.
-absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind, const RepeatView& view, const math::StoredScale& scale, float* out);
+/// OCT angiography: out f32 [bscans, x, z] from the amplitudes of at least two repeats. `scale`
+/// says how stored numbers stand for values. Enqueues only; InvalidArgument names what is wrong.
+/// out is NaN where a repeat is NaN.
+absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind,
+                       const RepeatView& view, const math::StoredScale& scale, float* out);
 
-/// The same as an en face image: out f32 [bscans, x], its mean over the depth samples [z_begin, z_end); NaN where all of them are.
-/// Needs no memory for the angiogram between.
-absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind, const RepeatView& view, const math::StoredScale& scale,
+/// The same as an en face image: out f32 [bscans, x], its mean over the depth samples [z_begin,
+/// z_end); NaN where all of them are. Needs no memory for the angiogram between.
+absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind,
+                             const RepeatView& view, const math::StoredScale& scale,
                              int64_t z_begin, int64_t z_end, float* out);
 
-/// Doppler: out f32 [bscans, x, z], the phase in rad by which the complex depth samples turn from a repeat to the next:
-/// arg Σ z(r+1) conj z(r) over successive repeats and over the depth samples within ±half_window (less at the ends).
-absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view, int64_t half_window, float* out);
+/// Doppler: out f32 [bscans, x, z], the phase in rad by which the complex depth samples turn from a
+/// repeat to the next: arg Σ z(r+1) conj z(r) over successive repeats and over the depth samples
+/// within ±half_window (less at the ends).
+absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view,
+                                int64_t half_window, float* out);
 
-/// The same from an A-scan to the next: out f32 [row, x, z] with x = 0 … columns-2. Needs no order table.
-absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view, int64_t half_window, float* out);
+/// The same from an A-scan to the next: out f32 [row, x, z] with x = 0 … columns-2. Needs no order
+/// table.
+absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view,
+                               int64_t half_window, float* out);
 
 }  // namespace octavo::inline gpu

@@ -8,44 +8,60 @@ namespace octavo::inline gpu {
 namespace {
 
 absl::Status Check(const VolumeView& volume) {
-  const bool known = volume.dtype == DType::kU8 || volume.dtype == DType::kI8 || volume.dtype == DType::kU16 || volume.dtype == DType::kF16 ||
+  const bool known = volume.dtype == DType::kU8 || volume.dtype == DType::kI8 ||
+                     volume.dtype == DType::kU16 || volume.dtype == DType::kF16 ||
                      volume.dtype == DType::kF32 || volume.dtype == DType::kC64;
-  if (!known) return InvalidField("volume.dtype", absl::StrCat("is ", Info(volume.dtype).name, "; allowed u8, i8, u16, f16, f32, c64"));
+  if (!known)
+    return InvalidField("volume.dtype", absl::StrCat("is ", Info(volume.dtype).name,
+                                                     "; allowed u8, i8, u16, f16, f32, c64"));
   for (const int64_t extent : volume.shape) {
-    if (extent < 1) return InvalidField("volume.shape", absl::StrCat("has an extent of ", extent, "; allowed >= 1"));
+    if (extent < 1)
+      return InvalidField("volume.shape",
+                          absl::StrCat("has an extent of ", extent, "; allowed >= 1"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-int64_t PlaneElements(const int64_t shape[3], Axis axis) { return shape[0] * shape[1] * shape[2] / shape[static_cast<int>(axis)]; }
+int64_t PlaneElements(const int64_t shape[3], Axis axis) {
+  return shape[0] * shape[1] * shape[2] / shape[static_cast<int>(axis)];
+}
 
-absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end, bool accumulate, void* out) {
+absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
+                 int64_t y_begin, int64_t y_end, bool accumulate, void* out) {
   OCTAVO_RETURN_IF_ERROR(Check(volume));
   if (y_begin < 0 || y_begin >= y_end || y_end > volume.shape[0]) {
-    return absl::OutOfRangeError(absl::StrCat("B-scans ", y_begin, " to ", y_end, "; the volume has ", volume.shape[0]));
+    return absl::OutOfRangeError(
+        absl::StrCat("B-scans ", y_begin, " to ", y_end, "; the volume has ", volume.shape[0]));
   }
   switch (axis) {
     case Axis::kX: return device.project().MaxOverX(stream, volume, y_begin, y_end, out);
-    case Axis::kY: return device.project().MaxOverY(stream, volume, y_begin, y_end, accumulate, out);
-    case Axis::kZ: return device.project().MaxOverZ(stream, volume, y_begin, y_end, 0, volume.shape[2], out);
+    case Axis::kY:
+      return device.project().MaxOverY(stream, volume, y_begin, y_end, accumulate, out);
+    case Axis::kZ:
+      return device.project().MaxOverZ(stream, volume, y_begin, y_end, 0, volume.shape[2], out);
   }
   return absl::InternalError("no such axis");
 }
 
-absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t index, void* out) {
+absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
+                          int64_t index, void* out) {
   OCTAVO_RETURN_IF_ERROR(Check(volume));
   const int64_t extent = volume.shape[static_cast<int>(axis)];
-  if (index < 0 || index >= extent) return absl::OutOfRangeError(absl::StrCat("plane ", index, "; the axis has 0 to ", extent - 1));
+  if (index < 0 || index >= extent)
+    return absl::OutOfRangeError(absl::StrCat("plane ", index, "; the axis has 0 to ", extent - 1));
   return device.project().ExtractPlane(stream, volume, axis, index, out);
 }
 
-absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
-                       float* out) {
-  if (ascans < 1 || depth < 1) return InvalidField("power", absl::StrCat("is ", ascans, " A-scans of ", depth, "; allowed >= 1"));
+absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans,
+                       int64_t depth, int64_t z_begin, int64_t z_end, float* out) {
+  if (ascans < 1 || depth < 1)
+    return InvalidField("power",
+                        absl::StrCat("is ", ascans, " A-scans of ", depth, "; allowed >= 1"));
   if (z_begin < 0 || z_begin >= z_end || z_end > depth) {
-    return absl::OutOfRangeError(absl::StrCat("depth samples ", z_begin, " to ", z_end, "; the A-scans have ", depth));
+    return absl::OutOfRangeError(
+        absl::StrCat("depth samples ", z_begin, " to ", z_end, "; the A-scans have ", depth));
   }
   return device.project().PowerSums(stream, power, ascans, depth, z_begin, z_end, out);
 }

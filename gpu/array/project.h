@@ -23,30 +23,39 @@ class ProjectOps {
  public:
   virtual ~ProjectOps() = default;
   /// Maximum over x of B-scans [y_begin, y_end) into rows of out [y, z].
-  virtual absl::Status MaxOverX(StreamRef stream, const VolumeView& volume, int64_t y_begin, int64_t y_end, void* out) = 0;
+  virtual absl::Status MaxOverX(StreamRef stream, const VolumeView& volume, int64_t y_begin,
+                                int64_t y_end, void* out) = 0;
   /// Maximum over y of B-scans [y_begin, y_end), joined with what out [x, z] holds if `accumulate`.
-  virtual absl::Status MaxOverY(StreamRef stream, const VolumeView& volume, int64_t y_begin, int64_t y_end, bool accumulate, void* out) = 0;
+  virtual absl::Status MaxOverY(StreamRef stream, const VolumeView& volume, int64_t y_begin,
+                                int64_t y_end, bool accumulate, void* out) = 0;
   /// Maximum over z in [z_begin, z_end) of B-scans [y_begin, y_end) into rows of out [y, x].
-  virtual absl::Status MaxOverZ(StreamRef stream, const VolumeView& volume, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end,
-                                void* out) = 0;
+  virtual absl::Status MaxOverZ(StreamRef stream, const VolumeView& volume, int64_t y_begin,
+                                int64_t y_end, int64_t z_begin, int64_t z_end, void* out) = 0;
   /// The plane at `index` of `axis`, C order of the two axes that remain, into out.
-  virtual absl::Status ExtractPlane(StreamRef stream, const VolumeView& volume, Axis axis, int64_t index, void* out) = 0;
-  /// Σ p and Σ p² of the samples [z_begin, z_end) of each A-scan of `power` [ascans, depth] into out [ascans, 2].
-  virtual absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) = 0;
+  virtual absl::Status ExtractPlane(StreamRef stream, const VolumeView& volume, Axis axis,
+                                    int64_t index, void* out) = 0;
+  /// Σ p and Σ p² of the samples [z_begin, z_end) of each A-scan of `power` [ascans, depth] into
+  /// out [ascans, 2].
+  virtual absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans,
+                                 int64_t depth, int64_t z_begin, int64_t z_end, float* out) = 0;
 };
 
-/// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of ProjectionOf(volume.dtype)
-/// (Mip) or volume.dtype (ExtractPlane). NaN is ignored by
-/// maxima (all NaN gives NaN). Enqueues only. Projections are running reductions per block: call with the B-scans a block
-/// touched; over x and z their rows are recomputed, over y they are joined to what is there.
-absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t y_begin, int64_t y_end, bool accumulate, void* out);
-absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis, int64_t index, void* out);
+/// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of
+/// ProjectionOf(volume.dtype) (Mip) or volume.dtype (ExtractPlane). NaN is ignored by maxima (all
+/// NaN gives NaN). Enqueues only. Projections are running reductions per block: call with the
+/// B-scans a block touched; over x and z their rows are recomputed, over y they are joined to what
+/// is there.
+absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
+                 int64_t y_begin, int64_t y_end, bool accumulate, void* out);
+absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
+                          int64_t index, void* out);
 
-/// What the sharpness of A-scans is made of: out f32 [ascans, 2] gets Σ p and Σ p² over the depth samples [z_begin, z_end) of each
-/// A-scan of `power`, f32 [ascans, depth]. The larger Σ p² / (Σ p)² is, the fewer samples hold the power. The order of summation is
-/// that of math/sharpness.h on every backend. Enqueues only; OutOfRange names what is wrong.
-absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
-                       float* out);
+/// What the sharpness of A-scans is made of: out f32 [ascans, 2] gets Σ p and Σ p² over the depth
+/// samples [z_begin, z_end) of each A-scan of `power`, f32 [ascans, depth]. The larger Σ p² / (Σ
+/// p)² is, the fewer samples hold the power. The order of summation is that of math/sharpness.h on
+/// every backend. Enqueues only; OutOfRange names what is wrong.
+absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans,
+                       int64_t depth, int64_t z_begin, int64_t z_end, float* out);
 
 /// Elements of a projection along, or a cut across, `axis`.
 int64_t PlaneElements(const int64_t shape[3], Axis axis);

@@ -14,7 +14,8 @@ double SigmaOf(const ResizeOp& op, int64_t n, int64_t m) {
   return op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
 }
 
-// Which sample stands where there is none: with kMirror the end is the axis of symmetry, with kReflect it comes twice.
+// Which sample stands where there is none: with kMirror the end is the axis of symmetry, with
+// kReflect it comes twice.
 int64_t InsideOf(int64_t i, int64_t n, bool mirror) {
   if (n == 1) return 0;
   const int64_t period = mirror ? 2 * n - 2 : 2 * n;
@@ -24,16 +25,20 @@ int64_t InsideOf(int64_t i, int64_t n, bool mirror) {
 
 }  // namespace
 
-int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m) { return std::lround(4 * SigmaOf(op, n, m)); }
+int64_t ResizeRadius(const ResizeOp& op, int64_t n, int64_t m) {
+  return std::lround(4 * SigmaOf(op, n, m));
+}
 
 AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   const double sigma = SigmaOf(op, n, m);
   const int64_t radius = ResizeRadius(op, n, m);
-  const bool mirror = op.edge == ResizeEdge::kMirror || (op.edge == ResizeEdge::kDefault && !op.corner_aligned);
+  const bool mirror =
+      op.edge == ResizeEdge::kMirror || (op.edge == ResizeEdge::kDefault && !op.corner_aligned);
   std::vector<double> kernel;
   double sum = 0;
   for (int64_t k = -radius; k <= radius; ++k) {
-    kernel.push_back(radius == 0 ? 1 : std::exp(-0.5 * static_cast<double>(k * k) / (sigma * sigma)));
+    kernel.push_back(radius == 0 ? 1
+                                 : std::exp(-0.5 * static_cast<double>(k * k) / (sigma * sigma)));
     sum += kernel.back();
   }
   AxisTaps taps;
@@ -41,10 +46,12 @@ AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   taps.weight.reserve(static_cast<size_t>(m * ResizeTaps(radius)));
   for (int64_t i = 0; i < m; ++i) {
     // Products before the division: the last corner is n - 1 exactly.
-    double x = op.corner_aligned ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
-                                 : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
+    double x = op.corner_aligned
+                   ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
+                   : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
     if (op.nearest) x = std::floor(x + 0.5);
-    // Beyond the ends the smoothed array goes on by the rule by which the array itself does: the Gaussian is symmetric.
+    // Beyond the ends the smoothed array goes on by the rule by which the array itself does: the
+    // Gaussian is symmetric.
     const auto left = static_cast<int64_t>(std::floor(x));
     const double t = x - static_cast<double>(left);
     for (int64_t k = -radius; k <= radius + 1; ++k) {

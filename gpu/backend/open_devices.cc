@@ -16,16 +16,19 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
   if (choice != "auto" && choice != "host" && choice != "cuda") {
     return InvalidField("backend", absl::StrCat("is '", choice, "'; allowed are auto, host, cuda"));
   }
-  if (host_devices < 1 || host_devices > 16) return InvalidField("host_devices", absl::StrCat("is ", host_devices, "; allowed 1 to 16"));
+  if (host_devices < 1 || host_devices > 16)
+    return InvalidField("host_devices", absl::StrCat("is ", host_devices, "; allowed 1 to 16"));
   OpenedDevices opened;
-  BackendReport cuda{.name = "cuda", .available = false, .chosen = false, .reason = "", .devices = 0};
+  BackendReport cuda{
+      .name = "cuda", .available = false, .chosen = false, .reason = "", .devices = 0};
 #if OCTAVO_WITH_CUDA
   auto gpus = cuda::OpenCudaDevices(0);
   if (gpus.ok()) {
     cuda.available = true;
     cuda.devices = static_cast<int>(gpus->size());
     cuda.chosen = choice != "host";
-    cuda.reason = choice == "host" ? "the configuration says host" : absl::StrCat(cuda.devices, " usable GPU(s)");
+    cuda.reason = choice == "host" ? "the configuration says host"
+                                   : absl::StrCat(cuda.devices, " usable GPU(s)");
     if (cuda.chosen) opened.devices = *std::move(gpus);
   } else {
     cuda.reason = std::string(gpus.status().message());
@@ -34,11 +37,19 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
   cuda.reason = "this program was built without CUDA";
 #endif
   if (choice == "cuda" && !cuda.chosen) {
-    return absl::FailedPreconditionError(absl::StrCat("backend cuda cannot be used: ", cuda.reason));
+    return absl::FailedPreconditionError(
+        absl::StrCat("backend cuda cannot be used: ", cuda.reason));
   }
-  BackendReport host{.name = "host", .available = true, .chosen = !cuda.chosen, .reason = "", .devices = host_devices};
-  host.reason = cuda.chosen ? "not needed: cuda is used" : choice == "host" ? "the configuration says host" : absl::StrCat("no GPU: ", cuda.reason);
-  for (int i = 0; host.chosen && i < host_devices; ++i) opened.devices.push_back(host::MakeHostDevice(i, host_devices));
+  BackendReport host{.name = "host",
+                     .available = true,
+                     .chosen = !cuda.chosen,
+                     .reason = "",
+                     .devices = host_devices};
+  host.reason = cuda.chosen        ? "not needed: cuda is used"
+                : choice == "host" ? "the configuration says host"
+                                   : absl::StrCat("no GPU: ", cuda.reason);
+  for (int i = 0; host.chosen && i < host_devices; ++i)
+    opened.devices.push_back(host::MakeHostDevice(i, host_devices));
   opened.reports = {cuda, host};
   return opened;
 }

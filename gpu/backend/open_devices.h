@@ -24,9 +24,10 @@ struct OpenedDevices {
   std::vector<BackendReport> reports;            // one per backend this program knows
 };
 
-/// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host", "cuda".
-/// The host shows itself as `host_devices` devices (1 ... 16) that share its cores and its memory, as several GPUs would be seen.
-/// FailedPrecondition with the reason if the named backend cannot be used; InvalidArgument for another name or number.
+/// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host",
+/// "cuda". The host shows itself as `host_devices` devices (1 ... 16) that share its cores and its
+/// memory, as several GPUs would be seen. FailedPrecondition with the reason if the named backend
+/// cannot be used; InvalidArgument for another name or number.
 absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices = 1);
 
 }  // namespace octavo::inline gpu

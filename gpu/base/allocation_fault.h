@@ -5,7 +5,8 @@
 
 namespace octavo::inline gpu {
 
-/// Lets tests fail the n-th allocation of device or page-locked memory from now, on whatever backend; a single atomic load otherwise.
+/// Lets tests fail the n-th allocation of device or page-locked memory from now, on whatever
+/// backend; a single atomic load otherwise.
 class AllocationFault {
  public:
   /// `n` >= 1: the n-th one fails, once. 0: none.

@@ -23,8 +23,9 @@ class SystemClock final : public Clock {
   TimePoint Now() const override {
     using std::chrono::duration_cast;
     using std::chrono::nanoseconds;
-    return {duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-            duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count()};
+    return {
+        duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(),
+        duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count()};
   }
 };
 

@@ -79,7 +79,8 @@ int failpoint_internal::Passed(const char* name) {
   if (absl::ConsumePrefix(&what, "throw=")) {
     if (what == "bad_alloc") throw std::bad_alloc();
     if (what == "system_error") {
-      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again), absl::StrCat("failpoint ", name));
+      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again),
+                              absl::StrCat("failpoint ", name));
     }
     throw std::runtime_error(absl::StrCat("failpoint ", name));
   }

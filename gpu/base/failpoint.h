@@ -4,15 +4,20 @@
 #include <string>
 #include <vector>
 
-// Named points at which tests make the program fail, armed by the environment of the process (OCTAVO_FAILPOINT) or by a test in the same
-// process; no client can reach them. A point that is not armed costs one relaxed load and a branch.
+// Named points at which tests make the program fail, armed by the environment of the process
+// (OCTAVO_FAILPOINT) or by a test in the same process; no client can reach them. A point that is
+// not armed costs one relaxed load and a branch.
 //
-// What is armed is "<name>:<action>[:<count>]": the point fails when it is passed for the count-th time (default: the first), once.
+// What is armed is "<name>:<action>[:<count>]": the point fails when it is passed for the count-th
+// time (default: the first), once.
 //   kill               the process gets SIGKILL
 //   errno=28           Failpoint returns 28; the caller fails as if the system had said so
-//   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread does when no thread can start), runtime_error
-//   list               nothing fails: the names of points that are passed are collected (PassedFailpoints)
-// The name "*" is any point that a thread passes while it is in a FailpointScope: those of the handler of a call, in the order it passes them.
+//   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread
+//                      does when no thread can start), runtime_error
+//   list               nothing fails: the names of points that are passed are collected
+//                      (PassedFailpoints)
+// The name "*" is any point that a thread passes while it is in a FailpointScope: those of the
+// handler of a call, in the order it passes them.
 namespace octavo::inline gpu {
 
 namespace failpoint_internal {
@@ -28,7 +33,8 @@ inline int Failpoint(const char* name) {
 }
 /// Arms a point of this process ("" = none), as the environment would.
 void ArmFailpoint(const std::string& spec);
-/// Whether what was armed has not failed yet; for a name that is composed only where somebody looks at it.
+/// Whether what was armed has not failed yet; for a name that is composed only where somebody looks
+/// at it.
 inline bool FailpointArmed() { return failpoint_internal::armed.load(std::memory_order_relaxed); }
 /// What "list" has collected since it was armed.
 std::vector<std::string> PassedFailpoints();

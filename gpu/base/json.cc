@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Builds the values as the parser meets them. The parser itself keeps no stack but one bit a level, and ends at the first event that is refused.
+/// Builds the values as the parser meets them. The parser itself keeps no stack but one bit a
+/// level, and ends at the first event that is refused.
 class Builder final : public nlohmann::json_sax<json> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -21,7 +22,9 @@ class Builder final : public nlohmann::json_sax<json> {
   bool boolean(bool value) override { return Put(value) != nullptr; }
   bool number_integer(number_integer_t value) override { return Put(value) != nullptr; }
   bool number_unsigned(number_unsigned_t value) override { return Put(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t& /*digits*/) override { return Put(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t& /*digits*/) override {
+    return Put(value) != nullptr;
+  }
   bool string(string_t& value) override { return Put(std::move(value)) != nullptr; }
   bool binary(binary_t& /*value*/) override { return false; }  // no text holds any
   bool start_object(size_t /*unknown*/) override { return Open(json::object()); }
@@ -29,14 +32,17 @@ class Builder final : public nlohmann::json_sax<json> {
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
   bool key(string_t& name) override {
-    const auto [member, fresh] = open_.back()->get_ref<json::object_t&>().emplace(std::move(name), nullptr);
+    const auto [member, fresh] =
+        open_.back()->get_ref<json::object_t&>().emplace(std::move(name), nullptr);
     if (!fresh) return Refuse(absl::StrCat("names the member '", member->first, "' twice"));
     member_ = &member->second;
     return true;
   }
-  bool parse_error(size_t position, const std::string& token, const nlohmann::detail::exception& /*what*/) override {
+  bool parse_error(size_t position, const std::string& token,
+                   const nlohmann::detail::exception& /*what*/) override {
     // The parser's own text names its rules and not the reader's file.
-    return Refuse(absl::StrCat("is no JSON: byte ", position, " is unexpected", token.empty() ? "" : ", after '", token.substr(0, 40),
+    return Refuse(absl::StrCat("is no JSON: byte ", position, " is unexpected",
+                               token.empty() ? "" : ", after '", token.substr(0, 40),
                                token.empty() ? "" : "'"));
   }
 
@@ -67,7 +73,9 @@ class Builder final : public nlohmann::json_sax<json> {
   }
 
   bool Open(json empty) {
-    if (open_.size() >= limits_.depth) return Refuse(absl::StrCat("holds arrays or objects more than ", limits_.depth, " deep in each other"));
+    if (open_.size() >= limits_.depth)
+      return Refuse(
+          absl::StrCat("holds arrays or objects more than ", limits_.depth, " deep in each other"));
     json* const value = Put(std::move(empty));
     if (value == nullptr) return false;
     open_.push_back(value);
@@ -80,8 +88,9 @@ class Builder final : public nlohmann::json_sax<json> {
 
   const JsonLimits& limits_;
   json root_;
-  std::vector<json*> open_;  // from the root down; an array does not grow while one of its elements is open
-  json* member_ = nullptr;   // whose name was read last
+  std::vector<json*>
+      open_;  // from the root down; an array does not grow while one of its elements is open
+  json* member_ = nullptr;  // whose name was read last
   size_t values_ = 0;
   std::string refused_;
 };
@@ -89,7 +98,9 @@ class Builder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits) {
-  if (text.size() > limits.bytes) return absl::InvalidArgumentError(absl::StrCat("has ", text.size(), " bytes; allowed at most ", limits.bytes));
+  if (text.size() > limits.bytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", text.size(), " bytes; allowed at most ", limits.bytes));
   // The parser takes NUL for the end of the text, whatever follows.
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos)
     return absl::InvalidArgumentError(absl::StrCat("is no JSON: byte ", nul + 1, " is NUL"));
@@ -99,7 +110,9 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimit
 }
 
 absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits) {
-  if (bytes.size() > limits.bytes) return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; allowed at most ", limits.bytes));
+  if (bytes.size() > limits.bytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", bytes.size(), " bytes; allowed at most ", limits.bytes));
   Builder builder(limits);
   (void)json::sax_parse(bytes.begin(), bytes.end(), &builder, json::input_format_t::cbor);
   return std::move(builder).Result();

@@ -8,19 +8,22 @@
 
 namespace octavo::inline gpu {
 
-/// How much of a JSON text is taken. Depth bounds the stack of everything that walks through the values later (copies, comparisons and
-/// dumps recurse); bytes and values bound memory: a value costs some 100 bytes, however short its text is.
+/// How much of a JSON text is taken. Depth bounds the stack of everything that walks through the
+/// values later (copies, comparisons and dumps recurse); bytes and values bound memory: a value
+/// costs some 100 bytes, however short its text is.
 struct JsonLimits {
   size_t bytes = 16 << 20;
   size_t depth = 64;        // of arrays and objects in each other
   size_t values = 1 << 20;  // of every kind, arrays and objects themselves included
 };
 
-/// Parses one JSON text, the whole of it. The only way by which JSON comes into the server. InvalidArgument, for a sentence that begins with the name
-/// of the text: "is no JSON: …", "has 20 bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
+/// Parses one JSON text, the whole of it. The only way by which JSON comes into the server.
+/// InvalidArgument, for a sentence that begins with the name of the text: "is no JSON: …", "has 20
+/// bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
-/// The same of one CBOR value, which two processes of this program exchange. Texts need not be UTF-8.
+/// The same of one CBOR value, which two processes of this program exchange. Texts need not be
+/// UTF-8.
 absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits = {});
 
 }  // namespace octavo::inline gpu

@@ -33,7 +33,8 @@ bool StderrIsTheJournals() {
   static const bool is = [] {
     const char* stream = std::getenv("JOURNAL_STREAM");
     struct stat file {};
-    return stream != nullptr && ::fstat(STDERR_FILENO, &file) == 0 && absl::StrCat(file.st_dev, ":", file.st_ino) == stream;
+    return stream != nullptr && ::fstat(STDERR_FILENO, &file) == 0 &&
+           absl::StrCat(file.st_dev, ":", file.st_ino) == stream;
   }();
   return is;
 }
@@ -49,15 +50,19 @@ const char* Priority(spdlog::level::level_enum level) {
 
 class PriorityFlag final : public spdlog::custom_flag_formatter {
  public:
-  void format(const spdlog::details::log_msg& record, const std::tm&, spdlog::memory_buf_t& out) override {
+  void format(const spdlog::details::log_msg& record, const std::tm&,
+              spdlog::memory_buf_t& out) override {
     const absl::string_view text = Priority(record.level);
     out.append(text.data(), text.data() + text.size());
   }
-  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PriorityFlag>(); }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PriorityFlag>();
+  }
 };
 
 std::unique_ptr<spdlog::formatter> Formatter(bool json) {
-  auto made = std::make_unique<spdlog::pattern_formatter>(json ? spdlog::pattern_time_type::utc : spdlog::pattern_time_type::local);
+  auto made = std::make_unique<spdlog::pattern_formatter>(json ? spdlog::pattern_time_type::utc
+                                                               : spdlog::pattern_time_type::local);
   made->add_flag<PriorityFlag>('*').set_pattern(json ? kJsonPattern : kTextPattern);
   return made;
 }
@@ -74,12 +79,15 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 
 // Whether a text needs no quotes to be told from what stands around it.
 bool IsPlain(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c != '"' && c != '=' && c != 0x7F; });
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return c > ' ' && c != '"' && c != '=' && c != 0x7F;
+  });
 }
 
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
-    auto made = std::make_shared<spdlog::logger>("octavo", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>("octavo",
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_formatter(Formatter(false));
     made->flush_on(spdlog::level::debug);
     return made;
@@ -99,7 +107,8 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   const auto spd_level = ToSpdlog(level);
   if (!Logger().should_log(spd_level)) return;
   const std::string name(event.data(), event.size());
-  constexpr auto kReplace = nlohmann::json::error_handler_t::replace;  // bytes that are no UTF-8 must not throw
+  constexpr auto kReplace =
+      nlohmann::json::error_handler_t::replace;  // bytes that are no UTF-8 must not throw
   if (g_json) {
     std::string text = "\"event\":" + nlohmann::json(name).dump(-1, ' ', false, kReplace);
     for (const auto& [key, value] : fields.items()) {
@@ -110,8 +119,10 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   }
   std::string text = name;
   for (const auto& [key, value] : fields.items()) {
-    text +=
-        " " + key + "=" + (value.is_string() && IsPlain(value.get<std::string>()) ? value.get<std::string>() : value.dump(-1, ' ', false, kReplace));
+    text += " " + key + "=" +
+            (value.is_string() && IsPlain(value.get<std::string>())
+                 ? value.get<std::string>()
+                 : value.dump(-1, ' ', false, kReplace));
   }
   Logger().log(spd_level, "{}", text);
 }
@@ -123,7 +134,8 @@ void PrepareLastWords(absl::string_view event, double seconds) {
   const std::string name(event.data(), event.size());
   const std::string what = g_json ? "\"event\":" + nlohmann::json(name).dump() : name;
   spdlog::details::log_msg record("octavo", spdlog::level::err, what);
-  record.time += std::chrono::duration_cast<spdlog::log_clock::duration>(std::chrono::duration<double>(seconds));
+  record.time += std::chrono::duration_cast<spdlog::log_clock::duration>(
+      std::chrono::duration<double>(seconds));
   spdlog::memory_buf_t line;
   Formatter(g_json)->format(record, line);
   text.assign(line.data(), line.size());

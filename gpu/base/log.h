@@ -9,9 +9,10 @@ namespace octavo::inline gpu {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-/// Sets up logging, to stderr: one JSON record a line {"time","level","event",...fields}, or text for people, its
-/// values in quotes where they are not one plain word.
-/// Until it is called, Log() writes plain text at info level and above. Once; later only to change the level, which any thread may do.
+/// Sets up logging, to stderr: one JSON record a line {"time","level","event",...fields}, or text
+/// for people, its values in quotes where they are not one plain word. Until it is called, Log()
+/// writes plain text at info level and above. Once; later only to change the level, which any
+/// thread may do.
 void SetUpLog(LogLevel level, bool json);
 
 /// One event with its fields. Any thread; does not wait for the terminal longer than a write.

@@ -1,6 +1,8 @@
-// Which control groups a process is in stands in /proc/self/cgroup, a line each hierarchy: "0::/path" for v2, "4:memory:/path" for v1. Where
-// the hierarchy is mounted, and which of its folders is the root of the mount (a container may see a part only), stands in
-// /proc/self/mountinfo. The limits of all folders from the process' own up to the mount's root hold at once.
+// Which control groups a process is in stands in /proc/self/cgroup, a line each hierarchy:
+// "0::/path" for v2, "4:memory:/path" for v1. Where the hierarchy is mounted, and which of its
+// folders is the root of the mount (a container may see a part only), stands in
+// /proc/self/mountinfo. The limits of all folders from the process' own up to the mount's root hold
+// at once.
 
 #include "gpu/base/memory_limit.h"
 
@@ -57,8 +59,10 @@ struct Files {
   const char* cache;  // of memory.stat: page cache that can go at once
 };
 const Files& FilesOf(bool second) {
-  static const Files& v1 = *new Files{{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
-  static const Files& v2 = *new Files{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+  static const Files& v1 =
+      *new Files{{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
+  static const Files& v2 =
+      *new Files{{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
   return second ? v2 : v1;
 }
 
@@ -66,8 +70,11 @@ const Files& FilesOf(bool second) {
 std::string Unescaped(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool octal = text[i] == '\\' && i + 3 < text.size() && text.find_first_not_of("01234567", i + 1) >= i + 4;
-    out += octal ? static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0')) : text[i];
+    const bool octal = text[i] == '\\' && i + 3 < text.size() &&
+                       text.find_first_not_of("01234567", i + 1) >= i + 4;
+    out += octal ? static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                     (text[i + 3] - '0'))
+                 : text[i];
     if (octal) i += 3;
   }
   return out;
@@ -81,21 +88,29 @@ std::vector<Group> GroupsOf(const std::string& root) {
     if (parts.size() < 3) continue;
     const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
     const bool second = parts[0] == "0" && parts[1].empty();
-    if (!second && std::find(controllers.begin(), controllers.end(), "memory") == controllers.end()) continue;
+    if (!second && std::find(controllers.begin(), controllers.end(), "memory") == controllers.end())
+      continue;
     std::ifstream mounts(absl::StrCat(root, "/proc/self/mountinfo"));
     for (std::string mount; std::getline(mounts, mount);) {
       const std::vector<std::string> halves = absl::StrSplit(mount, absl::MaxSplits(" - ", 1));
       if (halves.size() < 2) continue;
-      const std::vector<std::string> left = absl::StrSplit(halves[0], ' '), right = absl::StrSplit(halves[1], ' ');
-      if (left.size() < 5 || right.size() < 3 || right[0] != (second ? "cgroup2" : "cgroup")) continue;
+      const std::vector<std::string> left = absl::StrSplit(halves[0], ' '),
+                                     right = absl::StrSplit(halves[1], ' ');
+      if (left.size() < 5 || right.size() < 3 || right[0] != (second ? "cgroup2" : "cgroup"))
+        continue;
       const std::vector<std::string> options = absl::StrSplit(right[2], ',');
       if (!second && std::find(options.begin(), options.end(), "memory") == options.end()) continue;
-      // Below the root of the mount; outside of it (the view of another namespace) the mount itself is the nearest that can be seen.
+      // Below the root of the mount; outside of it (the view of another namespace) the mount itself
+      // is the nearest that can be seen.
       absl::string_view below = parts[2];
       const std::string from = Unescaped(left[3]), top = absl::StrCat(root, Unescaped(left[4]));
-      if (from != "/" && (!absl::ConsumePrefix(&below, from) || !(below.empty() || below.front() == '/'))) below = "";
+      if (from != "/" &&
+          (!absl::ConsumePrefix(&below, from) || !(below.empty() || below.front() == '/')))
+        below = "";
       if (absl::StrContains(below, "..")) below = "";
-      groups.push_back({.folder = std::string(absl::StripSuffix(absl::StrCat(top, below), "/")), .top = top, .second = second});
+      groups.push_back({.folder = std::string(absl::StripSuffix(absl::StrCat(top, below), "/")),
+                        .top = top,
+                        .second = second});
       break;
     }
   }
@@ -119,15 +134,20 @@ MemoryLimit ReadMemoryLimit(const std::string& root) {
   };
   for (const Group& group : GroupsOf(root)) {
     const Files& files = FilesOf(group.second);
-    for (std::string folder = group.folder; folder.size() >= group.top.size(); folder.resize(folder.rfind('/'))) {
+    for (std::string folder = group.folder; folder.size() >= group.top.size();
+         folder.resize(folder.rfind('/'))) {
       const std::string stat = absl::StrCat(folder, "/memory.stat");
-      const int64_t used = std::max<int64_t>(0, NumberIn(absl::StrCat(folder, "/", files.used)).value_or(0) - ValueOf(stat, files.cache));
+      const int64_t used =
+          std::max<int64_t>(0, NumberIn(absl::StrCat(folder, "/", files.used)).value_or(0) -
+                                   ValueOf(stat, files.cache));
       for (const char* name : files.limits) {
         const std::string file = absl::StrCat(folder, "/", name);
-        if (const auto bytes = NumberIn(file); bytes.has_value() && *bytes < limit.machine_bytes) bound(*bytes, used, file);
+        if (const auto bytes = NumberIn(file); bytes.has_value() && *bytes < limit.machine_bytes)
+          bound(*bytes, used, file);
       }
       // v1 tells the limits of folders that cannot be seen from here, too.
-      if (const int64_t bytes = ValueOf(stat, "hierarchical_memory_limit"); !group.second && bytes > 0 && bytes < limit.machine_bytes) {
+      if (const int64_t bytes = ValueOf(stat, "hierarchical_memory_limit");
+          !group.second && bytes > 0 && bytes < limit.machine_bytes) {
         bound(bytes, used, stat);
       }
     }

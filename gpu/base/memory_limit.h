@@ -5,17 +5,21 @@
 
 namespace octavo::inline gpu {
 
-/// How much main memory this process may use: what the machine has, or less where a control group (v1 or v2: a container, a systemd unit)
-/// limits it. Beyond a group's limit the kernel ends processes of it, or (memory.high) stalls them.
+/// How much main memory this process may use: what the machine has, or less where a control group
+/// (v1 or v2: a container, a systemd unit) limits it. Beyond a group's limit the kernel ends
+/// processes of it, or (memory.high) stalls them.
 struct MemoryLimit {
   int64_t total_bytes = 0;      // the least of the machine's memory and all limits
-  int64_t available_bytes = 0;  // that can still be had: the least of what the machine and each limit leave; page cache counts as available
+  int64_t available_bytes = 0;  // that can still be had: the least of what the machine and each
+                                // limit leave; page cache counts as available
   int64_t machine_bytes = 0;    // what the machine has
-  std::string limited_by;       // the file that sets total_bytes, "/sys/fs/cgroup/…/memory.max"; empty = the machine
+  std::string limited_by;  // the file that sets total_bytes, "/sys/fs/cgroup/…/memory.max"; empty =
+                           // the machine
 };
 
-/// Reads it anew: limits may change while a process runs. `root` is where /proc and the file systems of the control groups begin; another one
-/// than "" is for tests. What cannot be read limits nothing; without /proc/meminfo all is 0.
+/// Reads it anew: limits may change while a process runs. `root` is where /proc and the file
+/// systems of the control groups begin; another one than "" is for tests. What cannot be read
+/// limits nothing; without /proc/meminfo all is 0.
 MemoryLimit ReadMemoryLimit(const std::string& root = "");
 
 }  // namespace octavo::inline gpu

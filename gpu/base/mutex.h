@@ -7,8 +7,8 @@
 
 namespace octavo::inline gpu {
 
-// std::mutex with clang's thread-safety annotations. Not absl::Mutex: ThreadSanitizer reports correctly locked data as
-// races through Debian's uninstrumented abseil.
+// std::mutex with clang's thread-safety annotations. Not absl::Mutex: ThreadSanitizer reports
+// correctly locked data as races through Debian's uninstrumented abseil.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
@@ -31,7 +31,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Waits release the lock held by `lock`. Loop on the condition yourself, so that the analysis sees the guarded reads.
+// Waits release the lock held by `lock`. Loop on the condition yourself, so that the analysis sees
+// the guarded reads.
 class CondVar {
  public:
   void Wait(MutexLock& lock) { cv_.wait(lock.native()); }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Precompiled for every library and test (octavo_precompile in CMakeLists.txt). No source includes it.
+// Precompiled for every library and test (octavo_precompile in CMakeLists.txt). No source includes
+// it.
 
 #include <algorithm>
 #include <array>

@@ -34,7 +34,8 @@ std::string NearestWord(absl::string_view text, const std::vector<std::string>& 
   std::string nearest;
   size_t least = std::max<size_t>(1, (text.size() + 1) / 3) + 1;
   for (const std::string& word : words) {
-    const bool begins = std::min(text.size(), word.size()) >= kLeastBeginning && (absl::StartsWith(word, text) || absl::StartsWith(text, word));
+    const bool begins = std::min(text.size(), word.size()) >= kLeastBeginning &&
+                        (absl::StartsWith(word, text) || absl::StartsWith(text, word));
     const size_t distance = begins ? 1 : Distance(text, word);
     if (distance >= least || distance >= word.size()) continue;
     least = distance;

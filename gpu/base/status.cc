@@ -37,13 +37,15 @@ ErrorInfo InfoOf(const absl::Status& status) {
 }
 
 absl::Status InvalidField(absl::string_view field, absl::string_view what) {
-  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)), {.reason = "BAD_FIELD", .field = std::string(field), .numbers = {}});
+  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
+                  {.reason = "BAD_FIELD", .field = std::string(field), .numbers = {}});
 }
 
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
   absl::Status out(status.code(), absl::StrCat(context, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) { out.SetPayload(url, value); });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { out.SetPayload(url, value); });
   return out;
 }
 

@@ -24,13 +24,16 @@
 // NOLINTEND(bugprone-macro-parentheses)
 
 // Evaluates `expr` (a StatusOr) and assigns its value to `lhs`, or returns its status.
-#define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
+#define OCTAVO_ASSIGN_OR_RETURN(lhs, expr) \
+  OCTAVO_ASSIGN_OR_RETURN_IMPL_(OCTAVO_STATUS_CONCAT_(octavo_or_, __LINE__), lhs, expr)
 
-// All names of gpu/ are in octavo::gpu. The namespace is inline in every file, so that the server, whose rooms are namespaces of octavo, uses Device,
-// Stream and the helpers for Status without a prefix.
+// All names of gpu/ are in octavo::gpu. The namespace is inline in every file, so that the server,
+// whose rooms are namespaces of octavo, uses Device, Stream and the helpers for Status without a
+// prefix.
 namespace octavo::inline gpu {
 
-/// What a program can read of an error, carried in the status' payload and sent to clients as ErrorDetail.
+/// What a program can read of an error, carried in the status' payload and sent to clients as
+/// ErrorDetail.
 struct ErrorInfo {
   std::string reason;  // UPPER_SNAKE_CASE
   std::string field;   // request field at fault, dotted; may be empty

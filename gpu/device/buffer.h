@@ -6,19 +6,22 @@
 
 namespace octavo::inline gpu {
 
-/// Where a backend takes memory back. Must outlive the buffers; Release never waits for running work.
+/// Where a backend takes memory back. Must outlive the buffers; Release never waits for running
+/// work.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   virtual void Release(void* data, int64_t bytes) = 0;
 };
 
-/// Owner of a block of memory of one kind, move-only. Destroy only after every stream has passed its last use.
+/// Owner of a block of memory of one kind, move-only. Destroy only after every stream has passed
+/// its last use.
 template <class Tag>
 class OwnedMemory {
  public:
   OwnedMemory() = default;
-  OwnedMemory(std::shared_ptr<MemorySource> source, void* data, int64_t bytes) : source_(std::move(source)), data_(data), bytes_(bytes) {}
+  OwnedMemory(std::shared_ptr<MemorySource> source, void* data, int64_t bytes)
+      : source_(std::move(source)), data_(data), bytes_(bytes) {}
   OwnedMemory(OwnedMemory&& other) noexcept { *this = std::move(other); }
   OwnedMemory& operator=(OwnedMemory&& other) noexcept {
     if (this != &other) {
@@ -52,7 +55,8 @@ class OwnedMemory {
   int64_t bytes_ = 0;
 };
 
-/// Memory of a device (host backend: aligned host memory). Do not dereference on the calling thread.
+/// Memory of a device (host backend: aligned host memory). Do not dereference on the calling
+/// thread.
 using DeviceBuffer = OwnedMemory<struct DeviceMemoryTag>;
 /// Page-locked host memory: dereference freely; copies to and from devices run at full rate.
 using PinnedBuffer = OwnedMemory<struct PinnedMemoryTag>;

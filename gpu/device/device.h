@@ -48,8 +48,9 @@ struct ClockReading {
   int64_t host_ns = 0;    // the host's monotonic clock
 };
 
-/// One device of one backend: memory, streams, copies, and the operator families. Thread-safe; every enqueueing call
-/// returns before the work is done, on every backend, and never waits for work enqueued before.
+/// One device of one backend: memory, streams, copies, and the operator families. Thread-safe;
+/// every enqueueing call returns before the work is done, on every backend, and never waits for
+/// work enqueued before.
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,46 +63,57 @@ class Device {
   virtual absl::StatusOr<Stream> NewStream(StreamPriority priority) = 0;
   virtual absl::StatusOr<Event> NewEvent() = 0;
 
-  /// Device memory, 256-byte aligned, contents undefined. May take milliseconds: never on the block path.
-  /// ResourceExhausted if there is none.
+  /// Device memory, 256-byte aligned, contents undefined. May take milliseconds: never on the block
+  /// path. ResourceExhausted if there is none.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
   /// Page-locked host memory, page aligned. May take milliseconds: never on the block path.
   virtual absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) = 0;
 
-  /// Enqueues a copy; both ranges must live and stay unchanged until `stream` passes this point. Host memory should be pinned.
-  virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
+  /// Enqueues a copy; both ranges must live and stay unchanged until `stream` passes this point.
+  /// Host memory should be pinned.
+  virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src,
+                                    int64_t bytes) = 0;
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
-  virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
-  /// Enqueues, on a stream of this device, a copy between its memory and that of another device of the same backend, in either
-  /// direction: directly where the machine has a way between them, else through the host. Does not synchronise; both ranges as above.
+  virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src,
+                                    int64_t bytes) = 0;
+  /// Enqueues, on a stream of this device, a copy between its memory and that of another device of
+  /// the same backend, in either direction: directly where the machine has a way between them, else
+  /// through the host. Does not synchronise; both ranges as above.
   virtual absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
-  /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes` into packed host memory.
-  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes,
+  /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes`
+  /// into packed host memory.
+  virtual absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src,
+                                     const int64_t shape[3], int64_t element_bytes,
                                      const Box3& box) = 0;
   /// Enqueues filling `bytes` at `dst` (4-byte aligned; 2 where both halves of the
-  /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail takes its first bytes).
+  /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail
+  /// takes its first bytes).
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
-  /// Enqueues the sum64 digest (gpu/device/digest.h) of `bytes` at `src` into the device word `out`.
+  /// Enqueues the sum64 digest (gpu/device/digest.h) of `bytes` at `src` into the device word
+  /// `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
-  /// The same of a part of a larger whole: digests of parts add up. InvalidArgument unless the numbers of `place` are multiples of 8.
-  virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) = 0;
+  /// The same of a part of a larger whole: digests of parts add up. InvalidArgument unless the
+  /// numbers of `place` are multiples of 8.
+  virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
+                                    const DigestPlace& place, uint64_t* out) = 0;
 
-  /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory: nanoseconds of the device's own
-  /// clock (see ReadClock). A device that has none writes 0. Does not synchronise.
+  /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory:
+  /// nanoseconds of the device's own clock (see ReadClock). A device that has none writes 0. Does
+  /// not synchronise.
   virtual absl::Status Stamp(StreamRef stream, int64_t* out) {
     (void)stream;
     *out = 0;
     return absl::OkStatus();
   }
-  /// What the device's clock shows now. The clocks drift apart by some microseconds a second. Waits for the device (tens of
-  /// microseconds): never on the block path.
+  /// What the device's clock shows now. The clocks drift apart by some microseconds a second. Waits
+  /// for the device (tens of microseconds): never on the block path.
   virtual absl::StatusOr<ClockReading> ReadClock() { return ClockReading{}; }
 
   // -- so that tests can show what disorder and failure lead to
   /// Enqueues doing nothing for `ns`, at most 1 s. Does not synchronise.
   virtual absl::Status Delay(StreamRef stream, int64_t ns) = 0;
-  /// The device is lost from here on, as by a sticky error of its driver: Health, every call and what waits in streams fail with
-  /// Unavailable (DEVICE_LOST). There is no way back.
+  /// The device is lost from here on, as by a sticky error of its driver: Health, every call and
+  /// what waits in streams fail with Unavailable (DEVICE_LOST). There is no way back.
   virtual void InjectFault(const std::string& reason) = 0;
 
   virtual SpectralOps& spectral() = 0;

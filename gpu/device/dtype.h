@@ -5,7 +5,16 @@
 namespace octavo::inline gpu {
 
 /// Element types of arrays. Values equal octavo.v1.DType.
-enum class DType : uint8_t { kU8 = 1, kI8 = 2, kU16 = 3, kI16 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kC64 = 8 };
+enum class DType : uint8_t {
+  kU8 = 1,
+  kI8 = 2,
+  kU16 = 3,
+  kI16 = 4,
+  kF16 = 5,
+  kF32 = 6,
+  kF64 = 7,
+  kC64 = 8
+};
 
 /// One row of the table that every spelling comes from.
 struct DTypeInfo {
@@ -32,17 +41,25 @@ inline constexpr DTypeInfo Info(DType dtype) {
 /// Smallest and largest number of an integer type that levels map to; both 0 for the others.
 inline constexpr float LowestOf(DType dtype) { return dtype == DType::kI8 ? -128.0f : 0.0f; }
 inline constexpr float HighestOf(DType dtype) {
-  return dtype == DType::kU8 ? 255.0f : dtype == DType::kI8 ? 127.0f : dtype == DType::kU16 ? 65535.0f : 0.0f;
+  return dtype == DType::kU8    ? 255.0f
+         : dtype == DType::kI8  ? 127.0f
+         : dtype == DType::kU16 ? 65535.0f
+                                : 0.0f;
 }
 inline constexpr bool IsInteger(DType dtype) { return dtype <= DType::kI16; }
 
 /// What a voxel holds that no record reached, repeated over 4 bytes: the lowest integer, or NaN.
 inline constexpr uint32_t FillPattern(DType dtype) {
-  return dtype == DType::kI8 ? 0x80808080u : dtype == DType::kF16 ? 0x7E007E00u : IsInteger(dtype) ? 0u : 0x7FC00000u;
+  return dtype == DType::kI8    ? 0x80808080u
+         : dtype == DType::kF16 ? 0x7E007E00u
+         : IsInteger(dtype)     ? 0u
+                                : 0x7FC00000u;
 }
 
 /// Element type of maxima over a volume of `dtype`: the same; of complex numbers their magnitudes.
-inline constexpr DType ProjectionOf(DType dtype) { return dtype == DType::kC64 ? DType::kF32 : dtype; }
+inline constexpr DType ProjectionOf(DType dtype) {
+  return dtype == DType::kC64 ? DType::kF32 : dtype;
+}
 
 inline constexpr int64_t SizeOf(DType dtype) { return Info(dtype).bytes; }
 

@@ -6,7 +6,8 @@
 #include "gpu/math/element.h"
 #include "gpu/math/half.h"
 
-// From a DType at run time to the C++ type of an element, once for all operator families of all backends.
+// From a DType at run time to the C++ type of an element, once for all operator families of all
+// backends.
 namespace octavo::inline gpu {
 
 /// Calls f with a value of the element type of stored intensities: u8, u16, else f32.
@@ -19,7 +20,8 @@ void DispatchIntensityType(DType dtype, F f) {
   }
 }
 
-/// Calls f with a value of any element type that a volume can have: u8, i8, u16, f16, c64, else f32.
+/// Calls f with a value of any element type that a volume can have: u8, i8, u16, f16, c64, else
+/// f32.
 template <typename F>
 void DispatchVolumeType(DType dtype, F f) {
   switch (dtype) {

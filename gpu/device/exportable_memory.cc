@@ -24,7 +24,8 @@ int64_t ClientMemory::Bytes(int64_t bytes) {
 }
 
 absl::StatusOr<DeviceBuffer> ClientMemory::Allocate(Device& device, int64_t bytes) {
-  if (ExportableMemory* shareable = Shared() ? ExportableOf(device) : nullptr; shareable != nullptr) {
+  if (ExportableMemory* shareable = Shared() ? ExportableOf(device) : nullptr;
+      shareable != nullptr) {
     auto memory = shareable->AllocateExportable(Bytes(bytes));
     if (memory.ok() || !absl::IsUnimplemented(memory.status())) return memory;
   }

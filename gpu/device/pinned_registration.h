@@ -9,16 +9,18 @@
 
 namespace octavo::inline gpu {
 
-/// A device that can page-lock memory which somebody else has mapped; one that is none has nothing to lock (the host).
+/// A device that can page-lock memory which somebody else has mapped; one that is none has nothing
+/// to lock (the host).
 class PageLocker {
  public:
   virtual ~PageLocker() = default;
   virtual absl::StatusOr<PinnedBuffer> LockPages(void* data, int64_t bytes) = 0;
 };
 
-/// Page-locks host memory that the caller has mapped (`data` page aligned; it may be shared with another process), so that copies to and
-/// from all devices of the backend run at full rate. The buffer ends the lock and does not unmap: destroy it first, when every stream
-/// has passed the last use. Both may take milliseconds (10 ms per 256 MiB): never on the block path.
+/// Page-locks host memory that the caller has mapped (`data` page aligned; it may be shared with
+/// another process), so that copies to and from all devices of the backend run at full rate. The
+/// buffer ends the lock and does not unmap: destroy it first, when every stream has passed the last
+/// use. Both may take milliseconds (10 ms per 256 MiB): never on the block path.
 absl::StatusOr<PinnedBuffer> RegisterPinned(Device& device, void* data, int64_t bytes);
 
 }  // namespace octavo::inline gpu

@@ -27,14 +27,16 @@ class StreamBase {
   virtual absl::Status Synchronize() = 0;
 };
 
-/// View of a stream: copyable, does not own. Work enqueued on one stream runs in order; streams run beside each other.
+/// View of a stream: copyable, does not own. Work enqueued on one stream runs in order; streams run
+/// beside each other.
 class StreamRef {
  public:
   StreamRef() = default;
   explicit StreamRef(StreamBase* base) : base_(base) {}
   StreamBase* base() const { return base_; }
   explicit operator bool() const { return base_ != nullptr; }
-  /// Waits on the calling thread until everything enqueued so far is done; returns the first error of that work.
+  /// Waits on the calling thread until everything enqueued so far is done; returns the first error
+  /// of that work.
   absl::Status Synchronize() const { return base_->Synchronize(); }
 
  private:
@@ -49,7 +51,8 @@ class Event {
   explicit operator bool() const { return base_ != nullptr; }
   /// Marks the present end of `stream`. Re-recording replaces the mark. Does not synchronise.
   absl::Status Record(StreamRef stream) { return stream.base()->Record(*base_); }
-  /// Work enqueued on `stream` from now on starts after the last recorded mark. Does not wait on the calling thread.
+  /// Work enqueued on `stream` from now on starts after the last recorded mark. Does not wait on
+  /// the calling thread.
   absl::Status EnqueueWait(StreamRef stream) { return stream.base()->Wait(*base_); }
   /// Whether the mark was passed; an error of the work before it is returned here.
   absl::StatusOr<bool> Query() { return base_->Query(); }

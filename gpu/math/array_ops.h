@@ -8,17 +8,26 @@
 #include "gpu/math/host_device.h"
 #include "gpu/math/scalar.h"
 
-// Per-element maths of chained operations, shared by all backends. Everything is computed in f64: a device has as many of these
-// operations a second as its memory feeds, and integers, f32 and their sums come out the same everywhere.
+// Per-element maths of chained operations, shared by all backends. Everything is computed in f64: a
+// device has as many of these operations a second as its memory feeds, and integers, f32 and their
+// sums come out the same everywhere.
 namespace octavo::inline gpu::math {
 
-/// An element of any type; im is 0 for real ones. 64-bit integers beyond 2^53 lose their last digits.
+/// An element of any type; im is 0 for real ones. 64-bit integers beyond 2^53 lose their last
+/// digits.
 struct Number {
   double re = 0, im = 0;
 };
 
 /// What of a complex element an operation looks at.
-enum class Part : uint8_t { kAll = 0, kReal = 1, kImaginary = 2, kMagnitude = 3, kPhase = 4, kPower = 5 };
+enum class Part : uint8_t {
+  kAll = 0,
+  kReal = 1,
+  kImaginary = 2,
+  kMagnitude = 3,
+  kPhase = 4,
+  kPower = 5
+};
 
 template <typename T>
 OCTAVO_HOST_DEVICE inline T ReadAs(const void* data, int64_t i) {
@@ -34,13 +43,16 @@ OCTAVO_HOST_DEVICE inline Number Load(Scalar type, const void* data, int64_t i) 
     case Scalar::kF16: return {static_cast<double>(HalfToFloat(ReadAs<uint16_t>(data, i)))};
     case Scalar::kF32: return {static_cast<double>(ReadAs<float>(data, i))};
     case Scalar::kF64: return {ReadAs<double>(data, i)};
-    case Scalar::kC64: return {static_cast<double>(ReadAs<float>(data, 2 * i)), static_cast<double>(ReadAs<float>(data, 2 * i + 1))};
+    case Scalar::kC64:
+      return {static_cast<double>(ReadAs<float>(data, 2 * i)),
+              static_cast<double>(ReadAs<float>(data, 2 * i + 1))};
     case Scalar::kU32: return {static_cast<double>(ReadAs<uint32_t>(data, i))};
     case Scalar::kI32: return {static_cast<double>(ReadAs<int32_t>(data, i))};
     case Scalar::kU64: return {static_cast<double>(ReadAs<uint64_t>(data, i))};
     case Scalar::kI64: return {static_cast<double>(ReadAs<int64_t>(data, i))};
     case Scalar::kC32:
-      return {static_cast<double>(HalfToFloat(ReadAs<uint16_t>(data, 2 * i))), static_cast<double>(HalfToFloat(ReadAs<uint16_t>(data, 2 * i + 1)))};
+      return {static_cast<double>(HalfToFloat(ReadAs<uint16_t>(data, 2 * i))),
+              static_cast<double>(HalfToFloat(ReadAs<uint16_t>(data, 2 * i + 1)))};
     case Scalar::kC128: return {ReadAs<double>(data, 2 * i), ReadAs<double>(data, 2 * i + 1)};
   }
   return {};
@@ -70,7 +82,8 @@ OCTAVO_HOST_DEVICE inline void WriteAs(void* data, int64_t i, T v) {
   static_cast<T*>(data)[i] = v;
 }
 
-/// Integers are rounded and held within their type's range; of complex numbers a real type takes the real part.
+/// Integers are rounded and held within their type's range; of complex numbers a real type takes
+/// the real part.
 OCTAVO_HOST_DEVICE inline void Store(Scalar type, void* data, int64_t i, Number v) {
   switch (type) {
     case Scalar::kU8: return WriteAs(data, i, static_cast<uint8_t>(Rounded(v.re, 0, 255)));
@@ -80,12 +93,20 @@ OCTAVO_HOST_DEVICE inline void Store(Scalar type, void* data, int64_t i, Number 
     case Scalar::kF16: return WriteAs(data, i, FloatToHalf(static_cast<float>(v.re)));
     case Scalar::kF32: return WriteAs(data, i, static_cast<float>(v.re));
     case Scalar::kF64: return WriteAs(data, i, v.re);
-    case Scalar::kC64: WriteAs(data, 2 * i, static_cast<float>(v.re)); return WriteAs(data, 2 * i + 1, static_cast<float>(v.im));
-    case Scalar::kU32: return WriteAs(data, i, static_cast<uint32_t>(Rounded(v.re, 0, 4294967295.0)));
-    case Scalar::kI32: return WriteAs(data, i, static_cast<int32_t>(Rounded(v.re, -2147483648.0, 2147483647.0)));
+    case Scalar::kC64:
+      WriteAs(data, 2 * i, static_cast<float>(v.re));
+      return WriteAs(data, 2 * i + 1, static_cast<float>(v.im));
+    case Scalar::kU32:
+      return WriteAs(data, i, static_cast<uint32_t>(Rounded(v.re, 0, 4294967295.0)));
+    case Scalar::kI32:
+      return WriteAs(data, i, static_cast<int32_t>(Rounded(v.re, -2147483648.0, 2147483647.0)));
     // The largest f64 below 2^64 and 2^63.
-    case Scalar::kU64: return WriteAs(data, i, static_cast<uint64_t>(Rounded(v.re, 0, 18446744073709549568.0)));
-    case Scalar::kI64: return WriteAs(data, i, static_cast<int64_t>(Rounded(v.re, -9223372036854775808.0, 9223372036854774784.0)));
+    case Scalar::kU64:
+      return WriteAs(data, i, static_cast<uint64_t>(Rounded(v.re, 0, 18446744073709549568.0)));
+    case Scalar::kI64:
+      return WriteAs(
+          data, i,
+          static_cast<int64_t>(Rounded(v.re, -9223372036854775808.0, 9223372036854774784.0)));
     case Scalar::kC32:
       WriteAs(data, 2 * i, FloatToHalf(static_cast<float>(v.re)));
       return WriteAs(data, 2 * i + 1, FloatToHalf(static_cast<float>(v.im)));
@@ -109,8 +130,8 @@ OCTAVO_HOST_DEVICE inline Number Divide(Number a, Number b) {
 
 enum class Reduction : uint8_t { kSum = 1, kMin = 2, kMax = 3, kMean = 4, kStd = 5 };
 
-/// What is known of the elements reduced so far. Two of them are joined by Join: any division of the elements gives the same but
-/// for the rounding of f64 sums.
+/// What is known of the elements reduced so far. Two of them are joined by Join: any division of
+/// the elements gives the same but for the rounding of f64 sums.
 struct Accumulator {
   double re = 0, im = 0;  // sum of what is left when the shift is taken away
   double square = 0;
@@ -119,8 +140,11 @@ struct Accumulator {
   int64_t nan = 0;
 };
 
-/// `shift`: an element of those reduced (0 if it is not finite): the squares of what is left of it do not lose the deviations.
-OCTAVO_HOST_DEVICE inline double ShiftOf(Reduction kind, Number first) { return kind == Reduction::kStd && first.re - first.re == 0 ? first.re : 0; }
+/// `shift`: an element of those reduced (0 if it is not finite): the squares of what is left of it
+/// do not lose the deviations.
+OCTAVO_HOST_DEVICE inline double ShiftOf(Reduction kind, Number first) {
+  return kind == Reduction::kStd && first.re - first.re == 0 ? first.re : 0;
+}
 
 OCTAVO_HOST_DEVICE inline void Include(Reduction kind, double shift, Number v, Accumulator* a) {
   if (!(v.re == v.re) || !(v.im == v.im)) {
@@ -128,7 +152,8 @@ OCTAVO_HOST_DEVICE inline void Include(Reduction kind, double shift, Number v, A
     return;
   }
   if (kind == Reduction::kMin || kind == Reduction::kMax) {
-    if (a->count == 0 || (kind == Reduction::kMin ? v.re < a->extreme : v.re > a->extreme)) a->extreme = v.re;
+    if (a->count == 0 || (kind == Reduction::kMin ? v.re < a->extreme : v.re > a->extreme))
+      a->extreme = v.re;
   } else {
     const double d = v.re - shift;
     a->re += d;
@@ -140,7 +165,9 @@ OCTAVO_HOST_DEVICE inline void Include(Reduction kind, double shift, Number v, A
 
 OCTAVO_HOST_DEVICE inline void Join(Reduction kind, const Accumulator& b, Accumulator* a) {
   if (b.count > 0 && (kind == Reduction::kMin || kind == Reduction::kMax)) {
-    if (a->count == 0 || (kind == Reduction::kMin ? b.extreme < a->extreme : b.extreme > a->extreme)) a->extreme = b.extreme;
+    if (a->count == 0 ||
+        (kind == Reduction::kMin ? b.extreme < a->extreme : b.extreme > a->extreme))
+      a->extreme = b.extreme;
   }
   a->re += b.re;
   a->im += b.im;
@@ -149,9 +176,10 @@ OCTAVO_HOST_DEVICE inline void Join(Reduction kind, const Accumulator& b, Accumu
   a->nan += b.nan;
 }
 
-/// With `skip_nan` NaN counts as not there, else it makes the result NaN. Of nothing, the sum is 0 and all else NaN. Standard
-/// deviations divide by the number of elements.
-OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_nan, const Accumulator& a) {
+/// With `skip_nan` NaN counts as not there, else it makes the result NaN. Of nothing, the sum is 0
+/// and all else NaN. Standard deviations divide by the number of elements.
+OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_nan,
+                                        const Accumulator& a) {
   const double none = NAN, n = static_cast<double>(a.count);
   if (a.nan > 0 && !skip_nan) return {none, none};
   if (kind == Reduction::kSum) return {a.re, a.im};
@@ -166,8 +194,8 @@ OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_
   }
 }
 
-/// Bin of `v` among `bins` equal ones of [lo, hi]; -1 = none. The last one contains hi. As NumPy counts: what rounding puts
-/// beyond an edge is put right by looking at the edge.
+/// Bin of `v` among `bins` equal ones of [lo, hi]; -1 = none. The last one contains hi. As NumPy
+/// counts: what rounding puts beyond an edge is put right by looking at the edge.
 OCTAVO_HOST_DEVICE inline int64_t BinOf(double v, double lo, double hi, int64_t bins) {
   if (!(v >= lo) || !(v <= hi)) return -1;
   const double step = (hi - lo) / static_cast<double>(bins);
@@ -191,9 +219,11 @@ OCTAVO_HOST_DEVICE inline double OfKey(uint64_t key) {
   return v;
 }
 
-/// Between the order statistics below and above the rank, as NumPy's "linear" method: exact at whole ranks.
+/// Between the order statistics below and above the rank, as NumPy's "linear" method: exact at
+/// whole ranks.
 OCTAVO_HOST_DEVICE inline double Between(double below, double above, double fraction) {
-  return fraction >= 0.5 ? above - (above - below) * (1 - fraction) : below + (above - below) * fraction;
+  return fraction >= 0.5 ? above - (above - below) * (1 - fraction)
+                         : below + (above - below) * fraction;
 }
 
 }  // namespace octavo::inline gpu::math

@@ -9,13 +9,15 @@
 // Per-element function of gathering A-scans, shared by all backends.
 namespace octavo::inline gpu::math {
 
-/// Least sum of weights that makes a value: with less, more than half of what it would be made of is missing.
+/// Least sum of weights that makes a value: with less, more than half of what it would be made of
+/// is missing.
 inline constexpr float kLeastWeight = 0.5f;
 
-/// Depth sample z of the weighted mean of A-scans in [ascan, depth]: Σ w v / Σ w over the taps with index >= 0 and a v that is a
-/// number. NaN if their weights sum to less than kLeastWeight.
+/// Depth sample z of the weighted mean of A-scans in [ascan, depth]: Σ w v / Σ w over the taps with
+/// index >= 0 and a v that is a number. NaN if their weights sum to less than kLeastWeight.
 template <class T>
-OCTAVO_HOST_DEVICE inline float Gather(const T* in, int64_t depth, int64_t z, const int32_t* index, const float* weight, int64_t taps) {
+OCTAVO_HOST_DEVICE inline float Gather(const T* in, int64_t depth, int64_t z, const int32_t* index,
+                                       const float* weight, int64_t taps) {
   float sum = 0, weights = 0;
   for (int64_t t = 0; t < taps; ++t) {
     if (index[t] < 0) continue;

@@ -25,11 +25,14 @@ OCTAVO_HOST_DEVICE inline uint16_t FloatToHalf(float x) {
   if (magnitude > 0x7F800000u) return static_cast<uint16_t>(sign | 0x7E00u);
   if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7C00u);  // 65536 and more
   if (magnitude < 0x38800000u) {
-    // Below the smallest normal half, 2^-14: adding 1/2 leaves multiples of 2^-24 in the low bits, rounded by the addition.
+    // Below the smallest normal half, 2^-14: adding 1/2 leaves multiples of 2^-24 in the low bits,
+    // rounded by the addition.
     return static_cast<uint16_t>(sign | (FloatBits(FloatOfBits(magnitude) + 0.5f) - 0x3F000000u));
   }
-  // Exponent from bias 127 to 15, then round the 13 bits that go; a carry runs into the exponent, up to infinity.
-  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13));
+  // Exponent from bias 127 to 15, then round the 13 bits that go; a carry runs into the exponent,
+  // up to infinity.
+  return static_cast<uint16_t>(sign |
+                               ((magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13));
 }
 
 /// Exact.

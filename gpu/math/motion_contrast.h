@@ -6,7 +6,8 @@
 #include "gpu/math/host_device.h"
 #include "gpu/math/spectral.h"
 
-// Per-element functions of what repeated scans tell: motion contrast and flow. Shared by all backends.
+// Per-element functions of what repeated scans tell: motion contrast and flow. Shared by all
+// backends.
 namespace octavo::inline gpu::math {
 
 /// How a stored number stands for a value: value = lo + step * stored.
@@ -29,10 +30,13 @@ struct RepeatAmplitudes {
   const int32_t* rows;   // row of each repeat
   int64_t row_elements;  // X * Z
   StoredScale scale;
-  OCTAVO_HOST_DEVICE float operator()(int64_t repeat) const { return AmplitudeOf(scale, static_cast<float>(in[rows[repeat] * row_elements])); }
+  OCTAVO_HOST_DEVICE float operator()(int64_t repeat) const {
+    return AmplitudeOf(scale, static_cast<float>(in[rows[repeat] * row_elements]));
+  }
 };
 
-/// Speckle variance: mean of (a - mean a)² over n repeats (Mariampillai et al., Opt. Lett. 33, 2008). NaN if one is NaN.
+/// Speckle variance: mean of (a - mean a)² over n repeats (Mariampillai et al., Opt. Lett. 33,
+/// 2008). NaN if one is NaN.
 template <class F>
 OCTAVO_HOST_DEVICE inline float SpeckleVariance(int64_t n, const F& amplitude) {
   float sum = 0;
@@ -46,8 +50,9 @@ OCTAVO_HOST_DEVICE inline float SpeckleVariance(int64_t n, const F& amplitude) {
   return squares / static_cast<float>(n);
 }
 
-/// Amplitude decorrelation: 1 - mean of 2ab / (a² + b²) over the n-1 pairs of successive repeats (Jia et al., Opt. Express 20,
-/// 2012, without splitting the spectrum). 0 … 1; a pair of zeros counts as equal.
+/// Amplitude decorrelation: 1 - mean of 2ab / (a² + b²) over the n-1 pairs of successive repeats
+/// (Jia et al., Opt. Express 20, 2012, without splitting the spectrum). 0 … 1; a pair of zeros
+/// counts as equal.
 template <class F>
 OCTAVO_HOST_DEVICE inline float AmplitudeDecorrelation(int64_t n, const F& amplitude) {
   float sum = 0, a = amplitude(0);
@@ -60,7 +65,8 @@ OCTAVO_HOST_DEVICE inline float AmplitudeDecorrelation(int64_t n, const F& ampli
 }
 
 /// Adds Σ b conj(a) over `count` complex samples (re, im) at a and b.
-OCTAVO_HOST_DEVICE inline void AddProducts(const float* a, const float* b, int64_t count, float* re, float* im) {
+OCTAVO_HOST_DEVICE inline void AddProducts(const float* a, const float* b, int64_t count, float* re,
+                                           float* im) {
   for (int64_t k = 0; k < count; ++k) {
     const float ar = a[2 * k], ai = a[2 * k + 1], br = b[2 * k], bi = b[2 * k + 1];
     *re += br * ar + bi * ai;

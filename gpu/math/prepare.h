@@ -7,7 +7,8 @@
 #include "gpu/math/finite.h"
 #include "gpu/math/host_device.h"
 
-// Per-element functions of the preprocessing of projections and of centre finding, shared by all backends.
+// Per-element functions of the preprocessing of projections and of centre finding, shared by all
+// backends.
 namespace octavo::inline gpu::math {
 
 /// Bits of a float that sort like the float (NaN at the ends).
@@ -70,10 +71,11 @@ struct SortedWindow {
   OCTAVO_HOST_DEVICE T Median() { return at(count / 2); }
 };
 
-/// Medians of windows that slide over i = begin … end − 1: `at(i, o)` are the values of step i, o = −half … half (or just 0, `across`
-/// false); emit(i, median). The window holds so many values.
+/// Medians of windows that slide over i = begin … end − 1: `at(i, o)` are the values of step i, o =
+/// −half … half (or just 0, `across` false); emit(i, median). The window holds so many values.
 template <class T, class At, class Emit>
-OCTAVO_HOST_DEVICE void SlideMedian(SortedWindow<T> window, int64_t size, bool across, int64_t begin, int64_t end, At at, Emit emit) {
+OCTAVO_HOST_DEVICE void SlideMedian(SortedWindow<T> window, int64_t size, bool across,
+                                    int64_t begin, int64_t end, At at, Emit emit) {
   const int64_t half = size / 2, wide = across ? half : 0;
   for (int64_t i = begin - half; i <= begin + half; ++i) {
     for (int64_t o = -wide; o <= wide; ++o) window.Insert(at(i, o));
@@ -113,12 +115,19 @@ OCTAVO_HOST_DEVICE float FieldValue(int64_t count, bool median, Load load) {
 }
 
 /// Whether the median of its surroundings stands for a pixel.
-OCTAVO_HOST_DEVICE inline bool IsOutlier(float value, float median, float difference, bool dark_too) {
+OCTAVO_HOST_DEVICE inline bool IsOutlier(float value, float median, float difference,
+                                         bool dark_too) {
   return !(value - median < difference) || (dark_too && !(median - value < difference));
 }
 
 /// What is counted: bits of a pixel.
-enum PrepareFlag : uint32_t { kFlagOutlier = 1, kFlagNotFinite = 2, kFlagFloored = 4, kFlagCut = 8, kFlagUnlit = 16 };
+enum PrepareFlag : uint32_t {
+  kFlagOutlier = 1,
+  kFlagNotFinite = 2,
+  kFlagFloored = 4,
+  kFlagCut = 8,
+  kFlagUnlit = 16
+};
 inline constexpr int kPrepareFlags = 5;
 
 struct Finishing {
@@ -141,15 +150,18 @@ OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission,
 }
 
 /// 1 / (1 + scale (u² + v²)) of the frequencies at index i of m and j of n, in cycles per pixel.
-OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n, float scale_rows, float scale_columns) {
+OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n,
+                                            float scale_rows, float scale_columns) {
   const float u = static_cast<float>(2 * i <= m ? i : i - m) / static_cast<float>(m);
   const float v = static_cast<float>(2 * j <= n ? j : j - n) / static_cast<float>(n);
   return 1.0f / (1.0f + scale_rows * u * u + scale_columns * v * v);
 }
 
-/// Detector y of a stitched row of `width`: `near` is the half turn the axis lies in, `far` the one to be mirrored, both `columns`
-/// wide; `right`: the axis is near their last column.
-OCTAVO_HOST_DEVICE inline float StitchedPixel(const float* near, const float* far, int64_t columns, int64_t width, double overlap, bool right, int64_t y) {
+/// Detector y of a stitched row of `width`: `near` is the half turn the axis lies in, `far` the one
+/// to be mirrored, both `columns` wide; `right`: the axis is near their last column.
+OCTAVO_HOST_DEVICE inline float StitchedPixel(const float* near, const float* far, int64_t columns,
+                                              int64_t width, double overlap, bool right,
+                                              int64_t y) {
   if (right) y = width - 1 - y;
   const auto at = [&](const float* row, int64_t x) { return row[right ? columns - 1 - x : x]; };
   const int64_t x = y - (width - columns);
@@ -158,23 +170,31 @@ OCTAVO_HOST_DEVICE inline float StitchedPixel(const float* near, const float* fa
   const auto low = static_cast<int64_t>(mirror);
   const auto part = static_cast<float>(mirror - static_cast<double>(low));
   const int64_t high = low + 1 < columns ? low + 1 : columns - 1;
-  const float turned = part == 0.0f ? at(far, low) : at(far, low) + part * (at(far, high) - at(far, low));
+  const float turned =
+      part == 0.0f ? at(far, low) : at(far, low) + part * (at(far, high) - at(far, low));
   if (x < 0) return turned;
   const auto weight = static_cast<float>(static_cast<double>(x) / (overlap - 1));
   return weight * at(near, x) + (1.0f - weight) * turned;
 }
 
-/// One step of a wavelet analysis: Σ filter[j] x[2i + 1 − j], edges mirrored; `scaling` are the `taps` values of the scaling filter.
-OCTAVO_HOST_DEVICE inline float WaveletAnalysis(const float* scaling, int taps, bool high, const float* x, int64_t n, int64_t stride, int64_t i) {
+/// One step of a wavelet analysis: Σ filter[j] x[2i + 1 − j], edges mirrored; `scaling` are the
+/// `taps` values of the scaling filter.
+OCTAVO_HOST_DEVICE inline float WaveletAnalysis(const float* scaling, int taps, bool high,
+                                                const float* x, int64_t n, int64_t stride,
+                                                int64_t i) {
   float sum = 0;
   for (int j = 0; j < taps; ++j) {
-    const float tap = !high ? scaling[taps - 1 - j] : (taps - 1 - j) % 2 != 0 ? -scaling[j] : scaling[j];
+    const float tap = !high                     ? scaling[taps - 1 - j]
+                      : (taps - 1 - j) % 2 != 0 ? -scaling[j]
+                                                : scaling[j];
     sum += tap * x[Mirrored(2 * i + 1 - j, n) * stride];
   }
   return sum;
 }
 /// What `m` coefficients (either null for zeros) give at i.
-OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps, const float* low, const float* high, int64_t m, int64_t stride, int64_t i) {
+OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps, const float* low,
+                                                 const float* high, int64_t m, int64_t stride,
+                                                 int64_t i) {
   float sum = 0;
   // Tap j = i − 2k + taps − 2 lies in 0 … taps − 1.
   const int64_t most = (i + taps - 2) / 2, least = i / 2;
@@ -182,7 +202,8 @@ OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps,
     const auto j = static_cast<int>(i - 2 * k + taps - 2);
     if (j < 0 || j >= taps) continue;
     if (low != nullptr) sum += scaling[j] * low[k * stride];
-    if (high != nullptr) sum += (j % 2 != 0 ? -scaling[taps - 1 - j] : scaling[taps - 1 - j]) * high[k * stride];
+    if (high != nullptr)
+      sum += (j % 2 != 0 ? -scaling[taps - 1 - j] : scaling[taps - 1 - j]) * high[k * stride];
   }
   return sum;
 }
@@ -192,10 +213,12 @@ OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps,
 struct StripeLimits {
   double low = 0, high = 0;
   bool has_low = false, has_high = false;
-  OCTAVO_HOST_DEVICE bool IsStripe(double value) const { return (has_high && value > high) || (has_low && value <= low); }
+  OCTAVO_HOST_DEVICE bool IsStripe(double value) const {
+    return (has_high && value > high) || (has_low && value <= low);
+  }
 };
-/// Algorithm 4: a line through the middle half of the values in falling order; what lies far off its ends is a stripe. `value(i)` in
-/// falling order, n of them.
+/// Algorithm 4: a line through the middle half of the values in falling order; what lies far off
+/// its ends is a stripe. `value(i)` in falling order, n of them.
 template <class Value>
 OCTAVO_HOST_DEVICE StripeLimits FindStripes(int64_t n, double snr, Value value) {
   StripeLimits limits;
@@ -220,7 +243,8 @@ OCTAVO_HOST_DEVICE StripeLimits FindStripes(int64_t n, double snr, Value value) 
 }
 
 /// The median of `window` values of a list around i, edges mirrored.
-OCTAVO_HOST_DEVICE inline double MedianAround(const double* list, int64_t n, int64_t i, int64_t window) {
+OCTAVO_HOST_DEVICE inline double MedianAround(const double* list, int64_t n, int64_t i,
+                                              int64_t window) {
   const int64_t half = window / 2;
   for (int64_t j = -half; j <= half; ++j) {
     const double candidate = list[Mirrored(i + j, n)];
@@ -242,22 +266,26 @@ OCTAVO_HOST_DEVICE inline double MeanOfTen(const float* row, int64_t n, int64_t 
   return sum / 10;
 }
 
-/// Part of a frequency k of n that Münch's damping takes away. The half is the method's: its grid lies between the frequencies.
+/// Part of a frequency k of n that Münch's damping takes away. The half is the method's: its grid
+/// lies between the frequencies.
 OCTAVO_HOST_DEVICE inline float StripePart(int64_t k, int64_t n, float sigma) {
-  const float frequency = static_cast<float>(k < n - n / 2 ? k : k - n) + (n % 2 == 0 ? 0.5f : 0.0f);
+  const float frequency =
+      static_cast<float>(k < n - n / 2 ? k : k - n) + (n % 2 == 0 ? 0.5f : 0.0f);
   return expf(-frequency * frequency / (2.0f * sigma * sigma));
 }
 
 // -- centre finding
 
-/// Whether a frequency (signed indices) lies outside of the double wedge of a sinogram over 360° (Vo et al. 2014, eq. 3); `slope` is
-/// the wedge's width per row.
-OCTAVO_HOST_DEVICE inline bool OutsideWedge(int64_t row, int64_t column, double slope, int64_t drop) {
+/// Whether a frequency (signed indices) lies outside of the double wedge of a sinogram over 360°
+/// (Vo et al. 2014, eq. 3); `slope` is the wedge's width per row.
+OCTAVO_HOST_DEVICE inline bool OutsideWedge(int64_t row, int64_t column, double slope,
+                                            int64_t drop) {
   const int64_t v = row < 0 ? -row : row, u = column < 0 ? -column : column;
   return v > drop && u > 1 && static_cast<double>(u) <= floor(static_cast<double>(v) * slope + 0.5);
 }
 
-/// Value at x (any real number) of a row whose cubic B-spline coefficients are given; 0 beyond its ends.
+/// Value at x (any real number) of a row whose cubic B-spline coefficients are given; 0 beyond its
+/// ends.
 OCTAVO_HOST_DEVICE inline float SplineValue(const float* coefficients, int64_t n, double x) {
   if (x < 0 || x > static_cast<double>(n - 1)) return 0.0f;
   const double left = floor(x);
@@ -267,8 +295,8 @@ OCTAVO_HOST_DEVICE inline float SplineValue(const float* coefficients, int64_t n
     k = k < 0 ? -k : k >= n ? 2 * (n - 1) - k : k;
     return coefficients[k];
   };
-  return (s * s * s * at(i - 1) + (4.0f - 6.0f * t * t + 3.0f * t * t * t) * at(i) + (4.0f - 6.0f * s * s + 3.0f * s * s * s) * at(i + 1) +
-          t * t * t * at(i + 2)) /
+  return (s * s * s * at(i - 1) + (4.0f - 6.0f * t * t + 3.0f * t * t * t) * at(i) +
+          (4.0f - 6.0f * s * s + 3.0f * s * s * s) * at(i + 1) + t * t * t * at(i + 2)) /
          6.0f;
 }
 

@@ -5,12 +5,15 @@
 
 #include "gpu/math/host_device.h"
 
-// The elements of the parallel-beam projector, once for all backends. One formula gives the whole matrix:
+// The elements of the parallel-beam projector, once for all backends. One formula gives the whole
+// matrix:
 //   A[θ, d; pixel] = p/w · h((u − d)/w),   w = max(|cos θ|, |sin θ|),   u = c + X cos θ − Y sin θ
-// with X to the right and Y downwards from the middle of the grid in pixels, p the pixel size, and h the box, the tent or the cubic of
-// Keys. For the tent this is Joseph's projector (IEEE Trans. Med. Imaging 1982): along the ray one sample in each row (or column) of
-// the image, interpolated within it. Rotating the image and summing along columns differs from it only in where the samples
-// lie. Forward and back are the same matrix, so one is the exact adjoint of the other, and both are gathers in a fixed order.
+// with X to the right and Y downwards from the middle of the grid in pixels, p the pixel size, and
+// h the box, the tent or the cubic of Keys. For the tent this is Joseph's projector (IEEE Trans.
+// Med. Imaging 1982): along the ray one sample in each row (or column) of the image, interpolated
+// within it. Rotating the image and summing along columns differs from it only in where the samples
+// lie. Forward and back are the same matrix, so one is the exact adjoint of the other, and both are
+// gathers in a fixed order.
 namespace octavo::inline gpu::math {
 
 enum class RayInterpolation : int32_t { kNearest, kLinear, kCubic };
@@ -18,13 +21,15 @@ enum class RayInterpolation : int32_t { kNearest, kLinear, kCubic };
 /// Zero columns on both sides of every row of images and sinograms: taps there need no test.
 inline constexpr int32_t kRayMargin = 8;
 
-/// Where ray d meets line j (a row, or a column where |sin| > |cos|): middle + (d − c) inverse + (j − middle) slope.
+/// Where ray d meets line j (a row, or a column where |sin| > |cos|): middle + (d − c) inverse + (j
+/// − middle) slope.
 struct ForwardAngle {
   float inverse = 1;  // ±1/w
   float slope = 0;
 };
 
-/// For the back step. linear, cubic: `a` = p/w; `b` = a/w (linear) or 1/w (cubic); nearest: b = ±w/2, the sign of the forward inverse.
+/// For the back step. linear, cubic: `a` = p/w; `b` = a/w (linear) or 1/w (cubic); nearest: b =
+/// ±w/2, the sign of the forward inverse.
 struct BackAngle {
   float cosine = 1, minus_sine = 0, a = 1, b = 1;
 };
@@ -42,7 +47,8 @@ OCTAVO_HOST_DEVICE inline int32_t FloorOf(float x, float* above) {
 #endif
 }
 
-// fmaxf and fminf of the library keep loops from being vectorised; which of two zeros or what of a NaN comes out does not matter here.
+// fmaxf and fminf of the library keep loops from being vectorised; which of two zeros or what of a
+// NaN comes out does not matter here.
 OCTAVO_HOST_DEVICE inline float Larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);
@@ -60,7 +66,8 @@ OCTAVO_HOST_DEVICE inline float Smaller(float a, float b) {
 
 OCTAVO_HOST_DEVICE inline float KeysCubic(float t) {
   t = Smaller(fabsf(t), 2.0f);  // 0 from there on
-  const float inner = fmaf(fmaf(1.5f, t, -2.5f), t * t, 1.0f), outer = fmaf(fmaf(fmaf(-0.5f, t, 2.5f), t, -4.0f), t, 2.0f);
+  const float inner = fmaf(fmaf(1.5f, t, -2.5f), t * t, 1.0f),
+              outer = fmaf(fmaf(fmaf(-0.5f, t, 2.5f), t, -4.0f), t, 2.0f);
   return t < 1.0f ? inner : outer;
 }
 
@@ -77,7 +84,8 @@ struct RayTaps<RayInterpolation::kNearest> {
     w[0] = 1.0f;
     return FloorOf(position + 0.5f, &above);
   }
-  /// The same at detector coordinate u, with the weights of the matrix' column. A bin counts where the forward step rounds to this pixel.
+  /// The same at detector coordinate u, with the weights of the matrix' column. A bin counts where
+  /// the forward step rounds to this pixel.
   OCTAVO_HOST_DEVICE static int32_t Back(float u, const BackAngle& t, float* w) {
     float above;
     const float edge = u - t.b;
@@ -125,21 +133,29 @@ struct RayTaps<RayInterpolation::kCubic> {
   }
 };
 
-/// Position of a ray on the line `from_middle` lines off the middle; `offset` = middle + (d − c) inverse.
-OCTAVO_HOST_DEVICE inline float RayPosition(float from_middle, float slope, float offset) { return fmaf(from_middle, slope, offset); }
+/// Position of a ray on the line `from_middle` lines off the middle; `offset` = middle + (d − c)
+/// inverse.
+OCTAVO_HOST_DEVICE inline float RayPosition(float from_middle, float slope, float offset) {
+  return fmaf(from_middle, slope, offset);
+}
 
 /// Detector coordinate of the pixel (x right, y down from the middle).
-OCTAVO_HOST_DEVICE inline float DetectorOf(float x, float y, const BackAngle& t, float center) { return fmaf(x, t.cosine, fmaf(y, t.minus_sine, center)); }
+OCTAVO_HOST_DEVICE inline float DetectorOf(float x, float y, const BackAngle& t, float center) {
+  return fmaf(x, t.cosine, fmaf(y, t.minus_sine, center));
+}
 
 /// Lines of the grid that a ray can meet.
 struct LineRange {
   int32_t begin = 0, end = 0;
 };
 
-/// The lines on which the ray at `distance` from the axis is inside the grid of n × n and the circle of `radius` (both widened
-/// by a pixel or two: outside of them the image is zero). The position on any of them is inside the margins.
-OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distance, float n, float radius, float reach) {
-  const float middle = 0.5f * (n - 1.0f), limit = middle + reach + 1.0f, offset = distance * t.inverse;
+/// The lines on which the ray at `distance` from the axis is inside the grid of n × n and the
+/// circle of `radius` (both widened by a pixel or two: outside of them the image is zero). The
+/// position on any of them is inside the margins.
+OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distance, float n,
+                                            float radius, float reach) {
+  const float middle = 0.5f * (n - 1.0f), limit = middle + reach + 1.0f,
+              offset = distance * t.inverse;
   float lo = -middle, hi = middle;
   if (fabsf(t.slope) > 1e-6f) {
     const float one = (-limit - offset) / t.slope, two = (limit - offset) / t.slope;
@@ -150,7 +166,8 @@ OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distanc
   }
   const float r = radius + 2.0f, left = r * r - distance * distance;
   if (left <= 0.0f) return {};
-  const float half = sqrtf(left) / fabsf(t.inverse) + 2.0f, nearest = -distance * t.slope / t.inverse;
+  const float half = sqrtf(left) / fabsf(t.inverse) + 2.0f,
+              nearest = -distance * t.slope / t.inverse;
   lo = Larger(lo, nearest - half);
   hi = Smaller(hi, nearest + half);
   if (!(lo <= hi)) return {};
@@ -160,15 +177,27 @@ OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distanc
 }
 
 /// A position drawn to the nearest one at which all taps are margins, where it lies beyond them.
-OCTAVO_HOST_DEVICE inline float Within(float position, float n) { return Smaller(Larger(position, -4.0f), n + 3.0f); }
+OCTAVO_HOST_DEVICE inline float Within(float position, float n) {
+  return Smaller(Larger(position, -4.0f), n + 3.0f);
+}
 
 /// Whether the pixel at (x, y) from the middle counts.
-OCTAVO_HOST_DEVICE inline bool InCircle(float x, float y, float radius) { return x * x + y * y <= radius * radius; }
+OCTAVO_HOST_DEVICE inline bool InCircle(float x, float y, float radius) {
+  return x * x + y * y <= radius * radius;
+}
 
 // What one element of the loops does.
-OCTAVO_HOST_DEVICE inline float Clamped(float value, float lo, float hi) { return Smaller(Larger(value, lo), hi); }
-OCTAVO_HOST_DEVICE inline float SirtUpdate(float x, float back, float weight, float relaxation) { return fmaf(relaxation * weight, back, x); }
-OCTAVO_HOST_DEVICE inline float MlemRatio(float measured, float projected, float floor) { return measured / Larger(projected, floor); }
-OCTAVO_HOST_DEVICE inline float MlemUpdate(float x, float back, float weight) { return x * (weight * back); }
+OCTAVO_HOST_DEVICE inline float Clamped(float value, float lo, float hi) {
+  return Smaller(Larger(value, lo), hi);
+}
+OCTAVO_HOST_DEVICE inline float SirtUpdate(float x, float back, float weight, float relaxation) {
+  return fmaf(relaxation * weight, back, x);
+}
+OCTAVO_HOST_DEVICE inline float MlemRatio(float measured, float projected, float floor) {
+  return measured / Larger(projected, floor);
+}
+OCTAVO_HOST_DEVICE inline float MlemUpdate(float x, float back, float weight) {
+  return x * (weight * back);
+}
 
 }  // namespace octavo::inline gpu::math

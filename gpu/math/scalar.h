@@ -4,7 +4,8 @@
 
 namespace octavo::inline gpu {
 
-/// Element scalars of arrays in general. Values equal octavo.v1.Scalar; the first eight equal DType, the element types of volumes.
+/// Element scalars of arrays in general. Values equal octavo.v1.Scalar; the first eight equal
+/// DType, the element types of volumes.
 enum class Scalar : uint8_t {
   kU8 = 1,
   kI8 = 2,
@@ -43,11 +44,18 @@ inline constexpr int64_t SizeOf(Scalar scalar) {
   return 0;
 }
 inline constexpr const char* NameOf(Scalar scalar) {
-  constexpr const char* kNames[] = {"?", "u8", "i8", "u16", "i16", "f16", "f32", "f64", "c64", "u32", "i32", "u64", "i64", "c32", "c128"};
+  constexpr const char* kNames[] = {"?",   "u8",  "i8",  "u16", "i16", "f16", "f32", "f64",
+                                    "c64", "u32", "i32", "u64", "i64", "c32", "c128"};
   return kNames[static_cast<int>(scalar) <= kMostScalar ? static_cast<int>(scalar) : 0];
 }
-inline constexpr bool IsComplex(Scalar scalar) { return scalar == Scalar::kC32 || scalar == Scalar::kC64 || scalar == Scalar::kC128; }
-inline constexpr bool IsFloating(Scalar scalar) { return scalar == Scalar::kF16 || scalar == Scalar::kF32 || scalar == Scalar::kF64; }
-inline constexpr bool IsIntegral(Scalar scalar) { return !IsComplex(scalar) && !IsFloating(scalar); }
+inline constexpr bool IsComplex(Scalar scalar) {
+  return scalar == Scalar::kC32 || scalar == Scalar::kC64 || scalar == Scalar::kC128;
+}
+inline constexpr bool IsFloating(Scalar scalar) {
+  return scalar == Scalar::kF16 || scalar == Scalar::kF32 || scalar == Scalar::kF64;
+}
+inline constexpr bool IsIntegral(Scalar scalar) {
+  return !IsComplex(scalar) && !IsFloating(scalar);
+}
 
 }  // namespace octavo::inline gpu

@@ -12,11 +12,13 @@ struct PowerSums {
   float sum, squares;
 };
 
-/// The samples of an A-scan are summed by 32 lanes, which join in a tree of halves: the same order on every backend.
+/// The samples of an A-scan are summed by 32 lanes, which join in a tree of halves: the same order
+/// on every backend.
 constexpr int kSharpnessLanes = 32;
 
 /// Sums of the samples begin + lane, begin + lane + 32, ... below `end`.
-OCTAVO_HOST_DEVICE inline PowerSums LaneSums(const float* power, int64_t begin, int64_t end, int lane) {
+OCTAVO_HOST_DEVICE inline PowerSums LaneSums(const float* power, int64_t begin, int64_t end,
+                                             int lane) {
   PowerSums sums{0.0f, 0.0f};
   for (int64_t z = begin + lane; z < end; z += kSharpnessLanes) {
     const float p = power[z];
@@ -26,6 +28,8 @@ OCTAVO_HOST_DEVICE inline PowerSums LaneSums(const float* power, int64_t begin, 
   return sums;
 }
 
-OCTAVO_HOST_DEVICE inline PowerSums Merge(const PowerSums& a, const PowerSums& b) { return {a.sum + b.sum, a.squares + b.squares}; }
+OCTAVO_HOST_DEVICE inline PowerSums Merge(const PowerSums& a, const PowerSums& b) {
+  return {a.sum + b.sum, a.squares + b.squares};
+}
 
 }  // namespace octavo::inline gpu::math

@@ -27,12 +27,15 @@ void Transform(const Complex* in, int64_t n, int64_t stride, int sign, Complex* 
   for (int64_t q = 0; q < p; ++q) Transform(in + q * stride, m, stride * p, sign, out + q * m);
   std::vector<Complex> parts(static_cast<size_t>(p));
   std::vector<Complex> turns(static_cast<size_t>(n));
-  for (int64_t k = 0; k < n; ++k) turns[static_cast<size_t>(k)] = std::polar(1.0, sign * 2 * pi * static_cast<double>(k) / static_cast<double>(n));
+  for (int64_t k = 0; k < n; ++k)
+    turns[static_cast<size_t>(k)] =
+        std::polar(1.0, sign * 2 * pi * static_cast<double>(k) / static_cast<double>(n));
   for (int64_t k = 0; k < m; ++k) {
     for (int64_t q = 0; q < p; ++q) parts[static_cast<size_t>(q)] = out[q * m + k];
     for (int64_t r = 0; r < p; ++r) {
       Complex sum = 0;
-      for (int64_t q = 0; q < p; ++q) sum += parts[static_cast<size_t>(q)] * turns[static_cast<size_t>(q * (k + r * m) % n)];
+      for (int64_t q = 0; q < p; ++q)
+        sum += parts[static_cast<size_t>(q)] * turns[static_cast<size_t>(q * (k + r * m) % n)];
       out[r * m + k] = sum;
     }
   }
@@ -44,7 +47,8 @@ std::vector<Complex> Dft(const std::vector<Complex>& in, int sign) {
   return out;
 }
 
-// Least squares: x that minimises Σ w (A x - b)², by Householder reflections (the normal equations would lose half the digits).
+// Least squares: x that minimises Σ w (A x - b)², by Householder reflections (the normal equations
+// would lose half the digits).
 std::vector<double> LeastSquares(std::vector<std::vector<double>> columns, std::vector<double> b) {
   const size_t n = columns.size(), m = b.size();
   std::vector<double> diagonal(n);
@@ -116,57 +120,70 @@ std::vector<double> FitIndexPolynomial(std::span<const double> index, int64_t de
 }
 
 absl::Status CheckOptions(int64_t samples, const KCalibrationOptions& options) {
-  if (samples < 16 || samples > 65536) return InvalidField("samples", absl::StrCat("is ", samples, "; allowed 16 to 65536"));
+  if (samples < 16 || samples > 65536)
+    return InvalidField("samples", absl::StrCat("is ", samples, "; allowed 16 to 65536"));
   if (options.least_bin < 2 || options.least_bin >= samples / 2 - 1) {
-    return InvalidField("least_bin", absl::StrCat("is ", options.least_bin, "; allowed 2 to ", samples / 2 - 2));
+    return InvalidField("least_bin",
+                        absl::StrCat("is ", options.least_bin, "; allowed 2 to ", samples / 2 - 2));
   }
   if (options.polynomial_degree < 1 || options.polynomial_degree > 15) {
-    return InvalidField("polynomial_degree", absl::StrCat("is ", options.polynomial_degree, "; allowed 1 to 15"));
+    return InvalidField("polynomial_degree",
+                        absl::StrCat("is ", options.polynomial_degree, "; allowed 1 to 15"));
   }
-  if (!(options.edge >= 0 && options.edge < 0.4)) return InvalidField("edge", absl::StrCat("is ", options.edge, "; allowed 0 to below 0.4"));
+  if (!(options.edge >= 0 && options.edge < 0.4))
+    return InvalidField("edge", absl::StrCat("is ", options.edge, "; allowed 0 to below 0.4"));
   return absl::OkStatus();
 }
 
-absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const KCalibrationOptions& options) {
+absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
+                                        const KCalibrationOptions& options) {
   const auto samples = std::ssize(spectrum);
   OCTAVO_RETURN_IF_ERROR(CheckOptions(samples, options));
   // The peak is looked for behind a window, so that the ends of the record do not leak into it.
   const double top = static_cast<double>(samples - 1);
   std::vector<Complex> record(spectrum.begin(), spectrum.end()), windowed(record);
-  for (int64_t j = 0; j < samples; ++j) windowed[static_cast<size_t>(j)] *= 0.5 - 0.5 * std::cos(2 * pi * static_cast<double>(j) / top);
+  for (int64_t j = 0; j < samples; ++j)
+    windowed[static_cast<size_t>(j)] *= 0.5 - 0.5 * std::cos(2 * pi * static_cast<double>(j) / top);
   const std::vector<Complex> seen = Dft(windowed, -1);
   int64_t peak = options.least_bin;
   double mean = 0;
   const int64_t bins = samples / 2 - options.least_bin;
   for (int64_t b = options.least_bin; b < options.least_bin + bins; ++b) {
-    if (std::abs(seen[static_cast<size_t>(b)]) > std::abs(seen[static_cast<size_t>(peak)])) peak = b;
+    if (std::abs(seen[static_cast<size_t>(b)]) > std::abs(seen[static_cast<size_t>(peak)]))
+      peak = b;
     mean += std::abs(seen[static_cast<size_t>(b)]);
   }
   mean /= static_cast<double>(bins);
   if (!(std::abs(seen[static_cast<size_t>(peak)]) > 4 * mean)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("no reflector stands out of the record: the largest bin ", peak, " has ",
-                                                               std::abs(seen[static_cast<size_t>(peak)]), ", the mean is ", mean)),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        "no reflector stands out of the record: the largest bin ", peak, " has ",
+                        std::abs(seen[static_cast<size_t>(peak)]), ", the mean is ", mean)),
                     {.reason = "NO_FRINGE", .field = "", .numbers = {}});
   }
 
-  // The analytic signal: positive frequencies around the peak, as wide as leaves out what lies at 0 and at twice the peak.
+  // The analytic signal: positive frequencies around the peak, as wide as leaves out what lies at 0
+  // and at twice the peak.
   const auto centre = static_cast<double>(peak), half = 0.5 * centre;
   std::vector<Complex> spectrum_of = Dft(record, -1);
   for (int64_t b = 0; b < samples; ++b) {
     const double away = std::abs(static_cast<double>(b) - centre) / half;
-    const double gain = b == 0 || b >= (samples + 1) / 2 || away >= 1 ? 0 : away < 0.7 ? 1 : 0.5 + 0.5 * std::cos(pi * (away - 0.7) / 0.3);
+    const double gain = b == 0 || b >= (samples + 1) / 2 || away >= 1 ? 0
+                        : away < 0.7                                  ? 1
+                                     : 0.5 + 0.5 * std::cos(pi * (away - 0.7) / 0.3);
     spectrum_of[static_cast<size_t>(b)] *= gain;
   }
   const std::vector<Complex> analytic = Dft(spectrum_of, +1);
 
   // Its phase, unwrapped, less the turns of the peak.
-  const auto first = static_cast<int64_t>(std::ceil(options.edge * top)), last = samples - 1 - first;
+  const auto first = static_cast<int64_t>(std::ceil(options.edge * top)),
+             last = samples - 1 - first;
   const size_t terms = static_cast<size_t>(options.polynomial_degree) + 1;
   std::vector<double> phase(static_cast<size_t>(last - first + 1)), weight(phase.size());
   double previous = 0, power = 0;
   const double turn = 2 * pi * centre / static_cast<double>(samples);
   for (int64_t j = first; j <= last; ++j) {
-    const Complex a = analytic[static_cast<size_t>(j)] * std::polar(1.0, -turn * static_cast<double>(j));
+    const Complex a =
+        analytic[static_cast<size_t>(j)] * std::polar(1.0, -turn * static_cast<double>(j));
     const auto i = static_cast<size_t>(j - first);
     phase[i] = previous + std::remainder(std::arg(a) - previous, 2 * pi);
     previous = phase[i];
@@ -179,7 +196,8 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
   std::vector<double> t(terms), dt(terms);
   const auto u_of = [&](double j) { return 2 * j / top - 1; };
   for (size_t i = 0; i < phase.size(); ++i) {
-    Chebyshev(u_of(static_cast<double>(first) + static_cast<double>(i)), terms, t.data(), dt.data());
+    Chebyshev(u_of(static_cast<double>(first) + static_cast<double>(i)), terms, t.data(),
+              dt.data());
     for (size_t c = 0; c < terms; ++c) columns[c][i] = weight[i] * t[c];
     wanted[i] = weight[i] * phase[i];
   }
@@ -208,9 +226,11 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
   for (int64_t j = 0; j < samples; ++j) {
     phase_at(static_cast<double>(j), &slope);
     if (!(slope > 0)) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat("the fitted phase turns back at sample ", j,
-                                                                 "; use a lower polynomial_degree, a larger edge or a deeper reflector")),
-                      {.reason = "PHASE_NOT_MONOTONIC", .field = "", .numbers = {{"sample", absl::StrCat(j)}}});
+      return WithInfo(
+          absl::FailedPreconditionError(
+              absl::StrCat("the fitted phase turns back at sample ", j,
+                           "; use a lower polynomial_degree, a larger edge or a deeper reflector")),
+          {.reason = "PHASE_NOT_MONOTONIC", .field = "", .numbers = {{"sample", absl::StrCat(j)}}});
     }
   }
   const double begin = phase_at(0, &slope), end = phase_at(top, &slope);
@@ -233,7 +253,8 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum, const 
   }
   result.index.front() = 0;
   result.index.back() = top;
-  result.polynomial = FitIndexPolynomial(result.index, std::max<int64_t>(2, options.polynomial_degree + 1));
+  result.polynomial =
+      FitIndexPolynomial(result.index, std::max<int64_t>(2, options.polynomial_degree + 1));
   return result;
 }
 

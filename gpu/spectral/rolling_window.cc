@@ -28,7 +28,8 @@ int RollingShape::Parts(int64_t begin, int64_t end, int64_t (&cuts)[kMostParts +
   }
   cuts[parts++] = begin;
   // A window that begins within the group belongs to a group that ends between the two.
-  for (int64_t until = GroupEnd(begin + window_records); until < end + window_records; until = GroupEnd(until)) {
+  for (int64_t until = GroupEnd(begin + window_records); until < end + window_records;
+       until = GroupEnd(until)) {
     if (parts < kMostParts) cuts[parts++] = until - window_records;
   }
   cuts[parts] = end;
@@ -39,7 +40,8 @@ int64_t RollingShape::RingEntries(int64_t groups) const {
   if (!LooksBack()) return 0;
   const bool whole = volume_records == kNoVolumes || volume_records % group_records == 0;
   // Volumes that the window touches bring a short group each.
-  const int64_t touched = window_records / group_records + 2 + (whole ? 0 : window_records / volume_records + 2);
+  const int64_t touched =
+      window_records / group_records + 2 + (whole ? 0 : window_records / volume_records + 2);
   return (touched + groups) * (!whole ? kMostParts : window_records % group_records == 0 ? 1 : 2);
 }
 
@@ -48,7 +50,8 @@ int64_t RollingWindow::Add(int64_t begin) {
     const int64_t entry = (first_ + i) % entries();
     if (begins_[static_cast<size_t>(entry)] == begin) return entry;
     if (begins_[static_cast<size_t>(entry)] < begin) break;
-    if (i == 0) return -1;  // given up: it is older than any that the windows from now on begin with
+    if (i == 0)
+      return -1;  // given up: it is older than any that the windows from now on begin with
   }
   if (count_ == entries()) {  // no window needs the oldest any more: the ring has room for those
     first_ = (first_ + 1) % entries();

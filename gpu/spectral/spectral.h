@@ -20,21 +20,24 @@
 
 namespace octavo::inline gpu {
 
-/// The spectral chain (raw records → A-scans) with every table resolved to numbers; gpu/spectral/spectral_design.h makes the tables.
-/// Steps and equations: background, k-linearisation, window × dispersion, inverse DFT (1/F), fixed pattern, value, levels.
-/// A record is the mean of `record_average` raw records; everything below counts those.
+/// The spectral chain (raw records → A-scans) with every table resolved to numbers;
+/// gpu/spectral/spectral_design.h makes the tables. Steps and equations: background,
+/// k-linearisation, window × dispersion, inverse DFT (1/F), fixed pattern, value, levels. A record
+/// is the mean of `record_average` raw records; everything below counts those.
 struct SpectralConfig {
   // -- records in: [record, average, S, C]
   int64_t samples_per_record = 0;                // S, 16 ... 65536
   DType raw_type = DType::kU16;                  // kU8, kU16, kI16, kF32
   math::Packing packing = math::Packing::kNone;  // packed 12 bits: raw_type is kU16
-  int64_t channels = 1;                          // C interleaved, 1 ... 16; samples times channels at most 65536
-  int64_t channel = 0;                           // the one that is processed
-  int64_t record_average = 1;                    // raw records of a record, 1 ... 256
-  int64_t max_records_per_block = 0;             // most records of one Process call, >= 1
-  int64_t bscan_records = 0;                     // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
-  // Groups of a rolling background begin anew with each volume. 0 = one volume without end. With a number, calls cut records as they like
-  // and change no bit: what a backend takes together is kept until it is whole, and EndVolume ends each volume.
+  int64_t channels = 1;        // C interleaved, 1 ... 16; samples times channels at most 65536
+  int64_t channel = 0;         // the one that is processed
+  int64_t record_average = 1;  // raw records of a record, 1 ... 256
+  int64_t max_records_per_block = 0;  // most records of one Process call, >= 1
+  int64_t bscan_records =
+      0;  // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
+  // Groups of a rolling background begin anew with each volume. 0 = one volume without end. With a
+  // number, calls cut records as they like and change no bit: what a backend takes together is kept
+  // until it is whole, and EndVolume ends each volume.
   int64_t volume_records = 0;
   // -- step 1
   math::Background background = math::Background::kNone;
@@ -56,8 +59,9 @@ struct SpectralConfig {
   math::FixedPattern fixed_pattern = math::FixedPattern::kNone;
   // -- steps 6, 7
   math::Value value = math::Value::kDb;
-  int64_t repeats = 1;               // repeats of an A-scan, averaged as linear power; 1 ... 4096
-  int64_t repeat_ascans = 0;         // neighbouring A-scans that are repeated together; with repeats > 1, else 0
+  int64_t repeats = 1;  // repeats of an A-scan, averaged as linear power; 1 ... 4096
+  int64_t repeat_ascans =
+      0;  // neighbouring A-scans that are repeated together; with repeats > 1, else 0
   bool has_levels = false;           // required for integers, not for kC64
   float level_lo = 0, level_hi = 0;  // lo < hi
   DType output = DType::kU8;         // kU8, kI8, kU16, kF16, kF32; kC64 with kComplex
@@ -69,10 +73,13 @@ struct SpectralConfig {
 struct SpectralTarget {
   void* volume = nullptr;     // [ascans, D] of config.output
   int64_t volume_ascans = 0;  // placements outside 0 ... volume_ascans-1 are dropped
-  void* mip = nullptr;        // [ascans] of ProjectionOf(config.output): maximum over the slab, as stored; NaN ignored
-  float* aip = nullptr;       // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
-  // [2]: the voxels that were clipped below and above the levels are added (math::ClippedBelow, ClippedAbove); none of other types than
-  // integers. Each voxel of a volume counts once, however often its repeats wrote it.
+  void* mip = nullptr;        // [ascans] of ProjectionOf(config.output): maximum over the slab, as
+                              // stored; NaN ignored
+  float* aip =
+      nullptr;  // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
+  // [2]: the voxels that were clipped below and above the levels are added (math::ClippedBelow,
+  // ClippedAbove); none of other types than integers. Each voxel of a volume counts once, however
+  // often its repeats wrote it.
   uint64_t* clipped = nullptr;
 };
 
@@ -89,15 +96,18 @@ struct RecordPlacement {
   int64_t volume = 0;              // counted from the start of the scan; read for kRolling
   int64_t first_record = 0;        // position within the volume of the call's first record
   bool borrowed = false;           // another device counts these records; target null
-  const int32_t* table = nullptr;  // device memory [records]: A-scan index or -1; overrides the raster
-  // With a table and config.bscan_records or config.repeats: the volume's B-scans in the order of the scan; host memory, which must live
-  // until EndVolume. Without a table the lines of the raster.
+  const int32_t* table =
+      nullptr;  // device memory [records]: A-scan index or -1; overrides the raster
+  // With a table and config.bscan_records or config.repeats: the volume's B-scans in the order of
+  // the scan; host memory, which must live until EndVolume. Without a table the lines of the
+  // raster.
   const BscanSpan* spans = nullptr;
   int64_t span_count = 0;
 };
 
-/// Records that a backend takes in one go: `runs` of `active` records, the next `pitch` records further. With config.bscan_records
-/// a run is a B-scan or a part of one: mean and fixed pattern are those of the run.
+/// Records that a backend takes in one go: `runs` of `active` records, the next `pitch` records
+/// further. With config.bscan_records a run is a B-scan or a part of one: mean and fixed pattern
+/// are those of the run.
 struct RecordRuns {
   int64_t runs = 1, active = 0, pitch = 0;
   OCTAVO_HOST_DEVICE int64_t records() const { return runs * active; }
@@ -105,12 +115,14 @@ struct RecordRuns {
   OCTAVO_HOST_DEVICE int64_t At(int64_t i) const { return i / active * pitch + i % active; }
 };
 
-/// Where repeats are summed, device memory of config.repeat_ascans entries: entry a % repeat_ascans belongs to A-scan owner[...].
+/// Where repeats are summed, device memory of config.repeat_ascans entries: entry a % repeat_ascans
+/// belongs to A-scan owner[...].
 struct RepeatSums {
-  float* power = nullptr;       // [repeat_ascans, D]
-  int32_t* owner = nullptr;     // A-scan index; -1 = none
-  int32_t* count = nullptr;     // repeats in the sum
-  uint32_t* clipped = nullptr;  // [repeat_ascans, 2]: what the A-scan's last mean added to SpectralTarget::clipped
+  float* power = nullptr;    // [repeat_ascans, D]
+  int32_t* owner = nullptr;  // A-scan index; -1 = none
+  int32_t* count = nullptr;  // repeats in the sum
+  uint32_t* clipped =
+      nullptr;  // [repeat_ascans, 2]: what the A-scan's last mean added to SpectralTarget::clipped
 };
 
 /// Records in a row whose sum is entry `entry` of the sums.
@@ -121,19 +133,23 @@ struct SumPiece {
 struct MeanOfSums {
   int32_t row = 0, first = 0, entries = 0;
 };
-/// Sums of kRolling's parts: entries of samples_per_record + 1 numbers, the last of them how many records were summed.
+/// Sums of kRolling's parts: entries of samples_per_record + 1 numbers, the last of them how many
+/// records were summed.
 struct SumRing {
-  double* sums = nullptr;  // device memory; null: no window looks back, entry i belongs to the i-th piece and is the plan's own
+  double* sums = nullptr;  // device memory; null: no window looks back, entry i belongs to the i-th
+                           // piece and is the plan's own
   int64_t entries = 0;     // of the ring
 };
 
-/// Of kRolling: most groups whose sums and means are enqueued at once; rows of backgrounds, of which group g of a volume has row
-/// g % rows: enough for those groups and for a B-scan that waits for its end.
+/// Of kRolling: most groups whose sums and means are enqueued at once; rows of backgrounds, of
+/// which group g of a volume has row g % rows: enough for those groups and for a B-scan that waits
+/// for its end.
 int64_t RollingStepGroups(const SpectralConfig& config);
 int64_t RollingRows(const SpectralConfig& config);
 RollingShape RollingShapeOf(const SpectralConfig& config);
 inline constexpr int64_t kMostRollingStepGroups = 64;
-inline constexpr int64_t kMostSumPieces = RollingShape::kMostParts * kMostRollingStepGroups;  // of a call
+inline constexpr int64_t kMostSumPieces =
+    RollingShape::kMostParts * kMostRollingStepGroups;  // of a call
 /// Most records that SumRecords is given at once.
 int64_t RollingStepRecords(const SpectralConfig& config);
 
@@ -141,29 +157,39 @@ int64_t RollingStepRecords(const SpectralConfig& config);
 class SpectralPlan {
  public:
   virtual ~SpectralPlan() = default;
-  /// Enqueues the sums of records at device memory `raw`, each piece in the order of its records; those with a sample that is not
-  /// finite are left out. kRolling only; pieces do not overlap and ascend.
-  virtual absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) = 0;
-  /// Enqueues computing backgrounds from sums; 0 where no record was summed. After SumRecords; null ring: from the plan's own sums.
-  virtual absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) = 0;
-  /// Enqueues adding to `count` how many of the records hold a sample that is not finite; kF32 only.
-  virtual absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) = 0;
-  /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` only with config.repeats > 1; then
-  /// no two records of a call are the same A-scan.
-  virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement,
-                               const SpectralTarget& target, const RepeatSums& sums) = 0;
-  /// Whether two records are taken together, so that the last bits of one depend on the other: those of even place and the next, in the
-  /// group of a rolling background or else in the volume, where both are in a call.
+  /// Enqueues the sums of records at device memory `raw`, each piece in the order of its records;
+  /// those with a sample that is not finite are left out. kRolling only; pieces do not overlap and
+  /// ascend.
+  virtual absl::Status SumRecords(StreamRef stream, const void* raw,
+                                  std::span<const SumPiece> pieces, const SumRing& ring) = 0;
+  /// Enqueues computing backgrounds from sums; 0 where no record was summed. After SumRecords; null
+  /// ring: from the plan's own sums.
+  virtual absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
+                                       const SumRing& ring) = 0;
+  /// Enqueues adding to `count` how many of the records hold a sample that is not finite; kF32
+  /// only.
+  virtual absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
+                                      uint64_t* count) = 0;
+  /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` only
+  /// with config.repeats > 1; then no two records of a call are the same A-scan.
+  virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
+                               const RecordPlacement& placement, const SpectralTarget& target,
+                               const RepeatSums& sums) = 0;
+  /// Whether two records are taken together, so that the last bits of one depend on the other:
+  /// those of even place and the next, in the group of a rolling background or else in the volume,
+  /// where both are in a call.
   virtual bool pairs() const { return false; }
-  virtual int64_t device_bytes() const = 0;     // tables and workspaces
-  virtual std::string description() const = 0;  // how this backend does it: "three launches, cuFFT C2C 1024 x 4096"
+  virtual int64_t device_bytes() const = 0;  // tables and workspaces
+  virtual std::string description()
+      const = 0;  // how this backend does it: "three launches, cuFFT C2C 1024 x 4096"
 };
 
 /// Operator family: what each backend provides. The config was validated by SpectralProcessor.
 class SpectralOps {
  public:
   virtual ~SpectralOps() = default;
-  virtual absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) = 0;
+  virtual absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(
+      const SpectralConfig& config) = 0;
   /// Bytes a plan of `config` will allocate on the device; an upper bound. Allocates nothing.
   virtual int64_t PlanBytes(const SpectralConfig& config) = 0;
 };
@@ -176,39 +202,54 @@ class SpectralProcessor {
  public:
   /// InvalidArgument names the field (as in SpectralConfig), the value and what is allowed.
   static absl::Status Validate(const SpectralConfig& config);
-  static absl::StatusOr<std::unique_ptr<SpectralProcessor>> Create(const SpectralConfig& config, Device& device);
+  static absl::StatusOr<std::unique_ptr<SpectralProcessor>> Create(const SpectralConfig& config,
+                                                                   Device& device);
   /// Bytes that Create will allocate on the device; an upper bound. Allocates nothing.
   static int64_t DeviceBytes(const SpectralConfig& config, Device& device);
 
-  /// Must be called before the first Process of each volume: repeats of the volume before count no more.
+  /// Must be called before the first Process of each volume: repeats of the volume before count no
+  /// more.
   absl::Status BeginVolume(StreamRef stream);
-  /// Enqueues the chain for a part of a block that falls into one volume. Does not synchronise: raw, target and
-  /// placement.table must live until `stream` passes this point. With config.bscan_records the records of a B-scan that is not
-  /// complete yet are kept (copied) and placed with its last one, or when a gap or EndVolume shows that no more will come.
-  /// With kRolling the records of a group that is not complete yet are kept alike; records come in the order of their numbers, in calls
-  /// of any length, and all that came: also those that have no A-scan, with a target of null.
-  absl::Status Process(StreamRef stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
-  /// No record before record `first_record` of volume `volume` will come any more: a group that waits for one ends. kRolling only.
+  /// Enqueues the chain for a part of a block that falls into one volume. Does not synchronise:
+  /// raw, target and placement.table must live until `stream` passes this point. With
+  /// config.bscan_records the records of a B-scan that is not complete yet are kept (copied) and
+  /// placed with its last one, or when a gap or EndVolume shows that no more will come. With
+  /// kRolling the records of a group that is not complete yet are kept alike; records come in the
+  /// order of their numbers, in calls of any length, and all that came: also those that have no
+  /// A-scan, with a target of null.
+  absl::Status Process(StreamRef stream, const void* raw, int64_t records,
+                       const RecordPlacement& placement, const SpectralTarget& target);
+  /// No record before record `first_record` of volume `volume` will come any more: a group that
+  /// waits for one ends. kRolling only.
   absl::Status Advance(StreamRef stream, int64_t volume, int64_t first_record);
   /// Must be called after the last Process of each volume: places what was kept.
   absl::Status EndVolume(StreamRef stream);
 
-  /// The number of the first record that is kept until its group has come, volumes before included; `number` if there is none.
-  int64_t KeptFrom(int64_t number) const { return group_records_ > 0 ? group_runs_.front().run.first : number; }
+  /// The number of the first record that is kept until its group has come, volumes before included;
+  /// `number` if there is none.
+  int64_t KeptFrom(int64_t number) const {
+    return group_records_ > 0 ? group_runs_.front().run.first : number;
+  }
 
   // -- kRolling
-  /// Takes over the sums of `before`, if they are those of the same groups and windows; returns whether it did. `before` must live until
-  /// `stream` has passed. Before the first record.
+  /// Takes over the sums of `before`, if they are those of the same groups and windows; returns
+  /// whether it did. `before` must live until `stream` has passed. Before the first record.
   absl::StatusOr<bool> Continue(StreamRef stream, SpectralProcessor& before);
-  /// Makes this and another device of one scan use one window. `summed`, once sums are enqueued, is told which entries of the ring
-  /// (not around its end) are new: it enqueues what brings them to the other devices. Before the first record.
+  /// Makes this and another device of one scan use one window. `summed`, once sums are enqueued, is
+  /// told which entries of the ring (not around its end) are new: it enqueues what brings them to
+  /// the other devices. Before the first record.
   using Summed = std::function<absl::Status(int64_t first_entry, int64_t entries)>;
   void ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed);
   const std::shared_ptr<RollingWindow>& window() const { return window_; }
   /// Entry `entry` of the ring of sums, and bytes of one; null where no window looks back.
-  double* SumsAt(int64_t entry) const { return sums_.as<double>() + entry * (config_.samples_per_record + 1); }
-  int64_t sum_bytes() const { return (config_.samples_per_record + 1) * static_cast<int64_t>(sizeof(double)); }
-  /// Device word: records of 32-bit numbers so far that hold one which is not finite; null for other types.
+  double* SumsAt(int64_t entry) const {
+    return sums_.as<double>() + entry * (config_.samples_per_record + 1);
+  }
+  int64_t sum_bytes() const {
+    return (config_.samples_per_record + 1) * static_cast<int64_t>(sizeof(double));
+  }
+  /// Device word: records of 32-bit numbers so far that hold one which is not finite; null for
+  /// other types.
   const uint64_t* non_finite_records() const { return non_finite_.as<uint64_t>(); }
 
   int64_t device_bytes() const;
@@ -219,8 +260,10 @@ class SpectralProcessor {
  private:
   SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
   bool rolling() const { return config_.background == math::Background::kRolling; }
-  absl::Status ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
-  absl::Status KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
+  absl::Status ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records,
+                             const RecordPlacement& placement, const SpectralTarget& target);
+  absl::Status KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records,
+                           const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status EndGroup(StreamRef stream);
   struct GroupRun {                  // records that came in a row
     int64_t first = 0, records = 0;  // number
@@ -228,18 +271,22 @@ class SpectralProcessor {
   };
   void AddGroup(int64_t begin, int64_t end, std::span<const GroupRun> runs);
   absl::Status EnqueueBackgrounds(StreamRef stream, const uint8_t* raw, int64_t first_record);
-  absl::Status ProcessPlaced(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
-  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
-  absl::Status Keep(StreamRef stream, const uint8_t* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target);
+  absl::Status ProcessPlaced(StreamRef stream, const uint8_t* raw, int64_t records,
+                             const RecordPlacement& placement, const SpectralTarget& target);
+  absl::Status ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records,
+                            const RecordPlacement& placement, const SpectralTarget& target);
+  absl::Status Keep(StreamRef stream, const uint8_t* raw, int64_t records,
+                    const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status EndBscan(StreamRef stream);
-  absl::Status ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
-                           const SpectralTarget& target);
+  absl::Status ProcessRuns(StreamRef stream, const uint8_t* raw, const RecordRuns& runs,
+                           const RecordPlacement& placement, const SpectralTarget& target);
 
   const SpectralConfig config_;
   const int64_t record_bytes_;
   Device& device_;
   std::unique_ptr<SpectralPlan> plan_;
-  RollingShape shape_;    // of the groups that are kept until they are whole: those of the rolling background, or pairs
+  RollingShape shape_;    // of the groups that are kept until they are whole: those of the rolling
+                          // background, or pairs
   bool grouped_ = false;  // whether there are any
   // The beginning of a B-scan whose end has not come, and where it goes.
   DeviceBuffer kept_, kept_table_;

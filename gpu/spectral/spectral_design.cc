@@ -25,7 +25,8 @@ std::vector<float> MakeWindow(WindowKind kind, int64_t n) {
       case WindowKind::kGauss: w = std::exp(-0.5 * std::pow((2 * u - 1) / 0.4, 2)); break;
       case WindowKind::kBlackman: w = 0.42 - 0.5 * std::cos(a) + 0.08 * std::cos(2 * a); break;
       case WindowKind::kFlatTop:
-        w = 0.21557895 - 0.41663158 * std::cos(a) + 0.277263158 * std::cos(2 * a) - 0.083578947 * std::cos(3 * a) + 0.006947368 * std::cos(4 * a);
+        w = 0.21557895 - 0.41663158 * std::cos(a) + 0.277263158 * std::cos(2 * a) -
+            0.083578947 * std::cos(3 * a) + 0.006947368 * std::cos(4 * a);
         break;
     }
     window[static_cast<size_t>(j)] = static_cast<float>(w);
@@ -42,7 +43,8 @@ std::vector<float> MakeDispersionPhase(double a2, double a3, int64_t n) {
   return phase;
 }
 
-absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double> coefficients, int64_t samples) {
+absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double> coefficients,
+                                                         int64_t samples) {
   constexpr char kField[] = "k_linearisation.polynomial";
   if (coefficients.empty()) return InvalidField(kField, "has no coefficients");
   const double top = static_cast<double>(samples - 1);
@@ -52,10 +54,13 @@ absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double>
     double r = 0;
     for (size_t i = coefficients.size(); i-- > 0;) r = r * static_cast<double>(j) + coefficients[i];
     if (!(r > -1 && r < top + 1)) {
-      return InvalidField(kField, absl::StrCat("gives ", r, " at sample ", j, "; allowed 0 to ", top));
+      return InvalidField(kField,
+                          absl::StrCat("gives ", r, " at sample ", j, "; allowed 0 to ", top));
     }
     r = std::clamp(r, 0.0, top);
-    if (r < previous) return InvalidField(kField, absl::StrCat("decreases at sample ", j, ": ", r, " after ", previous));
+    if (r < previous)
+      return InvalidField(kField,
+                          absl::StrCat("decreases at sample ", j, ": ", r, " after ", previous));
     previous = r;
     index[static_cast<size_t>(j)] = r;
   }
@@ -70,15 +75,19 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
   std::vector<double> k(n);
   for (size_t j = 0; j < n; ++j) {
     if (!(wavelength_nm[j] > 0) || !std::isfinite(wavelength_nm[j])) {
-      return InvalidField(kField, absl::StrCat("is ", wavelength_nm[j], " at sample ", j, "; allowed > 0"));
+      return InvalidField(kField,
+                          absl::StrCat("is ", wavelength_nm[j], " at sample ", j, "; allowed > 0"));
     }
-    if (j > 0 && (descending ? wavelength_nm[j] >= wavelength_nm[j - 1] : wavelength_nm[j] <= wavelength_nm[j - 1])) {
-      return InvalidField(kField, absl::StrCat("is not strictly monotonic at sample ", j, ": ", wavelength_nm[j], " after ", wavelength_nm[j - 1]));
+    if (j > 0 && (descending ? wavelength_nm[j] >= wavelength_nm[j - 1]
+                             : wavelength_nm[j] <= wavelength_nm[j - 1])) {
+      return InvalidField(kField, absl::StrCat("is not strictly monotonic at sample ", j, ": ",
+                                               wavelength_nm[j], " after ", wavelength_nm[j - 1]));
     }
     k[j] = 2 * pi / wavelength_nm[j];
   }
-  // k in stored order runs up (descending wavelength) or down; a uniform grid from k[0] to k[n-1] covers both, and r
-  // ascends either way. Running down mirrors the spectrum, which leaves depth magnitudes as they are.
+  // k in stored order runs up (descending wavelength) or down; a uniform grid from k[0] to k[n-1]
+  // covers both, and r ascends either way. Running down mirrors the spectrum, which leaves depth
+  // magnitudes as they are.
   std::vector<double> index(n);
   const double step = (k[n - 1] - k[0]) / static_cast<double>(n - 1);
   size_t i = 0;
@@ -91,8 +100,10 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
   return index;
 }
 
-double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length, double refractive_index) {
-  const double k0 = 2 * pi / (wavelength_nm.front() * 1e-3), k1 = 2 * pi / (wavelength_nm.back() * 1e-3);  // rad/µm
+double AxialSpacingUm(std::span<const double> wavelength_nm, int64_t fft_length,
+                      double refractive_index) {
+  const double k0 = 2 * pi / (wavelength_nm.front() * 1e-3),
+               k1 = 2 * pi / (wavelength_nm.back() * 1e-3);  // rad/µm
   const double dk = std::abs(k1 - k0) / static_cast<double>(wavelength_nm.size() - 1);
   return pi / (refractive_index * dk * static_cast<double>(fft_length));
 }

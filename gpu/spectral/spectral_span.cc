@@ -9,14 +9,16 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr double kRounding = 1.001;  // of the chain in float32: its error stays far below 0.1 % of the bound
+constexpr double kRounding =
+    1.001;  // of the chain in float32: its error stays far below 0.1 % of the bound
 
 // The largest sum of |weights| that an interpolation has at any position.
 double Overshoot(math::Interpolation kind) {
   switch (kind) {
     case math::Interpolation::kNone:
     case math::Interpolation::kLinear: return 1;
-    case math::Interpolation::kCubic: return 1.25;    // half way between two samples: 1/16 9/16 9/16 1/16
+    case math::Interpolation::kCubic:
+      return 1.25;  // half way between two samples: 1/16 9/16 9/16 1/16
     case math::Interpolation::kLanczos: return 1.72;  // the same place: 1.715
   }
   return 1;
@@ -27,18 +29,23 @@ double LargestDifference(const SpectralConfig& c, SampleRange range) {
   switch (c.background) {
     case math::Background::kNone: return std::max(std::abs(range.lo), std::abs(range.hi));
     case math::Background::kRolling:
-    case math::Background::kBscan: return std::max({range.hi - range.lo, std::abs(range.lo), std::abs(range.hi)});  // a mean of such samples
+    case math::Background::kBscan:
+      return std::max(
+          {range.hi - range.lo, std::abs(range.lo), std::abs(range.hi)});  // a mean of such samples
     case math::Background::kStatic: break;
   }
   double most = 0;
   for (const float b : c.background_spectrum) {
-    most = std::max({most, std::abs(range.hi - static_cast<double>(b)), std::abs(range.lo - static_cast<double>(b))});
+    most = std::max({most, std::abs(range.hi - static_cast<double>(b)),
+                     std::abs(range.lo - static_cast<double>(b))});
   }
   return most;
 }
 
 // Without the fixed pattern twice: its mean and an A-scan may point in opposite directions.
-double PatternFactor(const SpectralConfig& c) { return c.fixed_pattern == math::FixedPattern::kNone ? 1 : 2; }
+double PatternFactor(const SpectralConfig& c) {
+  return c.fixed_pattern == math::FixedPattern::kNone ? 1 : 2;
+}
 
 }  // namespace
 
@@ -58,13 +65,15 @@ SampleRange RangeOf(DType raw_type, math::Packing packing, int64_t bits) {
 double LargestMagnitude(const SpectralConfig& c, SampleRange range) {
   double sum = 0;
   for (const float w : c.window) sum += std::abs(static_cast<double>(w));
-  return sum / static_cast<double>(c.fft_length) * Overshoot(c.interpolation) * LargestDifference(c, range) * PatternFactor(c) * kRounding;
+  return sum / static_cast<double>(c.fft_length) * Overshoot(c.interpolation) *
+         LargestDifference(c, range) * PatternFactor(c) * kRounding;
 }
 
 double NoiseMagnitude(const SpectralConfig& c, double sample_noise) {
   double sum = 0;
   for (const float w : c.window) sum += static_cast<double>(w) * static_cast<double>(w);
-  return std::sqrt(sum / static_cast<double>(c.record_average)) / static_cast<double>(c.fft_length) * sample_noise;
+  return std::sqrt(sum / static_cast<double>(c.record_average)) /
+         static_cast<double>(c.fft_length) * sample_noise;
 }
 
 ValueSpan DbSpan(const SpectralConfig& c, SampleRange range) {
@@ -72,7 +81,8 @@ ValueSpan DbSpan(const SpectralConfig& c, SampleRange range) {
   const double most = 10 * std::log10(static_cast<double>(std::numeric_limits<float>::max()));
   const double lo = std::round(10 * std::log10(static_cast<double>(math::kPowerFloor)));
   const double bound = LargestMagnitude(c, range);
-  return {lo, std::clamp(bound > 0 ? std::ceil(20 * std::log10(bound)) : lo + 1, lo + 1, std::ceil(most))};
+  return {lo, std::clamp(bound > 0 ? std::ceil(20 * std::log10(bound)) : lo + 1, lo + 1,
+                         std::ceil(most))};
 }
 
 }  // namespace octavo::inline gpu

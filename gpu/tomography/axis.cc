@@ -9,14 +9,18 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr double kNear = 8;    // pixels on either side of an axis that a second method looks at it within
-constexpr double kWide = 25;   // the same where pairs say little, and the first one looks for it once more within it
-constexpr double kSharp = 1;   // pixels: an axis less certain than that decides nothing
-constexpr double kSure = 0.4;  // of what methods may differ by: one that is known less well may be off by more than that
+constexpr double kNear =
+    8;  // pixels on either side of an axis that a second method looks at it within
+constexpr double kWide =
+    25;  // the same where pairs say little, and the first one looks for it once more within it
+constexpr double kSharp = 1;  // pixels: an axis less certain than that decides nothing
+constexpr double kSure =
+    0.4;  // of what methods may differ by: one that is known less well may be off by more than that
 
 class AxisFinder {
  public:
-  AxisFinder(const AxisConfig& config, const CenterSearch& search) : config_(config), search_(search) {}
+  AxisFinder(const AxisConfig& config, const CenterSearch& search)
+      : config_(config), search_(search) {}
 
   absl::StatusOr<AxisResult> Run() {
     if (config_.automatic || config_.search.method == CenterMethod::kPairs) return ByPairs();
@@ -39,9 +43,12 @@ class AxisFinder {
     return c;
   }
   bool Near(double a, double b) const { return std::abs(a - b) <= config_.agreement; }
-  static bool Settled(const CenterResult& r) { return r.determined && !r.at_edge && r.uncertainty <= kSharp; }
+  static bool Settled(const CenterResult& r) {
+    return r.determined && !r.at_edge && r.uncertainty <= kSharp;
+  }
   bool OutsideAsked(double center) const {
-    return center < middle() + config_.search.search_min - 1e-9 || center > middle() + config_.search.search_max + 1e-9;
+    return center < middle() + config_.search.search_min - 1e-9 ||
+           center > middle() + config_.search.search_max + 1e-9;
   }
 
   /// A look by another method, which the scan may not suit: then there is none.
@@ -56,9 +63,11 @@ class AxisFinder {
     CenterConfig config = config_.search;
     config.method = CenterMethod::kPairs;
     OCTAVO_ASSIGN_OR_RETURN(CenterResult pairs, search_(config));
-    if (config_.search.search_min <= -middle() && config_.search.search_max >= middle()) return CheckPairs(std::move(pairs));
-    // The best place of a search that leaves the axis out is wrong, and methods that look around it find it likely, too: so all of the detector
-    // is looked at, whatever is found within the search.
+    if (config_.search.search_min <= -middle() && config_.search.search_max >= middle())
+      return CheckPairs(std::move(pairs));
+    // The best place of a search that leaves the axis out is wrong, and methods that look around it
+    // find it likely, too: so all of the detector is looked at, whatever is found within the
+    // search.
     OCTAVO_ASSIGN_OR_RETURN(CenterResult wider, search_(Whole(CenterMethod::kPairs)));
     if (!OutsideAsked(wider.center)) {
       const bool at_edge = pairs.at_edge;
@@ -72,27 +81,36 @@ class AxisFinder {
       widened.outside = true;
       return widened;
     }
-    return AxisResult{
-        .found = std::move(pairs), .method = CenterMethod::kPairs, .check = wider.center, .check_method = CenterMethod::kPairs, .widened = true};
+    return AxisResult{.found = std::move(pairs),
+                      .method = CenterMethod::kPairs,
+                      .check = wider.center,
+                      .check_method = CenterMethod::kPairs,
+                      .widened = true};
   }
 
   absl::StatusOr<AxisResult> CheckPairs(CenterResult pairs) {
     const auto agrees = [&](const std::optional<CenterResult>& other) {
-      return other.has_value() && !other->at_edge && !pairs.at_edge && Near(other->center, pairs.center);
+      return other.has_value() && !other->at_edge && !pairs.at_edge &&
+             Near(other->center, pairs.center);
     };
     AxisResult result{.found = pairs, .method = CenterMethod::kPairs, .check = std::nullopt};
     const auto check_by = [&](CenterMethod method, const CenterResult& other) {
       result.check = other.center;
       result.check_method = method;
     };
-    OCTAVO_ASSIGN_OR_RETURN(const auto entropy, Other(About(CenterMethod::kEntropy, pairs.center, kNear)));
+    OCTAVO_ASSIGN_OR_RETURN(const auto entropy,
+                            Other(About(CenterMethod::kEntropy, pairs.center, kNear)));
     if (entropy.has_value()) check_by(CenterMethod::kEntropy, *entropy);
     result.agreed = agrees(entropy);
-    // What all of them say comes from the same few projections: they may agree on an axis that none of them knows. 2.5 standard deviations.
-    const bool settled = Settled(pairs), sure = settled && pairs.uncertainty <= kSure * config_.agreement;
+    // What all of them say comes from the same few projections: they may agree on an axis that none
+    // of them knows. 2.5 standard deviations.
+    const bool settled = Settled(pairs),
+               sure = settled && pairs.uncertainty <= kSure * config_.agreement;
     if (result.agreed && sure) return result;
-    // Near a place that pairs found by chance another method finds it by the same chance: it says more if it comes there from farther away.
-    OCTAVO_ASSIGN_OR_RETURN(const auto vo, Other(About(CenterMethod::kVo, pairs.center, settled ? kNear : kWide)));
+    // Near a place that pairs found by chance another method finds it by the same chance: it says
+    // more if it comes there from farther away.
+    OCTAVO_ASSIGN_OR_RETURN(const auto vo,
+                            Other(About(CenterMethod::kVo, pairs.center, settled ? kNear : kWide)));
     result.agreed = sure && agrees(vo);
     if (!agrees(vo)) {
       if (vo.has_value() && !entropy.has_value()) check_by(CenterMethod::kVo, *vo);
@@ -101,7 +119,10 @@ class AxisFinder {
     check_by(CenterMethod::kVo, *vo);
     if (settled || !config_.automatic) return result;
     // Pairs that say little: the other uses more of the projections, but is not certain either.
-    AxisResult by_vo{.found = *vo, .method = CenterMethod::kVo, .check = pairs.center, .check_method = CenterMethod::kPairs};
+    AxisResult by_vo{.found = *vo,
+                     .method = CenterMethod::kVo,
+                     .check = pairs.center,
+                     .check_method = CenterMethod::kPairs};
     by_vo.found.determined = false;
     by_vo.found.uncertainty = pairs.uncertainty;
     return by_vo;
@@ -110,12 +131,14 @@ class AxisFinder {
   absl::StatusOr<AxisResult> ByOther(CenterMethod method) {
     OCTAVO_ASSIGN_OR_RETURN(CenterResult found, search_(config_.search));
     AxisResult result{.found = found, .method = method, .check = std::nullopt};
-    OCTAVO_ASSIGN_OR_RETURN(const std::optional<CenterResult> pairs, Other(Whole(CenterMethod::kPairs)));
+    OCTAVO_ASSIGN_OR_RETURN(const std::optional<CenterResult> pairs,
+                            Other(Whole(CenterMethod::kPairs)));
     if (pairs.has_value()) result.check = pairs->center;
     result.agreed = pairs.has_value() && Near(pairs->center, found.center) && !found.at_edge;
     if (result.agreed) return result;
     if (pairs.has_value() && Settled(*pairs)) {
-      OCTAVO_ASSIGN_OR_RETURN(const CenterResult again, search_(About(method, pairs->center, kWide)));
+      OCTAVO_ASSIGN_OR_RETURN(const CenterResult again,
+                              search_(About(method, pairs->center, kWide)));
       result.widened = true;
       if (!Near(again.center, pairs->center) || again.at_edge) return result;
       result.found = again;
@@ -124,8 +147,10 @@ class AxisFinder {
       return result;
     }
     if (found.at_edge) return result;
-    const CenterMethod third = method == CenterMethod::kEntropy ? CenterMethod::kVo : CenterMethod::kEntropy;
-    OCTAVO_ASSIGN_OR_RETURN(const std::optional<CenterResult> other, Other(About(third, found.center, kNear)));
+    const CenterMethod third =
+        method == CenterMethod::kEntropy ? CenterMethod::kVo : CenterMethod::kEntropy;
+    OCTAVO_ASSIGN_OR_RETURN(const std::optional<CenterResult> other,
+                            Other(About(third, found.center, kNear)));
     if (!other.has_value() || !Near(other->center, found.center) || other->at_edge) return result;
     result.check = other->center;
     result.check_method = third;
@@ -137,21 +162,27 @@ class AxisFinder {
   const CenterSearch& search_;
 };
 
-bool TakesPairs(const AxisConfig& config) { return config.automatic || config.search.method == CenterMethod::kPairs; }
+bool TakesPairs(const AxisConfig& config) {
+  return config.automatic || config.search.method == CenterMethod::kPairs;
+}
 
 // Methods that look at one slice get the first one: a mean of several has less contrast.
 CenterConfig OnOneSlice(CenterConfig config) {
-  if (config.method == CenterMethod::kVo || config.method == CenterMethod::kEntropy) config.slices = 1;
+  if (config.method == CenterMethod::kVo || config.method == CenterMethod::kEntropy)
+    config.slices = 1;
   return config;
 }
 
 }  // namespace
 
-absl::StatusOr<AxisResult> FindAxisWith(const AxisConfig& config, const CenterSearch& search) { return AxisFinder(config, search).Run(); }
+absl::StatusOr<AxisResult> FindAxisWith(const AxisConfig& config, const CenterSearch& search) {
+  return AxisFinder(config, search).Run();
+}
 
 absl::StatusOr<int64_t> FindAxisBytes(const AxisConfig& config, Device& device) {
   int64_t most = 0;
-  for (const CenterMethod method : {CenterMethod::kPairs, CenterMethod::kPhaseCorrelation, CenterMethod::kEntropy, CenterMethod::kVo}) {
+  for (const CenterMethod method : {CenterMethod::kPairs, CenterMethod::kPhaseCorrelation,
+                                    CenterMethod::kEntropy, CenterMethod::kVo}) {
     CenterConfig c = config.search;
     const bool first = method == (TakesPairs(config) ? CenterMethod::kPairs : config.search.method);
     if (method == CenterMethod::kPhaseCorrelation && !first) continue;
@@ -163,9 +194,12 @@ absl::StatusOr<int64_t> FindAxisBytes(const AxisConfig& config, Device& device) 
   return most;
 }
 
-absl::StatusOr<AxisResult> FindAxis(StreamRef stream, const AxisConfig& config, const CenterInput& input, Device& device) {
+absl::StatusOr<AxisResult> FindAxis(StreamRef stream, const AxisConfig& config,
+                                    const CenterInput& input, Device& device) {
   if (!(config.agreement > 0)) return InvalidField("agreement", "must be above 0");
-  return FindAxisWith(config, [&](const CenterConfig& c) { return FindCenter(stream, input.angle_first ? c : OnOneSlice(c), input, device); });
+  return FindAxisWith(config, [&](const CenterConfig& c) {
+    return FindCenter(stream, input.angle_first ? c : OnOneSlice(c), input, device);
+  });
 }
 
 }  // namespace octavo::inline gpu

@@ -9,26 +9,33 @@
 #include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
 
-// Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d lies d − centre pixels from the axis.
+// Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d
+// lies d − centre pixels from the axis.
 namespace octavo::inline gpu {
 
-/// kVo: one half turn and its mirror image make a turn; the axis is where least of its Fourier transform lies outside of the double
-/// wedge (Vo et al. 2014, as tomopy's find_center_vo). kEntropy: sharpest histogram of trial FBP images (after Donath et al. 2006 and
-/// tomopy's find_center). kPhaseCorrelation: shift between projections and the mirrored ones half a turn later (after
-/// Guizar-Sicairos et al. 2008 and tomopy's find_center_pc). kPairs: the most likely axis for all projections and those opposite, with
-/// how well it is known; over any part of the detector, whether the object is wider than it or not.
+/// kVo: one half turn and its mirror image make a turn; the axis is where least of its Fourier
+/// transform lies outside of the double wedge (Vo et al. 2014, as tomopy's find_center_vo).
+/// kEntropy: sharpest histogram of trial FBP images (after Donath et al. 2006 and tomopy's
+/// find_center). kPhaseCorrelation: shift between projections and the mirrored ones half a turn
+/// later (after Guizar-Sicairos et al. 2008 and tomopy's find_center_pc). kPairs: the most likely
+/// axis for all projections and those opposite, with how well it is known; over any part of the
+/// detector, whether the object is wider than it or not.
 enum class CenterMethod { kVo, kEntropy, kPhaseCorrelation, kPairs };
 
 struct CenterConfig {
   CenterMethod method = CenterMethod::kVo;
-  std::vector<double> angles_rad;            // one per projection, 2 … 65535, in any order
-  int64_t slices = 1;                        // 1 … 4096; vo and entropy: their mean is used; phase correlation, pairs: all of them
-  int64_t detectors = 0;                     // 8 … 32768
-  double search_min = -50, search_max = 50;  // pixels from the middle (detectors − 1)/2, min <= max; held within the detector
+  std::vector<double> angles_rad;  // one per projection, 2 … 65535, in any order
+  int64_t slices =
+      1;  // 1 … 4096; vo and entropy: their mean is used; phase correlation, pairs: all of them
+  int64_t detectors = 0;  // 8 … 32768
+  double search_min = -50,
+         search_max =
+             50;  // pixels from the middle (detectors − 1)/2, min <= max; held within the detector
 
-  double fine_radius = 6, fine_step = 0.25;  // vo: search around the coarse result, ≥ 1 and 0.05 … fine_radius
-  double object_ratio = 0.5;                 // vo: width of the object against that of the detector, (0, 4]
-  int64_t drop = 20;                         // vo: Fourier rows left out around the middle, 0 … 1024
+  double fine_radius = 6,
+         fine_step = 0.25;    // vo: search around the coarse result, ≥ 1 and 0.05 … fine_radius
+  double object_ratio = 0.5;  // vo: width of the object against that of the detector, (0, 4]
+  int64_t drop = 20;          // vo: Fourier rows left out around the middle, 0 … 1024
 
   double tolerance = 0.25;  // entropy, phase correlation: step of the last search, 0.01 … 1
 };
@@ -38,10 +45,12 @@ struct CenterResult {
   bool at_edge = false;    // the best was at an end of the search: widen it
   double uncertainty = 0;  // pairs: standard deviation of the centre, pixels; others 0
   bool determined = true;  // pairs: no other axis within the search is nearly as likely
-  /// pairs: 0, or the span of the angles that fits far better than theirs: the half turn ends a step later or earlier than they say.
+  /// pairs: 0, or the span of the angles that fits far better than theirs: the half turn ends a
+  /// step later or earlier than they say.
   double fitting_span_rad = 0;
-  /// Centres tried and their scores, in the order of the centres: vo (its fine search) and entropy (its coarse one), least is best; phase
-  /// correlation, and pairs (logarithms of likelihood ratios), most is best.
+  /// Centres tried and their scores, in the order of the centres: vo (its fine search) and entropy
+  /// (its coarse one), least is best; phase correlation, and pairs (logarithms of likelihood
+  /// ratios), most is best.
   std::vector<double> centers, scores;
 };
 
@@ -49,25 +58,30 @@ struct CenterResult {
 struct CenterInput {
   const float* data = nullptr;
   bool angle_first = false;  // [angle, slice, detector], else [slice, angle, detector]
-  CancelCheck goes_on = {};       // FindCenter asks it between pieces of work
+  CancelCheck goes_on = {};  // FindCenter asks it between pieces of work
 };
 
 /// Device memory that FindCenter takes, in bytes; InvalidArgument naming the field.
 absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& config, Device& device);
-/// Takes memory, works on `stream` and waits for it: from milliseconds to seconds, minutes without a GPU. InvalidArgument naming the
-/// field, or for data that are not finite; ResourceExhausted if the device has not the memory; Cancelled if input.goes_on said no.
-///   vo, entropy        minus-logarithm (vo: or transmission); a half turn without gaps of more than 2° and four steps
-///   phase correlation  minus-logarithm or transmission; projections half a turn apart or, in scans of half a turn, a step less:
+/// Takes memory, works on `stream` and waits for it: from milliseconds to seconds, minutes without
+/// a GPU. InvalidArgument naming the field, or for data that are not finite; ResourceExhausted if
+/// the device has not the memory; Cancelled if input.goes_on said no.
+///   vo, entropy        minus-logarithm (vo: or transmission); a half turn without gaps of more
+///                      than 2° and four steps
+///   phase correlation  minus-logarithm or transmission; projections half a turn apart or, in scans
+///                      of half a turn, a step less:
 ///   and pairs          InvalidArgument "angles_rad" where there are none
-absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& config, const CenterInput& input, Device& device);
+absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& config,
+                                        const CenterInput& input, Device& device);
 
-/// Overlap of the two halves of a scan over 360° with the axis near one side of the detector (Stitching of gpu/tomography/preprocess.h).
+/// Overlap of the two halves of a scan over 360° with the axis near one side of the detector
+/// (Stitching of gpu/tomography/preprocess.h).
 struct OverlapConfig {
-  int64_t angles = 0;                        // 2 … 65535
-  int64_t slices = 1;                        // 1 … 4096
-  int64_t detectors = 0;                     // 8 … 32768
-  int64_t half_turn = 0;                     // projections between an angle and its opposite; 0 = angles / 2
-  bool axis_right = false;                   // axis near the last column, else near the first
+  int64_t angles = 0;       // 2 … 65535
+  int64_t slices = 1;       // 1 … 4096
+  int64_t detectors = 0;    // 8 … 32768
+  int64_t half_turn = 0;    // projections between an angle and its opposite; 0 = angles / 2
+  bool axis_right = false;  // axis near the last column, else near the first
   int64_t overlap_min = 4, overlap_max = 0;  // columns searched, 2 … detectors; max 0 = detectors
 };
 struct OverlapResult {
@@ -77,8 +91,10 @@ struct OverlapResult {
   bool at_edge = false;    // the best was at an end of the search
 };
 absl::StatusOr<int64_t> FindOverlapBytes(const OverlapConfig& config, Device& device);
-/// Takes memory and waits for `stream`. The overlap with the largest correlation coefficient of both halves (parabola through the
-/// neighbours). InvalidArgument naming the field, or for data that are not finite.
-absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& config, const CenterInput& input, Device& device);
+/// Takes memory and waits for `stream`. The overlap with the largest correlation coefficient of
+/// both halves (parabola through the neighbours). InvalidArgument naming the field, or for data
+/// that are not finite.
+absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& config,
+                                          const CenterInput& input, Device& device);
 
 }  // namespace octavo::inline gpu

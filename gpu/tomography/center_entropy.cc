@@ -1,8 +1,10 @@
 // The axis by the sharpest of trial images (Donath et al. 2006).
 //
-// A trial with a wrong axis draws every point as an arc. What is compared is the same for all trials: one half turn of projections, since
-// over a whole turn a wrong axis makes two sharp images; a disc about the axis that all trials see from everywhere, so that none wins by
-// leaving the object out; rows that go on beyond the detector, so that none wins by where it is cut off; and one scale of grey levels.
+// A trial with a wrong axis draws every point as an arc. What is compared is the same for all
+// trials: one half turn of projections, since over a whole turn a wrong axis makes two sharp
+// images; a disc about the axis that all trials see from everywhere, so that none wins by leaving
+// the object out; rows that go on beyond the detector, so that none wins by where it is cut off;
+// and one scale of grey levels.
 
 #include <algorithm>
 #include <cmath>
@@ -18,12 +20,14 @@ namespace {
 using Doubles = CenterFinder::Doubles;
 
 constexpr int kBins = 64;
-constexpr double kRare = 0.005;  // of the values at either end may lie beside the scale of grey levels
+constexpr double kRare =
+    0.005;  // of the values at either end may lie beside the scale of grey levels
 constexpr double kMargin = 0.5;  // of its width, on either side
 
 }  // namespace
 
-TomographyConfig CenterFinder::TrialConfig(const CenterConfig& c, const TrialGrid& grid, const std::vector<double>& angles_rad,
+TomographyConfig CenterFinder::TrialConfig(const CenterConfig& c, const TrialGrid& grid,
+                                           const std::vector<double>& angles_rad,
                                            std::vector<double> centers) {
   TomographyConfig t;
   t.algorithm = TomographyAlgorithm::kFbp;
@@ -39,15 +43,21 @@ TomographyConfig CenterFinder::TrialConfig(const CenterConfig& c, const TrialGri
 
 int64_t CenterFinder::TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows) {
   const int64_t size = 2 * grid.radius + 1, sinogram = rows * (c.detectors / grid.bin);
-  return std::clamp<int64_t>(kWorkBytes / (kFloat * (2 * size * size + 3 * sinogram)), 1, kTrialSlices);
+  return std::clamp<int64_t>(kWorkBytes / (kFloat * (2 * size * size + 3 * sinogram)), 1,
+                             kTrialSlices);
 }
 
 // As large as the detector reaches to both sides of all axes from `least` to `most`.
-CenterFinder::TrialGrid CenterFinder::GridFor(const CenterConfig& c, int64_t bin, double least, double most) {
+CenterFinder::TrialGrid CenterFinder::GridFor(const CenterConfig& c, int64_t bin, double least,
+                                              double most) {
   const int64_t columns = c.detectors / bin;
-  const auto binned = [&](double center) { return (center - 0.5 * static_cast<double>(bin - 1)) / static_cast<double>(bin); };
-  const auto reach = static_cast<int64_t>(std::floor(std::min(binned(least), static_cast<double>(columns - 1) - binned(most))));
-  return {.bin = bin, .radius = std::clamp<int64_t>(reach, std::min<int64_t>(8, columns / 2), columns / 2)};
+  const auto binned = [&](double center) {
+    return (center - 0.5 * static_cast<double>(bin - 1)) / static_cast<double>(bin);
+  };
+  const auto reach = static_cast<int64_t>(
+      std::floor(std::min(binned(least), static_cast<double>(columns - 1) - binned(most))));
+  return {.bin = bin,
+          .radius = std::clamp<int64_t>(reach, std::min<int64_t>(8, columns / 2), columns / 2)};
 }
 
 // Columns are taken together as long as `columns` of them are left.
@@ -57,23 +67,28 @@ int64_t CenterFinder::BinFor(const CenterConfig& c, int64_t columns) {
   return bin;
 }
 
-absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const HalfTurn& turn, const TrialGrid& grid, const Doubles& centers,
+absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const HalfTurn& turn,
+                                                const TrialGrid& grid, const Doubles& centers,
                                                 GreyLevels* levels) {
   const auto rows = static_cast<int64_t>(turn.rows.size());
-  const int64_t columns = config_.detectors / grid.bin, size = 2 * grid.radius + 1, at_once = TrialsAtOnce(config_, grid, rows);
+  const int64_t columns = config_.detectors / grid.bin, size = 2 * grid.radius + 1,
+                at_once = TrialsAtOnce(config_, grid, rows);
   std::vector<float> one;
   for (const int64_t row : turn.rows) {
     for (int64_t x = 0; x < columns; ++x) {
       double sum = 0;
-      for (int64_t i = 0; i < grid.bin; ++i) sum += sinogram[static_cast<size_t>(row * config_.detectors + x * grid.bin + i)];
+      for (int64_t i = 0; i < grid.bin; ++i)
+        sum += sinogram[static_cast<size_t>(row * config_.detectors + x * grid.bin + i)];
       one.push_back(static_cast<float>(sum / static_cast<double>(grid.bin)));
     }
   }
   std::vector<float> copies;
   for (int64_t k = 0; k < at_once; ++k) copies.insert(copies.end(), one.begin(), one.end());
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(copies));
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer images, device_.Allocate(at_once * size * size * kFloat));
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, device_.AllocatePinned(at_once * size * size * kFloat));
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer images,
+                          device_.Allocate(at_once * size * size * kFloat));
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host,
+                          device_.AllocatePinned(at_once * size * size * kFloat));
   const auto in_disc = [&](int64_t pixel) {
     const int64_t y = pixel / size - grid.radius, x = pixel % size - grid.radius;
     return x * x + y * y <= grid.radius * grid.radius;
@@ -83,13 +98,21 @@ absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const H
     const size_t count = std::min(static_cast<size_t>(at_once), centers.size() - begin);
     Doubles binned;
     for (size_t k = 0; k < count; ++k) {
-      binned.push_back((centers[begin + k] - 0.5 * static_cast<double>(grid.bin - 1)) / static_cast<double>(grid.bin));
+      binned.push_back((centers[begin + k] - 0.5 * static_cast<double>(grid.bin - 1)) /
+                       static_cast<double>(grid.bin));
     }
-    OCTAVO_ASSIGN_OR_RETURN(const auto reconstructor, Reconstructor::Create(TrialConfig(config_, grid, turn.angles_rad, binned), device_));
-    const TomographyInput input{.data = data.as<float>(), .angle_first = false, .slices = static_cast<int64_t>(count)};
+    OCTAVO_ASSIGN_OR_RETURN(
+        const auto reconstructor,
+        Reconstructor::Create(TrialConfig(config_, grid, turn.angles_rad, binned), device_));
+    const TomographyInput input{
+        .data = data.as<float>(), .angle_first = false, .slices = static_cast<int64_t>(count)};
     OCTAVO_RETURN_IF_ERROR(
-        reconstructor->Run(stream_, input, nullptr, images.as<float>(), [&](const IterationReport&) { return !goes_on_ || goes_on_(); }).status());
-    OCTAVO_RETURN_IF_ERROR(Download(host.data(), images.data(), static_cast<int64_t>(count) * size * size * kFloat));
+        reconstructor
+            ->Run(stream_, input, nullptr, images.as<float>(),
+                  [&](const IterationReport&) { return !goes_on_ || goes_on_(); })
+            .status());
+    OCTAVO_RETURN_IF_ERROR(
+        Download(host.data(), images.data(), static_cast<int64_t>(count) * size * size * kFloat));
     OCTAVO_RETURN_IF_ERROR(GoOn());
     for (size_t k = 0; k < count; ++k) {
       const float* const image = host.as<float>() + static_cast<int64_t>(k) * size * size;
@@ -101,13 +124,15 @@ absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const H
         std::vector<float> sorted = values;
         std::sort(sorted.begin(), sorted.end());
         const auto rare = static_cast<size_t>(kRare * static_cast<double>(sorted.size()));
-        const auto low = static_cast<double>(sorted[rare]), high = static_cast<double>(sorted[sorted.size() - 1 - rare]);
+        const auto low = static_cast<double>(sorted[rare]),
+                   high = static_cast<double>(sorted[sorted.size() - 1 - rare]);
         *levels = {.low = low - kMargin * (high - low), .high = high + kMargin * (high - low)};
         if (!levels->set()) return InvalidField("data", "gives an image without contrast");
       }
       int64_t counts[kBins] = {};
       for (const float value : values) {
-        const double at = (static_cast<double>(value) - levels->low) / (levels->high - levels->low) * kBins;
+        const double at =
+            (static_cast<double>(value) - levels->low) / (levels->high - levels->low) * kBins;
         ++counts[static_cast<int>(std::clamp(at, 0.0, kBins - 1.0))];
       }
       double entropy = 0;
@@ -127,17 +152,21 @@ absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
   // Coarse over all of the range, then ever finer around the best.
   CenterResult result;
   const int64_t coarse = BinFor(config_, kCoarseColumns), fine = BinFor(config_, kFineColumns);
-  double step = std::max({config_.tolerance, std::min(1.0, 0.25 * (most - least)), 0.5 * static_cast<double>(coarse)});
-  for (double center = least; center <= most + 1e-9; center += step) result.centers.push_back(center);
+  double step = std::max(
+      {config_.tolerance, std::min(1.0, 0.25 * (most - least)), 0.5 * static_cast<double>(coarse)});
+  for (double center = least; center <= most + 1e-9; center += step)
+    result.centers.push_back(center);
   GreyLevels levels;
   const TrialGrid all = GridFor(config_, coarse, least, most);
   OCTAVO_RETURN_IF_ERROR(Entropies(sinogram, turn, all, {0.5 * (least + most)}, &levels).status());
   OCTAVO_ASSIGN_OR_RETURN(result.scores, Entropies(sinogram, turn, all, result.centers, &levels));
-  auto best = static_cast<size_t>(std::min_element(result.scores.begin(), result.scores.end()) - result.scores.begin());
+  auto best = static_cast<size_t>(std::min_element(result.scores.begin(), result.scores.end()) -
+                                  result.scores.begin());
   result.at_edge = result.centers.size() > 2 && (best == 0 || best + 1 == result.centers.size());
   result.center = result.centers[best];
   while (step > config_.tolerance) {
-    const double from = std::max(least, result.center - 1.5 * step), to = std::min(most, result.center + 1.5 * step);
+    const double from = std::max(least, result.center - 1.5 * step),
+                 to = std::min(most, result.center + 1.5 * step);
     step = std::max(step / 4, config_.tolerance);
     Doubles centers;
     for (double center = from; center <= to + 1e-9; center += step) centers.push_back(center);

@@ -1,10 +1,13 @@
-// The axis by all pairs of opposite projections: how likely it is, over every place that it may have, that they are mirror images.
+// The axis by all pairs of opposite projections: how likely it is, over every place that it may
+// have, that they are mirror images.
 //
-// Seen from behind, a projection is mirrored at the axis c: what is at column d lies at 2 c − d. For each c the columns that both
-// sides see are compared, scale by scale, from fine to coarse: were the sides two looks at one normally distributed signal of correlation
-// ρ, the logarithm of the likelihood against two signals that have nothing to do with one another would be −½ log(1 − ρ²) for each
-// independent value. Sums over scales: fine ones say it precisely, coarse ones where noise drowns the fine ones. A small overlap that fits
-// by chance weighs little, as it has few values. Nothing here needs the object to be inside of the detector.
+// Seen from behind, a projection is mirrored at the axis c: what is at column d lies at 2 c − d.
+// For each c the columns that both sides see are compared, scale by scale, from fine to coarse:
+// were the sides two looks at one normally distributed signal of correlation ρ, the logarithm of
+// the likelihood against two signals that have nothing to do with one another would be −½ log(1 −
+// ρ²) for each independent value. Sums over scales: fine ones say it precisely, coarse ones where
+// noise drowns the fine ones. A small overlap that fits by chance weighs little, as it has few
+// values. Nothing here needs the object to be inside of the detector.
 
 #include <algorithm>
 #include <cmath>
@@ -21,14 +24,18 @@ namespace {
 
 using Doubles = CenterFinder::Doubles;
 
-constexpr double kFirstScale = 1.5;  // columns, of the finest scale; each is twice as coarse as the one before
+constexpr double kFirstScale =
+    1.5;  // columns, of the finest scale; each is twice as coarse as the one before
 constexpr int kScales = 5;
 constexpr int64_t kMostNeighbours = 64;  // projections that one look is made of
 constexpr double kLeastOverlap = 0.1;    // of the columns that both sides see
-constexpr double kFloor = 1e-3;          // of the mean power: where there is nothing but rounding, nothing is alike
-constexpr double kCertain = 8;           // lead of the best axis that does not come about by chance
-constexpr double kOtherEndLead = 20;     // lead of other angles, for each slice, from which on they are believed
-constexpr double kMismatch = 0.01;       // of the power: no evidence on other angles, as looks beyond the ends of a scan are not exact
+constexpr double kFloor =
+    1e-3;  // of the mean power: where there is nothing but rounding, nothing is alike
+constexpr double kCertain = 8;  // lead of the best axis that does not come about by chance
+constexpr double kOtherEndLead =
+    20;  // lead of other angles, for each slice, from which on they are believed
+constexpr double kMismatch = 0.01;  // of the power: no evidence on other angles, as looks beyond
+                                    // the ends of a scan are not exact
 
 /// A scale: differences of two Gaussian means, of the looks of each slice.
 struct Scale {
@@ -39,11 +46,14 @@ struct Scale {
   std::vector<double> front, behind;  // Σ of squares of each column
 };
 
-/// Three running means, which together are nearly a Gaussian one; the row goes on with its end values.
+/// Three running means, which together are nearly a Gaussian one; the row goes on with its end
+/// values.
 void Smooth(double sigma, Doubles* row, Doubles* scratch) {
   const auto n = static_cast<int64_t>(row->size());
   const auto half = std::max<int64_t>(1, std::lround(0.5 * (std::sqrt(4 * sigma * sigma + 1) - 1)));
-  const auto value = [&](int64_t i) { return (*row)[static_cast<size_t>(std::clamp<int64_t>(i, 0, n - 1))]; };
+  const auto value = [&](int64_t i) {
+    return (*row)[static_cast<size_t>(std::clamp<int64_t>(i, 0, n - 1))];
+  };
   for (int pass = 0; pass < 3; ++pass) {
     double sum = 0;
     for (int64_t i = -half; i <= half; ++i) sum += value(i);
@@ -62,7 +72,9 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
     const double sigma = kFirstScale * static_cast<double>(1 << i);
     if (i > 0 && 2 * sigma > static_cast<double>(columns) / 6) break;
     // As many projections as the edge of the object takes to pass by the width of this scale.
-    const auto neighbours = std::clamp<int64_t>(std::lround(4 * sigma / (directions.step() * static_cast<double>(columns))), 2, kMostNeighbours);
+    const auto neighbours = std::clamp<int64_t>(
+        std::lround(4 * sigma / (directions.step() * static_cast<double>(columns))), 2,
+        kMostNeighbours);
     scales.push_back({.sigma = sigma,
                       .neighbours = neighbours,
                       .edge = std::min<int64_t>(std::lround(2 * sigma), columns / 4),
@@ -71,39 +83,52 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
   return scales;
 }
 
-/// Of an axis at 0, ½, 1 … columns − 1; `mismatch`: part of the power in which even looks at one signal may differ.
-Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubles>& correlations, int64_t columns, int64_t slices, double mismatch) {
-  Doubles total(static_cast<size_t>(2 * columns - 1), 0.0), front(static_cast<size_t>(columns + 1)), behind(front.size());
+/// Of an axis at 0, ½, 1 … columns − 1; `mismatch`: part of the power in which even looks at one
+/// signal may differ.
+Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubles>& correlations,
+                       int64_t columns, int64_t slices, double mismatch) {
+  Doubles total(static_cast<size_t>(2 * columns - 1), 0.0), front(static_cast<size_t>(columns + 1)),
+      behind(front.size());
   for (size_t s = 0; s < scales.size(); ++s) {
     const Scale& scale = scales[s];
     for (size_t i = 0; i < static_cast<size_t>(columns); ++i) {
       front[i + 1] = front[i] + scale.front[i];
       behind[i + 1] = behind[i] + scale.behind[i];
     }
-    const double floor = kFloor * 0.5 * (front.back() + behind.back()) / static_cast<double>(columns);
-    const double looks = static_cast<double>(slices) * std::max(1.0, static_cast<double>(scale.views.size()) / static_cast<double>(scale.neighbours));
+    const double floor =
+        kFloor * 0.5 * (front.back() + behind.back()) / static_cast<double>(columns);
+    const double looks =
+        static_cast<double>(slices) * std::max(1.0, static_cast<double>(scale.views.size()) /
+                                                        static_cast<double>(scale.neighbours));
     for (int64_t twice = 0; twice < 2 * columns - 1; ++twice) {
-      const int64_t first = std::max(scale.edge, twice - (columns - 1 - scale.edge)), last = std::min(columns - 1 - scale.edge, twice - scale.edge);
+      const int64_t first = std::max(scale.edge, twice - (columns - 1 - scale.edge)),
+                    last = std::min(columns - 1 - scale.edge, twice - scale.edge);
       const auto count = static_cast<double>(last - first + 1);
       if (count < 2 * scale.sigma) continue;
-      const auto power = [&](const Doubles& sums) { return sums[static_cast<size_t>(last + 1)] - sums[static_cast<size_t>(first)]; };
+      const auto power = [&](const Doubles& sums) {
+        return sums[static_cast<size_t>(last + 1)] - sums[static_cast<size_t>(first)];
+      };
       const double both = 0.5 * (power(front) + power(behind)) + floor * count;
       const double correlation = both > 0 ? correlations[s][static_cast<size_t>(twice)] / both : 0;
       if (correlation <= 0) continue;
       const double values = looks * count / (2 * std::sqrt(std::numbers::pi) * scale.sigma);
-      total[static_cast<size_t>(twice)] -= 0.5 * values * std::log(std::max(1e-6, 1 - correlation * correlation) + mismatch);
+      total[static_cast<size_t>(twice)] -=
+          0.5 * values * std::log(std::max(1e-6, 1 - correlation * correlation) + mismatch);
     }
   }
   for (int64_t twice = 0; twice < 2 * columns - 1; ++twice) {
     const int64_t overlap = std::min(twice, 2 * columns - 2 - twice) + 1;
-    if (static_cast<double>(overlap) < kLeastOverlap * static_cast<double>(columns)) total[static_cast<size_t>(twice)] = 0;
+    if (static_cast<double>(overlap) < kLeastOverlap * static_cast<double>(columns))
+      total[static_cast<size_t>(twice)] = 0;
   }
   return total;
 }
 
 }  // namespace
 
-int64_t CenterFinder::PairsOf(int64_t slices) { return std::clamp<int64_t>(kPairs / slices, 16, 128); }
+int64_t CenterFinder::PairsOf(int64_t slices) {
+  return std::clamp<int64_t>(kPairs / slices, 16, 128);
+}
 
 int64_t CenterFinder::PairLength(int64_t detectors) {
   int64_t length = 2;
@@ -113,7 +138,8 @@ int64_t CenterFinder::PairLength(int64_t detectors) {
 
 absl::Status CenterFinder::Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows) {
   if (rows->empty()) return absl::OkStatus();
-  const FftSpec fft{.n = length, .rows = static_cast<int64_t>(rows->size()) / length, .inverse = inverse};
+  const FftSpec fft{
+      .n = length, .rows = static_cast<int64_t>(rows->size()) / length, .inverse = inverse};
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(*rows));
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(fft));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer work, device_.Allocate(std::max<int64_t>(bytes, 256)));
@@ -121,8 +147,8 @@ absl::Status CenterFinder::Transform(int64_t length, bool inverse, std::vector<C
   return Download(rows->data(), data.data(), static_cast<int64_t>(rows->size() * sizeof(ComplexF)));
 }
 
-absl::StatusOr<CenterFinder::SliceRows> CenterFinder::RowsOf(const CenterInput& input, int64_t slice,
-                                                             const std::vector<const OppositeViews*>& views) {
+absl::StatusOr<CenterFinder::SliceRows> CenterFinder::RowsOf(
+    const CenterInput& input, int64_t slice, const std::vector<const OppositeViews*>& views) {
   SliceRows out;
   for (const OppositeViews* view : views) {
     for (const WeightedRows* rows : {&view->front, &view->behind}) {
@@ -132,10 +158,12 @@ absl::StatusOr<CenterFinder::SliceRows> CenterFinder::RowsOf(const CenterInput& 
   int64_t count = 0;
   for (auto& [row, place] : out.place) place = count++;
   const int64_t n = config_.detectors;
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer values, device_.AllocatePinned(std::max<int64_t>(count, 1) * n * kFloat));
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer values,
+                          device_.AllocatePinned(std::max<int64_t>(count, 1) * n * kFloat));
   for (const auto& [row, place] : out.place) {
     const int64_t at = input.angle_first ? row * config_.slices + slice : slice * angles() + row;
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, values.as<float>() + place * n, input.data + at * n, n * kFloat));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, values.as<float>() + place * n,
+                                              input.data + at * n, n * kFloat));
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
   out.values.assign(values.as<float>(), values.as<float>() + count * n);
@@ -154,7 +182,8 @@ CenterFinder::Doubles CenterFinder::SliceRows::Sum(const WeightedRows& rows, int
   return out;
 }
 
-absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad) {
+absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(
+    const CenterInput& input, const std::vector<double>& angles_rad) {
   const int64_t n = config_.detectors, length = PairLength(n);
   const auto size = static_cast<size_t>(n);
   std::vector<Scale> scales = ScalesOf(Directions(angles_rad), n, config_.slices);
@@ -179,7 +208,8 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const Cen
           Smooth(scale.sigma, &row, &scratch);
           Smooth(2 * scale.sigma, &wide, &scratch);
           Doubles& power = behind ? scale.behind : scale.front;
-          for (auto x = static_cast<size_t>(scale.edge); x < size - static_cast<size_t>(scale.edge); ++x) {
+          for (auto x = static_cast<size_t>(scale.edge); x < size - static_cast<size_t>(scale.edge);
+               ++x) {
             const double value = std::sqrt(views.quality) * (row[x] - wide[x]);
             power[x] += value * value;
             ComplexF& to = joined[v * static_cast<size_t>(length) + x];
@@ -196,12 +226,14 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const Cen
       OCTAVO_RETURN_IF_ERROR(GoOn());
     }
   }
-  // front(k) behind(k) = (Z(k)² − conj Z(−k)²) / 4 i; its transform back is Σ front(d) behind(twice − d).
+  // front(k) behind(k) = (Z(k)² − conj Z(−k)²) / 4 i; its transform back is Σ front(d) behind(twice
+  // − d).
   std::vector<ComplexF> products;
   for (const Scale& scale : scales) {
     for (size_t k = 0; k < static_cast<size_t>(length); ++k) {
       const size_t other = k == 0 ? 0 : static_cast<size_t>(length) - k;
-      products.push_back({static_cast<float>(0.25 * (scale.im[k] + scale.im[other])), static_cast<float>(-0.25 * (scale.re[k] - scale.re[other]))});
+      products.push_back({static_cast<float>(0.25 * (scale.im[k] + scale.im[other])),
+                          static_cast<float>(-0.25 * (scale.re[k] - scale.re[other]))});
     }
   }
   OCTAVO_RETURN_IF_ERROR(Transform(length, true, &products));
@@ -209,7 +241,9 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const Cen
   for (size_t s = 0; s < scales.size(); ++s) {
     Doubles& correlation = correlations.emplace_back();
     for (size_t twice = 0; twice < static_cast<size_t>(2 * n - 1); ++twice) {
-      correlation.push_back(static_cast<double>(products[s * static_cast<size_t>(length) + twice].re) / static_cast<double>(length));
+      correlation.push_back(
+          static_cast<double>(products[s * static_cast<size_t>(length) + twice].re) /
+          static_cast<double>(length));
     }
   }
   return PairScores{.likelihoods = LogLikelihoods(scales, correlations, n, config_.slices, 0),
@@ -219,10 +253,13 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(const Cen
 absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   const auto [least, most] = CenterSearchRange(config_);
   OCTAVO_ASSIGN_OR_RETURN(PairScores as_said, PairLikelihoods(input, config_.angles_rad));
-  const auto first = static_cast<size_t>(std::ceil(2 * least - 1e-9)), last = static_cast<size_t>(std::floor(2 * most + 1e-9));
+  const auto first = static_cast<size_t>(std::ceil(2 * least - 1e-9)),
+             last = static_cast<size_t>(std::floor(2 * most + 1e-9));
   const auto best_of = [&](const Doubles& of) {
-    return static_cast<size_t>(std::max_element(of.begin() + static_cast<std::ptrdiff_t>(first), of.begin() + static_cast<std::ptrdiff_t>(last) + 1) -
-                               of.begin());
+    return static_cast<size_t>(
+        std::max_element(of.begin() + static_cast<std::ptrdiff_t>(first),
+                         of.begin() + static_cast<std::ptrdiff_t>(last) + 1) -
+        of.begin());
   };
   if (first > last) return InvalidField("search_max", "leaves no half column to search");
   CenterResult result;
@@ -230,7 +267,8 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   if (const std::vector<double> other = OtherEnd(config_.angles_rad); !other.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(PairScores with_other, PairLikelihoods(input, other));
     const auto most_of = [&](const Doubles& of) { return of[best_of(of)]; };
-    if (most_of(with_other.cautious) > most_of(as_said.cautious) + kOtherEndLead * static_cast<double>(config_.slices)) {
+    if (most_of(with_other.cautious) >
+        most_of(as_said.cautious) + kOtherEndLead * static_cast<double>(config_.slices)) {
       scores = std::move(with_other.likelihoods);
       const auto [low, high] = std::minmax_element(other.begin(), other.end());
       result.fitting_span_rad = *high - *low;
@@ -252,7 +290,9 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   }
   double elsewhere = 0;
   for (size_t i = first; i <= last; ++i) {
-    if (std::abs(0.5 * static_cast<double>(i) - result.center) > std::max(3.0, 3 * result.uncertainty)) elsewhere = std::max(elsewhere, scores[i]);
+    if (std::abs(0.5 * static_cast<double>(i) - result.center) >
+        std::max(3.0, 3 * result.uncertainty))
+      elsewhere = std::max(elsewhere, scores[i]);
   }
   result.determined = scores[best] - elsewhere >= kCertain;
   return result;

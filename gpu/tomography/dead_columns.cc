@@ -10,26 +10,31 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kAngles = 64;      // that are looked at
-constexpr double kSame = 1e-3;       // of what columns change: less is no change
-constexpr double kApart = 0.1;       // of what columns change: a column of one value that is no farther from its neighbours does no harm
-constexpr double kFar = 1;           // of what columns change: stripes of real scans are half of it
-constexpr int64_t kWidest = 20;      // part of the detector (one of so many) that dead columns beside one another may have
+constexpr int64_t kAngles = 64;  // that are looked at
+constexpr double kSame = 1e-3;   // of what columns change: less is no change
+constexpr double kApart = 0.1;   // of what columns change: a column of one value that is no farther
+                                 // from its neighbours does no harm
+constexpr double kFar = 1;       // of what columns change: stripes of real scans are half of it
+constexpr int64_t kWidest =
+    20;  // part of the detector (one of so many) that dead columns beside one another may have
 constexpr double kMostAngles = 0.2;  // quantile: four fifths of the angles have more
 
 /// The value that a part of them lies below; reorders them.
 float Quantile(std::vector<float>& values, double part) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::lround(part * static_cast<double>(values.size() - 1)));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(
+                                       std::lround(part * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
 
 class Sinogram {
  public:
-  Sinogram(const std::vector<float>& values, int64_t angles, int64_t detectors) : values_(values), angles_(angles), n_(detectors) {
+  Sinogram(const std::vector<float>& values, int64_t angles, int64_t detectors)
+      : values_(values), angles_(angles), n_(detectors) {
     for (int64_t x = 0; x < n_; ++x) {
       std::vector<float> column = Column(x);
-      const float low = Quantile(column, 0.5 * kMostAngles), high = Quantile(column, 1 - 0.5 * kMostAngles);
+      const float low = Quantile(column, 0.5 * kMostAngles),
+                  high = Quantile(column, 1 - 0.5 * kMostAngles);
       change_.push_back(high - low);
     }
     std::vector<float> changes = change_;
@@ -41,7 +46,8 @@ class Sinogram {
     if (!(usual_ > 0)) return dead;
     std::vector<bool> is_dead = Outliers();
     for (int64_t first = 0, end = 0; first < n_; first = std::max(end, first + 1)) {
-      for (end = first; end < n_ && Still(end); ++end) {}
+      for (end = first; end < n_ && Still(end); ++end) {
+      }
       if (end == first || !TellsNothing(first, end)) continue;
       for (int64_t x = first; x < end; ++x) is_dead[static_cast<size_t>(x)] = true;
     }
@@ -61,7 +67,8 @@ class Sinogram {
     return column;
   }
 
-  /// Columns [first, end) that do not change: whether they are not air or a shadow, where the columns beside them end at the same value.
+  /// Columns [first, end) that do not change: whether they are not air or a shadow, where the
+  /// columns beside them end at the same value.
   bool TellsNothing(int64_t first, int64_t end) const {
     if (end - first > std::max<int64_t>(3, n_ / kWidest)) return false;
     std::vector<float> own = Column(first);
@@ -75,7 +82,8 @@ class Sinogram {
     const bool in_air = std::min(Change(first - 1), Change(end)) < kApart * usual_;
     int64_t apart = 0;
     for (int64_t a = 0; a < angles_; ++a) {
-      const double beside = 0.5 * (static_cast<double>(At(a, first - 1)) + static_cast<double>(At(a, end)));
+      const double beside =
+          0.5 * (static_cast<double>(At(a, first - 1)) + static_cast<double>(At(a, end)));
       if (std::abs(value - beside) > (in_air ? kFar : kApart) * usual_) ++apart;
     }
     return 2 * apart >= angles_;
@@ -89,8 +97,10 @@ class Sinogram {
       off.clear();
       for (int64_t a = 0; a < angles_; ++a) {
         around.clear();
-        const int64_t from = std::clamp<int64_t>(x - reach, 0, std::max<int64_t>(0, n_ - 1 - 2 * reach));
-        for (int64_t k = from; k <= std::min(from + 2 * reach, n_ - 1); ++k) around.push_back(At(a, k));
+        const int64_t from =
+            std::clamp<int64_t>(x - reach, 0, std::max<int64_t>(0, n_ - 1 - 2 * reach));
+        for (int64_t k = from; k <= std::min(from + 2 * reach, n_ - 1); ++k)
+          around.push_back(At(a, k));
         off.push_back(std::abs(At(a, x) - Quantile(around, 0.5)));
       }
       out[static_cast<size_t>(x)] = static_cast<double>(Quantile(off, kMostAngles)) > kFar * usual_;
@@ -100,7 +110,8 @@ class Sinogram {
 
   const std::vector<float>& values_;
   const int64_t angles_, n_;
-  std::vector<float> change_;  // of each column: what lies between a tenth and nine tenths of its values
+  std::vector<float>
+      change_;  // of each column: what lies between a tenth and nine tenths of its values
   double usual_ = 0;
 };
 
@@ -123,30 +134,41 @@ void Interpolate(const std::vector<int64_t>& dead, int64_t detectors, float* row
 
 }  // namespace
 
-std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t angles, int64_t detectors) {
-  if (angles < 8 || detectors < 8 || !std::all_of(sinogram.begin(), sinogram.end(), [](float v) { return std::isfinite(v); })) return {};
+std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t angles,
+                                     int64_t detectors) {
+  if (angles < 8 || detectors < 8 ||
+      !std::all_of(sinogram.begin(), sinogram.end(), [](float v) { return std::isfinite(v); }))
+    return {};
   return Sinogram(sinogram, angles, detectors).Dead();
 }
 
-absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* sinograms, int64_t slices, int64_t angles, int64_t detectors,
-                                                     Device& device, const CancelCheck& goes_on) {
-  const int64_t looked = std::min(angles, kAngles), row_bytes = detectors * static_cast<int64_t>(sizeof(float));
+absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* sinograms,
+                                                     int64_t slices, int64_t angles,
+                                                     int64_t detectors, Device& device,
+                                                     const CancelCheck& goes_on) {
+  const int64_t looked = std::min(angles, kAngles),
+                row_bytes = detectors * static_cast<int64_t>(sizeof(float));
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer some, device.AllocatePinned(looked * row_bytes));
   std::set<int64_t> all;
   for (int64_t slice = 0; slice < slices; ++slice) {
     float* const sinogram = sinograms + slice * angles * detectors;
     for (int64_t i = 0; i < looked; ++i) {
-      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, some.as<float>() + i * detectors, sinogram + i * angles / looked * detectors, row_bytes));
+      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, some.as<float>() + i * detectors,
+                                               sinogram + i * angles / looked * detectors,
+                                               row_bytes));
     }
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-    const std::vector<int64_t> dead = FindDeadColumns({some.as<float>(), some.as<float>() + looked * detectors}, looked, detectors);
+    const std::vector<int64_t> dead = FindDeadColumns(
+        {some.as<float>(), some.as<float>() + looked * detectors}, looked, detectors);
     if (!dead.empty()) {
       all.insert(dead.begin(), dead.end());
       OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer whole, device.AllocatePinned(angles * row_bytes));
       OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, whole.data(), sinogram, angles * row_bytes));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-      for (int64_t a = 0; a < angles; ++a) Interpolate(dead, detectors, whole.as<float>() + a * detectors);
-      OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, sinogram, whole.data(), angles * row_bytes));
+      for (int64_t a = 0; a < angles; ++a)
+        Interpolate(dead, detectors, whole.as<float>() + a * detectors);
+      OCTAVO_RETURN_IF_ERROR(
+          device.CopyToDevice(stream, sinogram, whole.data(), angles * row_bytes));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     }
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, goes_on));

@@ -23,30 +23,37 @@ namespace octavo::inline gpu {
 /// What of the search lies on the detector, as centres.
 std::pair<double, double> CenterSearchRange(const CenterConfig& c);
 
-/// What is done once per sinogram runs on the calling thread, in double precision; what is done once per trial runs on the device.
+/// What is done once per sinogram runs on the calling thread, in double precision; what is done
+/// once per trial runs on the device.
 class CenterFinder {
  public:
   using Doubles = std::vector<double>;
   static constexpr int64_t kFloat = sizeof(float);
 
-  CenterFinder(StreamRef stream, const CenterConfig& config, Device& device) : stream_(stream), config_(config), device_(device) {}
+  CenterFinder(StreamRef stream, const CenterConfig& config, Device& device)
+      : stream_(stream), config_(config), device_(device) {}
 
-  /// Of the images of trials: so many columns of the detector in one, so many pixels about the axis.
+  /// Of the images of trials: so many columns of the detector in one, so many pixels about the
+  /// axis.
   struct TrialGrid {
     int64_t bin = 1, radius = 0;
   };
   static constexpr int64_t kCoarseColumns = 160, kFineColumns = 400;
   static int64_t BinFor(const CenterConfig& c, int64_t columns);
   static TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most);
-  static TomographyConfig TrialConfig(const CenterConfig& c, const TrialGrid& grid, const std::vector<double>& angles_rad,
+  static TomographyConfig TrialConfig(const CenterConfig& c, const TrialGrid& grid,
+                                      const std::vector<double>& angles_rad,
                                       std::vector<double> centers);
   static int64_t TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows);
   static int64_t JoinsAtOnce(int64_t angles, int64_t detectors) {
     return std::clamp<int64_t>(kWorkBytes / (2 * JoinedBytes(angles, detectors)), 1, 32);
   }
-  static int64_t JoinedBytes(int64_t angles, int64_t detectors) { return 2 * angles * detectors * static_cast<int64_t>(sizeof(ComplexF)); }
+  static int64_t JoinedBytes(int64_t angles, int64_t detectors) {
+    return 2 * angles * detectors * static_cast<int64_t>(sizeof(ComplexF));
+  }
 
-  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are transformed with.
+  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are
+  /// transformed with.
   static int64_t PairsOf(int64_t slices);
   static int64_t PairLength(int64_t detectors);
 
@@ -76,15 +83,19 @@ class CenterFinder {
 
   absl::StatusOr<CenterResult> Vo(const Doubles& sinogram);  // center_vo.cc
   /// Mean outside of the double wedge for the shifts first + k · step.
-  absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole, double first, double step, int64_t count);
+  absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole,
+                                      double first, double step, int64_t count);
 
   struct GreyLevels {
     double low = 0, high = 0;
     bool set() const { return high > low; }
   };
   absl::StatusOr<CenterResult> Entropy(const Doubles& sinogram);  // center_entropy.cc
-  /// Of the images about each of the centres, in bits; the grey levels are those of the first image unless they are given.
-  absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn, const TrialGrid& grid, const Doubles& centers, GreyLevels* levels);
+  /// Of the images about each of the centres, in bits; the grey levels are those of the first image
+  /// unless they are given.
+  absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn,
+                                    const TrialGrid& grid, const Doubles& centers,
+                                    GreyLevels* levels);
 
   /// Some projections of a slice.
   struct SliceRows {
@@ -98,8 +109,10 @@ class CenterFinder {
     Doubles cautious;     // the same where small differences are no evidence
   };
   /// Of an axis at 0, ½, 1 … detectors − 1.
-  absl::StatusOr<PairScores> PairLikelihoods(const CenterInput& input, const std::vector<double>& angles_rad);
-  absl::StatusOr<SliceRows> RowsOf(const CenterInput& input, int64_t slice, const std::vector<const OppositeViews*>& views);
+  absl::StatusOr<PairScores> PairLikelihoods(const CenterInput& input,
+                                             const std::vector<double>& angles_rad);
+  absl::StatusOr<SliceRows> RowsOf(const CenterInput& input, int64_t slice,
+                                   const std::vector<const OppositeViews*>& views);
   absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows);
   absl::StatusOr<CenterResult> PhaseCorrelation(const CenterInput& input);  // center_phase.cc
 

@@ -18,22 +18,29 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
-constexpr int64_t kMedianSamples = 16;  // interpolated values that a value of a median's window takes as long as, about
+constexpr int64_t kMedianSamples =
+    16;  // interpolated values that a value of a median's window takes as long as, about
 
 class DevicePreparer final : public Preparer {
  public:
   DevicePreparer(const PrepareConfig& config, Device& device)
-      : config_(config), plan_(PlanPrepare(config)), device_(device), ops_(device.prepare()), sinograms_(device.sinograms()) {}
+      : config_(config),
+        plan_(PlanPrepare(config)),
+        device_(device),
+        ops_(device.prepare()),
+        sinograms_(device.sinograms()) {}
 
   /// Takes the memory, or only counts it.
   absl::Status Init(bool only_count) {
     only_count_ = only_count;
     const PrepareConfig& c = config_;
-    const int64_t frame = c.rows * c.columns, series = std::max<int64_t>(1, static_cast<int64_t>(c.flat_series.size()));
+    const int64_t frame = c.rows * c.columns,
+                  series = std::max<int64_t>(1, static_cast<int64_t>(c.flat_series.size()));
     OCTAVO_RETURN_IF_ERROR(Take(math::kPrepareFlags * 8, counts_));
     if (c.darks > 0) OCTAVO_RETURN_IF_ERROR(Take(frame * kFloat, dark_));
     if (c.flats > 0) OCTAVO_RETURN_IF_ERROR(Take(series * frame * kFloat, flats_));
-    if (Cleans() && c.flats + c.darks > 0) OCTAVO_RETURN_IF_ERROR(Take(std::max(c.flats, c.darks) * frame * kFloat, clean_fields_));
+    if (Cleans() && c.flats + c.darks > 0)
+      OCTAVO_RETURN_IF_ERROR(Take(std::max(c.flats, c.darks) * frame * kFloat, clean_fields_));
     // Some projections at a time, where they need room.
     int64_t per_angle = 0;
     if (Cleans()) per_angle += c.bin_angles * frame * kFloat;
@@ -41,15 +48,20 @@ class DevicePreparer final : public Preparer {
     if (c.phase.enabled) per_angle += 2 * Padded() * static_cast<int64_t>(sizeof(ComplexF));
     batch_ = plan_.angles;
     if (per_angle > 0) {
-      const int64_t most = std::max<int64_t>(1, kWorkBytes / per_angle), batches = (plan_.angles + most - 1) / most;
+      const int64_t most = std::max<int64_t>(1, kWorkBytes / per_angle),
+                    batches = (plan_.angles + most - 1) / most;
       batch_ = (plan_.angles + batches - 1) / batches;
     }
     if (Cleans()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * c.bin_angles * frame * kFloat, clean_));
-    if (Stages()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * plan_.work_rows * plan_.work_columns * kFloat, transmissions_));
+    if (Stages())
+      OCTAVO_RETURN_IF_ERROR(
+          Take(batch_ * plan_.work_rows * plan_.work_columns * kFloat, transmissions_));
     if (Air()) OCTAVO_RETURN_IF_ERROR(Take(batch_ * plan_.rows * 2 * kFloat, air_));
     if (c.phase.enabled) {
-      OCTAVO_RETURN_IF_ERROR(Take(batch_ * Padded() * static_cast<int64_t>(sizeof(ComplexF)), complex_));
-      OCTAVO_RETURN_IF_ERROR(Take(batch_ * Padded() * static_cast<int64_t>(sizeof(ComplexF)), turned_));
+      OCTAVO_RETURN_IF_ERROR(
+          Take(batch_ * Padded() * static_cast<int64_t>(sizeof(ComplexF)), complex_));
+      OCTAVO_RETURN_IF_ERROR(
+          Take(batch_ * Padded() * static_cast<int64_t>(sizeof(ComplexF)), turned_));
       int64_t bytes = 0;
       for (const int64_t frames : {batch_, plan_.angles - (plan_.angles - 1) / batch_ * batch_}) {
         for (const FftSpec& spec : {RowFft(frames), ColumnFft(frames)}) {
@@ -59,10 +71,12 @@ class DevicePreparer final : public Preparer {
       }
       OCTAVO_RETURN_IF_ERROR(Take(bytes, fft_work_));
     }
-    if (c.stitching.enabled) OCTAVO_RETURN_IF_ERROR(Take(plan_.rows * plan_.angles * plan_.columns * kFloat, full_turn_));
+    if (c.stitching.enabled)
+      OCTAVO_RETURN_IF_ERROR(Take(plan_.rows * plan_.angles * plan_.columns * kFloat, full_turn_));
     if (!c.rings.empty()) {
       if (only_count) {
-        OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, RingChain::DeviceBytes(c.rings, FullTurn(), device_));
+        OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes,
+                                RingChain::DeviceBytes(c.rings, FullTurn(), device_));
         bytes_ += bytes;
       } else {
         OCTAVO_ASSIGN_OR_RETURN(rings_, RingChain::Create(c.rings, FullTurn(), device_));
@@ -76,20 +90,26 @@ class DevicePreparer final : public Preparer {
 
   absl::Status Run(StreamRef stream, const PrepareInput& input, float* sinograms) override {
     if (input.projections == nullptr) return InvalidField("projections", "are missing");
-    if (config_.flats > 0 && input.flats == nullptr) return InvalidField("flats", absl::StrCat("are missing; ", config_.flats, " were announced"));
-    if (config_.darks > 0 && input.darks == nullptr) return InvalidField("darks", absl::StrCat("are missing; ", config_.darks, " were announced"));
+    if (config_.flats > 0 && input.flats == nullptr)
+      return InvalidField("flats", absl::StrCat("are missing; ", config_.flats, " were announced"));
+    if (config_.darks > 0 && input.darks == nullptr)
+      return InvalidField("darks", absl::StrCat("are missing; ", config_.darks, " were announced"));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, counts_.data(), counts_.bytes(), 0));
     OCTAVO_RETURN_IF_ERROR(Fields(stream, input));
     float* const out = config_.stitching.enabled ? full_turn_.as<float>() : sinograms;
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
-    // Transforms are planned for whole batches; medians, which take longest, may be asked more often.
+    // Transforms are planned for whole batches; medians, which take longest, may be asked more
+    // often.
     int64_t step = batch_;
     if (input.goes_on && Cleans() && !config_.phase.enabled) {
-      const int64_t values = config_.rows * config_.columns * config_.bin_angles * config_.outliers.window * config_.outliers.window;
-      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kMedianSamples * values), 1, batch_);
+      const int64_t values = config_.rows * config_.columns * config_.bin_angles *
+                             config_.outliers.window * config_.outliers.window;
+      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kMedianSamples * values), 1,
+                                 batch_);
     }
     for (int64_t first = 0; first < plan_.angles; first += step) {
-      OCTAVO_RETURN_IF_ERROR(Projections(stream, input.projections, first, std::min(step, plan_.angles - first), out));
+      OCTAVO_RETURN_IF_ERROR(
+          Projections(stream, input.projections, first, std::min(step, plan_.angles - first), out));
       OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
     }
     // Before the halves are joined: a column's fault is the same all the way round.
@@ -106,21 +126,34 @@ class DevicePreparer final : public Preparer {
   }
 
   absl::StatusOr<PrepareCounts> Counts(StreamRef stream) override {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_counts_.data(), counts_.data(), math::kPrepareFlags * 8));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream, host_counts_.data(), counts_.data(), math::kPrepareFlags * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     const auto* counts = host_counts_.as<int64_t>();
-    return PrepareCounts{.outliers = counts[0], .not_finite = counts[1], .floored = counts[2], .cut = counts[3], .unlit = counts[4]};
+    return PrepareCounts{.outliers = counts[0],
+                         .not_finite = counts[1],
+                         .floored = counts[2],
+                         .cut = counts[3],
+                         .unlit = counts[4]};
   }
 
  private:
   /// What is there before stitching.
-  PreparedShape FullTurn() const { return {.slices = plan_.rows, .angles = plan_.angles, .detectors = plan_.columns}; }
+  PreparedShape FullTurn() const {
+    return {.slices = plan_.rows, .angles = plan_.angles, .detectors = plan_.columns};
+  }
   bool Cleans() const { return config_.outliers.window > 0; }
   bool Air() const { return config_.air_left + config_.air_right > 0; }
-  bool Stages() const { return Air() || config_.phase.enabled; }  // transmissions are looked at before they are finished
+  bool Stages() const {
+    return Air() || config_.phase.enabled;
+  }  // transmissions are looked at before they are finished
   int64_t Padded() const { return plan_.padded_rows * plan_.padded_columns; }
-  FftSpec RowFft(int64_t frames) const { return {.n = plan_.padded_columns, .rows = frames * plan_.padded_rows}; }
-  FftSpec ColumnFft(int64_t frames) const { return {.n = plan_.padded_rows, .rows = frames * plan_.padded_columns}; }
+  FftSpec RowFft(int64_t frames) const {
+    return {.n = plan_.padded_columns, .rows = frames * plan_.padded_rows};
+  }
+  FftSpec ColumnFft(int64_t frames) const {
+    return {.n = plan_.padded_rows, .rows = frames * plan_.padded_columns};
+  }
 
   absl::Status Take(int64_t bytes, DeviceBuffer& buffer) {
     bytes = std::max<int64_t>(bytes, 256);
@@ -142,14 +175,20 @@ class DevicePreparer final : public Preparer {
     OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer table, device_.AllocatePinned(bytes));
     const std::vector<double>& times = config_.flat_times;
     for (int64_t a = 0; a < config_.angles; ++a) {
-      const double t = config_.angle_times.empty() ? static_cast<double>(a) : config_.angle_times[static_cast<size_t>(a)];
-      const auto after = static_cast<int64_t>(std::upper_bound(times.begin(), times.end(), t) - times.begin());
+      const double t = config_.angle_times.empty() ? static_cast<double>(a)
+                                                   : config_.angle_times[static_cast<size_t>(a)];
+      const auto after =
+          static_cast<int64_t>(std::upper_bound(times.begin(), times.end(), t) - times.begin());
       const int64_t before = std::clamp<int64_t>(after - 1, 0, series - 2);
-      const double from = times[static_cast<size_t>(before)], to = times[static_cast<size_t>(before + 1)];
-      table.as<FlatAt>()[a] = {.series = static_cast<int32_t>(before), .weight = static_cast<float>(std::clamp((t - from) / (to - from), 0.0, 1.0))};
+      const double from = times[static_cast<size_t>(before)],
+                   to = times[static_cast<size_t>(before + 1)];
+      table.as<FlatAt>()[a] = {
+          .series = static_cast<int32_t>(before),
+          .weight = static_cast<float>(std::clamp((t - from) / (to - from), 0.0, 1.0))};
     }
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream.ref(), flat_at_.data(), table.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToDevice(stream.ref(), flat_at_.data(), table.data(), bytes));
     return stream.ref().Synchronize();
   }
 
@@ -169,7 +208,8 @@ class DevicePreparer final : public Preparer {
       FrameSpec frames = FieldFrames(config_.darks);
       const void* data = input.darks;
       OCTAVO_RETURN_IF_ERROR(CleanField(stream, frames, data));
-      OCTAVO_RETURN_IF_ERROR(ops_.Field(stream, frames, config_.dark_average == FieldAverage::kMedian, data, dark_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.Field(
+          stream, frames, config_.dark_average == FieldAverage::kMedian, data, dark_.as<float>()));
     }
     if (config_.flats == 0) return absl::OkStatus();
     FrameSpec frames = FieldFrames(config_.flats);
@@ -181,8 +221,9 @@ class DevicePreparer final : public Preparer {
     for (size_t i = 0; i < series.size(); ++i) {
       frames.frames = series[i];
       const auto* start = static_cast<const char*>(data) + first * frame * SizeOf(frames.dtype);
-      OCTAVO_RETURN_IF_ERROR(
-          ops_.Field(stream, frames, config_.flat_average == FieldAverage::kMedian, start, flats_.as<float>() + static_cast<int64_t>(i) * frame));
+      OCTAVO_RETURN_IF_ERROR(ops_.Field(stream, frames,
+                                        config_.flat_average == FieldAverage::kMedian, start,
+                                        flats_.as<float>() + static_cast<int64_t>(i) * frame));
       first += series[i];
     }
     return absl::OkStatus();
@@ -190,7 +231,8 @@ class DevicePreparer final : public Preparer {
 
   absl::Status CleanField(StreamRef stream, FrameSpec& frames, const void*& data) {
     if (!Cleans()) return absl::OkStatus();
-    OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_fields_.as<float>(), counts_.as<int64_t>()));
+    OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_fields_.as<float>(),
+                                         counts_.as<int64_t>()));
     data = clean_fields_.data();
     frames.dtype = DType::kF32;
     return absl::OkStatus();
@@ -203,7 +245,8 @@ class DevicePreparer final : public Preparer {
   }
 
   /// Prepared projections [first, first + count) into out [slice, angle, detector].
-  absl::Status Projections(StreamRef stream, const void* projections, int64_t first, int64_t count, float* out) {
+  absl::Status Projections(StreamRef stream, const void* projections, int64_t first, int64_t count,
+                           float* out) {
     const PrepareConfig& c = config_;
     FrameSpec frames{.dtype = c.dtype,
                      .frames = count * c.bin_angles,
@@ -211,9 +254,11 @@ class DevicePreparer final : public Preparer {
                      .columns = c.columns,
                      .frame_stride = c.row_first ? c.columns : c.rows * c.columns,
                      .row_stride = c.row_first ? c.angles * c.columns : c.columns};
-    const void* data = static_cast<const char*>(projections) + first * c.bin_angles * frames.frame_stride * SizeOf(c.dtype);
+    const void* data = static_cast<const char*>(projections) +
+                       first * c.bin_angles * frames.frame_stride * SizeOf(c.dtype);
     if (Cleans()) {
-      OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_.as<float>(), counts_.as<int64_t>()));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Outliers(stream, Outlier(frames), data, clean_.as<float>(), counts_.as<int64_t>()));
       data = clean_.data();
       frames.dtype = DType::kF32;
       frames.frame_stride = c.rows * c.columns;
@@ -221,36 +266,53 @@ class DevicePreparer final : public Preparer {
     }
     const int64_t slice = plan_.angles * plan_.columns, work = plan_.work_rows * plan_.work_columns;
     float* const rows = out + first * plan_.columns;
-    const math::Finishing finishing{
-        .minus_log = c.minus_log, .log_floor = static_cast<float>(c.log_floor), .not_finite = static_cast<float>(c.not_finite_value)};
-    const CorrectSpec correct{.in = frames,
-                              .first_row = plan_.first_row,
-                              .first_column = plan_.first_column,
-                              .bin_rows = c.bin_rows,
-                              .bin_columns = c.bin_columns,
-                              .bin_angles = c.bin_angles,
-                              .angles = count,
-                              .rows = plan_.work_rows,
-                              .columns = plan_.work_columns,
-                              .out_angle_stride = Stages() ? work : plan_.columns,
-                              .out_row_stride = Stages() ? plan_.work_columns : slice,
-                              .dark = dark_.as<float>(),
-                              .flats = flats_.as<float>(),
-                              .flat_at = flat_at_ ? flat_at_.as<FlatAt>() + first * c.bin_angles : nullptr,
-                              .denominator_floor = static_cast<float>(c.denominator_floor),
-                              .cutoff = c.has_cutoff ? static_cast<float>(c.cutoff) : std::numeric_limits<float>::infinity(),
-                              .finish = !Stages(),
-                              .finishing = finishing};
-    OCTAVO_RETURN_IF_ERROR(ops_.Correct(stream, correct, data, Stages() ? transmissions_.as<float>() : rows, counts_.as<int64_t>()));
+    const math::Finishing finishing{.minus_log = c.minus_log,
+                                    .log_floor = static_cast<float>(c.log_floor),
+                                    .not_finite = static_cast<float>(c.not_finite_value)};
+    const CorrectSpec correct{
+        .in = frames,
+        .first_row = plan_.first_row,
+        .first_column = plan_.first_column,
+        .bin_rows = c.bin_rows,
+        .bin_columns = c.bin_columns,
+        .bin_angles = c.bin_angles,
+        .angles = count,
+        .rows = plan_.work_rows,
+        .columns = plan_.work_columns,
+        .out_angle_stride = Stages() ? work : plan_.columns,
+        .out_row_stride = Stages() ? plan_.work_columns : slice,
+        .dark = dark_.as<float>(),
+        .flats = flats_.as<float>(),
+        .flat_at = flat_at_ ? flat_at_.as<FlatAt>() + first * c.bin_angles : nullptr,
+        .denominator_floor = static_cast<float>(c.denominator_floor),
+        .cutoff =
+            c.has_cutoff ? static_cast<float>(c.cutoff) : std::numeric_limits<float>::infinity(),
+        .finish = !Stages(),
+        .finishing = finishing};
+    OCTAVO_RETURN_IF_ERROR(ops_.Correct(stream, correct, data,
+                                        Stages() ? transmissions_.as<float>() : rows,
+                                        counts_.as<int64_t>()));
     if (!Stages()) return absl::OkStatus();
     if (c.phase.enabled) OCTAVO_RETURN_IF_ERROR(Phase(stream, count));
-    const float* const kept = transmissions_.as<float>() + plan_.skip_rows * plan_.work_columns + plan_.skip_columns;
-    const RowsSpec in{.angles = count, .rows = plan_.rows, .columns = plan_.columns, .angle_stride = work, .row_stride = plan_.work_columns};
+    const float* const kept =
+        transmissions_.as<float>() + plan_.skip_rows * plan_.work_columns + plan_.skip_columns;
+    const RowsSpec in{.angles = count,
+                      .rows = plan_.rows,
+                      .columns = plan_.columns,
+                      .angle_stride = work,
+                      .row_stride = plan_.work_columns};
     RowsSpec to = in;
     to.angle_stride = plan_.columns;
     to.row_stride = slice;
-    if (Air()) OCTAVO_RETURN_IF_ERROR(ops_.AirLevels(stream, in, c.air_left, c.air_right, kept, air_.as<float>()));
-    const FinishSpec finish{.in = in, .out = to, .air_left = c.air_left, .air_right = c.air_right, .air = air_.as<float>(), .finishing = finishing};
+    if (Air())
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.AirLevels(stream, in, c.air_left, c.air_right, kept, air_.as<float>()));
+    const FinishSpec finish{.in = in,
+                            .out = to,
+                            .air_left = c.air_left,
+                            .air_right = c.air_right,
+                            .air = air_.as<float>(),
+                            .finishing = finishing};
     return ops_.Finish(stream, finish, kept, rows, counts_.as<int64_t>());
   }
 
@@ -266,13 +328,17 @@ class DevicePreparer final : public Preparer {
     FftSpec along_rows = RowFft(frames), along_columns = ColumnFft(frames);
     OCTAVO_RETURN_IF_ERROR(ops_.Pad(stream, spec, transmissions_.as<float>(), complex));
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_rows, complex, fft_work_.data()));
-    OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_rows, spec.padded_columns, complex, turned));
+    OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_rows,
+                                                spec.padded_columns, complex, turned));
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_columns, turned, fft_work_.data()));
-    OCTAVO_RETURN_IF_ERROR(ops_.FilterPhase(stream, spec, static_cast<float>(plan_.phase_scale_rows), static_cast<float>(plan_.phase_scale_columns),
+    OCTAVO_RETURN_IF_ERROR(ops_.FilterPhase(stream, spec,
+                                            static_cast<float>(plan_.phase_scale_rows),
+                                            static_cast<float>(plan_.phase_scale_columns),
                                             1.0f / static_cast<float>(Padded()), turned));
     along_rows.inverse = along_columns.inverse = true;
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_columns, turned, fft_work_.data()));
-    OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_columns, spec.padded_rows, turned, complex));
+    OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_columns,
+                                                spec.padded_rows, turned, complex));
     OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_rows, complex, fft_work_.data()));
     return ops_.Unpad(stream, spec, complex, transmissions_.as<float>());
   }
@@ -284,7 +350,8 @@ class DevicePreparer final : public Preparer {
   SinogramOps& sinograms_;
   bool only_count_ = false;
   int64_t bytes_ = 0, batch_ = 0;
-  DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, transmissions_, air_, complex_, turned_, fft_work_, full_turn_, flat_at_;
+  DeviceBuffer counts_, dark_, flats_, clean_fields_, clean_, transmissions_, air_, complex_,
+      turned_, fft_work_, full_turn_, flat_at_;
   PinnedBuffer host_counts_;
   std::unique_ptr<RingChain> rings_;
 };
@@ -298,7 +365,8 @@ absl::StatusOr<int64_t> Preparer::DeviceBytes(const PrepareConfig& config, Devic
   return preparer.bytes();
 }
 
-absl::StatusOr<std::unique_ptr<Preparer>> Preparer::Create(const PrepareConfig& config, Device& device) {
+absl::StatusOr<std::unique_ptr<Preparer>> Preparer::Create(const PrepareConfig& config,
+                                                           Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckPrepare(config).status());
   auto preparer = std::make_unique<DevicePreparer>(config, device);
   OCTAVO_RETURN_IF_ERROR(preparer->Init(false));

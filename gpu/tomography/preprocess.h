@@ -11,34 +11,41 @@
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
 
-// From raw projections to sinograms, on one device. Order of the stages (gpu/tomography/preprocess.cc):
-//   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus logarithm → rings →
-//   360° to 180°.
+// From raw projections to sinograms, on one device. Order of the stages
+// (gpu/tomography/preprocess.cc):
+//   outliers of single frames → flat and dark fields, binning, crop → phase retrieval → air → minus
+//   logarithm → rings → 360° to 180°.
 namespace octavo::inline gpu {
 
-/// How frames of a field become one: mean, or median (of an even number the mean of the two in the middle).
+/// How frames of a field become one: mean, or median (of an even number the mean of the two in the
+/// middle).
 enum class FieldAverage { kMean, kMedian };
 
-/// kSorting: Vo, Atwood, Drakopoulos 2018, algorithm 3. kLargeStripe: algorithm 5. kDeadStripe: algorithm 6 (unresponsive and
-/// fluctuating columns), then 5. kAllStripe: 6, 5 and 3. kFourierWavelet: Münch, Trtik, Marone, Stampanoni 2009.
+/// kSorting: Vo, Atwood, Drakopoulos 2018, algorithm 3. kLargeStripe: algorithm 5. kDeadStripe:
+/// algorithm 6 (unresponsive and fluctuating columns), then 5. kAllStripe: 6, 5 and 3.
+/// kFourierWavelet: Münch, Trtik, Marone, Stampanoni 2009.
 enum class RingMethod { kSorting, kLargeStripe, kDeadStripe, kAllStripe, kFourierWavelet };
 
 /// One ring removal on sinograms. Fields that a method does not use are ignored.
 struct RingRemoval {
   RingMethod method = RingMethod::kSorting;
-  int64_t sorting_window = 0;   // sorting, all: columns of the median, odd, 3 … 511; 0 = 21 of more than 2000 columns, else 1 %, at least 5
-  int64_t stripe_window = 61;   // large, dead, all: columns of the median, odd, 3 … 511
-  double snr = 3;               // large, dead, all: how far a column stands out to be a stripe, > 0
-  double drop_ratio = 0.1;      // large, dead, all: part of the sorted values left out of the mean at both ends together, 0 … 0.8
-  bool normalize = true;        // large, dead, all: also divides columns by their mean's ratio to the smoothed mean
+  int64_t sorting_window = 0;  // sorting, all: columns of the median, odd, 3 … 511; 0 = 21 of more
+                               // than 2000 columns, else 1 %, at least 5
+  int64_t stripe_window = 61;  // large, dead, all: columns of the median, odd, 3 … 511
+  double snr = 3;              // large, dead, all: how far a column stands out to be a stripe, > 0
+  double drop_ratio = 0.1;  // large, dead, all: part of the sorted values left out of the mean at
+                            // both ends together, 0 … 0.8
+  bool normalize =
+      true;  // large, dead, all: also divides columns by their mean's ratio to the smoothed mean
   int64_t wavelet_order = 5;    // Fourier-wavelet: Daubechies, vanishing moments 1 … 8
   int64_t wavelet_levels = 0;   // 0 = ceil(log2(largest of angles and detectors)); 1 … 16
   double wavelet_sigma = 2;     // width of the damping, in frequencies, > 0
   bool wavelet_padding = true;  // an eighth of the angles as zeros around
 };
 
-/// Single-distance phase retrieval (Paganin 2002): transmissions are divided by 1 + (δ/β) λ d |k|² / 4π in Fourier space (|k| in rad per
-/// length), edges going on with their end values. The minus logarithm after it is μ·thickness. λ = 12.398419843 Å / energy.
+/// Single-distance phase retrieval (Paganin 2002): transmissions are divided by 1 + (δ/β) λ d |k|²
+/// / 4π in Fourier space (|k| in rad per length), edges going on with their end values. The minus
+/// logarithm after it is μ·thickness. λ = 12.398419843 Å / energy.
 struct PhaseRetrieval {
   bool enabled = false;
   double pixel_size_um = 0;  // of raw columns and rows, before binning, 0.001 ... 1000
@@ -47,25 +54,29 @@ struct PhaseRetrieval {
   double delta_beta = 0;     // δ/β, 0.01 ... 1e6
 };
 
-/// Replaces what differs from the median of its surroundings within its frame (square, edges mirrored: c b a | a b c) by that median.
-/// Source: tomopy.misc.corr.remove_outlier.
+/// Replaces what differs from the median of its surroundings within its frame (square, edges
+/// mirrored: c b a | a b c) by that median. Source: tomopy.misc.corr.remove_outlier.
 struct OutlierRemoval {
   int64_t window = 0;     // rows and columns of the median, odd, 3 … 15; 0 = off
   double difference = 0;  // > 0, in counts of the input: x − median >= difference
   bool dark_too = false;  // also median − x >= difference
 };
 
-/// A scan over 360° with the axis near one side of the detector made one over 180° of nearly twice the width: projection a + n is
-/// mirrored and joined to projection a, the overlap blended linearly. Both ends of the overlap are seen twice.
+/// A scan over 360° with the axis near one side of the detector made one over 180° of nearly twice
+/// the width: projection a + n is mirrored and joined to projection a, the overlap blended
+/// linearly. Both ends of the overlap are seen twice.
 struct Stitching {
   bool enabled = false;
   bool axis_right = false;  // axis near the last column, else near the first
-  double overlap = 0;       // columns (cropped, binned) that both halves see, 2 … columns; axis at (overlap − 1)/2 from that side (FindOverlap)
-  int64_t half_turn = 0;    // n: projections (binned) between an angle and its opposite; 0 = half of all
+  double overlap = 0;  // columns (cropped, binned) that both halves see, 2 … columns; axis at
+                       // (overlap − 1)/2 from that side (FindOverlap)
+  int64_t half_turn =
+      0;  // n: projections (binned) between an angle and its opposite; 0 = half of all
 };
 
-/// What is prepared, how. `rows` are all rows given: outliers and phase retrieval look at rows beyond the crop, so a job in chunks
-/// gives PrepareMargin() rows more on either side and crops them. All angles come at once.
+/// What is prepared, how. `rows` are all rows given: outliers and phase retrieval look at rows
+/// beyond the crop, so a job in chunks gives PrepareMargin() rows more on either side and crops
+/// them. All angles come at once.
 struct PrepareConfig {
   // -- what comes, in device memory, C order
   DType dtype = DType::kU16;        // of projections: u8, u16, f32
@@ -74,32 +85,38 @@ struct PrepareConfig {
   int64_t rows = 0;                 // 1 … 65535
   int64_t columns = 0;              // 2 … 32768
   DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, f32
-  int64_t flats = 0;                // frames [flat, row, column], 0 … 4096; 0 = nothing is divided by
-  int64_t darks = 0;                // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
+  int64_t flats = 0;  // frames [flat, row, column], 0 … 4096; 0 = nothing is divided by
+  int64_t darks = 0;  // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
 
   // -- flat and dark fields: transmission = (x − dark) / max(flat − dark, denominator_floor)
   FieldAverage flat_average = FieldAverage::kMean, dark_average = FieldAverage::kMean;
   double denominator_floor = 1e-6;  // > 0
-  /// Flats taken several times: frames of each series, adding up to `flats`, and when. Between two series flats are interpolated
-  /// linearly in time, before the first and after the last they stay. Empty = one series.
+  /// Flats taken several times: frames of each series, adding up to `flats`, and when. Between two
+  /// series flats are interpolated linearly in time, before the first and after the last they stay.
+  /// Empty = one series.
   std::vector<int64_t> flat_series;
   std::vector<double> flat_times;   // one per series, increasing, in the unit of angle_times
   std::vector<double> angle_times;  // one per projection; empty = their indices
   bool has_cutoff = false;
   double cutoff = 1;  // with has_cutoff: largest transmission, > 0
 
-  OutlierRemoval outliers;                                // in projections; of flats and darks too
-  int64_t bin_rows = 1, bin_columns = 1, bin_angles = 1;  // 1, 2, 4; sums of counts over sums of fields; what is left over is dropped
-  int64_t crop_row = 0, crop_rows = 0;                    // raw rows kept, from crop_row on; crop_rows 0 = all to the end
-  int64_t crop_column = 0, crop_columns = 0;              // the same of columns
+  OutlierRemoval outliers;  // in projections; of flats and darks too
+  int64_t bin_rows = 1, bin_columns = 1,
+          bin_angles =
+              1;  // 1, 2, 4; sums of counts over sums of fields; what is left over is dropped
+  int64_t crop_row = 0,
+          crop_rows = 0;  // raw rows kept, from crop_row on; crop_rows 0 = all to the end
+  int64_t crop_column = 0, crop_columns = 0;  // the same of columns
 
   PhaseRetrieval phase;
-  /// Transmissions are divided, row by row of each projection, by what air shows: the mean of so many columns (cropped, binned) at the
-  /// left and at the right end, linear in between; where one of them is 0, the other end's; both 0 = off. tomopy normalize_bg.
+  /// Transmissions are divided, row by row of each projection, by what air shows: the mean of so
+  /// many columns (cropped, binned) at the left and at the right end, linear in between; where one
+  /// of them is 0, the other end's; both 0 = off. tomopy normalize_bg.
   int64_t air_left = 0, air_right = 0;
 
-  /// −log(max(transmission, log_floor)), so zero, negative and −∞ become −log(log_floor). NaN and +∞, from input or fields, become
-  /// `not_finite_value` in the result, with and without the logarithm; 0 is "nothing there" with it.
+  /// −log(max(transmission, log_floor)), so zero, negative and −∞ become −log(log_floor). NaN and
+  /// +∞, from input or fields, become `not_finite_value` in the result, with and without the
+  /// logarithm; 0 is "nothing there" with it.
   bool minus_log = true;
   double log_floor = 1e-6;  // > 0
   double not_finite_value = 0;
@@ -118,20 +135,22 @@ struct PreparedShape {
 absl::Status CheckPhase(const PhaseRetrieval& phase);
 /// InvalidArgument naming the field ("crop_rows", "rings[1].snr").
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& config);
-/// Rows beyond the crop on either side that change what is in it: outliers' windows and the reach of phase retrieval (to 1e-3).
+/// Rows beyond the crop on either side that change what is in it: outliers' windows and the reach
+/// of phase retrieval (to 1e-3).
 int64_t PrepareMargin(const PrepareConfig& config);
-/// Angles of the prepared projections (means of binned ones, first half turn of stitched ones) from those of the raw ones, any unit.
-/// Binned angles must not jump by a whole turn within a bin.
+/// Angles of the prepared projections (means of binned ones, first half turn of stitched ones) from
+/// those of the raw ones, any unit. Binned angles must not jump by a whole turn within a bin.
 std::vector<double> PreparedAngles(const PrepareConfig& config, const std::vector<double>& angles);
-/// Pixel index of the axis among prepared detectors from that among raw columns. With stitching the overlap says where it is, and
-/// `raw_center` is not looked at.
+/// Pixel index of the axis among prepared detectors from that among raw columns. With stitching the
+/// overlap says where it is, and `raw_center` is not looked at.
 double PreparedCenter(const PrepareConfig& config, double raw_center);
 
 struct PrepareInput {
   const void* projections = nullptr;  // device, config.dtype
   const void* flats = nullptr;        // device, config.field_dtype; null if config.flats is 0
   const void* darks = nullptr;        // device, config.field_dtype; null if config.darks is 0
-  CancelCheck goes_on = {};                // Run asks it between pieces of work, and waits for the stream to do so
+  CancelCheck goes_on =
+      {};  // Run asks it between pieces of work, and waits for the stream to do so
 };
 
 /// What was met during a run, counted over what came out of the crop. Binned pixels count once.
@@ -140,21 +159,25 @@ struct PrepareCounts {
   int64_t not_finite = 0;  // became not_finite_value
   int64_t floored = 0;     // transmissions below log_floor
   int64_t cut = 0;         // transmissions above cutoff; with phase retrieval also beyond the crop
-  int64_t unlit = 0;       // transmissions that denominator_floor made, at least in part: the flat field is not brighter than the dark one there
+  int64_t unlit = 0;  // transmissions that denominator_floor made, at least in part: the flat field
+                      // is not brighter than the dark one there
 };
 
 /// Plans once, runs often; memory is taken by Create only.
 class Preparer {
  public:
   /// InvalidArgument naming the field, ResourceExhausted if the device has not the memory.
-  static absl::StatusOr<std::unique_ptr<Preparer>> Create(const PrepareConfig& config, Device& device);
-  /// Device memory that Create would take, in bytes, without input and output; the same errors about fields.
+  static absl::StatusOr<std::unique_ptr<Preparer>> Create(const PrepareConfig& config,
+                                                          Device& device);
+  /// Device memory that Create would take, in bytes, without input and output; the same errors
+  /// about fields.
   static absl::StatusOr<int64_t> DeviceBytes(const PrepareConfig& config, Device& device);
 
   virtual ~Preparer() = default;
   virtual const PreparedShape& shape() const = 0;
-  /// Enqueues everything; does not synchronise, but to ask input.goes_on: Cancelled if that said no. `sinograms`: device f32 [slice, angle, detector]
-  /// of shape(), not overlapping the input; all must live until `stream` has passed. One run at a time.
+  /// Enqueues everything; does not synchronise, but to ask input.goes_on: Cancelled if that said
+  /// no. `sinograms`: device f32 [slice, angle, detector] of shape(), not overlapping the input;
+  /// all must live until `stream` has passed. One run at a time.
   virtual absl::Status Run(StreamRef stream, const PrepareInput& input, float* sinograms) = 0;
   /// Waits for `stream` and returns what the last run on it met.
   virtual absl::StatusOr<PrepareCounts> Counts(StreamRef stream) = 0;

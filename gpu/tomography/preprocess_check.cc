@@ -36,41 +36,59 @@ absl::Status CheckFlats(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Positive("denominator_floor", c.denominator_floor));
   if (c.has_cutoff) OCTAVO_RETURN_IF_ERROR(Positive("cutoff", c.cutoff));
   if (c.flat_series.empty() && !c.flat_times.empty()) {
-    return InvalidField("flat_times", absl::StrCat("has ", c.flat_times.size(), " times, but flat_series is empty"));
+    return InvalidField("flat_times", absl::StrCat("has ", c.flat_times.size(),
+                                                   " times, but flat_series is empty"));
   }
   if (!c.angle_times.empty() && static_cast<int64_t>(c.angle_times.size()) != c.angles) {
-    return InvalidField("angle_times", absl::StrCat("has ", c.angle_times.size(), " times; allowed none or one per projection (", c.angles, ")"));
+    return InvalidField(
+        "angle_times", absl::StrCat("has ", c.angle_times.size(),
+                                    " times; allowed none or one per projection (", c.angles, ")"));
   }
   for (size_t i = 0; i < c.angle_times.size(); ++i) {
-    if (!std::isfinite(c.angle_times[i])) return InvalidField(absl::StrCat("angle_times[", i, "]"), "is not finite");
+    if (!std::isfinite(c.angle_times[i]))
+      return InvalidField(absl::StrCat("angle_times[", i, "]"), "is not finite");
   }
   if (c.flat_series.empty()) return absl::OkStatus();
   if (c.flat_times.size() != c.flat_series.size()) {
-    return InvalidField("flat_times", absl::StrCat("has ", c.flat_times.size(), " times; allowed one per series (", c.flat_series.size(), ")"));
+    return InvalidField(
+        "flat_times", absl::StrCat("has ", c.flat_times.size(), " times; allowed one per series (",
+                                   c.flat_series.size(), ")"));
   }
   int64_t frames = 0;
   for (size_t i = 0; i < c.flat_series.size(); ++i) {
-    OCTAVO_RETURN_IF_ERROR(Between(absl::StrCat("flat_series[", i, "]"), c.flat_series[i], 1, c.flats));
+    OCTAVO_RETURN_IF_ERROR(
+        Between(absl::StrCat("flat_series[", i, "]"), c.flat_series[i], 1, c.flats));
     frames += c.flat_series[i];
     if (!std::isfinite(c.flat_times[i]) || (i > 0 && c.flat_times[i] <= c.flat_times[i - 1])) {
-      return InvalidField(absl::StrCat("flat_times[", i, "]"), absl::StrCat("is ", c.flat_times[i], "; allowed are finite, increasing times"));
+      return InvalidField(
+          absl::StrCat("flat_times[", i, "]"),
+          absl::StrCat("is ", c.flat_times[i], "; allowed are finite, increasing times"));
     }
   }
-  if (frames != c.flats) return InvalidField("flat_series", absl::StrCat("add up to ", frames, "; allowed is the number of flats (", c.flats, ")"));
+  if (frames != c.flats)
+    return InvalidField(
+        "flat_series",
+        absl::StrCat("add up to ", frames, "; allowed is the number of flats (", c.flats, ")"));
   return absl::OkStatus();
 }
 
-absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_t start, int64_t count) {
-  if (bin != 1 && bin != 2 && bin != 4) return InvalidField(absl::StrCat("bin_", axis, "s"), absl::StrCat("is ", bin, "; allowed 1, 2, 4"));
+absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_t start,
+                       int64_t count) {
+  if (bin != 1 && bin != 2 && bin != 4)
+    return InvalidField(absl::StrCat("bin_", axis, "s"),
+                        absl::StrCat("is ", bin, "; allowed 1, 2, 4"));
   OCTAVO_RETURN_IF_ERROR(Between(absl::StrCat("crop_", axis), start, 0, size - 1));
   OCTAVO_RETURN_IF_ERROR(Between(absl::StrCat("crop_", axis, "s"), count, 0, size - start));
   const int64_t kept = (count == 0 ? size - start : count) / bin, least = axis == "column" ? 2 : 1;
   if (kept >= least) return absl::OkStatus();
-  return InvalidField(absl::StrCat("crop_", axis, "s"), absl::StrCat("leaves ", kept, " binned ", axis, "s; allowed from ", least));
+  return InvalidField(absl::StrCat("crop_", axis, "s"),
+                      absl::StrCat("leaves ", kept, " binned ", axis, "s; allowed from ", least));
 }
 
-// What instruments have: a value in another unit, as eV for keV, is a thousand times as much and would smooth the image away, or not at all.
-absl::Status Plausible(absl::string_view field, double value, double lo, double hi, absl::string_view unit) {
+// What instruments have: a value in another unit, as eV for keV, is a thousand times as much and
+// would smooth the image away, or not at all.
+absl::Status Plausible(absl::string_view field, double value, double lo, double hi,
+                       absl::string_view unit) {
   if (value >= lo && value <= hi) return absl::OkStatus();  // not NaN
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi, unit));
 }
@@ -79,18 +97,26 @@ absl::Status Plausible(absl::string_view field, double value, double lo, double 
 
 absl::Status CheckPhase(const PhaseRetrieval& p) {
   if (!p.enabled) return absl::OkStatus();
-  OCTAVO_RETURN_IF_ERROR(Plausible("phase.pixel_size_um", p.pixel_size_um, 0.001, 1000, " (micrometres: 1.3 mm is 1300)"));
-  OCTAVO_RETURN_IF_ERROR(Plausible("phase.distance_mm", p.distance_mm, 0.001, 1e6, " (millimetres: 2 m is 2000)"));
-  OCTAVO_RETURN_IF_ERROR(Plausible("phase.energy_kev", p.energy_kev, 1, 1000, " (keV: 20000 eV is 20)"));
+  OCTAVO_RETURN_IF_ERROR(Plausible("phase.pixel_size_um", p.pixel_size_um, 0.001, 1000,
+                                   " (micrometres: 1.3 mm is 1300)"));
+  OCTAVO_RETURN_IF_ERROR(
+      Plausible("phase.distance_mm", p.distance_mm, 0.001, 1e6, " (millimetres: 2 m is 2000)"));
+  OCTAVO_RETURN_IF_ERROR(
+      Plausible("phase.energy_kev", p.energy_kev, 1, 1000, " (keV: 20000 eV is 20)"));
   OCTAVO_RETURN_IF_ERROR(Plausible("phase.delta_beta", p.delta_beta, 0.01, 1e6, " (delta / beta)"));
   const double reach = kReach * PhaseLengthPixels(p);
   if (reach <= 8192) return absl::OkStatus();
-  return InvalidField("phase", absl::StrCat("smooths over ", reach, " pixels (7 sqrt(delta_beta λ distance / 4π) / pixel size); allowed up to 8192"));
+  return InvalidField(
+      "phase",
+      absl::StrCat(
+          "smooths over ", reach,
+          " pixels (7 sqrt(delta_beta λ distance / 4π) / pixel size); allowed up to 8192"));
 }
 
 double PhaseLengthPixels(const PhaseRetrieval& p) {
   const double wavelength = kWavelengthOfKevM / p.energy_kev;
-  return std::sqrt(p.delta_beta * wavelength * p.distance_mm * 1e-3 / (4 * kPi)) / (p.pixel_size_um * 1e-6);
+  return std::sqrt(p.delta_beta * wavelength * p.distance_mm * 1e-3 / (4 * kPi)) /
+         (p.pixel_size_um * 1e-6);
 }
 
 PreparePlan PlanPrepare(const PrepareConfig& c) {
@@ -110,10 +136,14 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
     plan.skip_rows = c.crop_row / c.bin_rows;
     plan.skip_columns = c.crop_column / c.bin_columns;
     const double length = PhaseLengthPixels(c.phase);
-    plan.phase_scale_rows = 4 * kPi * kPi * length * length / static_cast<double>(c.bin_rows * c.bin_rows);
-    plan.phase_scale_columns = 4 * kPi * kPi * length * length / static_cast<double>(c.bin_columns * c.bin_columns);
-    plan.pad_rows = static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_rows)));
-    plan.pad_columns = static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_columns)));
+    plan.phase_scale_rows =
+        4 * kPi * kPi * length * length / static_cast<double>(c.bin_rows * c.bin_rows);
+    plan.phase_scale_columns =
+        4 * kPi * kPi * length * length / static_cast<double>(c.bin_columns * c.bin_columns);
+    plan.pad_rows =
+        static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_rows)));
+    plan.pad_columns =
+        static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_columns)));
     plan.padded_rows = FastLength(plan.work_rows + 2 * plan.pad_rows);
     plan.padded_columns = FastLength(plan.work_columns + 2 * plan.pad_columns);
   }
@@ -121,7 +151,9 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
   if (c.stitching.enabled) {
     plan.shape.angles = c.stitching.half_turn == 0 ? plan.angles / 2 : c.stitching.half_turn;
     const auto columns = static_cast<double>(plan.columns);
-    const double overlap = c.stitching.overlap >= 0 && c.stitching.overlap <= columns ? c.stitching.overlap : columns;  // CheckPrepare refuses others
+    const double overlap = c.stitching.overlap >= 0 && c.stitching.overlap <= columns
+                               ? c.stitching.overlap
+                               : columns;  // CheckPrepare refuses others
     plan.shape.detectors = plan.columns + static_cast<int64_t>(std::floor(columns - overlap));
   }
   return plan;
@@ -145,21 +177,26 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(Between("columns", c.columns, 2, 32768));
   OCTAVO_RETURN_IF_ERROR(CheckFlats(c));
   OCTAVO_RETURN_IF_ERROR(CheckCrop("row", c.rows, c.bin_rows, c.crop_row, c.crop_rows));
-  OCTAVO_RETURN_IF_ERROR(CheckCrop("column", c.columns, c.bin_columns, c.crop_column, c.crop_columns));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckCrop("column", c.columns, c.bin_columns, c.crop_column, c.crop_columns));
   if (c.bin_angles != 1 && c.bin_angles != 2 && c.bin_angles != 4) {
     return InvalidField("bin_angles", absl::StrCat("is ", c.bin_angles, "; allowed 1, 2, 4"));
   }
-  if (c.angles < c.bin_angles) return InvalidField("bin_angles", absl::StrCat("is ", c.bin_angles, "; allowed up to angles (", c.angles, ")"));
+  if (c.angles < c.bin_angles)
+    return InvalidField(
+        "bin_angles", absl::StrCat("is ", c.bin_angles, "; allowed up to angles (", c.angles, ")"));
   if (c.outliers.window != 0) {
     if (c.outliers.window % 2 == 0 || c.outliers.window < 3 || c.outliers.window > 15) {
-      return InvalidField("outliers.window", absl::StrCat("is ", c.outliers.window, "; allowed 0 (off) or odd, 3 to 15"));
+      return InvalidField("outliers.window", absl::StrCat("is ", c.outliers.window,
+                                                          "; allowed 0 (off) or odd, 3 to 15"));
     }
     OCTAVO_RETURN_IF_ERROR(Positive("outliers.difference", c.outliers.difference));
   }
   OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
   OCTAVO_RETURN_IF_ERROR(Positive("log_floor", c.log_floor));
   if (!std::isfinite(c.not_finite_value))
-    return InvalidField("not_finite_value", absl::StrCat("is ", c.not_finite_value, "; allowed are finite values"));
+    return InvalidField("not_finite_value",
+                        absl::StrCat("is ", c.not_finite_value, "; allowed are finite values"));
   const PreparePlan plan = PlanPrepare(c);
   OCTAVO_RETURN_IF_ERROR(Between("air_left", c.air_left, 0, plan.columns));
   OCTAVO_RETURN_IF_ERROR(Between("air_right", c.air_right, 0, plan.columns));
@@ -167,10 +204,15 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
     const Stitching& s = c.stitching;
     const auto columns = static_cast<double>(plan.columns);
     if (!(s.overlap >= 2 && s.overlap <= columns)) {
-      return InvalidField("stitching.overlap", absl::StrCat("is ", s.overlap, "; allowed 2 to the columns kept (", plan.columns, ")"));
+      return InvalidField(
+          "stitching.overlap",
+          absl::StrCat("is ", s.overlap, "; allowed 2 to the columns kept (", plan.columns, ")"));
     }
-    if (plan.angles < 2) return InvalidField("stitching", absl::StrCat("wants at least 2 projections; there are ", plan.angles));
-    if (s.half_turn != 0) OCTAVO_RETURN_IF_ERROR(Between("stitching.half_turn", s.half_turn, 1, plan.angles / 2));
+    if (plan.angles < 2)
+      return InvalidField("stitching",
+                          absl::StrCat("wants at least 2 projections; there are ", plan.angles));
+    if (s.half_turn != 0)
+      OCTAVO_RETURN_IF_ERROR(Between("stitching.half_turn", s.half_turn, 1, plan.angles / 2));
   }
   OCTAVO_RETURN_IF_ERROR(CheckRings(c.rings, plan.angles, plan.columns));
   return plan.shape;
@@ -179,7 +221,8 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
 int64_t PrepareMargin(const PrepareConfig& c) {
   int64_t margin = c.outliers.window / 2;
   // Of what CheckPrepare refuses there is none: it may be more than an integer holds.
-  if (c.phase.enabled && CheckPhase(c.phase).ok()) margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
+  if (c.phase.enabled && CheckPhase(c.phase).ok())
+    margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
   return margin;
 }
 
@@ -187,13 +230,16 @@ std::vector<double> PreparedAngles(const PrepareConfig& c, const std::vector<dou
   std::vector<double> means;
   const auto bin = static_cast<size_t>(c.bin_angles);
   for (size_t i = 0; i + bin <= angles.size(); i += bin) {
-    // From the first to each other one on the shorter way round: a turn may begin anew between them.
+    // From the first to each other one on the shorter way round: a turn may begin anew between
+    // them.
     double sum = 0;
-    for (size_t k = 1; k < bin; ++k) sum += std::remainder(angles[i + k] - angles[i], 2 * std::numbers::pi);
+    for (size_t k = 1; k < bin; ++k)
+      sum += std::remainder(angles[i + k] - angles[i], 2 * std::numbers::pi);
     means.push_back(angles[i] + sum / static_cast<double>(bin));
   }
   if (c.stitching.enabled) {
-    const auto half = c.stitching.half_turn == 0 ? means.size() / 2 : static_cast<size_t>(c.stitching.half_turn);
+    const auto half =
+        c.stitching.half_turn == 0 ? means.size() / 2 : static_cast<size_t>(c.stitching.half_turn);
     means.resize(std::min(means.size(), half));
   }
   return means;
@@ -201,9 +247,11 @@ std::vector<double> PreparedAngles(const PrepareConfig& c, const std::vector<dou
 
 double PreparedCenter(const PrepareConfig& c, double raw_center) {
   const auto bin = static_cast<double>(c.bin_columns);
-  if (!c.stitching.enabled) return (raw_center - static_cast<double>(c.crop_column) - 0.5 * (bin - 1)) / bin;
+  if (!c.stitching.enabled)
+    return (raw_center - static_cast<double>(c.crop_column) - 0.5 * (bin - 1)) / bin;
   const PreparePlan plan = PlanPrepare(c);
-  const double center = static_cast<double>(plan.shape.detectors - plan.columns) + 0.5 * (c.stitching.overlap - 1);
+  const double center =
+      static_cast<double>(plan.shape.detectors - plan.columns) + 0.5 * (c.stitching.overlap - 1);
   return c.stitching.axis_right ? static_cast<double>(plan.shape.detectors - 1) - center : center;
 }
 

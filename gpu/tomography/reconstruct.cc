@@ -27,10 +27,15 @@ struct Sizes {
   int64_t cut = 0;     // one image that is cut to the circle
   int64_t tables = 0;  // bytes
   int64_t sums = 0;    // doubles
-  int64_t bytes() const { return kFloat * (images * image + sinograms * sinogram + row_weights + column_weights + cut) + tables + 8 * sums; }
+  int64_t bytes() const {
+    return kFloat * (images * image + sinograms * sinogram + row_weights + column_weights + cut) +
+           tables + 8 * sums;
+  }
 };
 
-bool HasWeights(const TomographyConfig& c) { return c.algorithm == TomographyAlgorithm::kSirt || c.algorithm == TomographyAlgorithm::kMlem; }
+bool HasWeights(const TomographyConfig& c) {
+  return c.algorithm == TomographyAlgorithm::kSirt || c.algorithm == TomographyAlgorithm::kMlem;
+}
 
 Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const TomographyOps& ops) {
   Sizes s;
@@ -40,7 +45,9 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   const auto angles = static_cast<int64_t>(plan.order.size());
   const int64_t one_image = plan.grid_size * (plan.grid_size + 2 * math::kRayMargin);
   const int64_t one_sinogram = angles * (c.detectors + 2 * math::kRayMargin);
-  s.images = c.algorithm == TomographyAlgorithm::kFbp ? 1 : c.algorithm == TomographyAlgorithm::kCgls ? 3 : 2;
+  s.images = c.algorithm == TomographyAlgorithm::kFbp    ? 1
+             : c.algorithm == TomographyAlgorithm::kCgls ? 3
+                                                         : 2;
   s.image = s.groups * s.lanes * one_image;
   s.sinograms = 2;
   s.sinogram = s.groups * s.lanes * one_sinogram;
@@ -50,7 +57,8 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
   }
   if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
   // Tables of a few bytes per angle, detector and slice, and their padding to 256.
-  s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) + sizeof(int32_t)) +
+  s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) +
+                                           sizeof(int32_t)) +
              kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors + kFilterSlack) + 8 * 256;
   s.sums = 4 * kSumParts * s.groups * s.lanes;
   return s;
@@ -59,24 +67,33 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
 class CorrectedReconstructor final : public Reconstructor {
  public:
   CorrectedReconstructor(const TomographyConfig& config, TomographyPlan plan, Device& device)
-      : config_(config), plan_(std::move(plan)), device_(device), ops_(device.tomography()), sizes_(SizesOf(config_, plan_, ops_)) {}
+      : config_(config),
+        plan_(std::move(plan)),
+        device_(device),
+        ops_(device.tomography()),
+        sizes_(SizesOf(config_, plan_, ops_)) {}
 
   absl::Status Init() {
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
-    for (int64_t i = 0; i < sizes_.images; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.image * kFloat, images_[i]));
-    for (int64_t i = 0; i < sizes_.sinograms; ++i) OCTAVO_RETURN_IF_ERROR(Take(sizes_.sinogram * kFloat, sinograms_[i]));
+    for (int64_t i = 0; i < sizes_.images; ++i)
+      OCTAVO_RETURN_IF_ERROR(Take(sizes_.image * kFloat, images_[i]));
+    for (int64_t i = 0; i < sizes_.sinograms; ++i)
+      OCTAVO_RETURN_IF_ERROR(Take(sizes_.sinogram * kFloat, sinograms_[i]));
     if (sizes_.cut > 0) OCTAVO_RETURN_IF_ERROR(Take(sizes_.cut * kFloat, cut_));
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.sums * 8, sums_));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), sums_.data(), sums_.bytes(), 0));
     OCTAVO_ASSIGN_OR_RETURN(host_sums_, device_.AllocatePinned(sizes_.sums * 8));
-    OCTAVO_ASSIGN_OR_RETURN(host_factors_, device_.AllocatePinned(2 * sizes_.groups * sizes_.lanes * kFloat));
+    OCTAVO_ASSIGN_OR_RETURN(host_factors_,
+                            device_.AllocatePinned(2 * sizes_.groups * sizes_.lanes * kFloat));
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.forward, forward_));
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.back, back_));
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), plan_.order, order_));
     std::vector<float> centers(static_cast<size_t>(sizes_.groups), plan_.centers[0]);
     if (!plan_.shared_center) centers = plan_.centers;
     OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), centers, centers_));
-    OCTAVO_RETURN_IF_ERROR(Upload(stream.ref(), std::vector<float>(static_cast<size_t>(2 * sizes_.groups * sizes_.lanes)), factors_));
+    OCTAVO_RETURN_IF_ERROR(Upload(
+        stream.ref(), std::vector<float>(static_cast<size_t>(2 * sizes_.groups * sizes_.lanes)),
+        factors_));
     view_ = {.groups = sizes_.groups,
              .lanes = sizes_.lanes,
              .size = plan_.grid_size,
@@ -89,8 +106,11 @@ class CorrectedReconstructor final : public Reconstructor {
              .radius = plan_.radius,
              .interpolation = config_.interpolation};
     // Margins are zero and stay so: the operators write between them.
-    for (int64_t i = 0; i < sizes_.images; ++i) OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), images_[i].data(), images_[i].bytes(), 0));
-    for (int64_t i = 0; i < sizes_.sinograms; ++i) OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), sinograms_[i].data(), sinograms_[i].bytes(), 0));
+    for (int64_t i = 0; i < sizes_.images; ++i)
+      OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), images_[i].data(), images_[i].bytes(), 0));
+    for (int64_t i = 0; i < sizes_.sinograms; ++i)
+      OCTAVO_RETURN_IF_ERROR(
+          device_.Fill(stream.ref(), sinograms_[i].data(), sinograms_[i].bytes(), 0));
     if (config_.algorithm == TomographyAlgorithm::kFbp) {
       ProjectionFilterTaps filter = DesignProjectionFilter(config_);
       filter.taps.resize(filter.taps.size() + kFilterSlack);
@@ -104,38 +124,50 @@ class CorrectedReconstructor final : public Reconstructor {
     return stream.ref().Synchronize();
   }
 
-  absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input, const float* initial, float* images,
+  absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
+                                       const float* initial, float* images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
-      return InvalidField("slices", absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
+      return InvalidField("slices",
+                          absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
     }
     slices_ = input.slices;
     samples_ = 0;
     view_.groups = (slices_ + sizes_.lanes - 1) / sizes_.lanes;
     const int64_t angles = view_.angles, d = config_.detectors;
-    const SinogramView in{
-        .data = input.data, .slice_stride = input.angle_first ? d : angles * d, .angle_stride = input.angle_first ? slices_ * d : d};
-    OCTAVO_RETURN_IF_ERROR(ops_.PackSinograms(stream, view_, in, order_.as<int32_t>(), slices_, Measured()));
+    const SinogramView in{.data = input.data,
+                          .slice_stride = input.angle_first ? d : angles * d,
+                          .angle_stride = input.angle_first ? slices_ * d : d};
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.PackSinograms(stream, view_, in, order_.as<int32_t>(), slices_, Measured()));
     OCTAVO_RETURN_IF_ERROR(CheckData(stream));
     const float start = config_.algorithm == TomographyAlgorithm::kMlem ? 1.0f : 0.0f;
-    OCTAVO_RETURN_IF_ERROR(ops_.PackImages(stream, view_, initial, start, plan_.image_size, slices_, Image()));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.PackImages(stream, view_, initial, start, plan_.image_size, slices_, Image()));
     if (initial != nullptr) OCTAVO_RETURN_IF_ERROR(CheckInitial(stream));
     TomographyResult result;
     switch (config_.algorithm) {
       case TomographyAlgorithm::kSirt:
-      case TomographyAlgorithm::kMlem: OCTAVO_RETURN_IF_ERROR(Iterate(stream, callback, &result)); break;
-      case TomographyAlgorithm::kCgls: OCTAVO_RETURN_IF_ERROR(Cgls(stream, callback, &result)); break;
+      case TomographyAlgorithm::kMlem:
+        OCTAVO_RETURN_IF_ERROR(Iterate(stream, callback, &result));
+        break;
+      case TomographyAlgorithm::kCgls:
+        OCTAVO_RETURN_IF_ERROR(Cgls(stream, callback, &result));
+        break;
       case TomographyAlgorithm::kFbp: OCTAVO_RETURN_IF_ERROR(Fbp(stream, callback)); break;
     }
-    OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, view_, Image(), plan_.image_size, 0, slices_, images));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.UnpackImages(stream, view_, Image(), plan_.image_size, 0, slices_, images));
     OCTAVO_RETURN_IF_ERROR(Cut(stream, slices_, images));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     return result;
   }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) override {
-    if (slice < 0 || slice >= slices_) return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
-    OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, view_, Image(), plan_.image_size, slice, 1, image));
+    if (slice < 0 || slice >= slices_)
+      return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.UnpackImages(stream, view_, Image(), plan_.image_size, slice, 1, image));
     return Cut(stream, 1, image);
   }
 
@@ -144,14 +176,18 @@ class CorrectedReconstructor final : public Reconstructor {
   float* Work() const { return images_[1].as<float>(); }
   float* Measured() const { return sinograms_[0].as<float>(); }
   float* Projected() const { return sinograms_[1].as<float>(); }
-  SharedWeights Rows() const { return {.data = row_weights_.as<float>(), .group_stride = GroupStride(sizes_.row_weights)}; }
+  SharedWeights Rows() const {
+    return {.data = row_weights_.as<float>(), .group_stride = GroupStride(sizes_.row_weights)};
+  }
   SharedWeights Columns(size_t subset) const {
     const int64_t each = sizes_.column_weights / static_cast<int64_t>(plan_.subsets.size());
-    return {.data = column_weights_.as<float>() + static_cast<int64_t>(subset) * each, .group_stride = GroupStride(each)};
+    return {.data = column_weights_.as<float>() + static_cast<int64_t>(subset) * each,
+            .group_stride = GroupStride(each)};
   }
   int64_t GroupStride(int64_t all) const { return plan_.shared_center ? 0 : all / sizes_.groups; }
 
-  // What lies outside of the field of view was a place for what the rays met there: it is no result.
+  // What lies outside of the field of view was a place for what the rays met there: it is no
+  // result.
   absl::Status Cut(StreamRef stream, int64_t slices, float* images) {
     if (sizes_.cut == 0) return absl::OkStatus();
     RayView circle = view_;
@@ -160,8 +196,10 @@ class CorrectedReconstructor final : public Reconstructor {
     circle.radius = plan_.cut_radius;
     for (int64_t i = 0; i < slices; ++i) {
       float* const image = images + i * circle.size * circle.size;
-      OCTAVO_RETURN_IF_ERROR(ops_.PackImages(stream, circle, image, 0, circle.size, 1, cut_.as<float>()));
-      OCTAVO_RETURN_IF_ERROR(ops_.UnpackImages(stream, circle, cut_.as<float>(), circle.size, 0, 1, image));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.PackImages(stream, circle, image, 0, circle.size, 1, cut_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.UnpackImages(stream, circle, cut_.as<float>(), circle.size, 0, 1, image));
     }
     return absl::OkStatus();
   }
@@ -178,64 +216,85 @@ class CorrectedReconstructor final : public Reconstructor {
     return stream.Synchronize();  // `values` may go
   }
 
-  // Row sums and column sums of A with the circle, as reciprocals: through the projectors, with one lane.
+  // Row sums and column sums of A with the circle, as reciprocals: through the projectors, with one
+  // lane.
   absl::Status MakeWeights(StreamRef stream) {
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.row_weights * kFloat, row_weights_));
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.column_weights * kFloat, column_weights_));
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, row_weights_.data(), sizes_.row_weights * kFloat, 0));
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, column_weights_.data(), sizes_.column_weights * kFloat, 0));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.Fill(stream, row_weights_.data(), sizes_.row_weights * kFloat, 0));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.Fill(stream, column_weights_.data(), sizes_.column_weights * kFloat, 0));
     RayView one = view_;
     one.groups = sizes_.weight_groups;
     one.lanes = 1;
     const float least = 1e-3f * view_.pixel_size;  // less is rounding: no ray, no pixel
-    OCTAVO_RETURN_IF_ERROR(ops_.PackSinograms(stream, one, {}, order_.as<int32_t>(), one.groups, Projected()));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.PackSinograms(stream, one, {}, order_.as<int32_t>(), one.groups, Projected()));
     for (size_t s = 0; s < plan_.subsets.size(); ++s) {
       auto* columns = const_cast<float*>(Columns(s).data);
       OCTAVO_RETURN_IF_ERROR(ops_.Back(stream, one, plan_.subsets[s], Projected(), columns));
     }
-    OCTAVO_RETURN_IF_ERROR(ops_.Reciprocal(stream, column_weights_.as<float>(), sizes_.column_weights, least));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.Reciprocal(stream, column_weights_.as<float>(), sizes_.column_weights, least));
     if (sizes_.row_weights > 0) {
-      OCTAVO_RETURN_IF_ERROR(ops_.PackImages(stream, one, nullptr, 1.0f, one.size, one.groups, Image()));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.PackImages(stream, one, nullptr, 1.0f, one.size, one.groups, Image()));
       OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, one, Image(), Work()));
       for (const AngleRange& range : plan_.subsets) {
-        OCTAVO_RETURN_IF_ERROR(ops_.Forward(stream, one, range, Image(), Work(), row_weights_.as<float>()));
+        OCTAVO_RETURN_IF_ERROR(
+            ops_.Forward(stream, one, range, Image(), Work(), row_weights_.as<float>()));
       }
-      OCTAVO_RETURN_IF_ERROR(ops_.Reciprocal(stream, row_weights_.as<float>(), sizes_.row_weights, least));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Reciprocal(stream, row_weights_.as<float>(), sizes_.row_weights, least));
     }
     // One lane has other margins than several: leave no ones in them.
-    for (auto* buffer : {&images_[0], &images_[1], &sinograms_[1]}) OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, buffer->data(), buffer->bytes(), 0));
+    for (auto* buffer : {&images_[0], &images_[1], &sinograms_[1]})
+      OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, buffer->data(), buffer->bytes(), 0));
     return absl::OkStatus();
   }
 
   absl::Status CheckData(StreamRef stream) {
     auto* counts = host_sums_.as<int64_t>();
-    OCTAVO_RETURN_IF_ERROR(ops_.Inspect(stream, Measured(), view_.sinogram_elements(), sums_.as<int64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.Inspect(stream, Measured(), view_.sinogram_elements(), sums_.as<int64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, counts, sums_.data(), 2 * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-    if (counts[0] > 0) return InvalidField("projections", absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
+    if (counts[0] > 0)
+      return InvalidField(
+          "projections",
+          absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
     if (config_.algorithm != TomographyAlgorithm::kMlem || counts[1] == 0) return absl::OkStatus();
     if (!config_.negative_data_to_zero) {
-      return InvalidField("projections",
-                          absl::StrCat(counts[1], " values are negative; mlem allows 0 or more, or ask for negative data to become 0"));
+      return InvalidField(
+          "projections",
+          absl::StrCat(
+              counts[1],
+              " values are negative; mlem allows 0 or more, or ask for negative data to become 0"));
     }
     return ops_.DropNegative(stream, Measured(), view_.sinogram_elements());
   }
 
   absl::Status CheckInitial(StreamRef stream) {
     auto* counts = host_sums_.as<int64_t>();
-    OCTAVO_RETURN_IF_ERROR(ops_.Inspect(stream, Image(), view_.image_elements(), sums_.as<int64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.Inspect(stream, Image(), view_.image_elements(), sums_.as<int64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, counts, sums_.data(), 2 * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-    if (counts[0] > 0) return InvalidField("initial", absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
+    if (counts[0] > 0)
+      return InvalidField(
+          "initial", absl::StrCat(counts[0], " values are not finite; allowed are finite values"));
     if (config_.algorithm == TomographyAlgorithm::kMlem && counts[1] > 0) {
-      return InvalidField("initial", absl::StrCat(counts[1], " values are negative; mlem allows 0 or more"));
+      return InvalidField("initial",
+                          absl::StrCat(counts[1], " values are negative; mlem allows 0 or more"));
     }
     return absl::OkStatus();
   }
 
   /// Brings the sums of all lanes to the host and adds up their parts; waits.
   absl::Status FetchSums(StreamRef stream) {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_sums_.data(), sums_.data(), sums_.bytes()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream, host_sums_.data(), sums_.data(), sums_.bytes()));
     return stream.Synchronize();
   }
   double Total(int64_t kind, int64_t value, int64_t values) const {
@@ -244,12 +303,19 @@ class CorrectedReconstructor final : public Reconstructor {
     for (int64_t part = 0; part < kSumParts; ++part) total += parts[part * values + value];
     return total;
   }
-  double Sum(int64_t kind, int64_t slice) const { return Total(kind, slice, view_.groups * view_.lanes); }
-  double Pair(int64_t kind, int64_t slice, int64_t which) const { return Total(kind, 2 * slice + which, 2 * view_.groups * view_.lanes); }
-  double* DeviceSums(int64_t kind) const { return sums_.as<double>() + kind * kSumParts * sizes_.groups * sizes_.lanes; }
+  double Sum(int64_t kind, int64_t slice) const {
+    return Total(kind, slice, view_.groups * view_.lanes);
+  }
+  double Pair(int64_t kind, int64_t slice, int64_t which) const {
+    return Total(kind, 2 * slice + which, 2 * view_.groups * view_.lanes);
+  }
+  double* DeviceSums(int64_t kind) const {
+    return sums_.as<double>() + kind * kSumParts * sizes_.groups * sizes_.lanes;
+  }
 
   absl::Status MeasuredNorms(StreamRef stream) {
-    OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, Measured(), view_.sinogram_elements() / view_.groups, DeviceSums(0)));
+    OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, Measured(),
+                                          view_.sinogram_elements() / view_.groups, DeviceSums(0)));
     OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
     measured_norms_.clear();
     for (int64_t i = 0; i < slices_; ++i) measured_norms_.push_back(std::sqrt(Sum(0, i)));
@@ -257,7 +323,8 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
   // Whether to go on after the iteration that `report` tells of.
-  bool Continues(const IterationReport& report, const Callback& callback, TomographyResult* result) {
+  bool Continues(const IterationReport& report, const Callback& callback,
+                 TomographyResult* result) {
     samples_ = 0;
     result->last = report;
     bool change = config_.stop_change > 0, residual = config_.stop_residual > 0;
@@ -266,7 +333,9 @@ class CorrectedReconstructor final : public Reconstructor {
       residual = residual && report.residual_norms[i] <= config_.stop_residual * measured_norms_[i];
     }
     const bool wanted = !callback || callback(report);
-    result->stop = change ? TomographyStop::kChange : residual ? TomographyStop::kResidual : TomographyStop::kIterations;
+    result->stop = change     ? TomographyStop::kChange
+                   : residual ? TomographyStop::kResidual
+                              : TomographyStop::kIterations;
     if (!wanted) result->stop = TomographyStop::kCallback;
     return wanted && !change && !residual;
   }
@@ -279,25 +348,30 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status Iterate(StreamRef stream, const Callback& callback, TomographyResult* result) {
     const bool mlem = config_.algorithm == TomographyAlgorithm::kMlem;
     constexpr float kMost = std::numeric_limits<float>::max();
-    const UpdateOptions update{.kind = mlem ? UpdateKind::kMlem : UpdateKind::kSirt,
-                               .relaxation = static_cast<float>(config_.relaxation),
-                               .lo = config_.has_min ? static_cast<float>(config_.min_value) : -kMost,
-                               .hi = config_.has_max ? static_cast<float>(config_.max_value) : kMost};
+    const UpdateOptions update{
+        .kind = mlem ? UpdateKind::kMlem : UpdateKind::kSirt,
+        .relaxation = static_cast<float>(config_.relaxation),
+        .lo = config_.has_min ? static_cast<float>(config_.min_value) : -kMost,
+        .hi = config_.has_max ? static_cast<float>(config_.max_value) : kMost};
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     for (int64_t i = 1; i <= config_.iterations; ++i) {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), sums_.bytes(), 0));
       for (size_t s = 0; s < plan_.subsets.size(); ++s) {
         const AngleRange& range = plan_.subsets[s];
         // The transposed image is used up by the forward step: the back step writes over it.
-        if (range.split < range.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, Image(), Work()));
+        if (range.split < range.end)
+          OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, Image(), Work()));
         OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, range, Image(), Work(), Projected()));
-        OCTAVO_RETURN_IF_ERROR(ops_.Residual(stream, view_, range, mlem ? ResidualKind::kRatio : ResidualKind::kWeighted, Measured(), Rows(),
-                                             static_cast<float>(config_.ratio_floor), Projected(), DeviceSums(0)));
+        OCTAVO_RETURN_IF_ERROR(ops_.Residual(
+            stream, view_, range, mlem ? ResidualKind::kRatio : ResidualKind::kWeighted, Measured(),
+            Rows(), static_cast<float>(config_.ratio_floor), Projected(), DeviceSums(0)));
         OCTAVO_RETURN_IF_ERROR(Back(stream, callback, range, Projected(), Work()));
-        OCTAVO_RETURN_IF_ERROR(ops_.Update(stream, view_, update, Work(), Columns(s), Image(), DeviceSums(1)));
+        OCTAVO_RETURN_IF_ERROR(
+            ops_.Update(stream, view_, update, Work(), Columns(s), Image(), DeviceSums(1)));
       }
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{.iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      IterationReport report{
+          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
       for (int64_t k = 0; k < slices_; ++k) {
         report.residual_norms.push_back(std::sqrt(Sum(0, k)));
         report.changes.push_back(Ratio(Pair(1, k, 0), Pair(1, k, 1)));
@@ -307,16 +381,24 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
-  absl::Status UploadFactors(StreamRef stream) { return device_.CopyToDevice(stream, factors_.data(), host_factors_.data(), factors_.bytes()); }
-  float* Factors(int64_t kind) const { return factors_.as<float>() + kind * sizes_.groups * sizes_.lanes; }
-  float& Factor(int64_t kind, int64_t slice) const { return host_factors_.as<float>()[kind * sizes_.groups * sizes_.lanes + slice]; }
+  absl::Status UploadFactors(StreamRef stream) {
+    return device_.CopyToDevice(stream, factors_.data(), host_factors_.data(), factors_.bytes());
+  }
+  float* Factors(int64_t kind) const {
+    return factors_.as<float>() + kind * sizes_.groups * sizes_.lanes;
+  }
+  float& Factor(int64_t kind, int64_t slice) const {
+    return host_factors_.as<float>()[kind * sizes_.groups * sizes_.lanes + slice];
+  }
 
-  // Hestenes and Stiefel 1952 on the normal equations (Björck 1996, algorithm 7.4.1), each slice with its own factors.
+  // Hestenes and Stiefel 1952 on the normal equations (Björck 1996, algorithm 7.4.1), each slice
+  // with its own factors.
   absl::Status Cgls(StreamRef stream, const Callback& callback, TomographyResult* result) {
     const AngleRange& all = plan_.subsets[0];
     float *x = Image(), *p = Work(), *s = images_[2].as<float>(), *r = Measured(), *q = Projected();
     const int64_t lanes = view_.groups * view_.lanes;
-    const int64_t image = view_.image_elements() / view_.groups, sinogram = view_.sinogram_elements() / view_.groups;
+    const int64_t image = view_.image_elements() / view_.groups,
+                  sinogram = view_.sinogram_elements() / view_.groups;
     const auto project = [&](const float* from, float* scratch) -> absl::Status {
       if (all.split < all.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, from, scratch));
       return Forward(stream, callback, all, from, scratch, q);
@@ -324,7 +406,8 @@ class CorrectedReconstructor final : public Reconstructor {
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     OCTAVO_RETURN_IF_ERROR(project(x, s));
     // r = b − A x: the residual is made in the place of A x, so b takes it over from there.
-    OCTAVO_RETURN_IF_ERROR(ops_.Residual(stream, view_, all, ResidualKind::kPlain, r, {}, 0, q, nullptr));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.Residual(stream, view_, all, ResidualKind::kPlain, r, {}, 0, q, nullptr));
     OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, r, q, view_.sinogram_elements() * kFloat));
     OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, r, p));
     OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(0)));
@@ -338,7 +421,8 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(2)));
       OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, x, image, DeviceSums(3)));
       OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
-      IterationReport report{.iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      IterationReport report{
+          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
       for (int64_t k = 0; k < lanes; ++k) {
         const double alpha = Sum(1, k) > 0 ? gamma[static_cast<size_t>(k)] / Sum(1, k) : 0;
         Factor(0, k) = static_cast<float>(alpha);
@@ -349,7 +433,8 @@ class CorrectedReconstructor final : public Reconstructor {
       }
       OCTAVO_RETURN_IF_ERROR(UploadFactors(stream));
       OCTAVO_RETURN_IF_ERROR(ops_.ScaledAdd(stream, view_, Factors(0), p, Factors(1), x, image));
-      OCTAVO_RETURN_IF_ERROR(stream.Synchronize());  // the factors' page-locked memory is written again
+      OCTAVO_RETURN_IF_ERROR(
+          stream.Synchronize());  // the factors' page-locked memory is written again
       for (int64_t k = 0; k < lanes; ++k) Factor(0, k) = -Factor(0, k);
       OCTAVO_RETURN_IF_ERROR(UploadFactors(stream));
       OCTAVO_RETURN_IF_ERROR(ops_.ScaledAdd(stream, view_, Factors(0), q, Factors(1), r, sinogram));
@@ -371,25 +456,34 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
   absl::Status Fbp(StreamRef stream, const Callback& callback) {
-    const RowFilter filter{.taps = taps_.as<float>(), .edge_left = edge_left_.as<float>(), .edge_right = edge_right_.as<float>()};
-    const int64_t row = view_.sinogram_pitch() * view_.lanes, terms = config_.detectors * config_.detectors * view_.lanes;
-    OCTAVO_RETURN_IF_ERROR(InPieces(stream, callback, {0, view_.groups * view_.angles}, 1, terms, [&](int64_t begin, int64_t end) {
-      RayView rows = view_;
-      rows.groups = 1;
-      rows.angles = end - begin;
-      return ops_.FilterRows(stream, rows, filter, Measured() + begin * row, Projected() + begin * row);
-    }));
+    const RowFilter filter{.taps = taps_.as<float>(),
+                           .edge_left = edge_left_.as<float>(),
+                           .edge_right = edge_right_.as<float>()};
+    const int64_t row = view_.sinogram_pitch() * view_.lanes,
+                  terms = config_.detectors * config_.detectors * view_.lanes;
+    OCTAVO_RETURN_IF_ERROR(InPieces(stream, callback, {0, view_.groups * view_.angles}, 1, terms,
+                                    [&](int64_t begin, int64_t end) {
+                                      RayView rows = view_;
+                                      rows.groups = 1;
+                                      rows.angles = end - begin;
+                                      return ops_.FilterRows(stream, rows, filter,
+                                                             Measured() + begin * row,
+                                                             Projected() + begin * row);
+                                    }));
     return Back(stream, callback, plan_.subsets[0], Projected(), Image());
   }
 
   // -- pieces of work
 
-  // Enqueues [begin, end) in multiples of `multiple`, and lets the callback end the run when as much as a piece has been enqueued.
+  // Enqueues [begin, end) in multiples of `multiple`, and lets the callback end the run when as
+  // much as a piece has been enqueued.
   template <class F>
-  absl::Status InPieces(StreamRef stream, const Callback& callback, std::pair<int64_t, int64_t> range, int64_t multiple, int64_t samples_each,
+  absl::Status InPieces(StreamRef stream, const Callback& callback,
+                        std::pair<int64_t, int64_t> range, int64_t multiple, int64_t samples_each,
                         F enqueue) {
     const int64_t piece = config_.piece_samples > 0 ? config_.piece_samples : ops_.PieceSamples();
-    const int64_t step = std::max<int64_t>(piece / std::max<int64_t>(samples_each, 1) / multiple, 1) * multiple;
+    const int64_t step =
+        std::max<int64_t>(piece / std::max<int64_t>(samples_each, 1) / multiple, 1) * multiple;
     for (int64_t at = range.first; at < range.second; at += step) {
       const int64_t end = std::min(at + step, range.second);
       if (samples_ > 0 && samples_ + (end - at) * samples_each > piece) {
@@ -402,23 +496,27 @@ class CorrectedReconstructor final : public Reconstructor {
     }
     return absl::OkStatus();
   }
-  absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range, const float* image, const float* transposed,
-                       float* sinogram) {
+  absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range,
+                       const float* image, const float* transposed, float* sinogram) {
     constexpr int64_t kAngles = 8;  // that the kernels take together
     const int64_t samples = view_.groups * view_.lanes * view_.size * view_.detectors;
-    return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples, [&](int64_t begin, int64_t end) {
-      const AngleRange part{.begin = begin, .split = std::clamp(range.split, begin, end), .end = end};
-      return ops_.Forward(stream, view_, part, image, transposed, sinogram);
-    });
+    return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples,
+                    [&](int64_t begin, int64_t end) {
+                      const AngleRange part{
+                          .begin = begin, .split = std::clamp(range.split, begin, end), .end = end};
+                      return ops_.Forward(stream, view_, part, image, transposed, sinogram);
+                    });
   }
-  absl::Status Back(StreamRef stream, const Callback& callback, const AngleRange& range, const float* sinogram, float* image) {
+  absl::Status Back(StreamRef stream, const Callback& callback, const AngleRange& range,
+                    const float* sinogram, float* image) {
     const int64_t samples = view_.groups * view_.lanes * view_.size * range.count();
-    return InPieces(stream, callback, {0, view_.size}, kBackRows, samples, [&](int64_t begin, int64_t end) {
-      RayView rows = view_;
-      rows.row_begin = begin;
-      rows.row_end = end;
-      return ops_.Back(stream, rows, range, sinogram, image);
-    });
+    return InPieces(stream, callback, {0, view_.size}, kBackRows, samples,
+                    [&](int64_t begin, int64_t end) {
+                      RayView rows = view_;
+                      rows.row_begin = begin;
+                      rows.row_end = end;
+                      return ops_.Back(stream, rows, range, sinogram, image);
+                    });
   }
 
   const TomographyConfig config_;
@@ -429,8 +527,8 @@ class CorrectedReconstructor final : public Reconstructor {
   RayView view_;
   int64_t slices_ = 0;
   int64_t samples_ = 0;  // enqueued since the callback was asked last
-  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, forward_, back_, order_, centers_, factors_, taps_, edge_left_,
-      edge_right_, sums_;
+  DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, forward_, back_,
+      order_, centers_, factors_, taps_, edge_left_, edge_right_, sums_;
   PinnedBuffer host_sums_, host_factors_;
   std::vector<double> measured_norms_;
 };
@@ -443,10 +541,12 @@ absl::StatusOr<int64_t> Reconstructor::DeviceBytes(const TomographyConfig& confi
   return SizesOf(config, PlanTomography(config), device.tomography()).bytes();
 }
 
-absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config, Device& device) {
+absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config,
+                                                                     Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return MakeTomopyForm(config, device);
-  auto reconstructor = std::make_unique<CorrectedReconstructor>(config, PlanTomography(config), device);
+  auto reconstructor =
+      std::make_unique<CorrectedReconstructor>(config, PlanTomography(config), device);
   OCTAVO_RETURN_IF_ERROR(reconstructor->Init());
   return reconstructor;
 }

@@ -15,59 +15,71 @@ namespace octavo::inline gpu {
 
 enum class TomographyAlgorithm { kSirt, kMlem, kCgls, kFbp };
 
-/// kCorrected honours the centre, has the true scale and is the default; kTomopy repeats TomoPy's accelerated CPU code (sirt and mlem
-/// only, its centre, start value, leak and factors included) for comparison with results that exist.
+/// kCorrected honours the centre, has the true scale and is the default; kTomopy repeats TomoPy's
+/// accelerated CPU code (sirt and mlem only, its centre, start value, leak and factors included)
+/// for comparison with results that exist.
 enum class TomographyForm { kCorrected, kTomopy };
 
 enum class ProjectionFilter { kRamp, kSheppLogan, kCosine, kHann, kHamming, kParzen, kButterworth };
 
-/// A parallel-beam reconstruction. Bin d of the detector lies (d − centre) pixels from the axis; x points right, y up, angles turn
-/// counter-clockwise: a ray at distance s from the axis is x cos θ + y sin θ = s.
+/// A parallel-beam reconstruction. Bin d of the detector lies (d − centre) pixels from the axis; x
+/// points right, y up, angles turn counter-clockwise: a ray at distance s from the axis is x cos θ
+/// + y sin θ = s.
 struct TomographyConfig {
   TomographyAlgorithm algorithm = TomographyAlgorithm::kSirt;
   TomographyForm form = TomographyForm::kCorrected;
-  std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp weighs them by their gaps (AngleWeights)
+  std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp weighs them by
+                                   // their gaps (AngleWeights)
   int64_t detectors = 0;           // bins of a projection, 2 … 32768
   int64_t slices = 0;              // most slices of a run, 1 … 4096
-  std::vector<double> centers;     // pixel index of the axis: one, or one per slice; empty = (detectors − 1)/2
-  int64_t image_size = 0;          // rows and columns of the result; 0 = detectors
-  double pixel_size = 1;           // of image and detector, > 0; the result is in 1/unit
+  std::vector<double>
+      centers;  // pixel index of the axis: one, or one per slice; empty = (detectors − 1)/2
+  int64_t image_size = 0;  // rows and columns of the result; 0 = detectors
+  double pixel_size = 1;   // of image and detector, > 0; the result is in 1/unit
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
 
-  /// Pixels added on every side while iterating and cut off at the end, for what lies in the rays but outside of the result;
-  /// kAutomaticPadding: up to where the detector sees from every direction: the nearer of its ends, the farther one for scans over 360°.
+  /// Pixels added on every side while iterating and cut off at the end, for what lies in the rays
+  /// but outside of the result; kAutomaticPadding: up to where the detector sees from every
+  /// direction: the nearer of its ends, the farther one for scans over 360°.
   static constexpr int64_t kAutomaticPadding = -1;
   int64_t padding = kAutomaticPadding;
-  /// Automatic padding, but fbp's: so many times what it would be otherwise, 1 … 4, and as far as any ray reaches. Above 1 for objects that are wider
-  /// than the detector: what lies outside of the field of view is in the rays and needs a place, else it piles up at the rim (Ziegler et al. 2008).
-  /// The result is cut to the circle that it would have with 1.
+  /// Automatic padding, but fbp's: so many times what it would be otherwise, 1 … 4, and as far as
+  /// any ray reaches. Above 1 for objects that are wider than the detector: what lies outside of
+  /// the field of view is in the rays and needs a place, else it piles up at the rim (Ziegler et
+  /// al. 2008). The result is cut to the circle that it would have with 1.
   double support = 1;
-  double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts; 0 = the whole grid
+  double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts;
+                          // 0 = the whole grid
   bool has_min = false, has_max = false;
   double min_value = 0, max_value = 0;  // bounds of every pixel after every update
 
   int64_t iterations = 1;
-  double relaxation = 1;               // sirt: 0 < λ < 2
-  int64_t subsets = 1;                 // sirt, mlem: ordered subsets of the angles, updated one after the other
-  double stop_change = 0;              // stop when ‖x − x before‖ / ‖x before‖ of every slice is below; 0 = never
-  double stop_residual = 0;            // stop when ‖b − A x‖ / ‖b‖ of every slice is below; 0 = never
+  double relaxation = 1;  // sirt: 0 < λ < 2
+  int64_t subsets = 1;    // sirt, mlem: ordered subsets of the angles, updated one after the other
+  double stop_change =
+      0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is below; 0 = never
+  double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is below; 0 = never
   double ratio_floor = 1e-6;           // mlem: least value of A x in b / A x, > 0
   bool negative_data_to_zero = false;  // mlem: negative data become 0; otherwise they are refused
 
   ProjectionFilter filter = ProjectionFilter::kRamp;  // fbp
-  double filter_cutoff = 1;                           // fbp: part of the Nyquist frequency that passes, (0, 1]
-  double filter_order = 2;                            // fbp, butterworth: (0, 32]
-  bool extend_edges = false;                          // fbp: rows go on with their end values, for objects wider than the detector
+  double filter_cutoff = 1;  // fbp: part of the Nyquist frequency that passes, (0, 1]
+  double filter_order = 2;   // fbp, butterworth: (0, 32]
+  bool extend_edges =
+      false;  // fbp: rows go on with their end values, for objects wider than the detector
 
-  int64_t piece_samples = 0;  // interpolated values between two calls of the callback at most, about; 0 = some tenths of a second's
+  int64_t piece_samples = 0;  // interpolated values between two calls of the callback at most,
+                              // about; 0 = some tenths of a second's
 };
 
 /// What an iteration reports. Norms are per slice.
 struct IterationReport {
   int64_t iteration = 0;               // from 1
   int64_t iterations = 0;              // asked for
-  std::vector<double> residual_norms;  // ‖b − A x‖ of the image before this iteration's update (with subsets: each with the image it met)
-  std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite from zero; with subsets over all their updates; none in tomopy form
+  std::vector<double> residual_norms;  // ‖b − A x‖ of the image before this iteration's update
+                                       // (with subsets: each with the image it met)
+  std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite from zero; with subsets
+                                // over all their updates; none in tomopy form
 };
 
 enum class TomographyStop { kIterations, kChange, kResidual, kCallback };
@@ -87,22 +99,27 @@ struct TomographyInput {
 /// Plans once, runs often, one run at a time; memory is taken by Create only.
 class Reconstructor {
  public:
-  /// Called on the running thread after every iteration; false = stop here (the image so far is the result). Called with iteration 0,
-  /// and nothing else set, between pieces of work (config.piece_samples); false = give up: Run returns Cancelled.
+  /// Called on the running thread after every iteration; false = stop here (the image so far is the
+  /// result). Called with iteration 0, and nothing else set, between pieces of work
+  /// (config.piece_samples); false = give up: Run returns Cancelled.
   using Callback = std::function<bool(const IterationReport&)>;
 
   /// InvalidArgument naming the field, ResourceExhausted if the device has not the memory.
-  static absl::StatusOr<std::unique_ptr<Reconstructor>> Create(const TomographyConfig& config, Device& device);
+  static absl::StatusOr<std::unique_ptr<Reconstructor>> Create(const TomographyConfig& config,
+                                                               Device& device);
   /// Device memory that Create would take, in bytes; the same errors about fields.
   static absl::StatusOr<int64_t> DeviceBytes(const TomographyConfig& config, Device& device);
 
   virtual ~Reconstructor() = default;
-  /// Reconstructs into `images`, device f32 [slice, image_size, image_size], row 0 on top (largest y). `initial`: start images of the same
-  /// shape, or null for the algorithm's own (sirt, cgls 0, mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each
-  /// iteration. InvalidArgument for data that are not finite, or negative for mlem; Cancelled if the callback gave up.
-  virtual absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input, const float* initial, float* images,
+  /// Reconstructs into `images`, device f32 [slice, image_size, image_size], row 0 on top (largest
+  /// y). `initial`: start images of the same shape, or null for the algorithm's own (sirt, cgls 0,
+  /// mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each iteration. InvalidArgument
+  /// for data that are not finite, or negative for mlem; Cancelled if the callback gave up.
+  virtual absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
+                                               const float* initial, float* images,
                                                const Callback& callback) = 0;
-  /// Within a callback: enqueues a copy of the present image of one slice into device f32 [image_size, image_size].
+  /// Within a callback: enqueues a copy of the present image of one slice into device f32
+  /// [image_size, image_size].
   virtual absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) = 0;
 };
 

@@ -13,23 +13,29 @@ namespace octavo::inline gpu {
 /// Rows of images that Back makes come in multiples of this.
 inline constexpr int64_t kBackRows = 32;
 
-/// Slices in device memory as the projectors want them: `lanes` slices that share their geometry side by side, so that one load
-/// serves all of them. Images are f32 [group, row, column, lane], sinograms f32 [group, angle, detector, lane], both with
-/// math::kRayMargin zero columns (or detectors) on either side of each row.
+/// Slices in device memory as the projectors want them: `lanes` slices that share their geometry
+/// side by side, so that one load serves all of them. Images are f32 [group, row, column, lane],
+/// sinograms f32 [group, angle, detector, lane], both with math::kRayMargin zero columns (or
+/// detectors) on either side of each row.
 struct RayView {
   int64_t groups = 0, lanes = 1;
   int64_t size = 0;       // rows and columns of the grid
   int64_t detectors = 0;  // bins of a projection
   int64_t angles = 0;
-  const math::ForwardAngle* forward = nullptr;  // device [angles]; first of each range those with |cos| >= |sin|
-  const math::BackAngle* back = nullptr;        // device [angles]
-  const float* centers = nullptr;               // device [groups]: detector coordinate of the axis
+  const math::ForwardAngle* forward =
+      nullptr;  // device [angles]; first of each range those with |cos| >= |sin|
+  const math::BackAngle* back = nullptr;  // device [angles]
+  const float* centers = nullptr;         // device [groups]: detector coordinate of the axis
   float pixel_size = 1;
-  float radius = 0;  // pixels farther than this from the middle are zero and stay so; huge = the whole grid
+  float radius =
+      0;  // pixels farther than this from the middle are zero and stay so; huge = the whole grid
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
-  int64_t row_begin = 0, row_end = 0;  // rows that Back makes, multiples of kBackRows but for the last one; row_end 0 = all
+  int64_t row_begin = 0, row_end = 0;  // rows that Back makes, multiples of kBackRows but for the
+                                       // last one; row_end 0 = all
 
-  OCTAVO_HOST_DEVICE int64_t back_rows() const { return (row_end == 0 ? size : row_end) - row_begin; }
+  OCTAVO_HOST_DEVICE int64_t back_rows() const {
+    return (row_end == 0 ? size : row_end) - row_begin;
+  }
   OCTAVO_HOST_DEVICE int64_t image_pitch() const { return size + 2 * math::kRayMargin; }
   OCTAVO_HOST_DEVICE int64_t sinogram_pitch() const { return detectors + 2 * math::kRayMargin; }
   int64_t image_elements() const { return groups * size * image_pitch() * lanes; }
@@ -48,7 +54,8 @@ struct SinogramView {
   int64_t slice_stride = 0, angle_stride = 0;  // detectors are neighbours
 };
 
-/// Weights that all lanes share: one set, or one per group (stride 0 or that of a group), packed like a view of one lane.
+/// Weights that all lanes share: one set, or one per group (stride 0 or that of a group), packed
+/// like a view of one lane.
 struct SharedWeights {
   const float* data = nullptr;
   int64_t group_stride = 0;
@@ -62,14 +69,18 @@ struct UpdateOptions {
 };
 
 inline constexpr int64_t kFilterSlack = 64;  // taps that a vector may read too many
-/// Filter of a projection by direct convolution; the row goes on with its end values over `edge_left`, `edge_right`.
+/// Filter of a projection by direct convolution; the row goes on with its end values over
+/// `edge_left`, `edge_right`.
 struct RowFilter {
-  const float* taps = nullptr;       // device [2 · detectors − 1 and kFilterSlack zeros], tap of distance 0 in the middle
-  const float* edge_left = nullptr;  // device [detectors]: weight of the first bin for what lies left of it; null = zeros there
+  const float* taps = nullptr;       // device [2 · detectors − 1 and kFilterSlack zeros], tap of
+                                     // distance 0 in the middle
+  const float* edge_left = nullptr;  // device [detectors]: weight of the first bin for what lies
+                                     // left of it; null = zeros there
   const float* edge_right = nullptr;
 };
 
-/// An image turned about its middle, for the form of TomoPy's accelerated code (gpu/tomography/tomopy_compat.h).
+/// An image turned about its middle, for the form of TomoPy's accelerated code
+/// (gpu/tomography/tomopy_compat.h).
 struct TurnedGrid {
   int64_t slices = 0, n = 0;
   math::TurnMatrix matrix;
@@ -79,63 +90,84 @@ struct TurnedGrid {
 /// Sums come in so many parts, which the caller adds up: [part, group, lane].
 inline constexpr int64_t kSumParts = 256;
 
-/// Operator family of tomography. Everything enqueues; sums come in a fixed order, so results repeat bit for bit on one device.
+/// Operator family of tomography. Everything enqueues; sums come in a fixed order, so results
+/// repeat bit for bit on one device.
 class TomographyOps {
  public:
   virtual ~TomographyOps() = default;
-  /// Lanes of a group with which this backend processes so many slices fastest; several only where they share the centre.
+  /// Lanes of a group with which this backend processes so many slices fastest; several only where
+  /// they share the centre.
   virtual int64_t Lanes(int64_t slices, bool shared_center) const = 0;
-  /// Interpolated values (or terms of a filter's sum) that keep this backend busy for some tenths of a second: between such pieces of
-  /// work it can be ended.
+  /// Interpolated values (or terms of a filter's sum) that keep this backend busy for some tenths
+  /// of a second: between such pieces of work it can be ended.
   virtual int64_t PieceSamples() const = 0;
 
   /// transposed[group, column, row, lane] = image[group, row, column, lane].
-  virtual absl::Status Transpose(StreamRef stream, const RayView& view, const float* image, float* transposed) = 0;
-  /// sinogram = A image for the angles of `range`; `transposed` may be null where range.split == range.end.
-  virtual absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range, const float* image, const float* transposed,
-                               float* sinogram) = 0;
-  /// image = Aᵀ sinogram over the angles of `range`, in the rows of the view; zero outside of the circle.
-  virtual absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range, const float* sinogram, float* image) = 0;
+  virtual absl::Status Transpose(StreamRef stream, const RayView& view, const float* image,
+                                 float* transposed) = 0;
+  /// sinogram = A image for the angles of `range`; `transposed` may be null where range.split ==
+  /// range.end.
+  virtual absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range,
+                               const float* image, const float* transposed, float* sinogram) = 0;
+  /// image = Aᵀ sinogram over the angles of `range`, in the rows of the view; zero outside of the
+  /// circle.
+  virtual absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
+                            const float* sinogram, float* image) = 0;
 
-  /// Angle a of the view is angle order[a] of `in`; slices beyond `slices` are zero. Null data = ones.
-  virtual absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in, const int32_t* order, int64_t slices,
-                                     float* out) = 0;
-  /// in f32 [slice, n, n] into the middle of the grid, zero around it and outside of the circle; null = `value` on all of the grid.
-  virtual absl::Status PackImages(StreamRef stream, const RayView& view, const float* in, float value, int64_t n, int64_t slices, float* out) = 0;
+  /// Angle a of the view is angle order[a] of `in`; slices beyond `slices` are zero. Null data =
+  /// ones.
+  virtual absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
+                                     const int32_t* order, int64_t slices, float* out) = 0;
+  /// in f32 [slice, n, n] into the middle of the grid, zero around it and outside of the circle;
+  /// null = `value` on all of the grid.
+  virtual absl::Status PackImages(StreamRef stream, const RayView& view, const float* in,
+                                  float value, int64_t n, int64_t slices, float* out) = 0;
   /// The middle n × n of `count` slices from `first`: out f32 [slice, n, n].
-  virtual absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in, int64_t n, int64_t first, int64_t count, float* out) = 0;
+  virtual absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in,
+                                    int64_t n, int64_t first, int64_t count, float* out) = 0;
   /// counts[0] = values that are not finite, counts[1] = negative ones.
-  virtual absl::Status Inspect(StreamRef stream, const float* values, int64_t count, int64_t* counts) = 0;
+  virtual absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
+                               int64_t* counts) = 0;
   /// values = max(values, 0).
   virtual absl::Status DropNegative(StreamRef stream, float* values, int64_t count) = 0;
   /// 1/value where the value is above `least`, else 0.
   virtual absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) = 0;
 
-  /// From projected = A x makes b − A x, that times the row weights, or b / max(A x, floor), in place over `range`; where `sums` is
-  /// not null, sums[part, group, lane] += ‖b − A x‖² of the range.
-  virtual absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range, ResidualKind kind, const float* measured,
-                                const SharedWeights& rows, float floor, float* projected, double* sums) = 0;
-  /// Updates the image where the column weight is not zero; changes[part, group, lane] += {‖new − old‖², ‖old‖²}.
-  virtual absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options, const float* back, const SharedWeights& columns,
-                              float* image, double* changes) = 0;
+  /// From projected = A x makes b − A x, that times the row weights, or b / max(A x, floor), in
+  /// place over `range`; where `sums` is not null, sums[part, group, lane] += ‖b − A x‖² of the
+  /// range.
+  virtual absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range,
+                                ResidualKind kind, const float* measured, const SharedWeights& rows,
+                                float floor, float* projected, double* sums) = 0;
+  /// Updates the image where the column weight is not zero; changes[part, group, lane] += {‖new −
+  /// old‖², ‖old‖²}.
+  virtual absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options,
+                              const float* back, const SharedWeights& columns, float* image,
+                              double* changes) = 0;
 
   /// sums[part, group, lane] = Σ a² over a sinogram or image of `elements` (all lanes of a group).
-  virtual absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a, int64_t elements, double* sums) = 0;
+  virtual absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a,
+                                 int64_t elements, double* sums) = 0;
   /// y = alpha[group, lane] x + beta[group, lane] y; device factors.
-  virtual absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha, const float* x, const float* beta, float* y,
-                                 int64_t elements) = 0;
+  virtual absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha,
+                                 const float* x, const float* beta, float* y, int64_t elements) = 0;
   /// Every row of `in` through `filter` into `out`.
-  virtual absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter, const float* in, float* out) = 0;
+  virtual absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
+                                  const float* in, float* out) = 0;
 
   // The form of TomoPy's accelerated code: plain images [slice, n, n].
   /// out = in turned, or, where `add`, out += in turned.
-  virtual absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add, float* out) = 0;
-  /// Adds to every pixel of row d of a slice data[slice · stride + d] − sum of the row (or data/sum where `ratio`); sums[slice, row] +=
-  /// (data − sum)².
-  virtual absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned,
-                                      double* sums) = 0;
-  /// image += update/cover/n, or image *= that where `ratio`; where cover is not 0 and the update finite.
-  virtual absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update, const float* cover, bool ratio,
+  virtual absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
+                              float* out) = 0;
+  /// Adds to every pixel of row d of a slice data[slice · stride + d] − sum of the row (or data/sum
+  /// where `ratio`); sums[slice, row] += (data − sum)².
+  virtual absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n,
+                                      const float* data, int64_t slice_stride, bool ratio,
+                                      float* turned, double* sums) = 0;
+  /// image += update/cover/n, or image *= that where `ratio`; where cover is not 0 and the update
+  /// finite.
+  virtual absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n,
+                                    const float* update, const float* cover, bool ratio,
                                     float* image) = 0;
 };
 

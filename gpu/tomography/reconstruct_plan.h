@@ -10,8 +10,8 @@
 
 namespace octavo::inline gpu {
 
-/// A configuration checked and turned into tables. Angles are reordered: subset after subset in the order of their use, in each
-/// first those that step along rows, neighbours side by side.
+/// A configuration checked and turned into tables. Angles are reordered: subset after subset in the
+/// order of their use, in each first those that step along rows, neighbours side by side.
 struct TomographyPlan {
   int64_t image_size = 0;  // of the result
   int64_t grid_size = 0;   // while iterating
@@ -31,19 +31,23 @@ absl::Status CheckTomography(const TomographyConfig& config);
 /// Of a configuration that was checked.
 TomographyPlan PlanTomography(const TomographyConfig& config);
 
-/// Ends of the detector from which the circle's radius comes: for scans over 360° the farther one of the axis, else either.
+/// Ends of the detector from which the circle's radius comes: for scans over 360° the farther one
+/// of the axis, else either.
 struct BoundingEnds {
   bool left = true, right = true;
 };
 BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center);
 
-/// What each projection of fbp counts for: the part of the half turn of directions that lies nearest to its own, in radians. Projections of one
-/// direction share, and so do those half a turn apart. What nobody looked along, a gap of more than eight usual ones and of more than 13 degrees, has no
-/// neighbours that know more of it than others: all make up for it, and the weights are half a turn together. Angles that stand evenly (to a thousandth) have the same
-/// weight, to the last bit.
+/// What each projection of fbp counts for: the part of the half turn of directions that lies
+/// nearest to its own, in radians. Projections of one direction share, and so do those half a turn
+/// apart. What nobody looked along, a gap of more than eight usual ones and of more than 13
+/// degrees, has no neighbours that know more of it than others: all make up for it, and the weights
+/// are half a turn together. Angles that stand evenly (to a thousandth) have the same weight, to
+/// the last bit.
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
 
-/// Filter of fbp in space, [2 · detectors − 1] taps, the middle one of distance 0; the edge sums are empty unless the edges are extended.
+/// Filter of fbp in space, [2 · detectors − 1] taps, the middle one of distance 0; the edge sums
+/// are empty unless the edges are extended.
 struct ProjectionFilterTaps {
   std::vector<float> taps, edge_left, edge_right;
 };

@@ -22,26 +22,33 @@ constexpr int64_t kSortSamples = 256;  // interpolated values that a pixel takes
 constexpr std::array<std::array<double, 16>, 8> kScaling = {{
     {0.7071067811865475, 0.7071067811865475},
     {0.4829629131445342, 0.8365163037378078, 0.2241438680420134, -0.1294095225512604},
-    {0.3326705529500826, 0.8068915093110923, 0.4598775021184915, -0.1350110200102546, -0.08544127388202664, 0.03522629188570953},
-    {0.2303778133088965, 0.7148465705529157, 0.6308807679298589, -0.02798376941685975, -0.187034811719093, 0.03084138183556066, 0.03288301166688518,
-     -0.01059740178506902},
-    {0.160102397974193, 0.60382926979719, 0.7243085284377732, 0.1384281459013207, -0.2422948870663824, -0.03224486958463849, 0.07757149384004573,
-     -0.00624149021279828, -0.01258075199908201, 0.003335725285473773},
-    {0.1115407433501092, 0.4946238903984522, 0.7511339080210943, 0.3152503517091979, -0.2262646939654382, -0.1297668675672612, 0.09750160558732279,
-     0.02752286553030565, -0.03158203931748588, 0.0005538422011614941, 0.004777257510945497, -0.001077301085308477},
-    {0.07785205408500927, 0.3965393194819176, 0.7291320908462354, 0.4697822874051928, -0.143906003928566, -0.2240361849938751, 0.07130921926683108,
-     0.08061260915108322, -0.03802993693501451, -0.01657454163066685, 0.01255099855609989, 0.0004295779729213629, -0.001801640704047496,
-     0.0003537137999745212},
-    {0.05441584224310407, 0.3128715909143003, 0.6756307362972903, 0.585354683654207, -0.01582910525634972, -0.2840155429615464, 0.0004724845739131254,
-     0.1287474266204786, -0.01736930100180779, -0.0440882539307953, 0.01398102791739819, 0.00874609404740577, -0.004870352993451595,
-     -0.0003917403733769488, 0.0006754494064505706, -0.0001174767841247698},
+    {0.3326705529500826, 0.8068915093110923, 0.4598775021184915, -0.1350110200102546,
+     -0.08544127388202664, 0.03522629188570953},
+    {0.2303778133088965, 0.7148465705529157, 0.6308807679298589, -0.02798376941685975,
+     -0.187034811719093, 0.03084138183556066, 0.03288301166688518, -0.01059740178506902},
+    {0.160102397974193, 0.60382926979719, 0.7243085284377732, 0.1384281459013207,
+     -0.2422948870663824, -0.03224486958463849, 0.07757149384004573, -0.00624149021279828,
+     -0.01258075199908201, 0.003335725285473773},
+    {0.1115407433501092, 0.4946238903984522, 0.7511339080210943, 0.3152503517091979,
+     -0.2262646939654382, -0.1297668675672612, 0.09750160558732279, 0.02752286553030565,
+     -0.03158203931748588, 0.0005538422011614941, 0.004777257510945497, -0.001077301085308477},
+    {0.07785205408500927, 0.3965393194819176, 0.7291320908462354, 0.4697822874051928,
+     -0.143906003928566, -0.2240361849938751, 0.07130921926683108, 0.08061260915108322,
+     -0.03802993693501451, -0.01657454163066685, 0.01255099855609989, 0.0004295779729213629,
+     -0.001801640704047496, 0.0003537137999745212},
+    {0.05441584224310407, 0.3128715909143003, 0.6756307362972903, 0.585354683654207,
+     -0.01582910525634972, -0.2840155429615464, 0.0004724845739131254, 0.1287474266204786,
+     -0.01736930100180779, -0.0440882539307953, 0.01398102791739819, 0.00874609404740577,
+     -0.004870352993451595, -0.0003917403733769488, 0.0006754494064505706, -0.0001174767841247698},
 }};
 
 bool Sorts(RingMethod method) { return method != RingMethod::kFourierWavelet; }
 
 absl::Status Odd(const std::string& field, int64_t value, bool zero_too) {
-  if ((zero_too && value == 0) || (value % 2 == 1 && value >= 3 && value <= 511)) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", zero_too ? "0 or " : "", "odd, 3 to 511"));
+  if ((zero_too && value == 0) || (value % 2 == 1 && value >= 3 && value <= 511))
+    return absl::OkStatus();
+  return InvalidField(
+      field, absl::StrCat("is ", value, "; allowed ", zero_too ? "0 or " : "", "odd, 3 to 511"));
 }
 
 int64_t SortingWindow(const RingRemoval& ring, int64_t detectors) {
@@ -53,12 +60,17 @@ int64_t SortingWindow(const RingRemoval& ring, int64_t detectors) {
 class Chain final : public RingChain {
  public:
   Chain(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device)
-      : rings_(rings), shape_(shape), device_(device), ops_(device.sinograms()), batch_(shape.slices) {}
+      : rings_(rings),
+        shape_(shape),
+        device_(device),
+        ops_(device.sinograms()),
+        batch_(shape.slices) {}
 
   /// Sizes of all and the memory, or only how much it is.
   absl::Status Init(bool only_count) {
     int64_t per_slice = WorkFloats(1) * kFloat;
-    const int64_t most = std::max<int64_t>(1, kWorkBytes / per_slice), batches = (shape_.slices + most - 1) / most;
+    const int64_t most = std::max<int64_t>(1, kWorkBytes / per_slice),
+                  batches = (shape_.slices + most - 1) / most;
     batch_ = (shape_.slices + batches - 1) / batches;
     const int64_t lists = batch_ * shape_.detectors;
     int64_t fft_bytes = 0;
@@ -66,13 +78,17 @@ class Chain final : public RingChain {
       if (Sorts(ring.method)) continue;
       for (const int64_t slices : {batch_, shape_.slices - (batches - 1) * batch_}) {
         for (const Level& level : Levels(ring)) {
-          OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft({.n = level.low_angles, .rows = slices * level.low_detectors}));
+          OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(
+                                                           {.n = level.low_angles,
+                                                            .rows = slices * level.low_detectors}));
           fft_bytes = std::max(fft_bytes, bytes);
         }
       }
     }
-    const std::pair<int64_t, DeviceBuffer*> wanted[] = {
-        {WorkFloats(batch_) * kFloat, &work_}, {2 * lists * 8, &lists_}, {lists, &mask_}, {fft_bytes, &fft_work_}};
+    const std::pair<int64_t, DeviceBuffer*> wanted[] = {{WorkFloats(batch_) * kFloat, &work_},
+                                                        {2 * lists * 8, &lists_},
+                                                        {lists, &mask_},
+                                                        {fft_bytes, &fft_work_}};
     for (const auto& [bytes, buffer] : wanted) {
       bytes_ += bytes;
       if (only_count) continue;
@@ -85,19 +101,26 @@ class Chain final : public RingChain {
   absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) override {
     // Transforms are planned for whole batches; what sorts may be asked more often.
     int64_t step = batch_;
-    if (goes_on && std::all_of(rings_.begin(), rings_.end(), [](const RingRemoval& ring) { return Sorts(ring.method); })) {
-      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kSortSamples * shape_.angles * shape_.detectors), 1, batch_);
+    if (goes_on && std::all_of(rings_.begin(), rings_.end(),
+                               [](const RingRemoval& ring) { return Sorts(ring.method); })) {
+      step = std::clamp<int64_t>(
+          device_.tomography().PieceSamples() / (kSortSamples * shape_.angles * shape_.detectors),
+          1, batch_);
     }
     for (int64_t first = 0; first < shape_.slices; first += step) {
-      const ColumnsSpec spec{.slices = std::min(step, shape_.slices - first), .detectors = shape_.detectors, .angles = shape_.angles};
+      const ColumnsSpec spec{.slices = std::min(step, shape_.slices - first),
+                             .detectors = shape_.detectors,
+                             .angles = shape_.angles};
       float* data = sinograms + first * shape_.angles * shape_.detectors;
       float* columns = work_.as<float>();
-      OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, spec.slices, spec.angles, spec.detectors, data, columns));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Transpose(stream, spec.slices, spec.angles, spec.detectors, data, columns));
       for (const RingRemoval& ring : rings_) {
         OCTAVO_RETURN_IF_ERROR(Remove(stream, ring, spec, columns));
         OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, goes_on));
       }
-      OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, spec.slices, spec.detectors, spec.angles, columns, data));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Transpose(stream, spec.slices, spec.detectors, spec.angles, columns, data));
     }
     return absl::OkStatus();
   }
@@ -107,15 +130,20 @@ class Chain final : public RingChain {
     int64_t detectors = 0, angles = 0, low_detectors = 0, low_angles = 0;
   };
   static int64_t Taps(const RingRemoval& ring) { return 2 * ring.wavelet_order; }
-  int64_t PaddedAngles(const RingRemoval& ring) const { return shape_.angles + (ring.wavelet_padding ? shape_.angles / 8 : 0); }
+  int64_t PaddedAngles(const RingRemoval& ring) const {
+    return shape_.angles + (ring.wavelet_padding ? shape_.angles / 8 : 0);
+  }
   std::vector<Level> Levels(const RingRemoval& ring) const {
     int64_t count = ring.wavelet_levels;
-    for (int64_t size = 1; ring.wavelet_levels == 0 && size < std::max(shape_.angles, shape_.detectors); size *= 2) ++count;
+    for (int64_t size = 1;
+         ring.wavelet_levels == 0 && size < std::max(shape_.angles, shape_.detectors); size *= 2)
+      ++count;
     std::vector<Level> levels;
     int64_t detectors = shape_.detectors, angles = PaddedAngles(ring);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t d = (detectors + Taps(ring) - 1) / 2, a = (angles + Taps(ring) - 1) / 2;
-      levels.push_back({.detectors = detectors, .angles = angles, .low_detectors = d, .low_angles = a});
+      levels.push_back(
+          {.detectors = detectors, .angles = angles, .low_detectors = d, .low_angles = a});
       detectors = d;
       angles = a;
     }
@@ -142,11 +170,14 @@ class Chain final : public RingChain {
     return sinograms + most;
   }
 
-  absl::Status Remove(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec, float* columns) {
+  absl::Status Remove(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
+                      float* columns) {
     switch (ring.method) {
       case RingMethod::kSorting: return Sorting(stream, ring, spec, columns);
       case RingMethod::kLargeStripe: return Large(stream, ring, spec, columns);
-      case RingMethod::kDeadStripe: OCTAVO_RETURN_IF_ERROR(Dead(stream, ring, spec, columns)); return Large(stream, ring, spec, columns);
+      case RingMethod::kDeadStripe:
+        OCTAVO_RETURN_IF_ERROR(Dead(stream, ring, spec, columns));
+        return Large(stream, ring, spec, columns);
       case RingMethod::kAllStripe:
         OCTAVO_RETURN_IF_ERROR(Dead(stream, ring, spec, columns));
         OCTAVO_RETURN_IF_ERROR(Large(stream, ring, spec, columns));
@@ -156,38 +187,47 @@ class Chain final : public RingChain {
     return absl::OkStatus();
   }
 
-  absl::Status Sorting(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec, float* columns) {
+  absl::Status Sorting(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
+                       float* columns) {
     float *sorted = columns + spec.elements(), *smooth = sorted + spec.elements();
     auto* order = reinterpret_cast<int32_t*>(smooth + spec.elements());
     OCTAVO_RETURN_IF_ERROR(ops_.SortColumns(stream, spec, columns, sorted, order));
-    OCTAVO_RETURN_IF_ERROR(ops_.MedianOverDetectors(stream, spec, SortingWindow(ring, spec.detectors), sorted, smooth));
+    OCTAVO_RETURN_IF_ERROR(ops_.MedianOverDetectors(
+        stream, spec, SortingWindow(ring, spec.detectors), sorted, smooth));
     return ops_.Unsort(stream, spec, smooth, order, nullptr, nullptr, columns);
   }
 
-  absl::Status Large(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec, float* columns) {
+  absl::Status Large(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
+                     float* columns) {
     float *sorted = columns + spec.elements(), *smooth = sorted + spec.elements();
     auto* order = reinterpret_cast<int32_t*>(smooth + spec.elements());
     auto* factors = lists_.as<double>();
     auto* mask = mask_.as<uint8_t>();
-    const auto drop = static_cast<int64_t>(0.5 * ring.drop_ratio * static_cast<double>(spec.angles));
+    const auto drop =
+        static_cast<int64_t>(0.5 * ring.drop_ratio * static_cast<double>(spec.angles));
     OCTAVO_RETURN_IF_ERROR(ops_.SortColumns(stream, spec, columns, sorted, order));
-    OCTAVO_RETURN_IF_ERROR(ops_.MedianOverDetectors(stream, spec, ring.stripe_window, sorted, smooth));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.MedianOverDetectors(stream, spec, ring.stripe_window, sorted, smooth));
     OCTAVO_RETURN_IF_ERROR(ops_.MeanRatios(stream, spec, drop, sorted, smooth, factors));
     OCTAVO_RETURN_IF_ERROR(ops_.MarkStripes(stream, spec, ring.snr, false, factors, mask));
-    return ops_.Unsort(stream, spec, smooth, order, mask, ring.normalize ? factors : nullptr, columns);
+    return ops_.Unsort(stream, spec, smooth, order, mask, ring.normalize ? factors : nullptr,
+                       columns);
   }
 
-  absl::Status Dead(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec, float* columns) {
+  absl::Status Dead(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
+                    float* columns) {
     auto *factors = lists_.as<double>(), *sums = factors + spec.columns();
     auto* mask = mask_.as<uint8_t>();
-    OCTAVO_RETURN_IF_ERROR(ops_.RoughnessRatios(stream, spec, ring.stripe_window, columns, sums, factors));
+    OCTAVO_RETURN_IF_ERROR(
+        ops_.RoughnessRatios(stream, spec, ring.stripe_window, columns, sums, factors));
     OCTAVO_RETURN_IF_ERROR(ops_.MarkStripes(stream, spec, ring.snr, true, factors, mask));
     return ops_.FillColumns(stream, spec, mask, columns);
   }
 
-  // Of the stripes' share of the vertical details only what damping takes away is made into an image again: the transform being
-  // linear, the rest need not be kept.
-  absl::Status FourierWavelet(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec, float* columns) {
+  // Of the stripes' share of the vertical details only what damping takes away is made into an
+  // image again: the transform being linear, the rest need not be kept.
+  absl::Status FourierWavelet(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
+                              float* columns) {
     const std::vector<Level> levels = Levels(ring);
     const int64_t padded = PaddedAngles(ring), before = (padded - spec.angles) / 2;
     float* next = columns + spec.elements();
@@ -209,21 +249,25 @@ class Chain final : public RingChain {
                     .m = detectors ? l.low_detectors : l.low_angles,
                     .inner = detectors ? l.angles : 1,
                     .taps = static_cast<int>(Taps(ring))};
-      for (size_t i = 0; i < 16; ++i) w.low[i] = static_cast<float>(kScaling[static_cast<size_t>(ring.wavelet_order - 1)][i]);
+      for (size_t i = 0; i < 16; ++i)
+        w.low[i] = static_cast<float>(kScaling[static_cast<size_t>(ring.wavelet_order - 1)][i]);
       return w;
     };
-    OCTAVO_RETURN_IF_ERROR(ops_.PadRows(stream, spec.columns(), spec.angles, padded, before, columns, approximations[0]));
+    OCTAVO_RETURN_IF_ERROR(ops_.PadRows(stream, spec.columns(), spec.angles, padded, before,
+                                        columns, approximations[0]));
     for (size_t i = 0; i < levels.size(); ++i) {
       const Level& l = levels[i];
       const int64_t rows = spec.slices * l.low_detectors, count = rows * l.low_angles;
       OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, true), false, approximations[i], low));
       OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, true), true, approximations[i], high));
-      OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, false), false, low, approximations[i + 1]));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Analyze(stream, along(l, false), false, low, approximations[i + 1]));
       OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, false), false, high, stripes[i]));
       OCTAVO_RETURN_IF_ERROR(ops_.ToComplex(stream, count, stripes[i], complex));
       FftSpec fft{.n = l.low_angles, .rows = rows};
       OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, fft, complex, fft_work_.data()));
-      OCTAVO_RETURN_IF_ERROR(ops_.KeepStripes(stream, rows, l.low_angles, static_cast<float>(ring.wavelet_sigma), complex));
+      OCTAVO_RETURN_IF_ERROR(ops_.KeepStripes(stream, rows, l.low_angles,
+                                              static_cast<float>(ring.wavelet_sigma), complex));
       fft.inverse = true;
       OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, fft, complex, fft_work_.data()));
       OCTAVO_RETURN_IF_ERROR(ops_.RealPart(stream, count, complex, stripes[i]));
@@ -231,11 +275,15 @@ class Chain final : public RingChain {
     for (size_t i = levels.size(); i-- > 0;) {
       const Level& l = levels[i];
       const bool deepest = i + 1 == levels.size();
-      if (!deepest) OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, false), approximations[i + 1], nullptr, low));
+      if (!deepest)
+        OCTAVO_RETURN_IF_ERROR(
+            ops_.Synthesize(stream, along(l, false), approximations[i + 1], nullptr, low));
       OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, false), stripes[i], nullptr, high));
-      OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, true), deepest ? nullptr : low, high, approximations[i]));
+      OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, true), deepest ? nullptr : low, high,
+                                             approximations[i]));
     }
-    return ops_.SubtractRows(stream, spec.columns(), spec.angles, padded, before, approximations[0], columns);
+    return ops_.SubtractRows(stream, spec.columns(), spec.angles, padded, before, approximations[0],
+                             columns);
   }
 
   const std::vector<RingRemoval> rings_;
@@ -249,48 +297,64 @@ class Chain final : public RingChain {
 }  // namespace
 
 absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, int64_t detectors) {
-  if (rings.size() > 8) return InvalidField("rings", absl::StrCat("has ", rings.size(), " removals; allowed up to 8"));
+  if (rings.size() > 8)
+    return InvalidField("rings", absl::StrCat("has ", rings.size(), " removals; allowed up to 8"));
   for (size_t i = 0; i < rings.size(); ++i) {
     const RingRemoval& r = rings[i];
     const std::string name = absl::StrCat("rings[", i, "]");
-    const bool stripes = r.method == RingMethod::kLargeStripe || r.method == RingMethod::kDeadStripe || r.method == RingMethod::kAllStripe;
+    const bool stripes = r.method == RingMethod::kLargeStripe ||
+                         r.method == RingMethod::kDeadStripe || r.method == RingMethod::kAllStripe;
     const bool sorting = r.method == RingMethod::kSorting || r.method == RingMethod::kAllStripe;
     if (!stripes && !sorting && r.method != RingMethod::kFourierWavelet) {
-      return InvalidField(absl::StrCat(name, ".method"), absl::StrCat("has the unknown value ", static_cast<int>(r.method)));
+      return InvalidField(absl::StrCat(name, ".method"),
+                          absl::StrCat("has the unknown value ", static_cast<int>(r.method)));
     }
     if (Sorts(r.method) && angles > kMostSorted) {
-      return InvalidField(name, absl::StrCat("sorts ", angles, " angles; allowed up to ", kMostSorted));
+      return InvalidField(name,
+                          absl::StrCat("sorts ", angles, " angles; allowed up to ", kMostSorted));
     }
-    if (stripes && detectors > kMostSorted) return InvalidField(name, absl::StrCat("sorts ", detectors, " detectors; allowed up to ", kMostSorted));
-    if (sorting) OCTAVO_RETURN_IF_ERROR(Odd(absl::StrCat(name, ".sorting_window"), r.sorting_window, true));
+    if (stripes && detectors > kMostSorted)
+      return InvalidField(
+          name, absl::StrCat("sorts ", detectors, " detectors; allowed up to ", kMostSorted));
+    if (sorting)
+      OCTAVO_RETURN_IF_ERROR(Odd(absl::StrCat(name, ".sorting_window"), r.sorting_window, true));
     if (stripes) {
       OCTAVO_RETURN_IF_ERROR(Odd(absl::StrCat(name, ".stripe_window"), r.stripe_window, false));
-      if (!(std::isfinite(r.snr) && r.snr > 0)) return InvalidField(absl::StrCat(name, ".snr"), absl::StrCat("is ", r.snr, "; allowed above 0"));
+      if (!(std::isfinite(r.snr) && r.snr > 0))
+        return InvalidField(absl::StrCat(name, ".snr"),
+                            absl::StrCat("is ", r.snr, "; allowed above 0"));
       if (!(r.drop_ratio >= 0 && r.drop_ratio <= 0.8)) {
-        return InvalidField(absl::StrCat(name, ".drop_ratio"), absl::StrCat("is ", r.drop_ratio, "; allowed 0 to 0.8"));
+        return InvalidField(absl::StrCat(name, ".drop_ratio"),
+                            absl::StrCat("is ", r.drop_ratio, "; allowed 0 to 0.8"));
       }
     }
     if (r.method != RingMethod::kFourierWavelet) continue;
     if (r.wavelet_order < 1 || r.wavelet_order > 8) {
-      return InvalidField(absl::StrCat(name, ".wavelet_order"), absl::StrCat("is ", r.wavelet_order, "; allowed 1 to 8"));
+      return InvalidField(absl::StrCat(name, ".wavelet_order"),
+                          absl::StrCat("is ", r.wavelet_order, "; allowed 1 to 8"));
     }
     if (r.wavelet_levels < 0 || r.wavelet_levels > 16) {
-      return InvalidField(absl::StrCat(name, ".wavelet_levels"), absl::StrCat("is ", r.wavelet_levels, "; allowed 0 (by size) to 16"));
+      return InvalidField(absl::StrCat(name, ".wavelet_levels"),
+                          absl::StrCat("is ", r.wavelet_levels, "; allowed 0 (by size) to 16"));
     }
     if (!(std::isfinite(r.wavelet_sigma) && r.wavelet_sigma > 0)) {
-      return InvalidField(absl::StrCat(name, ".wavelet_sigma"), absl::StrCat("is ", r.wavelet_sigma, "; allowed above 0"));
+      return InvalidField(absl::StrCat(name, ".wavelet_sigma"),
+                          absl::StrCat("is ", r.wavelet_sigma, "; allowed above 0"));
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RingChain>> RingChain::Create(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device) {
+absl::StatusOr<std::unique_ptr<RingChain>> RingChain::Create(const std::vector<RingRemoval>& rings,
+                                                             const PreparedShape& shape,
+                                                             Device& device) {
   auto chain = std::make_unique<Chain>(rings, shape, device);
   OCTAVO_RETURN_IF_ERROR(chain->Init(false));
   return chain;
 }
 
-absl::StatusOr<int64_t> RingChain::DeviceBytes(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device) {
+absl::StatusOr<int64_t> RingChain::DeviceBytes(const std::vector<RingRemoval>& rings,
+                                               const PreparedShape& shape, Device& device) {
   Chain chain(rings, shape, device);
   OCTAVO_RETURN_IF_ERROR(chain.Init(true));
   return chain.bytes();

@@ -20,10 +20,15 @@ absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, i
 class RingChain {
  public:
   virtual ~RingChain() = default;
-  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has not the memory.
-  static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
-  static absl::StatusOr<int64_t> DeviceBytes(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device);
-  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not synchronise, but before it asks `goes_on`.
+  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has not the
+  /// memory.
+  static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings,
+                                                           const PreparedShape& shape,
+                                                           Device& device);
+  static absl::StatusOr<int64_t> DeviceBytes(const std::vector<RingRemoval>& rings,
+                                             const PreparedShape& shape, Device& device);
+  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not
+  /// synchronise, but before it asks `goes_on`.
   virtual absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) = 0;
 };
 

@@ -1,4 +1,5 @@
-// The axis of scans over 360° with the axis near an edge: by how much the two halves of the turn overlap.
+// The axis of scans over 360° with the axis near an edge: by how much the two halves of the turn
+// overlap.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +28,9 @@ absl::Status Check(const OverlapConfig& c) {
   if (c.overlap_max == 0) return absl::OkStatus();
   return Between("overlap_max", c.overlap_max, c.overlap_min, c.detectors);
 }
-int64_t Overlaps(const OverlapConfig& c) { return (c.overlap_max == 0 ? c.detectors : c.overlap_max) - c.overlap_min + 1; }
+int64_t Overlaps(const OverlapConfig& c) {
+  return (c.overlap_max == 0 ? c.detectors : c.overlap_max) - c.overlap_min + 1;
+}
 
 }  // namespace
 
@@ -37,7 +40,8 @@ absl::StatusOr<int64_t> FindOverlapBytes(const OverlapConfig& config, Device& de
   return Overlaps(config) * kHalvesParts * kHalvesSums * 8;
 }
 
-absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& c, const CenterInput& input, Device& device) {
+absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& c,
+                                          const CenterInput& input, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(c));
   if (input.data == nullptr) return InvalidField("data", "is missing");
   const HalvesSpec spec{.slices = c.slices,
@@ -51,7 +55,8 @@ absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig&
                         .right = c.axis_right};
   const int64_t bytes = spec.overlaps * kHalvesParts * kHalvesSums * 8;
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer sums, device.Allocate(bytes));
-  OCTAVO_RETURN_IF_ERROR(device.sinograms().HalvesSums(stream, spec, input.data, sums.as<double>()));
+  OCTAVO_RETURN_IF_ERROR(
+      device.sinograms().HalvesSums(stream, spec, input.data, sums.as<double>()));
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer parts, device.AllocatePinned(bytes));
   OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, parts.data(), sums.data(), bytes));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
@@ -59,15 +64,19 @@ absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig&
   for (int64_t i = 0; i < spec.overlaps; ++i) {
     double total[kHalvesSums] = {};
     for (int64_t part = 0; part < kHalvesParts; ++part) {
-      for (int64_t k = 0; k < kHalvesSums; ++k) total[k] += parts.as<double>()[(i * kHalvesParts + part) * kHalvesSums + k];
+      for (int64_t k = 0; k < kHalvesSums; ++k)
+        total[k] += parts.as<double>()[(i * kHalvesParts + part) * kHalvesSums + k];
     }
     const auto count = static_cast<double>(spec.slices * spec.half_turn * (spec.first_overlap + i));
-    const double a = total[2] - total[0] * total[0] / count, b = total[3] - total[1] * total[1] / count;
+    const double a = total[2] - total[0] * total[0] / count,
+                 b = total[3] - total[1] * total[1] / count;
     const double both = total[4] - total[0] * total[1] / count;
-    if (!std::isfinite(both) || !std::isfinite(a) || !std::isfinite(b)) return InvalidField("data", "is not finite everywhere");
+    if (!std::isfinite(both) || !std::isfinite(a) || !std::isfinite(b))
+      return InvalidField("data", "is not finite everywhere");
     correlations.push_back(a > 0 && b > 0 ? both / std::sqrt(a * b) : -1);
   }
-  const auto best = static_cast<size_t>(std::max_element(correlations.begin(), correlations.end()) - correlations.begin());
+  const auto best = static_cast<size_t>(std::max_element(correlations.begin(), correlations.end()) -
+                                        correlations.begin());
   OverlapResult result;
   result.overlap = static_cast<double>(spec.first_overlap + static_cast<int64_t>(best));
   result.correlation = correlations[best];

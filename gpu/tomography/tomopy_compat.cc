@@ -14,12 +14,14 @@
 namespace octavo::inline gpu {
 namespace {
 
-// The inverse of the rotation by `radians` about the pixel that OpenCV is given as centre, computed as OpenCV does.
+// The inverse of the rotation by `radians` about the pixel that OpenCV is given as centre, computed
+// as OpenCV does.
 math::TurnMatrix TurnBy(double radians, int64_t n) {
   const double center = static_cast<double>(n % 2 == 0 ? n / 2 : (n - 1) / 2);
   const double angle = radians * (180.0 / std::numbers::pi) * (std::numbers::pi / 180.0);
   const double alpha = std::cos(angle), beta = std::sin(angle);
-  const double m[6] = {alpha, beta, (1 - alpha) * center - beta * center, -beta, alpha, beta * center + (1 - alpha) * center};
+  const double m[6] = {alpha, beta,  (1 - alpha) * center - beta * center,
+                       -beta, alpha, beta * center + (1 - alpha) * center};
   double det = m[0] * m[4] - m[1] * m[3];
   det = det != 0 ? 1 / det : 0;
   math::TurnMatrix t{{m[4] * det, -m[1] * det, 0, -m[3] * det, m[0] * det, 0}};
@@ -30,10 +32,13 @@ math::TurnMatrix TurnBy(double radians, int64_t n) {
 
 class TomopyForm final : public Reconstructor {
  public:
-  TomopyForm(const TomographyConfig& config, Device& device) : config_(config), device_(device), ops_(device.tomography()), n_(config.detectors) {
+  TomopyForm(const TomographyConfig& config, Device& device)
+      : config_(config), device_(device), ops_(device.tomography()), n_(config.detectors) {
     for (const double theta : config.angles_rad) {
       // In f32, as there.
-      const float turned = std::fmod(static_cast<float>(theta) + static_cast<float>(std::numbers::pi / 2), static_cast<float>(2 * std::numbers::pi));
+      const float turned =
+          std::fmod(static_cast<float>(theta) + static_cast<float>(std::numbers::pi / 2),
+                    static_cast<float>(2 * std::numbers::pi));
       angles_.push_back(static_cast<double>(turned));
     }
   }
@@ -51,25 +56,34 @@ class TomopyForm final : public Reconstructor {
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), turned_.data(), image, 0x3F800000u));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), cover_.data(), image, 0));
     for (const double angle : angles_) {
-      const TurnedGrid grid{.slices = 1, .n = n_, .matrix = TurnBy(-angle, n_), .interpolation = math::RayInterpolation::kNearest};
-      OCTAVO_RETURN_IF_ERROR(ops_.Rotate(stream.ref(), grid, turned_.as<float>(), true, cover_.as<float>()));
+      const TurnedGrid grid{.slices = 1,
+                            .n = n_,
+                            .matrix = TurnBy(-angle, n_),
+                            .interpolation = math::RayInterpolation::kNearest};
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Rotate(stream.ref(), grid, turned_.as<float>(), true, cover_.as<float>()));
     }
     return stream.ref().Synchronize();
   }
 
-  absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input, const float* initial, float* images,
+  absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
+                                       const float* initial, float* images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
-      return InvalidField("slices", absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
+      return InvalidField("slices",
+                          absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
     }
     slices_ = input.slices;
     const auto angles = static_cast<int64_t>(angles_.size()), image = n_ * n_;
-    const int64_t slice_stride = input.angle_first ? n_ : angles * n_, angle_stride = input.angle_first ? slices_ * n_ : n_;
+    const int64_t slice_stride = input.angle_first ? n_ : angles * n_,
+                  angle_stride = input.angle_first ? slices_ * n_ : n_;
     const bool mlem = config_.algorithm == TomographyAlgorithm::kMlem;
     if (initial != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, image_.data(), initial, slices_ * image * 4));
+      OCTAVO_RETURN_IF_ERROR(
+          device_.CopyOnDevice(stream, image_.data(), initial, slices_ * image * 4));
     } else {
-      OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, image_.data(), slices_ * image * 4, 0x358637BDu));  // 1e-6
+      OCTAVO_RETURN_IF_ERROR(
+          device_.Fill(stream, image_.data(), slices_ * image * 4, 0x358637BDu));  // 1e-6
     }
     TomographyResult result;
     const int64_t piece = config_.piece_samples > 0 ? config_.piece_samples : ops_.PieceSamples();
@@ -83,17 +97,26 @@ class TomopyForm final : public Reconstructor {
           OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
           if (callback && !callback({})) return absl::CancelledError("given up by the callback");
         }
-        TurnedGrid grid{.slices = slices_, .n = n_, .matrix = TurnBy(-angles_[static_cast<size_t>(a)], n_), .interpolation = config_.interpolation};
-        OCTAVO_RETURN_IF_ERROR(ops_.Rotate(stream, grid, image_.as<float>(), false, turned_.as<float>()));
+        TurnedGrid grid{.slices = slices_,
+                        .n = n_,
+                        .matrix = TurnBy(-angles_[static_cast<size_t>(a)], n_),
+                        .interpolation = config_.interpolation};
         OCTAVO_RETURN_IF_ERROR(
-            ops_.SpreadResidual(stream, slices_, n_, input.data + a * angle_stride, slice_stride, mlem, turned_.as<float>(), sums_.as<double>()));
+            ops_.Rotate(stream, grid, image_.as<float>(), false, turned_.as<float>()));
+        OCTAVO_RETURN_IF_ERROR(ops_.SpreadResidual(stream, slices_, n_,
+                                                   input.data + a * angle_stride, slice_stride,
+                                                   mlem, turned_.as<float>(), sums_.as<double>()));
         grid.matrix = TurnBy(angles_[static_cast<size_t>(a)], n_);
-        OCTAVO_RETURN_IF_ERROR(ops_.Rotate(stream, grid, turned_.as<float>(), true, update_.as<float>()));
+        OCTAVO_RETURN_IF_ERROR(
+            ops_.Rotate(stream, grid, turned_.as<float>(), true, update_.as<float>()));
       }
-      OCTAVO_RETURN_IF_ERROR(ops_.SpreadUpdate(stream, slices_, n_, update_.as<float>(), cover_.as<float>(), mlem, image_.as<float>()));
-      OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, host_sums_.data(), sums_.data(), SumBytes()));
+      OCTAVO_RETURN_IF_ERROR(ops_.SpreadUpdate(stream, slices_, n_, update_.as<float>(),
+                                               cover_.as<float>(), mlem, image_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(
+          device_.CopyToHost(stream, host_sums_.data(), sums_.data(), SumBytes()));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
-      result.last = {.iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
+      result.last = {
+          .iteration = i, .iterations = config_.iterations, .residual_norms = {}, .changes = {}};
       for (int64_t s = 0; s < slices_; ++s) {
         double sum = 0;
         for (int64_t d = 0; d < n_; ++d) sum += host_sums_.as<double>()[s * n_ + d];
@@ -104,13 +127,15 @@ class TomopyForm final : public Reconstructor {
         break;
       }
     }
-    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, images, image_.data(), slices_ * image * 4));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyOnDevice(stream, images, image_.data(), slices_ * image * 4));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     return result;
   }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) override {
-    if (slice < 0 || slice >= slices_) return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
+    if (slice < 0 || slice >= slices_)
+      return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
     return device_.CopyOnDevice(stream, image, image_.as<float>() + slice * n_ * n_, n_ * n_ * 4);
   }
 
@@ -129,7 +154,8 @@ class TomopyForm final : public Reconstructor {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Reconstructor>> MakeTomopyForm(const TomographyConfig& config, Device& device) {
+absl::StatusOr<std::unique_ptr<Reconstructor>> MakeTomopyForm(const TomographyConfig& config,
+                                                              Device& device) {
   auto form = std::make_unique<TomopyForm>(config, device);
   OCTAVO_RETURN_IF_ERROR(form->Init());
   return form;

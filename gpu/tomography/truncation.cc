@@ -10,17 +10,22 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kDirections = 32;    // of a slice: the mean of the projections of each has less noise
-constexpr int64_t kOuter = 2;          // columns at an end
-constexpr double kNextPart = 0.03;     // of the columns: those next to them, as an end may be dead or dazzled by itself
-constexpr double kStretchPart = 0.05;  // of the columns: in air the projection stays where it is for so long
-constexpr double kFlat = 0.04;         // of the contrast: what counts as staying
-constexpr double kReaches = 0.2;       // of the direction's own contrast, at an end that the object reaches
-constexpr double kLeastOwn = 0.2;      // of all contrast: directions that show less show nothing
-constexpr double kLeastPart = 0.1;     // of the directions
-constexpr double kMostAir = 0.6;       // of what a direction shows at most: a disc a quarter wider than the detector shows more at its ends
-constexpr double kNearlyAll = 0.9;     // of the directions
-constexpr double kSignificant = 5;     // standard deviations of noise
+constexpr int64_t kDirections =
+    32;                        // of a slice: the mean of the projections of each has less noise
+constexpr int64_t kOuter = 2;  // columns at an end
+constexpr double kNextPart =
+    0.03;  // of the columns: those next to them, as an end may be dead or dazzled by itself
+constexpr double kStretchPart =
+    0.05;  // of the columns: in air the projection stays where it is for so long
+constexpr double kFlat = 0.04;  // of the contrast: what counts as staying
+constexpr double kReaches =
+    0.2;  // of the direction's own contrast, at an end that the object reaches
+constexpr double kLeastOwn = 0.2;   // of all contrast: directions that show less show nothing
+constexpr double kLeastPart = 0.1;  // of the directions
+constexpr double kMostAir = 0.6;  // of what a direction shows at most: a disc a quarter wider than
+                                  // the detector shows more at its ends
+constexpr double kNearlyAll = 0.9;  // of the directions
+constexpr double kSignificant = 5;  // standard deviations of noise
 
 constexpr double kNarrowest = 1.05;  // that a wider object is taken for
 
@@ -48,13 +53,18 @@ End EndOf(const Doubles& row, bool right) {
   const auto n = std::ssize(row);
   const auto mean = [&](int64_t first, int64_t count) {
     double sum = 0;
-    for (int64_t i = first; i < first + count; ++i) sum += row[static_cast<size_t>(right ? n - 1 - i : i)];
+    for (int64_t i = first; i < first + count; ++i)
+      sum += row[static_cast<size_t>(right ? n - 1 - i : i)];
     return sum / static_cast<double>(count);
   };
   const int64_t outer = std::min(kOuter, n / 4 + 1);
-  const int64_t next = std::min(std::max<int64_t>(2, std::lround(kNextPart * static_cast<double>(n))), n - outer);
-  const int64_t half = std::min(std::max<int64_t>(2, std::lround(0.5 * kStretchPart * static_cast<double>(n))), (n - outer) / 2);
-  return {.level = std::min(mean(0, outer), mean(outer, next)), .step = mean(outer + half, half) - mean(outer, half)};
+  const int64_t next =
+      std::min(std::max<int64_t>(2, std::lround(kNextPart * static_cast<double>(n))), n - outer);
+  const int64_t half =
+      std::min(std::max<int64_t>(2, std::lround(0.5 * kStretchPart * static_cast<double>(n))),
+               (n - outer) / 2);
+  return {.level = std::min(mean(0, outer), mean(outer, next)),
+          .step = mean(outer + half, half) - mean(outer, half)};
 }
 
 /// How far a projection is seen from the axis: on both sides, or, over a full turn, on one.
@@ -63,31 +73,36 @@ double ReachOf(const TruncationConfig& c, double center) {
   return c.left && c.right ? std::min(left, right) : std::max(left, right);
 }
 
-/// The mean projection, squared, is that of a disc: b (R² − s²), s the distance from the axis. R against the farthest s that is seen on both sides,
-/// or, over a full turn, on one.
+/// The mean projection, squared, is that of a disc: b (R² − s²), s the distance from the axis. R
+/// against the farthest s that is seen on both sides, or, over a full turn, on one.
 double WidthOf(const TruncationConfig& c, const Doubles& mean, double center) {
   const double reach = ReachOf(c, center);
   double count = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (int64_t d = 0; d < c.detectors; ++d) {
     const double s = static_cast<double>(d) - center;
     if (std::abs(s) > reach) continue;
-    const double a = s * s / (reach * reach), b = mean[static_cast<size_t>(d)] * mean[static_cast<size_t>(d)];
+    const double a = s * s / (reach * reach),
+                 b = mean[static_cast<size_t>(d)] * mean[static_cast<size_t>(d)];
     ++count, x += a, y += b, xx += a * a, xy += a * b;
   }
   const double spread = count * xx - x * x;
   const double bend = spread > 0 ? -(count * xy - x * y) / spread : 0;
   if (bend <= 0) return kWidestObject;  // it gets no thinner towards the ends
-  return std::clamp(std::sqrt(std::max(0.0, (y + bend * x) / count / bend)), kNarrowest, kWidestObject);
+  return std::clamp(std::sqrt(std::max(0.0, (y + bend * x) / count / bend)), kNarrowest,
+                    kWidestObject);
 }
 
-/// Columns [first, second) of the detector that light reached. The others lie at its ends (slits, a beam that is narrower than the camera): most of
-/// their values are the largest that there is, the logarithm of its floor.
-std::pair<int64_t, int64_t> LitColumns(const TruncationConfig& c, const std::vector<float>& sinograms) {
+/// Columns [first, second) of the detector that light reached. The others lie at its ends (slits, a
+/// beam that is narrower than the camera): most of their values are the largest that there is, the
+/// logarithm of its floor.
+std::pair<int64_t, int64_t> LitColumns(const TruncationConfig& c,
+                                       const std::vector<float>& sinograms) {
   const int64_t n = c.detectors, rows = std::ssize(sinograms) / n;
   const float highest = *std::max_element(sinograms.begin(), sinograms.end());
   const auto unlit = [&](int64_t d) {
     int64_t floored = 0;
-    for (int64_t i = 0; i < rows; ++i) floored += sinograms[static_cast<size_t>(i * n + d)] == highest ? 1 : 0;
+    for (int64_t i = 0; i < rows; ++i)
+      floored += sinograms[static_cast<size_t>(i * n + d)] == highest ? 1 : 0;
     return 2 * floored > rows;
   };
   int64_t first = 0, end = n;
@@ -109,12 +124,15 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
     lit.detectors = end - first;
     std::vector<float> seen;
     seen.reserve(static_cast<size_t>(c.slices * angles * lit.detectors));
-    for (int64_t i = 0; i < c.slices * angles; ++i) seen.insert(seen.end(), &sinograms[static_cast<size_t>(i * n + first)], &sinograms[static_cast<size_t>(i * n)] + end);
+    for (int64_t i = 0; i < c.slices * angles; ++i)
+      seen.insert(seen.end(), &sinograms[static_cast<size_t>(i * n + first)],
+                  &sinograms[static_cast<size_t>(i * n)] + end);
     for (double& center : lit.centers) center -= static_cast<double>(first);
     out = FindTruncation(lit, seen);
     if (!out.found) return out;
     // Against the field of view of the whole detector.
-    out.width = std::clamp(out.width * ReachOf(lit, lit.centers[0]) / ReachOf(c, c.centers[0]), 1.0, kWidestObject);
+    out.width = std::clamp(out.width * ReachOf(lit, lit.centers[0]) / ReachOf(c, c.centers[0]), 1.0,
+                           kWidestObject);
     out.found = out.width > 1;
     return out;
   }
@@ -124,7 +142,8 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
     const double turns = c.angles_rad[static_cast<size_t>(i)] / (2 * std::numbers::pi);
     return turns - std::floor(turns);
   };
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return turned(a) < turned(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return turned(a) < turned(b); });
 
   std::vector<Direction> all;  // [slice, direction]
   Doubles row, tops, levels, differences;
@@ -133,23 +152,33 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
       const int64_t begin = k * angles / directions, end = (k + 1) * angles / directions;
       row.assign(static_cast<size_t>(n), 0.0);
       for (int64_t i = begin; i < end; ++i) {
-        const float* const from = sinograms.data() + (slice * angles + order[static_cast<size_t>(i)]) * n;
-        for (int64_t d = 0; d < n; ++d) row[static_cast<size_t>(d)] += static_cast<double>(from[d]) / static_cast<double>(end - begin);
+        const float* const from =
+            sinograms.data() + (slice * angles + order[static_cast<size_t>(i)]) * n;
+        for (int64_t d = 0; d < n; ++d)
+          row[static_cast<size_t>(d)] +=
+              static_cast<double>(from[d]) / static_cast<double>(end - begin);
       }
-      for (size_t d = 2; d < row.size(); ++d) differences.push_back(std::abs(row[d] - 2 * row[d - 1] + row[d - 2]));
+      for (size_t d = 2; d < row.size(); ++d)
+        differences.push_back(std::abs(row[d] - 2 * row[d - 1] + row[d - 2]));
       all.push_back({.ends = {EndOf(row, false), EndOf(row, true)}, .top = Quantile(row, 0.95)});
       tops.push_back(all.back().top);
       for (const End& e : all.back().ends) levels.push_back(e.level);
     }
   }
-  const double noise = 0.605 * Quantile(differences, 0.5);  // of a column: the median of |a − 2 b + c| is 1.652 standard deviations
-  const double top = Quantile(tops, 0.9), usual = Quantile(tops, 0.5), least = Quantile(levels, 0.25);
-  // Air that is not at 0: darker flat fields, or a beam that grew weaker. At one end at least nearly all directions stay there.
+  const double noise =
+      0.605 *
+      Quantile(differences,
+               0.5);  // of a column: the median of |a − 2 b + c| is 1.652 standard deviations
+  const double top = Quantile(tops, 0.9), usual = Quantile(tops, 0.5),
+               least = Quantile(levels, 0.25);
+  // Air that is not at 0: darker flat fields, or a beam that grew weaker. At one end at least
+  // nearly all directions stay there.
   double base = std::numeric_limits<double>::infinity();
   for (const size_t end : {size_t{0}, size_t{1}}) {
     Doubles there;
     for (const Direction& direction : all) there.push_back(direction.ends[end].level);
-    const double level = Quantile(there, 0.5), contrast = kFlat * (usual - level), half = std::max(2.0, 0.5 * kStretchPart * static_cast<double>(n));
+    const double level = Quantile(there, 0.5), contrast = kFlat * (usual - level),
+                 half = std::max(2.0, 0.5 * kStretchPart * static_cast<double>(n));
     double staying = 0, steps = 0;
     for (const Direction& direction : all) {
       const End& e = direction.ends[end];
@@ -158,10 +187,13 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
       steps += e.step;
     }
     const auto count = static_cast<double>(all.size());
-    if (level <= kMostAir * usual && staying >= kNearlyAll * count && std::abs(steps) <= contrast * count) base = std::min(base, level);
+    if (level <= kMostAir * usual && staying >= kNearlyAll * count &&
+        std::abs(steps) <= contrast * count)
+      base = std::min(base, level);
   }
   if (!std::isfinite(base)) base = 0;
-  if (top - base <= 2 * kSignificant * noise || top - least <= 4 * noise) return out;  // nothing but noise
+  if (top - base <= 2 * kSignificant * noise || top - least <= 4 * noise)
+    return out;  // nothing but noise
   double wide = 0, widths = 0;
   for (int64_t slice = 0; slice < c.slices; ++slice) {
     double most = 0;
@@ -171,7 +203,9 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
       for (int64_t k = 0; k < directions; ++k) {
         const Direction& direction = all[static_cast<size_t>(slice * directions + k)];
         const double own = direction.top - base, there = direction.ends[right ? 1 : 0].level - base;
-        if (own > kLeastOwn * (top - base) && there > kReaches * own && there > kSignificant / std::sqrt(kOuter) * noise) ++reached;
+        if (own > kLeastOwn * (top - base) && there > kReaches * own &&
+            there > kSignificant / std::sqrt(kOuter) * noise)
+          ++reached;
       }
       const double part = static_cast<double>(reached) / static_cast<double>(directions);
       (right ? out.right : out.left) = std::max(right ? out.right : out.left, part);
@@ -181,7 +215,8 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
     row.assign(static_cast<size_t>(n), -base);
     for (int64_t i = 0; i < angles; ++i) {
       const float* const from = sinograms.data() + (slice * angles + i) * n;
-      for (int64_t d = 0; d < n; ++d) row[static_cast<size_t>(d)] += static_cast<double>(from[d]) / static_cast<double>(angles);
+      for (int64_t d = 0; d < n; ++d)
+        row[static_cast<size_t>(d)] += static_cast<double>(from[d]) / static_cast<double>(angles);
     }
     widths += WidthOf(c, row, c.centers[c.centers.size() == 1 ? 0 : static_cast<size_t>(slice)]);
     ++wide;

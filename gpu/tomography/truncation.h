@@ -6,7 +6,8 @@
 // Whether an object is wider than what the detector sees of it: its projections do not end in air.
 namespace octavo::inline gpu {
 
-inline constexpr double kWidestObject = 1.75;  // against the field of view, that an object is taken for: memory goes with the square
+inline constexpr double kWidestObject =
+    1.75;  // against the field of view, that an object is taken for: memory goes with the square
 
 struct TruncationConfig {
   std::vector<double> angles_rad;  // one per projection, in any order
@@ -16,17 +17,21 @@ struct TruncationConfig {
   bool left = true, right = true;  // ends of the detector that count (EndsThatBound)
 };
 
-/// For each end the part of the directions, in the slice that has the most of them, in which the object reaches it.
+/// For each end the part of the directions, in the slice that has the most of them, in which the
+/// object reaches it.
 struct Truncation {
   double left = 0, right = 0;
   bool found = false;
-  /// Width of the object against that of the field of view, 1.05 … kWidestObject, in the mean of the slices that count: the disc whose projections
-  /// bend as the mean projection does (after Hsieh et al. 2004, who extend projections so). Good for TomographyConfig::support; 1 if not found.
+  /// Width of the object against that of the field of view, 1.05 … kWidestObject, in the mean of
+  /// the slices that count: the disc whose projections bend as the mean projection does (after
+  /// Hsieh et al. 2004, who extend projections so). Good for TomographyConfig::support; 1 if not
+  /// found.
   double width = 1;
 };
 
-/// Of minus-logarithm sinograms in host memory, [slice, angle, detector]. A slice counts if at an end that counts a tenth of its directions show
-/// more than a fifth of what they show at most, and more than noise: a disc that is 2 % wider than the detector does. Air need not be 0: a level
+/// Of minus-logarithm sinograms in host memory, [slice, angle, detector]. A slice counts if at an
+/// end that counts a tenth of its directions show more than a fifth of what they show at most, and
+/// more than noise: a disc that is 2 % wider than the detector does. Air need not be 0: a level
 /// that the projections stay at towards their ends, the same in many directions, is taken for it.
 Truncation FindTruncation(const TruncationConfig& config, const std::vector<float>& sinograms);
 

@@ -11,8 +11,9 @@ namespace octavo::base {
 absl::Status AtField(const std::string& prefix, const absl::Status& status) {
   const ErrorInfo info = InfoOf(status);
   if (status.ok() || info.field.empty()) return status;
-  return WithInfo(absl::Status(status.code(), absl::StrCat(prefix, status.message())),
-                  {.reason = info.reason, .field = absl::StrCat(prefix, info.field), .numbers = info.numbers});
+  return WithInfo(
+      absl::Status(status.code(), absl::StrCat(prefix, status.message())),
+      {.reason = info.reason, .field = absl::StrCat(prefix, info.field), .numbers = info.numbers});
 }
 
 absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {

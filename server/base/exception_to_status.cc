@@ -13,7 +13,8 @@ namespace octavo::base {
 namespace {
 
 absl::Status Exhausted(const std::string& what, const char* reason) {
-  return WithInfo(absl::ResourceExhaustedError(what), {.reason = reason, .field = "", .numbers = {{"retryable", "true"}}});
+  return WithInfo(absl::ResourceExhaustedError(what),
+                  {.reason = reason, .field = "", .numbers = {{"retryable", "true"}}});
 }
 
 absl::Status Describe() {
@@ -23,11 +24,17 @@ absl::Status Describe() {
     return Exhausted("no host memory left for it; try again", "OUT_OF_MEMORY");
   } catch (const std::system_error& e) {
     if (e.code() == std::errc::resource_unavailable_try_again) {
-      return Exhausted(absl::StrCat("the system has no thread left for it (", e.what(), "); try again"), "NO_THREAD");
+      return Exhausted(
+          absl::StrCat("the system has no thread left for it (", e.what(), "); try again"),
+          "NO_THREAD");
     }
-    if (e.code() == std::errc::not_enough_memory) return Exhausted("the system has no memory left for it; try again", "OUT_OF_MEMORY");
-    if (e.code() == std::errc::too_many_files_open || e.code() == std::errc::too_many_files_open_in_system) {
-      return Exhausted(absl::StrCat("the process has no file descriptor left for it (", e.what(), "); try again"), "NO_DESCRIPTORS");
+    if (e.code() == std::errc::not_enough_memory)
+      return Exhausted("the system has no memory left for it; try again", "OUT_OF_MEMORY");
+    if (e.code() == std::errc::too_many_files_open ||
+        e.code() == std::errc::too_many_files_open_in_system) {
+      return Exhausted(absl::StrCat("the process has no file descriptor left for it (", e.what(),
+                                    "); try again"),
+                       "NO_DESCRIPTORS");
     }
     return absl::InternalError(e.what());
   } catch (const std::exception& e) {
@@ -43,7 +50,8 @@ absl::Status StatusOfException() noexcept {
   try {
     return Describe();
   } catch (...) {
-    return absl::Status(absl::StatusCode::kResourceExhausted, "");  // without a message it takes no memory
+    return absl::Status(absl::StatusCode::kResourceExhausted,
+                        "");  // without a message it takes no memory
   }
 }
 

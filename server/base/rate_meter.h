@@ -7,8 +7,9 @@
 
 namespace octavo::base {
 
-/// Events per second over about the last two seconds, or over the last two events where these are further apart. 0 once nothing came for two
-/// seconds and for twice the time between the last events.
+/// Events per second over about the last two seconds, or over the last two events where these are
+/// further apart. 0 once nothing came for two seconds and for twice the time between the last
+/// events.
 class RateMeter {
  public:
   void Add(int64_t now_ns, int64_t events) {
@@ -22,10 +23,13 @@ class RateMeter {
   }
   double PerSecond(int64_t now_ns) const {
     if (samples_.empty()) return 0;
-    const int64_t apart = samples_.size() > 1 ? samples_.back().first - samples_[samples_.size() - 2].first : 0;
+    const int64_t apart =
+        samples_.size() > 1 ? samples_.back().first - samples_[samples_.size() - 2].first : 0;
     if (now_ns - samples_.back().first > std::max(kWindowNs, 2 * apart)) return 0;
     const int64_t span = now_ns - samples_.front().first;
-    return span <= 0 ? 0 : static_cast<double>(total_ - samples_.front().second) * 1e9 / static_cast<double>(span);
+    return span <= 0 ? 0
+                     : static_cast<double>(total_ - samples_.front().second) * 1e9 /
+                           static_cast<double>(span);
   }
   int64_t total() const { return total_; }
 

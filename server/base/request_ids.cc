@@ -34,11 +34,14 @@ absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::
     ErrorInfo info{.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}};
     if (!made_.empty() && !first.name.empty()) info.numbers.emplace_back(made_, first.name);
     const std::string name = first.name.empty() ? "" : absl::StrCat(" (", first.name, ")");
-    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", id, "' was used with another body", name)), info);
+    return WithInfo(absl::AlreadyExistsError(
+                        absl::StrCat("request_id '", id, "' was used with another body", name)),
+                    info);
   }
   if (first.name.empty()) {
-    return WithInfo(absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
-                    {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
+    return WithInfo(
+        absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
+        {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
   }
   return first.name;
 }

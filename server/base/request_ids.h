@@ -11,7 +11,8 @@
 
 namespace octavo::base {
 
-/// A request that is at work: its id is free again when this ends, unless the request has made something.
+/// A request that is at work: its id is free again when this ends, unless the request has made
+/// something.
 class RequestClaim {
  public:
   /// `end` is RequestIds::End, with the lock that guards it; with an empty name it must not throw.
@@ -31,15 +32,18 @@ class RequestClaim {
   std::function<void(const std::string& name)> end_;
 };
 
-/// What requests with an id have made: a retry gets what the first one made. The last 10000 are remembered. Not thread-safe.
+/// What requests with an id have made: a retry gets what the first one made. The last 10000 are
+/// remembered. Not thread-safe.
 class RequestIds {
  public:
   static constexpr size_t kMost = 10000;
-  /// `made`: what it makes, the key of its name in the numbers of IDEMPOTENCY_MISMATCH; empty = it is not told.
+  /// `made`: what it makes, the key of its name in the numbers of IDEMPOTENCY_MISMATCH; empty = it
+  /// is not told.
   explicit RequestIds(std::string made = "") : made_(std::move(made)) {}
 
-  /// The name of what the first request with this id made; empty = this is the first (an empty id always is), and has the id now.
-  /// AlreadyExists (IDEMPOTENCY_MISMATCH) if that had another body, by its digest; Unavailable (IN_PROGRESS) if it is still at work.
+  /// The name of what the first request with this id made; empty = this is the first (an empty id
+  /// always is), and has the id now. AlreadyExists (IDEMPOTENCY_MISMATCH) if that had another body,
+  /// by its digest; Unavailable (IN_PROGRESS) if it is still at work.
   absl::StatusOr<std::string> Begin(const std::string& id, const std::string& digest);
   /// It made `name`; empty = it failed, and the id is free again.
   void End(const std::string& id, const std::string& name);

@@ -10,7 +10,8 @@
 
 namespace octavo::base {
 
-/// A fixed number of threads that run tasks in the order they came. Destruction finishes what was posted.
+/// A fixed number of threads that run tasks in the order they came. Destruction finishes what was
+/// posted.
 class WorkerPool {
  public:
   /// `niceness`: of the threads, 0 to 19; those above 0 leave the cores to whoever acquires.

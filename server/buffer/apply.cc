@@ -35,7 +35,8 @@ struct Operand {
 
 std::vector<Operand::Place> PlacesOf(const std::vector<std::shared_ptr<BufferReplica>>& replicas) {
   std::vector<Operand::Place> places;
-  for (const auto& r : replicas) places.push_back({.device = r->device, .data = r->memory.data(), .replica = r, .keep = r});
+  for (const auto& r : replicas)
+    places.push_back({.device = r->device, .data = r->memory.data(), .replica = r, .keep = r});
   return places;
 }
 
@@ -52,40 +53,52 @@ struct ChargedRun {
 
 }  // namespace
 
-absl::StatusOr<model::BufferStatus> BufferStore::ApplyNow(const model::BufferApplySpec& spec, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ApplyNow(const model::BufferApplySpec& spec,
+                                                          const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
-  OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
+                          BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
   auto applied = base::ExceptionToStatus([&] { return ApplyOnce(spec, caller); });
   EndRequest(spec.request_id, applied.ok() ? applied->name : "");
-  if (applied.ok()) Tell(spec.output.empty() ? model::BufferEventKind::kCreated : model::BufferEventKind::kChanged, *applied, caller.key, "");
+  if (applied.ok())
+    Tell(spec.output.empty() ? model::BufferEventKind::kCreated : model::BufferEventKind::kChanged,
+         *applied, caller.key, "");
   return applied;
 }
 
 absl::Status BufferStore::CheckOperand(const Buffer& buffer) const {
   for (size_t i = 0; i < buffer.replicas.size(); ++i) {
     if (buffer.replicas[i]->version != buffer.replicas[0]->version) {
-      return Precondition("INCOHERENT", absl::StrCat("the replicas of ", buffer.status.name, " differ; use SyncReplicas first"));
+      return Precondition("INCOHERENT", absl::StrCat("the replicas of ", buffer.status.name,
+                                                     " differ; use SyncReplicas first"));
     }
     OCTAVO_RETURN_IF_ERROR(CheckReadable(buffer, i, false));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferApplySpec& spec, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferApplySpec& spec,
+                                                           const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(NotDraining());
   const bool in_place = spec.output == spec.input;
   std::vector<std::string> inputs = {spec.input};
   inputs.insert(inputs.end(), spec.others.begin(), spec.others.end());
 
-  // What is read: types and devices never change, so all that takes time is done before the turn comes.
+  // What is read: types and devices never change, so all that takes time is done before the turn
+  // comes.
   std::vector<Operand> operands;
   for (const std::string& name : inputs) {
     Operand operand;
     if (absl::StartsWith(name, "volumes/")) {
       OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, context_.volumes->Pin(name));
-      operand.type = {.scalar = ScalarOf(pinned.status.dtype), .lanes = 1, .dims = {pinned.status.shape, pinned.status.shape + 3}};
-      operand.places.push_back({.device = pinned.device, .data = pinned.slot->volume.data(), .replica = nullptr, .keep = pinned.slot});
+      operand.type = {.scalar = ScalarOf(pinned.status.dtype),
+                      .lanes = 1,
+                      .dims = {pinned.status.shape, pinned.status.shape + 3}};
+      operand.places.push_back({.device = pinned.device,
+                                .data = pinned.slot->volume.data(),
+                                .replica = nullptr,
+                                .keep = pinned.slot});
     } else {
       MutexLock lock(mutex_);
       OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
@@ -99,16 +112,21 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   std::vector<ArrayType> other_types;
   for (size_t i = 1; i < operands.size(); ++i) other_types.push_back(operands[i].type);
   // A second array that is written to must be read before: a chain that ends with a copy does so.
-  const bool aliased = in_place || std::find(spec.others.begin(), spec.others.end(), spec.output) != spec.others.end();
-  OCTAVO_ASSIGN_OR_RETURN(ArrayChain planned, PlanChain(spec.operations, operands[0].type, other_types, aliased && !spec.output.empty(), "operations",
-                                                        context_.most_elements * 4));
+  const bool aliased = in_place || std::find(spec.others.begin(), spec.others.end(), spec.output) !=
+                                       spec.others.end();
+  OCTAVO_ASSIGN_OR_RETURN(
+      ArrayChain planned,
+      PlanChain(spec.operations, operands[0].type, other_types, aliased && !spec.output.empty(),
+                "operations", context_.most_elements * 4));
   const auto chain = std::make_shared<const ArrayChain>(std::move(planned));
 
   BufferPtr output;
   if (spec.output.empty()) {
     std::vector<int> devices;
     for (const auto& place : operands[0].places) devices.push_back(place.device);
-    OCTAVO_ASSIGN_OR_RETURN(output, Make(chain->out, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)), caller, false));
+    OCTAVO_ASSIGN_OR_RETURN(
+        output, Make(chain->out, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)),
+                     caller, false));
     output->status.labels = spec.labels;
     output->ttl_seconds = spec.ttl_seconds;
   } else {
@@ -116,21 +134,30 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     OCTAVO_ASSIGN_OR_RETURN(output, FindLocked(spec.output, caller));
     const ArrayType& type = output->status.type;
     if (type.scalar != chain->out.scalar || type.lanes != chain->out.lanes) {
-      return BadField("TYPE_MISMATCH", "output", absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
+      return BadField(
+          "TYPE_MISMATCH", "output",
+          absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
     }
     if (type.dims != chain->out.dims) {
-      return BadField("SHAPE_MISMATCH", "output", absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
+      return BadField(
+          "SHAPE_MISMATCH", "output",
+          absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
     }
   }
 
-  // Where it is computed: on every device of the output that has all that is read; the others get the result from there.
+  // Where it is computed: on every device of the output that has all that is read; the others get
+  // the result from there.
   std::vector<std::shared_ptr<BufferReplica>> compute, forward;
   for (const auto& replica : output->replicas) {
-    const bool here = std::all_of(operands.begin(), operands.end(), [&](const Operand& o) { return o.On(replica->device) != nullptr; });
+    const bool here = std::all_of(operands.begin(), operands.end(), [&](const Operand& o) {
+      return o.On(replica->device) != nullptr;
+    });
     (here ? compute : forward).push_back(replica);
   }
   if (compute.empty()) {
-    return BadField("BAD_PLACEMENT", "output", "has no replica on a device that has all that is read; use SyncReplicas or another placement");
+    return BadField("BAD_PLACEMENT", "output",
+                    "has no replica on a device that has all that is read; use SyncReplicas or "
+                    "another placement");
   }
   std::map<int, std::shared_ptr<ChargedRun>> runs;
   for (const auto& replica : compute) {
@@ -140,7 +167,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     if (scratch > 0) {
       model::AdmissionReport report;
       auto charges =
-          context_.ledger->Reserve(replica->device, output->status.name, "", {{.what = "operation", .bytes = scratch, .count = 1}}, &report);
+          context_.ledger->Reserve(replica->device, output->status.name, "",
+                                   {{.what = "operation", .bytes = scratch, .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       run->ledger = context_.ledger;
       run->charge = charges->front();
@@ -152,18 +180,24 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   // Its turn: leases that only last for it do not meet others of the kind.
   BufferTurn turn(turn_mutex_, context_.leases);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const bool again = inputs[i] == spec.output || std::find(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(i), inputs[i]) !=
-                                                       inputs.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool again = inputs[i] == spec.output ||
+                       std::find(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(i),
+                                 inputs[i]) != inputs.begin() + static_cast<std::ptrdiff_t>(i);
     if (again || absl::StartsWith(inputs[i], "volumes/")) continue;
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], session::LeaseMode::kShared, i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(inputs[i], session::LeaseMode::kShared,
+                                      i == 0 ? spec.input_lease_token : "", 0, "ApplyOp"));
   }
   if (!spec.output.empty()) {
-    const std::string& token = in_place && spec.output_lease_token.empty() ? spec.input_lease_token : spec.output_lease_token;
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.output, session::LeaseMode::kExclusive, token, 0, "ApplyOp"));
+    const std::string& token = in_place && spec.output_lease_token.empty()
+                                   ? spec.input_lease_token
+                                   : spec.output_lease_token;
+    OCTAVO_RETURN_IF_ERROR(
+        turn.Enter(spec.output, session::LeaseMode::kExclusive, token, 0, "ApplyOp"));
   }
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(turn.Stands());
-  // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The devices are the same.
+  // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The
+  // devices are the same.
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (absl::StartsWith(inputs[i], "volumes/")) continue;
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(inputs[i], caller));
@@ -172,17 +206,20 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   }
   for (auto* replicas : {&compute, &forward}) {
     for (auto& replica : *replicas) {
-      replica = *std::find_if(output->replicas.begin(), output->replicas.end(), [&](const auto& now) { return now->device == replica->device; });
+      replica = *std::find_if(output->replicas.begin(), output->replicas.end(),
+                              [&](const auto& now) { return now->device == replica->device; });
     }
   }
   if (!spec.output.empty()) {
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.output, caller).status());
     for (const auto& replica : output->replicas) {
-      if (replica->state == model::BufferState::kWriting) return Precondition("PARTIAL", absl::StrCat(spec.output, " is being written"));
+      if (replica->state == model::BufferState::kWriting)
+        return Precondition("PARTIAL", absl::StrCat(spec.output, " is being written"));
     }
   }
   const uint64_t version = NewestOf(*output) + 1;
-  for (const auto& replica : output->replicas) replica->state = model::BufferState::kPartial;  // unless all of the following works
+  for (const auto& replica : output->replicas)
+    replica->state = model::BufferState::kPartial;  // unless all of the following works
   for (const auto& replica : compute) {
     const auto& run = runs[replica->device];
     OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
@@ -198,9 +235,11 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
       if (place.replica != replica) read.push_back(&place.replica->order);
     }
     OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, replica->order));
-    const absl::Status enqueued = run->run->Run(stream, operands[0].On(replica->device)->data, others, replica->memory.data());
+    const absl::Status enqueued = run->run->Run(stream, operands[0].On(replica->device)->data,
+                                                others, replica->memory.data());
     // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
-    const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order}, std::move(keep), LostUnlessOk(replica));
+    const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order},
+                                          std::move(keep), LostUnlessOk(replica));
     OCTAVO_RETURN_IF_ERROR(enqueued);
     OCTAVO_RETURN_IF_ERROR(ended);
   }

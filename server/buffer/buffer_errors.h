@@ -12,56 +12,75 @@
 // The errors of buffers that several calls give.
 namespace octavo::buffer {
 
-inline absl::Status BadField(const std::string& reason, const std::string& field, const std::string& what) {
-  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)), {.reason = reason, .field = field, .numbers = {}});
+inline absl::Status BadField(const std::string& reason, const std::string& field,
+                             const std::string& what) {
+  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
+                  {.reason = reason, .field = field, .numbers = {}});
 }
 inline absl::Status Precondition(const std::string& reason, const std::string& what) {
-  return WithInfo(absl::FailedPreconditionError(what), {.reason = reason, .field = "name", .numbers = {}});
+  return WithInfo(absl::FailedPreconditionError(what),
+                  {.reason = reason, .field = "name", .numbers = {}});
 }
 inline absl::Status BadReplica(const std::string& field, uint64_t index, size_t count) {
-  return WithInfo(absl::OutOfRangeError(absl::StrCat(field, ": is replica ", index, "; there are 0 to ", count - 1)),
-                  {.reason = "BAD_REPLICA", .field = field, .numbers = {{"replicas", absl::StrCat(count)}}});
+  return WithInfo(
+      absl::OutOfRangeError(
+          absl::StrCat(field, ": is replica ", index, "; there are 0 to ", count - 1)),
+      {.reason = "BAD_REPLICA", .field = field, .numbers = {{"replicas", absl::StrCat(count)}}});
 }
 inline absl::Status BadRange(const std::string& field, const std::string& what) {
-  return WithInfo(absl::OutOfRangeError(absl::StrCat(field, ": ", what)), {.reason = "BAD_RANGE", .field = field, .numbers = {}});
+  return WithInfo(absl::OutOfRangeError(absl::StrCat(field, ": ", what)),
+                  {.reason = "BAD_RANGE", .field = field, .numbers = {}});
 }
-inline absl::Status CheckEtag(const std::string& name, const std::string& wanted, const std::string& is) {
+inline absl::Status CheckEtag(const std::string& name, const std::string& wanted,
+                              const std::string& is) {
   if (wanted.empty() || wanted == is) return absl::OkStatus();
-  return WithInfo(absl::AbortedError(absl::StrCat(name, " has changed: its etag is ", is, ", not ", wanted)),
-                  {.reason = "VERSION", .field = "etag", .numbers = {{"etag", is}}});
+  return WithInfo(
+      absl::AbortedError(absl::StrCat(name, " has changed: its etag is ", is, ", not ", wanted)),
+      {.reason = "VERSION", .field = "etag", .numbers = {{"etag", is}}});
 }
-inline absl::Status WrongVersion(const std::string& name, uint32_t replica, uint64_t is, uint64_t wanted) {
-  return WithInfo(absl::AbortedError(absl::StrCat("replica ", replica, " of ", name, " has version ", is, ", not ", wanted)),
-                  {.reason = "VERSION", .field = "if_version", .numbers = {{"version", absl::StrCat(is)}}});
+inline absl::Status WrongVersion(const std::string& name, uint32_t replica, uint64_t is,
+                                 uint64_t wanted) {
+  return WithInfo(
+      absl::AbortedError(
+          absl::StrCat("replica ", replica, " of ", name, " has version ", is, ", not ", wanted)),
+      {.reason = "VERSION", .field = "if_version", .numbers = {{"version", absl::StrCat(is)}}});
 }
 inline absl::Status BeingWritten(const std::string& name) {
-  return WithInfo(absl::AbortedError(absl::StrCat(name, " is being written")),
-                  {.reason = "LEASED", .field = "", .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
+  return WithInfo(
+      absl::AbortedError(absl::StrCat(name, " is being written")),
+      {.reason = "LEASED", .field = "", .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
 }
 inline absl::Status NoStaging(int64_t bytes) {
-  return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many reads and writes at once; try again"),
-                  {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
+  return WithInfo(absl::ResourceExhaustedError(
+                      "no page-locked memory left: too many reads and writes at once; try again"),
+                  {.reason = "NO_STAGING",
+                   .field = "",
+                   .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
 /// Why memory for a buffer or an operation was not granted.
 inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
   std::string text =
-      absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes, " bytes free, ", report.wanted_bytes, " are needed");
+      absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
+                   " bytes free, ", report.wanted_bytes, " are needed");
   std::string holders;
   for (size_t i = 0; i < report.holders.size() && i < 3; ++i) {
-    absl::StrAppend(&holders, i == 0 ? "" : ", ", report.holders[i].name, " ", report.holders[i].bytes);
+    absl::StrAppend(&holders, i == 0 ? "" : ", ", report.holders[i].name, " ",
+                    report.holders[i].bytes);
   }
   if (!report.retryable) {
     absl::StrAppend(&text, ": it can never fit");
   } else if (!holders.empty()) {
-    absl::StrAppend(&text, ": destroy buffers, discard volumes or stop scans; the largest: ", holders);
+    absl::StrAppend(&text,
+                    ": destroy buffers, discard volumes or stop scans; the largest: ", holders);
   }
-  return WithInfo(absl::ResourceExhaustedError(text), {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
-                                                       .field = "",
-                                                       .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
-                                                                   {"free", absl::StrCat(report.free_bytes)},
-                                                                   {"budget", absl::StrCat(report.budget_bytes)},
-                                                                   {"holders", holders},
-                                                                   {"retryable", report.retryable ? "true" : "false"}}});
+  return WithInfo(absl::ResourceExhaustedError(text),
+                  {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
+                   .field = "",
+                   .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
+                               {"free", absl::StrCat(report.free_bytes)},
+                               {"budget", absl::StrCat(report.budget_bytes)},
+                               {"holders", holders},
+                               {"retryable", report.retryable ? "true" : "false"}}});
 }
 
 }  // namespace octavo::buffer

@@ -65,54 +65,72 @@ void BufferStore::CountRefusal(const absl::Status& answer) {
   ++totals_.refusals[reason.empty() ? absl::StatusCodeToString(answer.code()) : reason];
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec& spec, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec& spec,
+                                                        const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&] { return CreateNow(spec, caller); }));
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::Change(const Update& update, const model::Caller& caller) { return Counted(ChangeNow(update, caller)); }
+absl::StatusOr<model::BufferStatus> BufferStore::Change(const Update& update,
+                                                        const model::Caller& caller) {
+  return Counted(ChangeNow(update, caller));
+}
 
-absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller,
+absl::Status BufferStore::Destroy(const std::string& name, const std::string& etag,
+                                  const std::string& lease_token, const model::Caller& caller,
                                   bool detach) {
   absl::Status answer = DestroyNow(name, etag, lease_token, caller, detach);
   CountRefusal(answer);
   return answer;
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
-                                               const std::string& lease_token, const model::Caller& caller) {
-  return Counted(base::ExceptionToStatus([&] { return SyncNow(name, source, targets, lease_token, caller); }));
+absl::StatusOr<model::BufferStatus> BufferStore::Sync(const std::string& name, uint32_t source,
+                                                      const std::vector<uint32_t>& targets,
+                                                      const std::string& lease_token,
+                                                      const model::Caller& caller) {
+  return Counted(
+      base::ExceptionToStatus([&] { return SyncNow(name, source, targets, lease_token, caller); }));
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplySpec& spec, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::Apply(const model::BufferApplySpec& spec,
+                                                       const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&] { return ApplyNow(spec, caller); }));
 }
 
-absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(const model::BufferWriteSpec& spec, const model::Caller& caller) {
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWrite(
+    const model::BufferWriteSpec& spec, const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&] { return OpenWriteNow(spec, caller); }));
 }
 
-absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(const model::BufferReadSpec& spec, const model::Caller& caller) {
+absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenRead(
+    const model::BufferReadSpec& spec, const model::Caller& caller) {
   return Counted(base::ExceptionToStatus([&] { return OpenReadNow(spec, caller); }));
 }
 
 // -- what there is
 
-absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string& name, const model::Caller& caller) {
+absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string& name,
+                                                               const model::Caller& caller) {
   if (absl::StartsWith(name, "volumes/")) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is a volume: sealed, it can be read and be the input of operations only")),
-                    {.reason = "SEALED", .field = "name", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            name, " is a volume: sealed, it can be read and be the input of operations only")),
+        {.reason = "SEALED", .field = "name", .numbers = {}});
   }
   auto it = by_name_.find(name);
   if (it == by_name_.end()) {
     auto gone = tombstones_.find(name);
     return WithInfo(
-        absl::NotFoundError(gone == tombstones_.end() ? absl::StrCat("no buffer ", name, " (one that is gone is remembered for ten minutes)")
-                                                      : absl::StrCat(name, " is gone: ", gone->second)),
+        absl::NotFoundError(gone == tombstones_.end()
+                                ? absl::StrCat("no buffer ", name,
+                                               " (one that is gone is remembered for ten minutes)")
+                                : absl::StrCat(name, " is gone: ", gone->second)),
         {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
   }
   if (it->second->status.is_private && it->second->key != caller.key) {
-    return WithInfo(absl::PermissionDeniedError(absl::StrCat(name, " is private; its owner's calls carry a key in the metadata octavo-owner-key")),
-                    {.reason = "NOT_OWNER", .field = "name", .numbers = {}});
+    return WithInfo(
+        absl::PermissionDeniedError(absl::StrCat(
+            name, " is private; its owner's calls carry a key in the metadata octavo-owner-key")),
+        {.reason = "NOT_OWNER", .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -120,12 +138,15 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string
 void BufferStore::TouchLocked(Buffer& buffer) {
   ++buffer.revision;
   buffer.warned = false;
-  buffer.expires_ns = buffer.ttl_seconds == 0 ? 0 : context_.clock->Now().monotonic_ns + static_cast<int64_t>(buffer.ttl_seconds * 1e9);
+  buffer.expires_ns = buffer.ttl_seconds == 0 ? 0
+                                              : context_.clock->Now().monotonic_ns +
+                                                    static_cast<int64_t>(buffer.ttl_seconds * 1e9);
 }
 
 bool BufferStore::CoherentLocked(const Buffer& buffer) const {
   return std::all_of(buffer.replicas.begin(), buffer.replicas.end(), [&](const auto& r) {
-    return r->version == buffer.replicas[0]->version && r->state == model::BufferState::kReady && order_.device(r->device).Health().ok();
+    return r->version == buffer.replicas[0]->version && r->state == model::BufferState::kReady &&
+           order_.device(r->device).Health().ok();
   });
 }
 
@@ -140,7 +161,11 @@ model::BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
   status.state = model::BufferState::kReady;
   // From harmless to grave.
   const auto rank = [](model::BufferState s) {
-    return s == model::BufferState::kReady ? 0 : s == model::BufferState::kUninitialized ? 1 : s == model::BufferState::kWriting ? 2 : s == model::BufferState::kPartial ? 3 : 4;
+    return s == model::BufferState::kReady           ? 0
+           : s == model::BufferState::kUninitialized ? 1
+           : s == model::BufferState::kWriting       ? 2
+           : s == model::BufferState::kPartial       ? 3
+                                                     : 4;
   };
   for (size_t i = 0; i < buffer.replicas.size(); ++i) {
     const BufferReplica& r = *buffer.replicas[i];
@@ -153,35 +178,46 @@ model::BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
                                .bytes = r.memory.bytes(),
                                .state = lost ? model::BufferState::kLost : r.state});
     status.charged_bytes += r.memory.bytes();
-    if (rank(status.replicas.back().state) > rank(status.state)) status.state = status.replicas.back().state;
+    if (rank(status.replicas.back().state) > rank(status.state))
+      status.state = status.replicas.back().state;
   }
   status.coherent = CoherentLocked(buffer);
   const auto leases = context_.leases->CountOf(status.name);
   status.shared_leases = leases.shared;
   status.exclusive_leases = leases.exclusive;
   if (buffer.expires_ns > 0)
-    status.expires_seconds = std::max(0.0, static_cast<double>(buffer.expires_ns - context_.clock->Now().monotonic_ns) * 1e-9);
+    status.expires_seconds = std::max(
+        0.0, static_cast<double>(buffer.expires_ns - context_.clock->Now().monotonic_ns) * 1e-9);
   status.etag = absl::StrCat(buffer.revision);
   return status;
 }
 
-absl::Status BufferStore::CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const {
+absl::Status BufferStore::CheckReadable(const Buffer& buffer, size_t replica,
+                                        bool allow_uninitialized) const {
   const BufferReplica& r = *buffer.replicas[replica];
-  const model::BufferState state = order_.device(r.device).Health().ok() ? r.state : model::BufferState::kLost;
+  const model::BufferState state =
+      order_.device(r.device).Health().ok() ? r.state : model::BufferState::kLost;
   const std::string who = absl::StrCat("replica ", replica, " of ", buffer.status.name);
   switch (state) {
     case model::BufferState::kReady: return absl::OkStatus();
     case model::BufferState::kUninitialized:
       if (allow_uninitialized) return absl::OkStatus();
       return Precondition("UNINITIALIZED", absl::StrCat(who, " was never written"));
-    case model::BufferState::kWriting: return Precondition("PARTIAL", absl::StrCat(who, " is being written"));
-    case model::BufferState::kPartial: return Precondition("PARTIAL", absl::StrCat(who, " was written in part only; write it whole, or use SyncReplicas"));
+    case model::BufferState::kWriting:
+      return Precondition("PARTIAL", absl::StrCat(who, " is being written"));
+    case model::BufferState::kPartial:
+      return Precondition(
+          "PARTIAL",
+          absl::StrCat(who, " was written in part only; write it whole, or use SyncReplicas"));
     case model::BufferState::kLost: break;
   }
-  return WithInfo(absl::DataLossError(absl::StrCat(who, " is lost with ", base::DeviceName(r.device))), {.reason = "LOST", .field = "name", .numbers = {}});
+  return WithInfo(
+      absl::DataLossError(absl::StrCat(who, " is lost with ", base::DeviceName(r.device))),
+      {.reason = "LOST", .field = "name", .numbers = {}});
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::Get(const std::string& name, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::Get(const std::string& name,
+                                                     const model::Caller& caller) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
   return StatusLocked(*buffer);
@@ -191,12 +227,14 @@ std::vector<model::BufferStatus> BufferStore::List(const model::Caller& caller) 
   MutexLock lock(mutex_);
   std::vector<model::BufferStatus> list;
   for (const auto& buffer : buffers_) {
-    if (!buffer->status.is_private || buffer->key == caller.key) list.push_back(StatusLocked(*buffer));
+    if (!buffer->status.is_private || buffer->key == caller.key)
+      list.push_back(StatusLocked(*buffer));
   }
   return list;
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::ChangeNow(const Update& update, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::ChangeNow(const Update& update,
+                                                           const model::Caller& caller) {
   OCTAVO_RETURN_IF_ERROR(CheckTtl(update.ttl_seconds));
   BufferPtr buffer;
   model::BufferStatus status;
@@ -230,7 +268,8 @@ BufferStore::Totals BufferStore::Count() {
     owned[buffer->status.owner] += bytes * static_cast<int64_t>(buffer->replicas.size());
   }
   totals.owners = std::ssize(owned);
-  for (const auto& [owner, bytes] : owned) totals.largest_owner_bytes = std::max(totals.largest_owner_bytes, bytes);
+  for (const auto& [owner, bytes] : owned)
+    totals.largest_owner_bytes = std::max(totals.largest_owner_bytes, bytes);
   return totals;
 }
 

@@ -33,8 +33,9 @@
 
 namespace octavo::buffer {
 
-/// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and its charge ends, with the last
-/// reference: the buffer's own and those of the work that is under way.
+/// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and
+/// its charge ends, with the last reference: the buffer's own and those of the work that is under
+/// way.
 struct BufferReplica {
   ~BufferReplica();
   memory::Ledger* ledger = nullptr;
@@ -46,11 +47,13 @@ struct BufferReplica {
   model::BufferState state = model::BufferState::kUninitialized;
 };
 
-// Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes, moves or ends under an exclusive one: the
-// caller's, by its token, or one of its own for as long as it works (LeaseTable::Guard), so that verbs exclude each other as leases do.
-// What a verb does it does under the store's lock, where it asks first whether the lease still stands (Guard::Stands) and what the buffer is
-// now. AcquireLease grants under this lock; waiting clients are granted without it. So of two that exclude each other one succeeds, and the other one
-// is told LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+// Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes,
+// moves or ends under an exclusive one: the caller's, by its token, or one of its own for as long
+// as it works (LeaseTable::Guard), so that verbs exclude each other as leases do. What a verb does
+// it does under the store's lock, where it asks first whether the lease still stands
+// (Guard::Stands) and what the buffer is now. AcquireLease grants under this lock; waiting clients
+// are granted without it. So of two that exclude each other one succeeds, and the other one is told
+// LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
 //
 //                      shared lease   exclusive lease   export           being written
 //                      of another     of another
@@ -66,17 +69,21 @@ struct BufferReplica {
 //   end of ttl_seconds waits          waits             - (3)            waits
 //   relocation         waits          waits             what it is for   waits
 //
-//   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless detach_exports. (3) The memory is detached.
+//   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless
+//   detach_exports. (3) The memory is detached.
 //
-// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what lets verbs that come at once have their own
-// leases one after the other instead of refusing each other. Whoever waits for a lease, or watches buffers, is called back without any of them.
+// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what
+// lets verbs that come at once have their own leases one after the other instead of refusing each
+// other. Whoever waits for a lease, or watches buffers, is called back without any of them.
 
-/// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take milliseconds and are meant for worker
-/// threads (Post); none waits for a device, but Read and Write through their own objects.
+/// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take
+/// milliseconds and are meant for worker threads (Post); none waits for a device, but Read and
+/// Write through their own objects.
 ///
-/// Order: every piece of work is enqueued under one lock, waits on the device for what wrote its inputs and for what read or wrote
-/// its outputs before, and is numbered (BufferStatus.sequence): what clients see is what running everything one by one in this order
-/// would give. Memory of work under way is kept by it; a thread per device follows the streams and lets go of it.
+/// Order: every piece of work is enqueued under one lock, waits on the device for what wrote its
+/// inputs and for what read or wrote its outputs before, and is numbered (BufferStatus.sequence):
+/// what clients see is what running everything one by one in this order would give. Memory of work
+/// under way is kept by it; a thread per device follows the streams and lets go of it.
 class BufferStore {
  public:
   struct Context {
@@ -102,9 +109,11 @@ class BufferStore {
   /// Runs on a worker thread.
   void Post(std::function<void()> task) { context_.workers->Post(std::move(task)); }
 
-  absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec, const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec,
+                                             const model::Caller& caller);
   absl::StatusOr<model::BufferStatus> Get(const std::string& name, const model::Caller& caller);
-  std::vector<model::BufferStatus> List(const model::Caller& caller);  // oldest first; others' private ones are left out
+  std::vector<model::BufferStatus> List(
+      const model::Caller& caller);  // oldest first; others' private ones are left out
   struct Update {
     std::string name, etag;
     bool set_labels = false, set_ttl = false;
@@ -112,31 +121,44 @@ class BufferStore {
     double ttl_seconds = 0;
   };
   absl::StatusOr<model::BufferStatus> Change(const Update& update, const model::Caller& caller);
-  /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same, and its memory is detached.
-  absl::Status Destroy(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller, bool detach = false);
-  absl::StatusOr<model::BufferStatus> Sync(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
-                                    const model::Caller& caller);
-  absl::StatusOr<model::BufferStatus> Apply(const model::BufferApplySpec& spec, const model::Caller& caller);
-  /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER), PermissionDenied (NOT_OWNER). `done` is
-  /// called without locks.
-  uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller, session::LeaseTable::Done done);
-  /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far is through.
-  absl::Status Wait(const std::string& name, const model::Caller& caller, std::function<void(absl::StatusOr<model::BufferStatus>)> done);
+  /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same,
+  /// and its memory is detached.
+  absl::Status Destroy(const std::string& name, const std::string& etag,
+                       const std::string& lease_token, const model::Caller& caller,
+                       bool detach = false);
+  absl::StatusOr<model::BufferStatus> Sync(const std::string& name, uint32_t source,
+                                           const std::vector<uint32_t>& targets,
+                                           const std::string& lease_token,
+                                           const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> Apply(const model::BufferApplySpec& spec,
+                                            const model::Caller& caller);
+  /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER),
+  /// PermissionDenied (NOT_OWNER). `done` is called without locks.
+  uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller,
+                        session::LeaseTable::Done done);
+  /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far
+  /// is through.
+  absl::Status Wait(const std::string& name, const model::Caller& caller,
+                    std::function<void(absl::StatusOr<model::BufferStatus>)> done);
 
   /// Which buffers and volumes other processes map.
   exports::ExportStore& exports() { return exports_; }
   /// Who is told of the volumes of a scan as they complete.
   exports::ExportFeeds& feeds() { return feeds_; }
-  /// Copies a replica into new memory, because a process keeps the one that it has. Aborted (LEASED) while somebody has a lease of it or it
-  /// is being written, ResourceExhausted (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
+  /// Copies a replica into new memory, because a process keeps the one that it has. Aborted
+  /// (LEASED) while somebody has a lease of it or it is being written, ResourceExhausted
+  /// (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
   absl::Status Relocate(const exports::ExportStore::Overdue& what);
-  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's exclusive lease (its last write is waited for), or
-  /// (scans/...) for a standing subscription to the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a thread
-  /// that may wait.
-  absl::StatusOr<exports::ExportTicket> Export(const model::ExportSpec& spec, const model::Caller& caller, const exports::ExportPeer& peer);
+  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's
+  /// exclusive lease (its last write is waited for), or (scans/...) for a standing subscription to
+  /// the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a
+  /// thread that may wait.
+  absl::StatusOr<exports::ExportTicket> Export(const model::ExportSpec& spec,
+                                               const model::Caller& caller,
+                                               const exports::ExportPeer& peer);
 
-  /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One thread at a time; Chunk may wait for the
-  /// upload of earlier ones.
+  /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One
+  /// thread at a time; Chunk may wait for the upload of earlier ones.
   class Writer {
    public:
     virtual ~Writer() = default;
@@ -145,7 +167,8 @@ class BufferStore {
   };
   static constexpr int64_t kMostChunk = 1 << 20;
   static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads go in pieces
-  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const model::BufferWriteSpec& spec, const model::Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const model::BufferWriteSpec& spec,
+                                                    const model::Caller& caller);
 
   /// One read, piece by piece. One Next at a time.
   class Reader {
@@ -155,7 +178,8 @@ class BufferStore {
     const std::vector<uint64_t>& versions() const { return versions_; }
     const std::vector<uint32_t>& replicas() const { return replicas_; }
     int64_t total_bytes() const { return type_.bytes(); }
-    /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER) if the last call was too long ago.
+    /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER)
+    /// if the last call was too long ago.
     virtual absl::StatusOr<model::Bytes> Next(int64_t max_bytes) = 0;
     /// Lets go of the buffer if the client took nothing for too long.
     virtual void CutIfSlow(int64_t) {}
@@ -165,16 +189,21 @@ class BufferStore {
     std::vector<uint64_t> versions_;
     std::vector<uint32_t> replicas_;
   };
-  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const model::BufferReadSpec& spec, const model::Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const model::BufferReadSpec& spec,
+                                                   const model::Caller& caller);
 
-  /// Tells of every buffer now and of each change, from the thread that made it, until the returned handle goes.
-  using Told = std::function<void(model::BufferEventKind, const model::BufferStatus&, const std::string& text)>;
+  /// Tells of every buffer now and of each change, from the thread that made it, until the returned
+  /// handle goes.
+  using Told = std::function<void(model::BufferEventKind, const model::BufferStatus&,
+                                  const std::string& text)>;
   std::shared_ptr<void> Watch(const model::Caller& caller, Told told);
 
   struct Totals {
-    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0, read_bytes = 0;
-    std::map<std::string, int64_t> gone;           // by reason: "destroyed", "expired"
-    std::map<std::string, int64_t> refusals;       // calls that were answered with an error, by its reason
+    int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0,
+            read_bytes = 0;
+    std::map<std::string, int64_t> gone;  // by reason: "destroyed", "expired"
+    std::map<std::string, int64_t>
+        refusals;  // calls that were answered with an error, by its reason
     std::map<int, int64_t> replicas_on, bytes_on;  // now, by device
     int64_t owners = 0, largest_owner_bytes = 0;   // now
     int64_t quota_bytes = 0;
@@ -201,14 +230,21 @@ class BufferStore {
   using BufferPtr = std::shared_ptr<Buffer>;
   struct ReadPlace;
 
-  absl::StatusOr<model::BufferStatus> CreateNow(const model::BufferSpec& spec, const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> CreateNow(const model::BufferSpec& spec,
+                                                const model::Caller& caller);
   absl::StatusOr<model::BufferStatus> ChangeNow(const Update& update, const model::Caller& caller);
-  absl::Status DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller, bool detach);
-  absl::StatusOr<model::BufferStatus> SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets, const std::string& lease_token,
-                                       const model::Caller& caller);
-  absl::StatusOr<model::BufferStatus> ApplyNow(const model::BufferApplySpec& spec, const model::Caller& caller);
-  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const model::BufferWriteSpec& spec, const model::Caller& caller);
-  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const model::BufferReadSpec& spec, const model::Caller& caller);
+  absl::Status DestroyNow(const std::string& name, const std::string& etag,
+                          const std::string& lease_token, const model::Caller& caller, bool detach);
+  absl::StatusOr<model::BufferStatus> SyncNow(const std::string& name, uint32_t source,
+                                              const std::vector<uint32_t>& targets,
+                                              const std::string& lease_token,
+                                              const model::Caller& caller);
+  absl::StatusOr<model::BufferStatus> ApplyNow(const model::BufferApplySpec& spec,
+                                               const model::Caller& caller);
+  absl::StatusOr<std::unique_ptr<Writer>> OpenWriteNow(const model::BufferWriteSpec& spec,
+                                                       const model::Caller& caller);
+  absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const model::BufferReadSpec& spec,
+                                                      const model::Caller& caller);
   /// Counts what a client is answered if it is an error.
   void CountRefusal(const absl::Status& answer);
   template <class T>
@@ -216,49 +252,66 @@ class BufferStore {
     CountRefusal(answer.status());
     return answer;
   }
-  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const model::Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<BufferPtr> FindLocked(const std::string& name, const model::Caller& caller)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   model::BufferStatus StatusLocked(const Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TouchLocked(Buffer& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckReadable(const Buffer& buffer, size_t replica, bool allow_uninitialized) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CoherentLocked(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static uint64_t NewestOf(const Buffer& buffer);
-  absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes, const std::vector<uint64_t>& shape) const;
+  absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes,
+                                      const std::vector<uint64_t>& shape) const;
   absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
   absl::Status CheckTtl(double seconds) const;
   absl::Status NotDraining() const;
-  absl::StatusOr<std::string> BeginRequest(const std::string& id, const std::string& digest);  // as RequestIds
+  absl::StatusOr<std::string> BeginRequest(const std::string& id,
+                                           const std::string& digest);  // as RequestIds
   void EndRequest(const std::string& id, const std::string& name);
   /// Reserves and allocates replicas, and clears them. Not yet listed.
-  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name, const model::Caller& caller, bool ready);
+  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
+                                 const std::string& name, const model::Caller& caller, bool ready);
   absl::Status CheckQuota(const std::string& owner, int64_t bytes);
   /// `key`: the buffer's, if it is private.
-  void Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key, const std::string& text);
+  void Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key,
+            const std::string& text);
   absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Enqueues a copy from device to device, on that of `to`.
-  absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes)
+  absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from,
+                             const std::shared_ptr<BufferReplica>& to, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// What is done when work on a replica is through.
   std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
-  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer, const model::BufferReadSpec& spec) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has passed when it is there.
-  absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3], int64_t element_bytes, const Box3& box,
-                                                const std::shared_ptr<void>& to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<model::BufferStatus> ApplyOnce(const model::BufferApplySpec& spec, const model::Caller& caller);
+  absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer,
+                                                       const model::BufferReadSpec& spec) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has
+  /// passed when it is there.
+  absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3],
+                                                int64_t element_bytes, const Box3& box,
+                                                const std::shared_ptr<void>& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<model::BufferStatus> ApplyOnce(const model::BufferApplySpec& spec,
+                                                const model::Caller& caller);
   void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the turn is over.
-  absl::StatusOr<std::function<void()>> Remove(BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
-                                               const std::function<absl::Status(const Buffer&)>& may);
+  /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the
+  /// turn is over.
+  absl::StatusOr<std::function<void()>> Remove(
+      BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+      const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
   exports::ExportStore exports_;
   exports::ExportFeeds feeds_;
   StreamOrdering order_;
-  Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is enqueued, and gives them back
+  Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is
+                      // enqueued, and gives them back
   Mutex mutex_;
   std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);           // why it went, by name
-  std::deque<std::pair<int64_t, std::string>> gone_order_ ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
+  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);  // why it went, by name
+  std::deque<std::pair<int64_t, std::string>> gone_order_
+      ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
   base::RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -13,11 +13,13 @@
 
 namespace octavo::buffer {
 
-/// The turn of a piece of work on buffers, and the leases under which it is done. They are given back with the turn, so that the next one finds them
-/// free; whoever waited for one is told when the turn is over.
+/// The turn of a piece of work on buffers, and the leases under which it is done. They are given
+/// back with the turn, so that the next one finds them free; whoever waited for one is told when
+/// the turn is over.
 class BufferTurn {
  public:
-  BufferTurn(Mutex& turn, session::LeaseTable* leases) : leases_(leases), lock_(std::in_place, turn) {}
+  BufferTurn(Mutex& turn, session::LeaseTable* leases)
+      : leases_(leases), lock_(std::in_place, turn) {}
   ~BufferTurn() {
     for (session::LeaseTable::Guard& guard : guards_) guard.Done(&told_);
     lock_.reset();
@@ -27,7 +29,8 @@ class BufferTurn {
   BufferTurn& operator=(const BufferTurn&) = delete;
 
   /// As LeaseTable::Enter.
-  absl::Status Enter(const std::string& buffer, session::LeaseMode mode, const std::string& token, uint64_t fence, const std::string& holder) {
+  absl::Status Enter(const std::string& buffer, session::LeaseMode mode, const std::string& token,
+                     uint64_t fence, const std::string& holder) {
     OCTAVO_ASSIGN_OR_RETURN(auto guard, leases_->Enter(buffer, mode, token, fence, holder, &told_));
     guards_.push_back(std::move(guard));
     return absl::OkStatus();

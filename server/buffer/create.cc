@@ -20,24 +20,36 @@ constexpr double kLongestTtl = 31536000;
 
 }  // namespace
 
-absl::StatusOr<ArrayType> BufferStore::CheckType(Scalar scalar, uint64_t lanes, const std::vector<uint64_t>& shape) const {
-  ArrayType type{.scalar = scalar, .lanes = lanes == 0 ? 1 : static_cast<int64_t>(std::min<uint64_t>(lanes, 1 << 20)), .dims = {}};
+absl::StatusOr<ArrayType> BufferStore::CheckType(Scalar scalar, uint64_t lanes,
+                                                 const std::vector<uint64_t>& shape) const {
+  ArrayType type{.scalar = scalar,
+                 .lanes = lanes == 0 ? 1 : static_cast<int64_t>(std::min<uint64_t>(lanes, 1 << 20)),
+                 .dims = {}};
   if (scalar == Scalar{} || static_cast<int>(scalar) > kMostScalar) {
     return BadField("BAD_TYPE", "type.scalar",
-                    absl::StrCat("has the unknown value ", static_cast<int>(scalar), "; allowed SCALAR_U8 to SCALAR_C128"));
+                    absl::StrCat("has the unknown value ", static_cast<int>(scalar),
+                                 "; allowed SCALAR_U8 to SCALAR_C128"));
   }
-  if (type.lanes > 4) return BadField("BAD_TYPE", "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));
+  if (type.lanes > 4)
+    return BadField("BAD_TYPE", "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));
   if (type.lanes > 1 && IsComplex(scalar)) {
-    return BadField("BAD_TYPE", "type.lanes", absl::StrCat("is ", lanes, "; complex elements (", NameOf(scalar), ") have 1"));
+    return BadField("BAD_TYPE", "type.lanes",
+                    absl::StrCat("is ", lanes, "; complex elements (", NameOf(scalar), ") have 1"));
   }
-  if (shape.empty() || shape.size() > 3) return BadField("BAD_SHAPE", "shape", absl::StrCat("has ", shape.size(), " dims; allowed 1 to 3"));
+  if (shape.empty() || shape.size() > 3)
+    return BadField("BAD_SHAPE", "shape",
+                    absl::StrCat("has ", shape.size(), " dims; allowed 1 to 3"));
   uint64_t elements = 1;
   for (size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] == 0) return BadField("BAD_SHAPE", "shape", absl::StrCat("[", d, "] is 0; allowed >= 1"));
+    if (shape[d] == 0)
+      return BadField("BAD_SHAPE", "shape", absl::StrCat("[", d, "] is 0; allowed >= 1"));
     if (shape[d] > static_cast<uint64_t>(context_.most_elements) / elements) {
-      return WithInfo(
-          absl::InvalidArgumentError(absl::StrCat("shape: ", absl::StrJoin(shape, " x "), " makes more than ", context_.most_elements, " elements")),
-          {.reason = "TOO_MANY_ELEMENTS", .field = "shape", .numbers = {{"allowed", absl::StrCat(context_.most_elements)}}});
+      return WithInfo(absl::InvalidArgumentError(
+                          absl::StrCat("shape: ", absl::StrJoin(shape, " x "), " makes more than ",
+                                       context_.most_elements, " elements")),
+                      {.reason = "TOO_MANY_ELEMENTS",
+                       .field = "shape",
+                       .numbers = {{"allowed", absl::StrCat(context_.most_elements)}}});
     }
     elements *= shape[d];
     type.dims.push_back(static_cast<int64_t>(shape[d]));
@@ -45,22 +57,29 @@ absl::StatusOr<ArrayType> BufferStore::CheckType(Scalar scalar, uint64_t lanes, 
   return type;
 }
 
-absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(const std::vector<uint32_t>& devices) const {
+absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(
+    const std::vector<uint32_t>& devices) const {
   std::vector<int> out;
   for (const uint32_t device : devices) {
     if (device >= context_.devices.size()) {
-      return BadField("BAD_PLACEMENT", "placement.devices", absl::StrCat("names device ", device, "; there are 0 to ", context_.devices.size() - 1));
+      return BadField(
+          "BAD_PLACEMENT", "placement.devices",
+          absl::StrCat("names device ", device, "; there are 0 to ", context_.devices.size() - 1));
     }
     if (std::find(out.begin(), out.end(), static_cast<int>(device)) != out.end()) {
-      return BadField("BAD_PLACEMENT", "placement.devices", absl::StrCat("names device ", device, " twice"));
+      return BadField("BAD_PLACEMENT", "placement.devices",
+                      absl::StrCat("names device ", device, " twice"));
     }
     out.push_back(static_cast<int>(device));
   }
   for (int d = 0; devices.empty() && d < order_.devices(); ++d) out.push_back(d);
   for (const int d : out) {
     if (const absl::Status health = order_.device(d).Health(); !health.ok()) {
-      return WithInfo(absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
-                      {.reason = "DEVICE_DOWN", .field = "placement.devices", .numbers = {{"device", absl::StrCat(d)}}});
+      return WithInfo(
+          absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
+          {.reason = "DEVICE_DOWN",
+           .field = "placement.devices",
+           .numbers = {{"device", absl::StrCat(d)}}});
     }
   }
   return out;
@@ -68,16 +87,19 @@ absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(const std::vector<uin
 
 absl::Status BufferStore::CheckTtl(double seconds) const {
   if (seconds == 0 || (seconds >= 1 && seconds <= kLongestTtl)) return absl::OkStatus();
-  return InvalidField("ttl_seconds", absl::StrCat("is ", seconds, "; allowed 0 (never) and 1 to ", kLongestTtl));
+  return InvalidField("ttl_seconds",
+                      absl::StrCat("is ", seconds, "; allowed 0 (never) and 1 to ", kLongestTtl));
 }
 
 absl::Status BufferStore::NotDraining() const {
   if (!context_.draining || !context_.draining()) return absl::OkStatus();
-  return WithInfo(absl::UnavailableError("the server is draining and takes no new work; try another one or later"),
+  return WithInfo(absl::UnavailableError(
+                      "the server is draining and takes no new work; try another one or later"),
                   {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
 }
 
-absl::StatusOr<std::string> BufferStore::BeginRequest(const std::string& id, const std::string& digest) {
+absl::StatusOr<std::string> BufferStore::BeginRequest(const std::string& id,
+                                                      const std::string& digest) {
   MutexLock lock(mutex_);
   return requests_.Begin(id, digest);
 }
@@ -91,22 +113,27 @@ absl::Status BufferStore::CheckQuota(const std::string& owner, int64_t bytes) {
   MutexLock lock(mutex_);
   int64_t has = owned_bytes_[owner];
   for (const auto& buffer : buffers_) {
-    if (buffer->status.owner == owner) has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
+    if (buffer->status.owner == owner)
+      has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
   }
   if (context_.quota_bytes > 0 && has + bytes > context_.quota_bytes) {
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("'", owner, "' has buffers of ", has, " bytes; ", bytes, " more pass its quota of ",
-                                                  context_.quota_bytes, "; destroy some")),
-        {.reason = "QUOTA",
-         .field = "",
-         .numbers = {
-             {"held", absl::StrCat(has)}, {"wanted", absl::StrCat(bytes)}, {"quota", absl::StrCat(context_.quota_bytes)}, {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        "'", owner, "' has buffers of ", has, " bytes; ", bytes,
+                        " more pass its quota of ", context_.quota_bytes, "; destroy some")),
+                    {.reason = "QUOTA",
+                     .field = "",
+                     .numbers = {{"held", absl::StrCat(has)},
+                                 {"wanted", absl::StrCat(bytes)},
+                                 {"quota", absl::StrCat(context_.quota_bytes)},
+                                 {"retryable", "true"}}});
   }
   owned_bytes_[owner] += bytes;
   return absl::OkStatus();
 }
 
-absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, const std::vector<int>& devices, const std::string& name,
+absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type,
+                                                         const std::vector<int>& devices,
+                                                         const std::string& name,
                                                          const model::Caller& caller, bool ready) {
   const std::string owner = caller.client;
   const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
@@ -121,8 +148,12 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
     for (const int d : devices) {
       auto replica = std::make_shared<BufferReplica>();
       model::AdmissionReport report;
-      auto charges = context_.ledger->Reserve(d, name, "",
-                                              {{.what = "buffer", .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)), .count = 1}}, &report);
+      auto charges =
+          context_.ledger->Reserve(d, name, "",
+                                   {{.what = "buffer",
+                                     .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)),
+                                     .count = 1}},
+                                   &report);
       if (!charges.ok()) return DoesNotFit(report);
       replica->ledger = context_.ledger;
       replica->charge = charges->front();
@@ -134,8 +165,10 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
     // What was in the memory before is never seen, whatever is asked for.
     for (const auto& replica : buffer->replicas) {
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
-      OCTAVO_RETURN_IF_ERROR(order_.device(replica->device).Fill(stream, replica->memory.data(), bytes, 0));
-      OCTAVO_RETURN_IF_ERROR(order_.End(replica->device, stream, {}, {&replica->order}, {replica}, nullptr));
+      OCTAVO_RETURN_IF_ERROR(
+          order_.device(replica->device).Fill(stream, replica->memory.data(), bytes, 0));
+      OCTAVO_RETURN_IF_ERROR(
+          order_.End(replica->device, stream, {}, {&replica->order}, {replica}, nullptr));
       replica->state = ready ? model::BufferState::kReady : model::BufferState::kUninitialized;
       replica->version = ready ? 1 : 0;
     }
@@ -150,17 +183,23 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type, 
   return buffer;
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::CreateNow(const model::BufferSpec& spec, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::CreateNow(const model::BufferSpec& spec,
+                                                           const model::Caller& caller) {
   OCTAVO_ASSIGN_OR_RETURN(const ArrayType type, CheckType(spec.scalar, spec.lanes, spec.shape));
   OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
-  if (spec.is_private && caller.key.empty()) return InvalidField("private", "is given, but the call carries no key in the metadata octavo-owner-key");
-  OCTAVO_ASSIGN_OR_RETURN(const std::string answered, BeginRequest(spec.request_id, spec.request_digest));
+  if (spec.is_private && caller.key.empty())
+    return InvalidField("private",
+                        "is given, but the call carries no key in the metadata octavo-owner-key");
+  OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
+                          BeginRequest(spec.request_id, spec.request_digest));
   if (!answered.empty()) return Get(answered, caller);
   auto created = base::ExceptionToStatus([&]() -> absl::StatusOr<model::BufferStatus> {
     OCTAVO_RETURN_IF_ERROR(NotDraining());
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, CheckDevices(spec.devices));
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer,
-                            Make(type, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)), caller, !spec.uninitialized));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const BufferPtr buffer,
+        Make(type, devices, absl::StrCat("buffers/", base::NewId(context_.server_id)), caller,
+             !spec.uninitialized));
     buffer->status.labels = spec.labels;
     buffer->status.is_private = spec.is_private;
     buffer->key = spec.is_private ? caller.key : "";
@@ -182,8 +221,9 @@ void BufferStore::ListLocked(const BufferPtr& buffer) {
   buffers_.splice(buffers_.end(), one);  // in both lists or in neither
 }
 
-absl::StatusOr<std::function<void()>> BufferStore::Remove(BufferTurn& turn, const std::string& name, const std::string& reason,
-                                                          const std::string& text, const std::function<absl::Status(const Buffer&)>& may) {
+absl::StatusOr<std::function<void()>> BufferStore::Remove(
+    BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+    const std::function<absl::Status(const Buffer&)>& may) {
   BufferPtr gone;  // dropped without the lock: that frees memory
   model::BufferStatus status;
   {
@@ -201,12 +241,17 @@ absl::StatusOr<std::function<void()>> BufferStore::Remove(BufferTurn& turn, cons
   }
   exports_.Gone(name);
   turn.Forget(name);
-  return [this, status, key = gone->key, text] { Tell(model::BufferEventKind::kGone, status, key, text); };
+  return [this, status, key = gone->key, text] {
+    Tell(model::BufferEventKind::kGone, status, key, text);
+  };
 }
 
-absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag, const std::string& lease_token, const model::Caller& caller,
+absl::Status BufferStore::DestroyNow(const std::string& name, const std::string& etag,
+                                     const std::string& lease_token, const model::Caller& caller,
                                      bool detach) {
-  const auto unchanged = [&](const Buffer& buffer) { return CheckEtag(name, etag, absl::StrCat(buffer.revision)); };
+  const auto unchanged = [&](const Buffer& buffer) {
+    return CheckEtag(name, etag, absl::StrCat(buffer.revision));
+  };
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(name, caller));
@@ -215,21 +260,26 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
   std::function<void()> tell;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
-    OCTAVO_ASSIGN_OR_RETURN(tell, Remove(turn, name, "destroyed", "destroyed by a client", [&](const Buffer& buffer) -> absl::Status {
-                              OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
-                              OCTAVO_RETURN_IF_ERROR(turn.Stands());
-                              for (const auto& replica : buffer.replicas) {
-                                if (replica->state == model::BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
-                              }
-                              return detach ? absl::OkStatus() : exports_.CheckFree(name);
-                            }));
+    OCTAVO_RETURN_IF_ERROR(
+        turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
+    OCTAVO_ASSIGN_OR_RETURN(
+        tell, Remove(turn, name, "destroyed", "destroyed by a client",
+                     [&](const Buffer& buffer) -> absl::Status {
+                       OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
+                       OCTAVO_RETURN_IF_ERROR(turn.Stands());
+                       for (const auto& replica : buffer.replicas) {
+                         if (replica->state == model::BufferState::kWriting)
+                           return BeingWritten(name);  // under a lease that ended meanwhile
+                       }
+                       return detach ? absl::OkStatus() : exports_.CheckFree(name);
+                     }));
   }
   tell();
   return absl::OkStatus();
 }
 
-uint64_t BufferStore::AcquireLease(const session::LeaseRequest& request, const model::Caller& caller, session::LeaseTable::Done done) {
+uint64_t BufferStore::AcquireLease(const session::LeaseRequest& request,
+                                   const model::Caller& caller, session::LeaseTable::Done done) {
   session::LeaseTable::Told told;
   uint64_t place = 0;
   {

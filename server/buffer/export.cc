@@ -11,10 +11,13 @@
 
 namespace octavo::buffer {
 
-absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpec& spec, const model::Caller& caller, const exports::ExportPeer& peer) {
+absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpec& spec,
+                                                          const model::Caller& caller,
+                                                          const exports::ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(exports_.Admit(peer));
   if (absl::StartsWith(spec.name, "volumes/")) {
-    OCTAVO_ASSIGN_OR_RETURN(exports::ExportedMemory memory, exports_.OfVolume(spec.name, spec.replica));
+    OCTAVO_ASSIGN_OR_RETURN(exports::ExportedMemory memory,
+                            exports_.OfVolume(spec.name, spec.replica));
     return exports_.Issue(std::move(memory), peer);
   }
   if (absl::StartsWith(spec.name, "scans/")) {
@@ -28,8 +31,10 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
   if (spec.lease_token.empty()) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        spec.name, " can be handed over to who has an exclusive lease of it only (AcquireLease); others may write to it")),
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(spec.name,
+                                     " can be handed over to who has an exclusive lease of it only "
+                                     "(AcquireLease); others may write to it")),
                     {.reason = "EXPORT_LEASE", .field = "lease_token", .numbers = {}});
   }
   exports::ExportedMemory memory;
@@ -37,7 +42,8 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
   session::LeaseTable::Guard guard;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "Export"));
+    OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token,
+                                      spec.lease_fence, "Export"));
     guard = turn.Keep();
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
@@ -62,16 +68,19 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
   // Here, on a worker: whoever maps it needs no event of ours.
   if (last_write != nullptr) OCTAVO_RETURN_IF_ERROR(last_write->Synchronize());
   const std::shared_ptr<const void> replica = memory.keep;
-  return exports_.Issue(std::move(memory), peer, [&](const std::function<absl::Status()>& make) -> absl::Status {
-    MutexLock lock(mutex_);
-    OCTAVO_RETURN_IF_ERROR(guard.Stands());
-    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
-    if (buffer->replicas[spec.replica] != replica) {
-      return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " has moved to other memory meanwhile; ask again")),
-                      {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
-    }
-    return make();
-  });
+  return exports_.Issue(
+      std::move(memory), peer, [&](const std::function<absl::Status()>& make) -> absl::Status {
+        MutexLock lock(mutex_);
+        OCTAVO_RETURN_IF_ERROR(guard.Stands());
+        OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(spec.name, caller));
+        if (buffer->replicas[spec.replica] != replica) {
+          return WithInfo(
+              absl::AbortedError(
+                  absl::StrCat(spec.name, " has moved to other memory meanwhile; ask again")),
+              {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+        }
+        return make();
+      });
 }
 
 absl::Status BufferStore::Relocate(const exports::ExportStore::Overdue& what) {
@@ -83,35 +92,46 @@ absl::Status BufferStore::Relocate(const exports::ExportStore::Overdue& what) {
     MutexLock lock(mutex_);
     const auto it = by_name_.find(what.of);
     const size_t index = what.replica;
-    if (it == by_name_.end() || index >= it->second->replicas.size() || it->second->replicas[index]->charge != what.charge) {
+    if (it == by_name_.end() || index >= it->second->replicas.size() ||
+        it->second->replicas[index]->charge != what.charge) {
       return absl::NotFoundError(absl::StrCat(what.of, " has no such memory any more"));
     }
     old = it->second->replicas[index];
-    if (old->state == model::BufferState::kWriting) return BeingWritten(what.of);  // under a lease that ended meanwhile
+    if (old->state == model::BufferState::kWriting)
+      return BeingWritten(what.of);  // under a lease that ended meanwhile
     bytes = it->second->status.type.bytes();
   }
   auto fresh = std::make_shared<BufferReplica>();
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       context_.ledger->Reserve(old->device, what.of, "",
-                               {{.what = "buffer", .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)), .count = 1}}, nullptr));
+                               {{.what = "buffer",
+                                 .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)),
+                                 .count = 1}},
+                               nullptr));
   fresh->ledger = context_.ledger;
   fresh->charge = charges.front();
   fresh->device = old->device;
   context_.ledger->Move(fresh->charge, memory::ChargeKind::kBuffer, what.of);
-  OCTAVO_ASSIGN_OR_RETURN(fresh->memory, ClientMemory::Allocate(*context_.devices[static_cast<size_t>(old->device)], bytes));
+  OCTAVO_ASSIGN_OR_RETURN(
+      fresh->memory,
+      ClientMemory::Allocate(*context_.devices[static_cast<size_t>(old->device)], bytes));
   MutexLock lock(mutex_);
   const auto it = by_name_.find(what.of);
   if (it == by_name_.end()) return absl::NotFoundError(absl::StrCat(what.of, " is gone"));
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(old->device));
   absl::Status copied = StreamOrdering::BeforeRead(stream, old->order);
-  if (copied.ok()) copied = order_.device(old->device).CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes);
-  // Whatever was enqueued uses the memory: it is kept even if the rest did not work. What was being written to the old memory, and turns out
-  // to have failed, is lost in the new one, too.
-  const absl::Status ended = order_.End(old->device, stream, {&old->order}, {&fresh->order}, {old, fresh}, [this, old, fresh](const absl::Status& s) {
-    MutexLock lost(mutex_);
-    if (!s.ok() || old->state == model::BufferState::kLost) fresh->state = model::BufferState::kLost;
-  });
+  if (copied.ok())
+    copied = order_.device(old->device)
+                 .CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes);
+  // Whatever was enqueued uses the memory: it is kept even if the rest did not work. What was being
+  // written to the old memory, and turns out to have failed, is lost in the new one, too.
+  const absl::Status ended = order_.End(old->device, stream, {&old->order}, {&fresh->order},
+                                        {old, fresh}, [this, old, fresh](const absl::Status& s) {
+                                          MutexLock lost(mutex_);
+                                          if (!s.ok() || old->state == model::BufferState::kLost)
+                                            fresh->state = model::BufferState::kLost;
+                                        });
   OCTAVO_RETURN_IF_ERROR(copied);
   OCTAVO_RETURN_IF_ERROR(ended);
   fresh->version = old->version;

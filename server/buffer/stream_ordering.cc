@@ -60,7 +60,8 @@ absl::StatusOr<StreamRef> StreamOrdering::Begin(int device) {
   Follower& follower = *followers_[static_cast<size_t>(device)];
   MutexLock lock(follower.mutex);
   if (follower.streams.size() < kStreams) {
-    OCTAVO_ASSIGN_OR_RETURN(Stream stream, devices_[static_cast<size_t>(device)]->NewStream(StreamPriority::kLow));
+    OCTAVO_ASSIGN_OR_RETURN(Stream stream,
+                            devices_[static_cast<size_t>(device)]->NewStream(StreamPriority::kLow));
     follower.streams.push_back(std::move(stream));
     return follower.streams.back().ref();
   }
@@ -83,8 +84,11 @@ absl::StatusOr<SharedEvent> StreamOrdering::Mark(int device, StreamRef stream) {
   return std::make_shared<Event>(std::move(event));
 }
 
-absl::Status StreamOrdering::End(int device, StreamRef stream, const std::vector<AccessTracker*>& read, const std::vector<AccessTracker*>& written,
-                              std::vector<std::shared_ptr<const void>> keep, std::function<void(const absl::Status&)> done) {
+absl::Status StreamOrdering::End(int device, StreamRef stream,
+                                 const std::vector<AccessTracker*>& read,
+                                 const std::vector<AccessTracker*>& written,
+                                 std::vector<std::shared_ptr<const void>> keep,
+                                 std::function<void(const absl::Status&)> done) {
   auto mark = Mark(device, stream);
   Work work{.events = {}, .stream = {}, .keep = std::move(keep), .done = std::move(done)};
   if (mark.ok()) {
@@ -108,7 +112,8 @@ absl::Status StreamOrdering::End(int device, StreamRef stream, const std::vector
   return mark.status();
 }
 
-void StreamOrdering::WhenPassed(int device, std::vector<SharedEvent> events, std::function<void(const absl::Status&)> done) {
+void StreamOrdering::WhenPassed(int device, std::vector<SharedEvent> events,
+                                std::function<void(const absl::Status&)> done) {
   Add(device, {.events = std::move(events), .stream = {}, .keep = {}, .done = std::move(done)});
 }
 

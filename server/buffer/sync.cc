@@ -11,7 +11,8 @@
 
 namespace octavo::buffer {
 
-std::function<void(const absl::Status&)> BufferStore::LostUnlessOk(std::shared_ptr<BufferReplica> replica) {
+std::function<void(const absl::Status&)> BufferStore::LostUnlessOk(
+    std::shared_ptr<BufferReplica> replica) {
   return [this, replica = std::move(replica)](const absl::Status& status) {
     if (status.ok()) return;
     MutexLock lock(mutex_);
@@ -19,21 +20,26 @@ std::function<void(const absl::Status&)> BufferStore::LostUnlessOk(std::shared_p
   };
 }
 
-absl::Status BufferStore::ForwardLocked(const std::shared_ptr<BufferReplica>& from, const std::shared_ptr<BufferReplica>& to, int64_t bytes) {
+absl::Status BufferStore::ForwardLocked(const std::shared_ptr<BufferReplica>& from,
+                                        const std::shared_ptr<BufferReplica>& to, int64_t bytes) {
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(to->device));
   OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeRead(stream, from->order));
   OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, to->order));
-  const absl::Status copied = order_.device(to->device).CopyAcross(stream, to->memory.data(), from->memory.data(), bytes);
+  const absl::Status copied =
+      order_.device(to->device).CopyAcross(stream, to->memory.data(), from->memory.data(), bytes);
   // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
-  const absl::Status ended = order_.End(to->device, stream, {&from->order}, {&to->order}, {from, to}, LostUnlessOk(to));
+  const absl::Status ended =
+      order_.End(to->device, stream, {&from->order}, {&to->order}, {from, to}, LostUnlessOk(to));
   OCTAVO_RETURN_IF_ERROR(copied);
   OCTAVO_RETURN_IF_ERROR(ended);
   totals_.forwarded_bytes += bytes;
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name, uint32_t source, const std::vector<uint32_t>& targets,
-                                                  const std::string& lease_token, const model::Caller& caller) {
+absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name, uint32_t source,
+                                                         const std::vector<uint32_t>& targets,
+                                                         const std::string& lease_token,
+                                                         const model::Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(name, caller).status());
@@ -42,7 +48,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name
   model::BufferStatus status;
   {
     BufferTurn turn(turn_mutex_, context_.leases);
-    OCTAVO_RETURN_IF_ERROR(turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
+    OCTAVO_RETURN_IF_ERROR(
+        turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "SyncReplicas"));
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(turn.Stands());
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(name, caller));
@@ -62,9 +69,11 @@ absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name
     const int64_t bytes = buffer->status.type.bytes();
     for (const size_t target : to) {
       const auto& replica = buffer->replicas[target];
-      if (!order_.device(replica->device).Health().ok()) OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
-      if (replica->state == model::BufferState::kWriting) return BeingWritten(name);  // under a lease that ended meanwhile
-      replica->state = model::BufferState::kPartial;                                  // unless all of the following works
+      if (!order_.device(replica->device).Health().ok())
+        OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
+      if (replica->state == model::BufferState::kWriting)
+        return BeingWritten(name);                    // under a lease that ended meanwhile
+      replica->state = model::BufferState::kPartial;  // unless all of the following works
       OCTAVO_RETURN_IF_ERROR(ForwardLocked(from, replica, bytes));
       replica->version = from->version;
       replica->state = model::BufferState::kReady;
@@ -78,7 +87,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name
   return status;
 }
 
-absl::Status BufferStore::Wait(const std::string& name, const model::Caller& caller, std::function<void(absl::StatusOr<model::BufferStatus>)> done) {
+absl::Status BufferStore::Wait(const std::string& name, const model::Caller& caller,
+                               std::function<void(absl::StatusOr<model::BufferStatus>)> done) {
   std::map<int, std::vector<SharedEvent>> events;
   {
     MutexLock lock(mutex_);
@@ -104,8 +114,9 @@ absl::Status BufferStore::Wait(const std::string& name, const model::Caller& cal
         auto status = Get(name, caller);
         return done(std::move(status));
       }
-      return done(WithInfo(absl::DataLossError(absl::StrCat(name, ": work on it failed: ", self->first.message())),
-                           {.reason = "LOST", .field = "name", .numbers = {}}));
+      return done(WithInfo(
+          absl::DataLossError(absl::StrCat(name, ": work on it failed: ", self->first.message())),
+          {.reason = "LOST", .field = "name", .numbers = {}}));
     }
     auto next = self->events.extract(self->events.begin());
     order_.WhenPassed(next.key(), std::move(next.mapped()), [self](const absl::Status& status) {

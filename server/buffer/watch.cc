@@ -20,7 +20,8 @@ std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, Told told)
   {
     MutexLock lock(mutex_);
     for (const auto& buffer : buffers_) {
-      if (!buffer->status.is_private || buffer->key == caller.key) now.push_back(StatusLocked(*buffer));
+      if (!buffer->status.is_private || buffer->key == caller.key)
+        now.push_back(StatusLocked(*buffer));
     }
     watchers_.push_back(watcher);
   }
@@ -28,13 +29,15 @@ std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, Told told)
   return watcher;
 }
 
-void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key, const std::string& text) {
+void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& status,
+                       const std::string& key, const std::string& text) {
   std::vector<std::shared_ptr<Watcher>> watchers;
   {
     MutexLock lock(mutex_);
     for (auto it = watchers_.begin(); it != watchers_.end();) {
       if (auto watcher = it->lock()) {
-        if (!status.is_private || watcher->caller.key == key) watchers.push_back(std::move(watcher));
+        if (!status.is_private || watcher->caller.key == key)
+          watchers.push_back(std::move(watcher));
         ++it;
       } else {
         it = watchers_.erase(it);
@@ -64,13 +67,15 @@ void BufferStore::Housekeep() {
         warnings.emplace_back(StatusLocked(*buffer), buffer->key);
       }
     }
-    while (!gone_order_.empty() && (now - gone_order_.front().first > kTombstoneNs || gone_order_.size() > kMostTombstones)) {
+    while (!gone_order_.empty() && (now - gone_order_.front().first > kTombstoneNs ||
+                                    gone_order_.size() > kMostTombstones)) {
       tombstones_.erase(gone_order_.front().second);
       gone_order_.pop_front();
     }
   }
   for (const auto& reader : readers) reader->CutIfSlow(now);
-  for (const auto& [status, key] : warnings) Tell(model::BufferEventKind::kExpiring, status, key, "its time to live ends");
+  for (const auto& [status, key] : warnings)
+    Tell(model::BufferEventKind::kExpiring, status, key, "its time to live ends");
   for (const auto& name : overdue) {
     absl::StatusOr<std::function<void()>> tell = [] {};
     {
@@ -80,8 +85,11 @@ void BufferStore::Housekeep() {
       tell = Remove(turn, name, "expired", "its time to live was over", [&](const Buffer& buffer) {
         // Somebody may have prolonged it since, or writes to it under a lease that has ended.
         const bool written =
-            std::any_of(buffer.replicas.begin(), buffer.replicas.end(), [](const auto& r) { return r->state == model::BufferState::kWriting; });
-        return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written ? absl::OkStatus() : absl::AbortedError("it lives on");
+            std::any_of(buffer.replicas.begin(), buffer.replicas.end(),
+                        [](const auto& r) { return r->state == model::BufferState::kWriting; });
+        return buffer.expires_ns != 0 && buffer.expires_ns <= now && !written
+                   ? absl::OkStatus()
+                   : absl::AbortedError("it lives on");
       });
     }
     if (tell.ok()) (*tell)();

@@ -25,13 +25,20 @@ absl::Status CheckVersion(const model::BufferWriteSpec& spec, size_t target, uin
 
 }  // namespace
 
-/// A write to one or all replicas: staged whole, or block by block, uploaded once and forwarded along the devices.
+/// A write to one or all replicas: staged whole, or block by block, uploaded once and forwarded
+/// along the devices.
 class BufferWriter final : public BufferStore::Writer {
  public:
-  /// `device`: of the first target. A replica may move to other memory before the write starts, but never to another device.
-  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets, int device, model::BufferWriteSpec spec,
-               session::LeaseTable::Guard guard)
-      : store_(store), buffer_(std::move(buffer)), targets_(std::move(targets)), device_(device), spec_(std::move(spec)), guard_(std::move(guard)) {
+  /// `device`: of the first target. A replica may move to other memory before the write starts, but
+  /// never to another device.
+  BufferWriter(BufferStore* store, BufferStore::BufferPtr buffer, std::vector<size_t> targets,
+               int device, model::BufferWriteSpec spec, session::LeaseTable::Guard guard)
+      : store_(store),
+        buffer_(std::move(buffer)),
+        targets_(std::move(targets)),
+        device_(device),
+        spec_(std::move(spec)),
+        guard_(std::move(guard)) {
     total_ = static_cast<int64_t>(spec_.total_bytes);
     block_bytes_ = total_ <= BufferStore::kStagedWhole ? total_ : int64_t{4} << 20;
   }
@@ -58,9 +65,12 @@ class BufferWriter final : public BufferStore::Writer {
     int64_t bytes = 0;
     for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.second);
     if (bytes > BufferStore::kMostChunk)
-      return BadField("PROTOCOL", "data", absl::StrCat("has ", bytes, " bytes; allowed ", BufferStore::kMostChunk));
+      return BadField("PROTOCOL", "data",
+                      absl::StrCat("has ", bytes, " bytes; allowed ", BufferStore::kMostChunk));
     if (bytes > total_ - received_) {
-      return BadField("PROTOCOL", "data", absl::StrCat("makes ", received_ + bytes, " bytes; header.total_bytes is ", total_));
+      return BadField(
+          "PROTOCOL", "data",
+          absl::StrCat("makes ", received_ + bytes, " bytes; header.total_bytes is ", total_));
     }
     for (auto [data, size] : pieces) {
       crc_ = model::Crc32c(data, size, crc_);
@@ -80,10 +90,13 @@ class BufferWriter final : public BufferStore::Writer {
 
   absl::StatusOr<model::BufferStatus> End() {
     if (received_ < total_) {
-      return BadField("SHORT_STREAM", "data", absl::StrCat("ended after ", received_, " bytes; header.total_bytes is ", total_));
+      return BadField(
+          "SHORT_STREAM", "data",
+          absl::StrCat("ended after ", received_, " bytes; header.total_bytes is ", total_));
     }
     if (spec_.has_crc && spec_.crc32c != crc_) {
-      return WithInfo(absl::DataLossError(absl::StrCat("header.crc32c is ", absl::Hex(spec_.crc32c), ", that of what came is ", absl::Hex(crc_))),
+      return WithInfo(absl::DataLossError(absl::StrCat("header.crc32c is ", absl::Hex(spec_.crc32c),
+                                                       ", that of what came is ", absl::Hex(crc_))),
                       {.reason = "CHECKSUM", .field = "header.crc32c", .numbers = {}});
     }
     if (staging_ != nullptr) OCTAVO_RETURN_IF_ERROR(Apply());
@@ -119,12 +132,15 @@ class BufferWriter final : public BufferStore::Writer {
   /// The replicas are this write's from here on.
   absl::Status Start() {
     MutexLock lock(store_->mutex_);
-    // The client took its time: its lease may have ended since, somebody else may have one now, and write, or have destroyed the buffer.
+    // The client took its time: its lease may have ended since, somebody else may have one now, and
+    // write, or have destroyed the buffer.
     OCTAVO_RETURN_IF_ERROR(guard_.Stands());
     if (!store_->by_name_.contains(spec_.name)) {
-      return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")), {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
+      return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")),
+                      {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
     }
-    for (const size_t target : targets_) {  // under the same lease it may be written, or have been written since
+    for (const size_t target :
+         targets_) {  // under the same lease it may be written, or have been written since
       const BufferReplica& replica = *buffer_->replicas[target];
       if (replica.state == model::BufferState::kWriting) return BeingWritten(spec_.name);
       OCTAVO_RETURN_IF_ERROR(CheckVersion(spec_, target, replica.version));
@@ -135,13 +151,16 @@ class BufferWriter final : public BufferStore::Writer {
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, store_->order_.Begin(replica.device));
       OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, replica.order));
       streams_.push_back(stream);
-      stops.push_back({.device = replica.device, .stream = stream, .memory = replica.memory.as<char>()});
+      stops.push_back(
+          {.device = replica.device, .stream = stream, .memory = replica.memory.as<char>()});
     }
-    OCTAVO_ASSIGN_OR_RETURN(ReplicaBroadcast forwarder, ReplicaBroadcast::Create(&store_->order_, std::move(stops)));
+    OCTAVO_ASSIGN_OR_RETURN(ReplicaBroadcast forwarder,
+                            ReplicaBroadcast::Create(&store_->order_, std::move(stops)));
     forwarder_.emplace(std::move(forwarder));
     for (const size_t target : targets_) {
       BufferReplica& replica = *buffer_->replicas[target];
-      was_partial_ |= replica.state == model::BufferState::kPartial || replica.state == model::BufferState::kLost;
+      was_partial_ |= replica.state == model::BufferState::kPartial ||
+                      replica.state == model::BufferState::kLost;
       replica.state = model::BufferState::kWriting;
     }
     started_ = true;
@@ -152,7 +171,10 @@ class BufferWriter final : public BufferStore::Writer {
   absl::Status Apply() {
     if (!started_) OCTAVO_RETURN_IF_ERROR(Start());
     // If it breaks off half-way, what is in flight still uses the memory: Close keeps it.
-    OCTAVO_ASSIGN_OR_RETURN(SharedEvent uploaded, forwarder_->Upload(staging_.get(), static_cast<int64_t>(spec_.byte_offset) + applied_, staged_));
+    OCTAVO_ASSIGN_OR_RETURN(
+        SharedEvent uploaded,
+        forwarder_->Upload(staging_.get(), static_cast<int64_t>(spec_.byte_offset) + applied_,
+                           staged_));
     in_flight_.emplace_back(std::move(uploaded), staging_);
     applied_ += staged_;
     staging_ = nullptr;
@@ -176,8 +198,12 @@ class BufferWriter final : public BufferStore::Writer {
       std::vector<std::shared_ptr<const void>> keep = staging;
       keep.insert(keep.end(), written.begin(), written.end());
       const absl::Status ended =
-          store_->order_.End(replica.device, streams_[i], read, {&replica.order}, std::move(keep), store_->LostUnlessOk(written[i]));
-      replica.state = !ended.ok() ? model::BufferState::kLost : state == model::BufferState::kReady && was_partial_ && !whole ? model::BufferState::kPartial : state;
+          store_->order_.End(replica.device, streams_[i], read, {&replica.order}, std::move(keep),
+                             store_->LostUnlessOk(written[i]));
+      replica.state = !ended.ok() ? model::BufferState::kLost
+                      : state == model::BufferState::kReady && was_partial_ && !whole
+                          ? model::BufferState::kPartial
+                          : state;
       if (state == model::BufferState::kReady) replica.version = version;
     }
     if (state == model::BufferState::kReady) {
@@ -205,13 +231,15 @@ class BufferWriter final : public BufferStore::Writer {
   bool started_ = false, closed_ = false, was_partial_ = false;
 };
 
-absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(const model::BufferWriteSpec& spec, const model::Caller& caller) {
+absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(
+    const model::BufferWriteSpec& spec, const model::Caller& caller) {
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
   BufferTurn turn(turn_mutex_, context_.leases);
-  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token, spec.lease_fence, "WriteBuffer"));
+  OCTAVO_RETURN_IF_ERROR(turn.Enter(spec.name, session::LeaseMode::kExclusive, spec.lease_token,
+                                    spec.lease_fence, "WriteBuffer"));
   BufferPtr buffer;
   std::vector<size_t> targets;
   int device = 0;
@@ -221,38 +249,53 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(c
     OCTAVO_ASSIGN_OR_RETURN(buffer, FindLocked(spec.name, caller));
     const ArrayType& type = buffer->status.type;
     const size_t count = buffer->replicas.size();
-    if (!spec.all && spec.replica >= count) return BadReplica("header.target.replica", spec.replica, count);
+    if (!spec.all && spec.replica >= count)
+      return BadReplica("header.target.replica", spec.replica, count);
     for (size_t i = 0; i < count; ++i) {
       if (spec.all || i == spec.replica) targets.push_back(i);
     }
-    const auto bytes = static_cast<uint64_t>(type.bytes()), element = static_cast<uint64_t>(SizeOf(type.scalar) * type.lanes);
+    const auto bytes = static_cast<uint64_t>(type.bytes()),
+               element = static_cast<uint64_t>(SizeOf(type.scalar) * type.lanes);
     if (spec.total_bytes == 0) return BadRange("header.total_bytes", "is 0; allowed >= 1");
     if (spec.byte_offset > bytes || spec.total_bytes > bytes - spec.byte_offset) {
-      return BadRange("header.total_bytes", absl::StrCat("is ", spec.total_bytes, " from byte ", spec.byte_offset, "; the buffer has ", bytes));
+      return BadRange("header.total_bytes",
+                      absl::StrCat("is ", spec.total_bytes, " from byte ", spec.byte_offset,
+                                   "; the buffer has ", bytes));
     }
     if (spec.byte_offset % element != 0 || spec.total_bytes % element != 0) {
-      return BadField("MISALIGNED", spec.byte_offset % element != 0 ? "header.byte_offset" : "header.total_bytes",
+      return BadField("MISALIGNED",
+                      spec.byte_offset % element != 0 ? "header.byte_offset" : "header.total_bytes",
                       absl::StrCat("is no multiple of the element's ", element, " bytes"));
     }
-    if (spec.has_type && (spec.scalar != type.scalar || static_cast<int64_t>(spec.lanes == 0 ? 1 : spec.lanes) != type.lanes)) {
-      return BadField("TYPE_MISMATCH", "header.type", absl::StrCat("is ", NameOf(spec.scalar), " x ", spec.lanes, "; the buffer is ", type.Text()));
+    if (spec.has_type && (spec.scalar != type.scalar ||
+                          static_cast<int64_t>(spec.lanes == 0 ? 1 : spec.lanes) != type.lanes)) {
+      return BadField("TYPE_MISMATCH", "header.type",
+                      absl::StrCat("is ", NameOf(spec.scalar), " x ", spec.lanes,
+                                   "; the buffer is ", type.Text()));
     }
-    const bool shaped = spec.shape.empty() || std::equal(spec.shape.begin(), spec.shape.end(), type.dims.begin(), type.dims.end(),
-                                                         [](uint64_t a, int64_t b) { return a == static_cast<uint64_t>(b); });
+    const bool shaped =
+        spec.shape.empty() ||
+        std::equal(spec.shape.begin(), spec.shape.end(), type.dims.begin(), type.dims.end(),
+                   [](uint64_t a, int64_t b) { return a == static_cast<uint64_t>(b); });
     if (!shaped)
-      return BadField("SHAPE_MISMATCH", "header.shape", absl::StrCat("is ", absl::StrJoin(spec.shape, " x "), "; the buffer is ", type.Text()));
+      return BadField(
+          "SHAPE_MISMATCH", "header.shape",
+          absl::StrCat("is ", absl::StrJoin(spec.shape, " x "), "; the buffer is ", type.Text()));
     for (const size_t target : targets) {
       BufferReplica& replica = *buffer->replicas[target];
-      if (!context_.devices[static_cast<size_t>(replica.device)]->Health().ok()) OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
+      if (!context_.devices[static_cast<size_t>(replica.device)]->Health().ok())
+        OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, target, true));
       if (replica.state == model::BufferState::kWriting) {
-        return WithInfo(absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
-                        {.reason = "LEASED", .field = "", .numbers = {}});
+        return WithInfo(
+            absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
+            {.reason = "LEASED", .field = "", .numbers = {}});
       }
       OCTAVO_RETURN_IF_ERROR(CheckVersion(spec, target, replica.version));
     }
     device = buffer->replicas[targets[0]]->device;
   }
-  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), device, spec, turn.Keep());
+  return std::make_unique<BufferWriter>(this, std::move(buffer), std::move(targets), device, spec,
+                                        turn.Keep());
 }
 
 }  // namespace octavo::buffer

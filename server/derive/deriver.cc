@@ -11,7 +11,8 @@
 
 namespace octavo::derive {
 
-absl::Status Deriver::Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<model::VolumeStatus>)> done) {
+absl::Status Deriver::Derive(const DeriveSpec& spec,
+                             std::function<void(absl::StatusOr<model::VolumeStatus>)> done) {
   std::string answered;
   {
     MutexLock lock(mutex_);

@@ -36,17 +36,21 @@ struct DopplerOperation {
 struct ReprocessOperation {  // of raw spectra; first
   model::Processing processing;
 };
-using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation, ReprocessOperation, model::OpSpec>;
+using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation,
+                               ReprocessOperation, model::OpSpec>;
 
 /// What a client asks to be made of a volume.
 struct DeriveSpec {
   std::string name;  // of the source
   std::vector<Operation> operations;
   std::string request_id;
-  std::string request_digest;           // of the request body: tells a retry from another request with the same id
-  bool asynchronous = false;            // `done` is called when the work is planned and has its memory: the volume is being acquired then
-  std::string chain;                    // of the scan's chains, if it is one of those
-  std::shared_ptr<processing::ChainState> memory;  // granted with the scan for that; null: none, or the scan has ended
+  std::string
+      request_digest;  // of the request body: tells a retry from another request with the same id
+  bool asynchronous = false;  // `done` is called when the work is planned and has its memory: the
+                              // volume is being acquired then
+  std::string chain;          // of the scan's chains, if it is one of those
+  std::shared_ptr<processing::ChainState>
+      memory;  // granted with the scan for that; null: none, or the scan has ended
 };
 
 /// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
@@ -64,16 +68,19 @@ class Deriver {
   };
   explicit Deriver(Context context) : context_(std::move(context)) {}
 
-  /// Errors that can be told at once are returned (and `done` is not called); else `done` is called once from a worker. Memory
-  /// for the result and for what lies between is reserved before anything starts, all or nothing, unless the scan was granted it.
-  absl::Status Derive(const DeriveSpec& spec, std::function<void(absl::StatusOr<model::VolumeStatus>)> done);
+  /// Errors that can be told at once are returned (and `done` is not called); else `done` is called
+  /// once from a worker. Memory for the result and for what lies between is reserved before
+  /// anything starts, all or nothing, unless the scan was granted it.
+  absl::Status Derive(const DeriveSpec& spec,
+                      std::function<void(absl::StatusOr<model::VolumeStatus>)> done);
   int64_t Pending();
 
  private:
   struct Step;
   struct Work;
   absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
-  absl::StatusOr<model::VolumeStatus> Run(Work& work, const std::function<void(const model::VolumeStatus&)>& planned);
+  absl::StatusOr<model::VolumeStatus> Run(
+      Work& work, const std::function<void(const model::VolumeStatus&)>& planned);
   absl::Status Compute(Work& work, Device& device, model::VolumeStatus* result);
   void Remember(const DeriveSpec& spec, const std::string& name);
   void Finish(const DeriveSpec& spec, const absl::StatusOr<model::VolumeStatus>& result);

@@ -20,21 +20,23 @@ using AscanRanges = std::vector<std::pair<int64_t, int64_t>>;  // first, count
 struct Deriver::Step {
   Operation operation;
   model::VolumeStatus in, out;  // shape, dtype, value, levels, spacing, missing
-  pattern::Pattern pattern;       // of `in`
+  pattern::Pattern pattern;     // of `in`
   pattern::CartesianTaps taps;
-  std::vector<int32_t> order;                // [bscans, repeats]
-  AscanRanges missing;                       // of `out`
+  std::vector<int32_t> order;                       // [bscans, repeats]
+  AscanRanges missing;                              // of `out`
   std::shared_ptr<const model::ResolvedScan> scan;  // reprocessing
   std::shared_ptr<const ArrayChain> chain;
   int64_t workspace_bytes = 0;  // the same
-  int64_t table_bytes() const { return workspace_bytes + static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4); }
+  int64_t table_bytes() const {
+    return workspace_bytes + static_cast<int64_t>(taps.index.size() * 8 + order.size() * 4);
+  }
 };
 
 struct Deriver::Work {
   volume::PinnedVolume source;
   std::vector<Step> steps;
-  std::string name;                       // of the new volume
-  std::string chain;                      // of the scan
+  std::string name;                               // of the new volume
+  std::string chain;                              // of the scan
   std::vector<memory::Ledger::ChargeId> charges;  // [0]: the new volume; [1]: what lies between
   std::shared_ptr<memory::VolumeSlot> slot;
   bool granted = false;  // what lies between is charged to the scan; so is `slot`, if there is one

@@ -10,7 +10,8 @@
 
 namespace octavo::engine {
 
-/// What a measurement of a device shall look like. As octavo.v1.MeasureRequest; 0 and empty = chosen.
+/// What a measurement of a device shall look like. As octavo.v1.MeasureRequest; 0 and empty =
+/// chosen.
 struct MeasureSpec {
   std::string device;   // devices/<n>
   int64_t samples = 0;  // of a record, 64 ... 16384
@@ -38,9 +39,11 @@ absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device);
 /// Device memory that MeasureDevice allocates, bytes; an upper bound.
 int64_t MeasureBytes(const MeasureSpec& resolved, Device& device);
 
-/// Measures copies, the smallest job and the spectral chain on `device`, resident and streamed. Takes some seconds; waits. What a
-/// figure is told of was checked: bytes against bytes, voxels against the chain in double precision, written from its equations.
-/// DataLoss (MEASUREMENT_WRONG) instead of a figure whose output is not right.
-absl::Status MeasureDevice(Device& device, const MeasureSpec& resolved, const MayGoOn& may_go_on, const TellMeasured& tell);
+/// Measures copies, the smallest job and the spectral chain on `device`, resident and streamed.
+/// Takes some seconds; waits. What a figure is told of was checked: bytes against bytes, voxels
+/// against the chain in double precision, written from its equations. DataLoss (MEASUREMENT_WRONG)
+/// instead of a figure whose output is not right.
+absl::Status MeasureDevice(Device& device, const MeasureSpec& resolved, const MayGoOn& may_go_on,
+                           const TellMeasured& tell);
 
 }  // namespace octavo::engine

@@ -7,7 +7,8 @@ namespace octavo::engine {
 class DeviceHealthWatch::WatchHandle final : public base::Handle {
  public:
   using Callbacks = std::list<std::function<void(const std::vector<model::DeviceStatus>&)>>;
-  WatchHandle(std::shared_ptr<Watchers> watchers, Callbacks::iterator at) : watchers_(std::move(watchers)), at_(at) {}
+  WatchHandle(std::shared_ptr<Watchers> watchers, Callbacks::iterator at)
+      : watchers_(std::move(watchers)), at_(at) {}
   ~WatchHandle() override { Cancel(); }
   void Cancel() override {
     if (watchers_ == nullptr) return;
@@ -23,7 +24,9 @@ class DeviceHealthWatch::WatchHandle final : public base::Handle {
   const Callbacks::iterator at_;
 };
 
-std::unique_ptr<base::Handle> DeviceHealthWatch::Add(std::function<void(const std::vector<model::DeviceStatus>&)> callback, const std::vector<model::DeviceStatus>& now) {
+std::unique_ptr<base::Handle> DeviceHealthWatch::Add(
+    std::function<void(const std::vector<model::DeviceStatus>&)> callback,
+    const std::vector<model::DeviceStatus>& now) {
   MutexLock lock(watchers_->mutex);
   callback(now);
   watchers_->callbacks.push_back(std::move(callback));

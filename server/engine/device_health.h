@@ -16,7 +16,9 @@ namespace octavo::engine {
 class DeviceHealthWatch {
  public:
   /// Calls `callback` with `now` before it returns, and with each Tell.
-  std::unique_ptr<base::Handle> Add(std::function<void(const std::vector<model::DeviceStatus>&)> callback, const std::vector<model::DeviceStatus>& now);
+  std::unique_ptr<base::Handle> Add(
+      std::function<void(const std::vector<model::DeviceStatus>&)> callback,
+      const std::vector<model::DeviceStatus>& now);
   /// Marks devices/<device> as lost; false if it was marked already.
   bool Lost(int device);
   void Tell(const std::vector<model::DeviceStatus>& devices);
@@ -24,7 +26,8 @@ class DeviceHealthWatch {
  private:
   struct Watchers {
     Mutex mutex;  // held while a callback runs: none runs any more once its handle was cancelled
-    std::list<std::function<void(const std::vector<model::DeviceStatus>&)>> callbacks ABSL_GUARDED_BY(mutex);
+    std::list<std::function<void(const std::vector<model::DeviceStatus>&)>> callbacks
+        ABSL_GUARDED_BY(mutex);
   };
   class WatchHandle;
   const std::shared_ptr<Watchers> watchers_ = std::make_shared<Watchers>();

@@ -46,14 +46,16 @@ std::vector<model::DeviceStatus> EngineImpl::ListDevices() {
     status.detached_bytes = use.detached;
     status.free_bytes = use.free();
     status.peak_bytes = use.peak;
-    for (const auto& session : sessions) status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
+    for (const auto& session : sessions)
+      status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
     status.running_jobs = jobs_.RunningOn(static_cast<int>(d));
     list.push_back(std::move(status));
   }
   return list;
 }
 
-std::unique_ptr<base::Handle> EngineImpl::WatchDevices(std::function<void(const std::vector<model::DeviceStatus>&)> callback) {
+std::unique_ptr<base::Handle> EngineImpl::WatchDevices(
+    std::function<void(const std::vector<model::DeviceStatus>&)> callback) {
   return device_watch_.Add(std::move(callback), ListDevices());
 }
 
@@ -62,23 +64,31 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
   size_t d = 0;
   while (d < devices_.size() && base::DeviceName(static_cast<int>(d)) != spec.device) ++d;
   if (d == devices_.size()) {
-    return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/", devices_.size() - 1));
+    return InvalidField("device",
+                        absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/",
+                                     devices_.size() - 1));
   }
   Device& device = *devices_[d];
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
   if (measuring_.exchange(true)) {
-    return WithInfo(absl::FailedPreconditionError("another measurement runs"), {.reason = "MEASURING", .field = "", .numbers = {}});
+    return WithInfo(absl::FailedPreconditionError("another measurement runs"),
+                    {.reason = "MEASURING", .field = "", .numbers = {}});
   }
   const absl::Cleanup measured = [this] { measuring_ = false; };
   const int64_t scans = scans_admitted_;
   for (const auto& session : Sessions()) {
     if (session->finished() || IsFinal(session->state())) continue;
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
-                    {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
+        {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(const auto charges, ledger_.Reserve(static_cast<int>(d), "measurement", "",
-                                                              {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      ledger_.Reserve(static_cast<int>(d), "measurement", "",
+                      {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}},
+                      nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) ledger_.Release(id);
   };
@@ -99,13 +109,17 @@ model::MemoryStatus EngineImpl::GetMemory() {
   memory.devices = ListDevices();
   std::map<std::string, std::string> session_of;
   for (const auto& session : Sessions()) {
-    if (!session->finished() && !session->client_session().empty()) session_of[session->name()] = session->client_session();
+    if (!session->finished() && !session->client_session().empty())
+      session_of[session->name()] = session->client_session();
   }
-  for (const auto& volume : volumes_.List({.in_memory = true})) session_of[volume.name] = volume.session;
+  for (const auto& volume : volumes_.List({.in_memory = true}))
+    session_of[volume.name] = volume.session;
   for (int d = 0; d < ledger_.devices(); ++d) {
     for (const auto& holder : ledger_.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
-      memory.holders.push_back({.what = holder, .device = base::DeviceName(d), .session = it == session_of.end() ? "" : it->second});
+      memory.holders.push_back({.what = holder,
+                                .device = base::DeviceName(d),
+                                .session = it == session_of.end() ? "" : it->second});
     }
   }
   memory.tiers = spiller_->Uses();
@@ -130,7 +144,8 @@ void EngineImpl::EndNow(const std::string& why) {
 
 bool EngineImpl::Idle() {
   const auto sessions = Sessions();
-  return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 && jobs_.Idle() &&
+  return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 &&
+         jobs_.Idle() &&
          std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
 }
 
@@ -138,14 +153,16 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(model::ResolvedScan& sca
   std::vector<memory::DeviceLoad> loads;
   const auto sessions = Sessions();
   for (size_t d = 0; d < devices_.size(); ++d) {
-    memory::DeviceLoad load{.health = devices_[d]->Health(), .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
+    memory::DeviceLoad load{.health = devices_[d]->Health(),
+                            .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
     for (const auto& session : sessions) {
       if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
       ++(session->state() == model::ScanState::kQueued ? load.waiting : load.running);
     }
     loads.push_back(std::move(load));
   }
-  const auto healthy = std::count_if(loads.begin(), loads.end(), [](const memory::DeviceLoad& load) { return load.health.ok(); });
+  const auto healthy = std::count_if(
+      loads.begin(), loads.end(), [](const memory::DeviceLoad& load) { return load.health.ok(); });
   if (const model::Spread& spread = scan.spec.spread; spread.striped) {
     const int64_t named = spread.devices.empty() ? spread.count : std::ssize(spread.devices);
     scan.stripe_devices = named > 0 ? named : healthy;
@@ -166,7 +183,9 @@ void EngineImpl::PollDeviceHealth() {
   for (size_t d = 0; d < devices_.size(); ++d) {
     const absl::Status health = devices_[d]->Health();
     if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
-    Log(LogLevel::kError, "device lost", {{"device", base::DeviceName(static_cast<int>(d))}, {"reason", std::string(health.message())}});
+    Log(LogLevel::kError, "device lost",
+        {{"device", base::DeviceName(static_cast<int>(d))},
+         {"reason", std::string(health.message())}});
     device_watch_.Tell(ListDevices());
     for (const auto& session : Sessions()) {
       if (session->Uses(static_cast<int>(d))) session->DeviceLost();

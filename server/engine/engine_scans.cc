@@ -21,15 +21,21 @@
 namespace octavo::engine {
 namespace {}  // namespace
 
-absl::StatusOr<model::ScanStatus> EngineImpl::SubmitScan(const model::ScanSpec& spec, model::AdmissionReport* report) {
+absl::StatusOr<model::ScanStatus> EngineImpl::SubmitScan(const model::ScanSpec& spec,
+                                                         model::AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
-  OCTAVO_ASSIGN_OR_RETURN(const std::string answered, requests_.Begin(spec.request_id, spec.request_digest));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
+                          requests_.Begin(spec.request_id, spec.request_digest));
   if (!answered.empty()) return GetScan(answered);
-  base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS { requests_.End(spec.request_id, name); });
+  base::RequestClaim claim([&](const std::string& name) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    requests_.End(spec.request_id, name);
+  });
   return SubmitNow(spec, report, &claim);
 }
 
-absl::StatusOr<model::ScanStatus> EngineImpl::SubmitNow(const model::ScanSpec& spec, model::AdmissionReport* report, base::RequestClaim* claim) {
+absl::StatusOr<model::ScanStatus> EngineImpl::SubmitNow(const model::ScanSpec& spec,
+                                                        model::AdmissionReport* report,
+                                                        base::RequestClaim* claim) {
   if (draining_) return Draining();
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
@@ -47,31 +53,40 @@ absl::StatusOr<model::ScanStatus> EngineImpl::SubmitNow(const model::ScanSpec& s
   return status;
 }
 
-absl::StatusOr<model::AdmissionReport> EngineImpl::PlanScan(const model::ScanSpec& spec, std::string* plan, std::vector<std::string>* warnings) {
+absl::StatusOr<model::AdmissionReport> EngineImpl::PlanScan(const model::ScanSpec& spec,
+                                                            std::string* plan,
+                                                            std::vector<std::string>* warnings) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
   OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
-  model::AdmissionReport report = ledger_.Plan(chosen[0], scan::ScanSession::Needs(scan, *devices_[At(chosen[0])]));
+  model::AdmissionReport report =
+      ledger_.Plan(chosen[0], scan::ScanSession::Needs(scan, *devices_[At(chosen[0])]));
   for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
-    model::AdmissionReport of_peer = ledger_.Plan(chosen[i], scan::ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
+    model::AdmissionReport of_peer =
+        ledger_.Plan(chosen[i], scan::ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
   if (plan != nullptr)
-    *plan =
-        absl::StrCat(scan::DescribeSource(scan), DescribeChain(scan.chain), scan::DescribeSpacing(scan), processing::DescribeMemory(scan, scan::ScanSession::VolumeSlots(scan)));
-  if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source)) *plan += source::DescribeRing(scan.spec);
+    *plan = absl::StrCat(scan::DescribeSource(scan), DescribeChain(scan.chain),
+                         scan::DescribeSpacing(scan),
+                         processing::DescribeMemory(scan, scan::ScanSession::VolumeSlots(scan)));
+  if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source))
+    *plan += source::DescribeRing(scan.spec);
   if (warnings != nullptr) *warnings = std::move(scan.warnings);
   return report;
 }
 
-absl::StatusOr<pattern::PatternWaveform> EngineImpl::PlanWaveform(const model::ScanSpec& spec, bool odd_volume) {
-  OCTAVO_ASSIGN_OR_RETURN(const model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
+absl::StatusOr<pattern::PatternWaveform> EngineImpl::PlanWaveform(const model::ScanSpec& spec,
+                                                                  bool odd_volume) {
+  OCTAVO_ASSIGN_OR_RETURN(const model::ResolvedScan scan,
+                          scan::ResolveScan(spec, config_.replay_roots));
   const pattern::Pattern& pattern = scan.spec.pattern;
   const double rate = model::RecordRateHz(spec);
-  if (pattern.plan != nullptr) return pattern::MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
+  if (pattern.plan != nullptr)
+    return pattern::MakeWaveform(pattern, *pattern.plan, odd_volume, rate);
   OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternPlan plan, pattern::MakePlan(pattern, rate));
   return pattern::MakeWaveform(pattern, plan, odd_volume, rate);
 }
@@ -84,17 +99,21 @@ absl::StatusOr<model::ScanStatus> EngineImpl::GetScan(const std::string& name) {
 std::vector<model::ScanStatus> EngineImpl::ListScans() {
   std::vector<model::ScanStatus> list;
   for (const auto& session : Sessions()) list.push_back(StatusOf(*session));
-  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.created.monotonic_ns > b.created.monotonic_ns; });
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
+    return a.created.monotonic_ns > b.created.monotonic_ns;
+  });
   return list;
 }
 
-absl::StatusOr<std::unique_ptr<base::Handle>> EngineImpl::WatchScan(const std::string& name,
-                                                              std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback) {
+absl::StatusOr<std::unique_ptr<base::Handle>> EngineImpl::WatchScan(
+    const std::string& name,
+    std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback) {
   OCTAVO_RETURN_IF_ERROR(Find(name).status());
   return watches_.Add(name, std::move(callback));
 }
 
-absl::StatusOr<model::ScanStatus> EngineImpl::UpdateScan(const std::string& name, const model::Processing& processing) {
+absl::StatusOr<model::ScanStatus> EngineImpl::UpdateScan(const std::string& name,
+                                                         const model::Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
   const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
@@ -120,7 +139,8 @@ absl::StatusOr<model::ScanStatus> EngineImpl::CancelScan(const std::string& name
   return session->Status();
 }
 
-absl::StatusOr<model::ScanEvent> EngineImpl::MarkScan(const std::string& name, const std::string& marker) {
+absl::StatusOr<model::ScanEvent> EngineImpl::MarkScan(const std::string& name,
+                                                      const std::string& marker) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(name));
   return session->Mark(marker);
 }
@@ -130,14 +150,17 @@ absl::StatusOr<std::shared_ptr<source::PushPort>> EngineImpl::OpenPush(const std
   return session->Push();
 }
 
-absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan, std::optional<uint32_t> uid) {
+absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan,
+                                                std::optional<uint32_t> uid) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, Find(scan));
   OCTAVO_ASSIGN_OR_RETURN(auto port, session->Ring());
   if (config_.handoff == nullptr) {
-    return WithInfo(absl::FailedPreconditionError("this server has no socket that hands descriptors over (handoff.unix)"),
+    return WithInfo(absl::FailedPreconditionError(
+                        "this server has no socket that hands descriptors over (handoff.unix)"),
                     {.reason = "HANDOFF_DISABLED", .field = "", .numbers = {}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, config_.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
+  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
+                          config_.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
   const source::RingLimits& limits = port->limits();
   return RingTicket{.path = ticket.path,
                     .nonce = ticket.nonce,
@@ -151,7 +174,8 @@ absl::StatusOr<RingTicket> EngineImpl::OpenRing(const std::string& scan, std::op
 
 model::ScanStatus EngineImpl::StatusOf(scan::ScanSession& session) {
   model::ScanStatus status = session.Status();
-  if (status.state == model::ScanState::kQueued) status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
+  if (status.state == model::ScanState::kQueued)
+    status.queue_position = queues_.PositionOf(status.spec.queue.name, status.name);
   return status;
 }
 
@@ -159,7 +183,8 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Find(const std::s
   MutexLock lock(mutex_);
   auto it = sessions_.find(name);
   if (it == sessions_.end()) {
-    return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", name)), {.reason = "NO_SCAN", .field = "name", .numbers = {}});
+    return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", name)),
+                    {.reason = "NO_SCAN", .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -171,7 +196,8 @@ std::vector<std::shared_ptr<scan::ScanSession>> EngineImpl::Sessions() {
   return list;
 }
 
-absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(const model::ScanSpec& spec, model::AdmissionReport* report) {
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(
+    const model::ScanSpec& spec, model::AdmissionReport* report) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, scan::ResolveScan(spec, config_.replay_roots));
   OCTAVO_RETURN_IF_ERROR(scan::CheckAutoCommit(scan, storage_->roots()));
   OCTAVO_RETURN_IF_ERROR(CheckChains(scan));
@@ -184,40 +210,52 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(const model
   model::AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
-  auto grant = ledger_.ReserveReusing(index, name, spec.title, scan::ScanSession::Needs(scan, device),
-                                      striped ? std::vector<memory::Ledger::ChargeId>{} : slot_cache_.Find(scan::ScanSession::LayoutOf(scan, index)), &admission);
+  auto grant =
+      ledger_.ReserveReusing(index, name, spec.title, scan::ScanSession::Needs(scan, device),
+                             striped ? std::vector<memory::Ledger::ChargeId>{}
+                                     : slot_cache_.Find(scan::ScanSession::LayoutOf(scan, index)),
+                             &admission);
   scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
   memory::ChargeHolder charges = HoldForScan();
   charges.Add(grant->charges);
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::SessionPeer> peers, ReservePeers(scan, name, chosen, &charges, report));
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::SessionPeer> peers,
+                          ReservePeers(scan, name, chosen, &charges, report));
   scan.spec.device = base::DeviceName(index);
   scan.spec.spread = {.given = !peers.empty(), .striped = striped};
-  for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i) scan.spec.spread.devices.push_back(base::DeviceName(chosen[i]));
-  scan::SessionContext context{.device = &device,
-                         .device_index = index,
-                         .peers = std::move(peers),
-                         .ledger = &ledger_,
-                         .store = &volumes_,
-                         .publisher = &publisher_,
-                         .frames = frames_[At(index)],
-                         .clock = clock_,
-                         .server_id = config_.server_id,
-                         .auto_commit = [this](const std::string& volume, const model::CommitOptions& options) { (void)AutoCommit(volume, options); },
-                         .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
-                         .slot_cache = &slot_cache_,
-                         .spill = [this](const std::string& s, model::Tier tier) { return spiller_->Request(s, tier); },
-                         .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
-                         .changed = [this] { watches_.Wake(); },
-                         .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
+  for (size_t i = 0; !peers.empty() && i < chosen.size(); ++i)
+    scan.spec.spread.devices.push_back(base::DeviceName(chosen[i]));
+  scan::SessionContext context{
+      .device = &device,
+      .device_index = index,
+      .peers = std::move(peers),
+      .ledger = &ledger_,
+      .store = &volumes_,
+      .publisher = &publisher_,
+      .frames = frames_[At(index)],
+      .clock = clock_,
+      .server_id = config_.server_id,
+      .auto_commit =
+          [this](const std::string& volume, const model::CommitOptions& options) {
+            (void)AutoCommit(volume, options);
+          },
+      .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
+      .slot_cache = &slot_cache_,
+      .spill = [this](const std::string& s,
+                      model::Tier tier) { return spiller_->Request(s, tier); },
+      .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
+      .changed = [this] { watches_.Wake(); },
+      .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
   const model::QueueOptions queue = scan.spec.queue;
   (void)charges.Keep();  // the session's from here on, or they end with it
-  auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges, std::move(context));
+  auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges,
+                                           std::move(context));
   if (!created.ok()) {
     MutexLock lock(mutex_);
     ++past_.allocation_failures[base::DeviceName(index)];
-    return Annotate(created.status(), absl::StrCat("while allocating for the scan on ", base::DeviceName(index)));
+    return Annotate(created.status(),
+                    absl::StrCat("while allocating for the scan on ", base::DeviceName(index)));
   }
   std::shared_ptr<scan::ScanSession> session = *std::move(created);
   absl::Cleanup unlisted = [&] {  // then it ends with its last reference
@@ -234,22 +272,27 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(const model
   queues_.Add(session, queue);
   (void)Failpoint("scan_begun");
   std::move(unlisted).Cancel();
-  if (draining_) session->Stop("DRAINED", "the server is draining");  // it may have begun since this scan was let in
+  if (draining_)
+    session->Stop("DRAINED",
+                  "the server is draining");  // it may have begun since this scan was let in
   return session;
 }
 
 memory::ChargeHolder EngineImpl::HoldForScan() {
   // A slot of the cache that was to be used by the scan is freed.
-  return memory::ChargeHolder(&ledger_, [this](memory::Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
+  return memory::ChargeHolder(&ledger_,
+                              [this](memory::Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
 }
 
-absl::StatusOr<std::vector<scan::SessionPeer>> EngineImpl::ReservePeers(const model::ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
-                                                                  memory::ChargeHolder* held, model::AdmissionReport* report) {
+absl::StatusOr<std::vector<scan::SessionPeer>> EngineImpl::ReservePeers(
+    const model::ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
+    memory::ChargeHolder* held, model::AdmissionReport* report) {
   std::vector<scan::SessionPeer> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = *devices_[At(chosen[i])];
     model::AdmissionReport of_peer;
-    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title, scan::ScanSession::PeerNeeds(scan, device), &of_peer);
+    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title,
+                                   scan::ScanSession::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();
@@ -264,12 +307,18 @@ absl::Status EngineImpl::CheckSpill(const model::Retention& retention) {
   const auto check = [&](const char* field, bool wanted, model::Tier tier) {
     if (!wanted) return absl::OkStatus();
     const absl::Status status = spiller_->CheckTier(tier);
-    return status.ok() ? status
-                       : WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": ", status.message())),
-                                  {.reason = InfoOf(status).reason, .field = field, .numbers = InfoOf(status).numbers});
+    return status.ok()
+               ? status
+               : WithInfo(
+                     absl::FailedPreconditionError(absl::StrCat(field, ": ", status.message())),
+                     {.reason = InfoOf(status).reason,
+                      .field = field,
+                      .numbers = InfoOf(status).numbers});
   };
-  OCTAVO_RETURN_IF_ERROR(check("retention.on_full", model::Spills(retention.on_full), model::TierOf(retention.on_full)));
-  return check("retention.orphan", retention.orphan == model::Orphan::kSpillDisk, model::Tier::kDisk);
+  OCTAVO_RETURN_IF_ERROR(check("retention.on_full", model::Spills(retention.on_full),
+                               model::TierOf(retention.on_full)));
+  return check("retention.orphan", retention.orphan == model::Orphan::kSpillDisk,
+               model::Tier::kDisk);
 }
 
 int64_t EngineImpl::SpillFree(const model::ResolvedScan& scan) {
@@ -279,8 +328,11 @@ int64_t EngineImpl::SpillFree(const model::ResolvedScan& scan) {
 
 void EngineImpl::ForgetOldScans() {
   int64_t bytes = 0;
-  for (const auto& [name, session] : sessions_) bytes += session->finished() ? session->ListedBytes() : 0;
-  const auto too_many = [&] { return std::ssize(order_) > config_.history_entries || bytes > config_.history_bytes; };
+  for (const auto& [name, session] : sessions_)
+    bytes += session->finished() ? session->ListedBytes() : 0;
+  const auto too_many = [&] {
+    return std::ssize(order_) > config_.history_entries || bytes > config_.history_bytes;
+  };
   if (!too_many()) return;
   const std::set<std::string> needed = volumes_.ScansInMemory();
   for (auto it = order_.begin(); too_many() && it != order_.end();) {
@@ -307,7 +359,10 @@ absl::Status EngineImpl::CheckChains(const model::ResolvedScan& scan) const {
     volume.dtype = scan.chain.output;
     const auto& operations = scan.spec.chains->chains[c].operations;
     for (size_t i = 0; i < operations.size(); ++i) {
-      OCTAVO_RETURN_IF_ERROR(model::PlanVolumeOperation(operations[i], absl::StrCat("chains[", c, "].operations[", i, "]"), &volume).status());
+      OCTAVO_RETURN_IF_ERROR(
+          model::PlanVolumeOperation(operations[i],
+                                     absl::StrCat("chains[", c, "].operations[", i, "]"), &volume)
+              .status());
     }
   }
   return absl::OkStatus();

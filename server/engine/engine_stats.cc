@@ -9,8 +9,9 @@ model::Stats EngineImpl::Snapshot() {
   model::Stats stats;
   std::vector<std::shared_ptr<scan::ScanSession>> sessions;
   {
-    // The scans that are listed and the sums of those that no longer are, at one moment: a scan that is forgotten while we add must not be
-    // counted twice, or the counters would fall with the next look.
+    // The scans that are listed and the sums of those that no longer are, at one moment: a scan
+    // that is forgotten while we add must not be counted twice, or the counters would fall with the
+    // next look.
     MutexLock lock(mutex_);
     for (const auto& [name, session] : sessions_) sessions.push_back(session);
     AddStats(past_, &stats);
@@ -38,7 +39,9 @@ model::Stats EngineImpl::Snapshot() {
   stats.sessions = clients.alive;
   stats.sessions_expired = clients.expired;
   const session::LeaseTable::Totals leases = leases_.CountAll();
-  stats.leases = {{"SHARED", leases.now.shared}, {"EXCLUSIVE", leases.now.exclusive}, {"waiting", leases.now.waiting}};
+  stats.leases = {{"SHARED", leases.now.shared},
+                  {"EXCLUSIVE", leases.now.exclusive},
+                  {"waiting", leases.now.waiting}};
   stats.leases_granted = leases.granted;
   stats.leases_expired = leases.expired;
   stats.lease_refusals = leases.refused;
@@ -58,12 +61,15 @@ model::Stats EngineImpl::Snapshot() {
                    .operations = buffers.operations,
                    .gone = buffers.gone,
                    .refusals = buffers.refusals};
-  for (const auto& [device, n] : buffers.replicas_on) stats.buffers.replicas[base::DeviceName(device)] = n;
-  for (const auto& [device, bytes] : buffers.bytes_on) stats.buffers.bytes[base::DeviceName(device)] = bytes;
+  for (const auto& [device, n] : buffers.replicas_on)
+    stats.buffers.replicas[base::DeviceName(device)] = n;
+  for (const auto& [device, bytes] : buffers.bytes_on)
+    stats.buffers.bytes[base::DeviceName(device)] = bytes;
   return stats;
 }
 
-void EngineImpl::AddSession(scan::ScanSession& session, const model::ScanStatus& scan, model::Stats* stats) {
+void EngineImpl::AddSession(scan::ScanSession& session, const model::ScanStatus& scan,
+                            model::Stats* stats) {
   if (IsFinal(scan.state)) ++stats->scans_finished[scan.reason_code];
   stats->records += scan.records;
   stats->source_records_lost["gap"] += scan.source.lost_records - scan.source.overrun_records;
@@ -76,7 +82,9 @@ void EngineImpl::AddSession(scan::ScanSession& session, const model::ScanStatus&
   stats->records_without_place["duplicate"] += scan.duplicate_records;
   stats->records_without_place["out_of_range"] += scan.out_of_range_records;
   stats->records_not_finite += scan.non_finite_records;
-  stats->source_overruns += scan.blocks_dropped + (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == "SOURCE_OVERRUN");
+  stats->source_overruns +=
+      scan.blocks_dropped +
+      (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == "SOURCE_OVERRUN");
   stats->ring_producers += scan.source.ring && scan.source.connected;
   stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;
@@ -85,7 +93,8 @@ void EngineImpl::AddSession(scan::ScanSession& session, const model::ScanStatus&
   stats->voxels_clipped["below"] += scan.clipped_below;
   stats->voxels_clipped["above"] += scan.clipped_above;
   const auto timings = session.TimingsNow();
-  for (const auto& [stage, histogram] : timings.stages) stats->stage_seconds[stage].Merge(histogram);
+  for (const auto& [stage, histogram] : timings.stages)
+    stats->stage_seconds[stage].Merge(histogram);
   stats->volume_latency_seconds.Merge(timings.volume_latency);
 }
 

@@ -8,17 +8,30 @@ namespace octavo::engine {
 namespace {
 
 // An overload for each kind.
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ReprocessSpec& spec, const job::JobEnvironment& e) { return raw_jobs::MakeReprocessWork(spec, e); }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& e) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::ReprocessSpec& spec,
+                                                   const job::JobEnvironment& e) {
+  return raw_jobs::MakeReprocessWork(spec, e);
+}
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::DispersionAutofocusSpec& spec,
+                                                   const job::JobEnvironment& e) {
   return raw_jobs::MakeDispersionAutofocusWork(spec, e);
 }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::KCalibrationSpec& spec, const job::JobEnvironment& e) { return raw_jobs::MakeKCalibrationWork(spec, e); }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::TomographySpec& spec, const job::JobEnvironment& e) { return tomography::MakeTomographyWork(spec, e); }
-absl::StatusOr<std::unique_ptr<job::JobWork>> Make(std::monostate, const job::JobEnvironment&) { return InvalidField("work", "is not given"); }
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::KCalibrationSpec& spec,
+                                                   const job::JobEnvironment& e) {
+  return raw_jobs::MakeKCalibrationWork(spec, e);
+}
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(const model::TomographySpec& spec,
+                                                   const job::JobEnvironment& e) {
+  return tomography::MakeTomographyWork(spec, e);
+}
+absl::StatusOr<std::unique_ptr<job::JobWork>> Make(std::monostate, const job::JobEnvironment&) {
+  return InvalidField("work", "is not given");
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec, const job::JobEnvironment& environment) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec,
+                                                          const job::JobEnvironment& environment) {
   return std::visit([&](const auto& work) { return Make(work, environment); }, spec.work);
 }
 

@@ -14,7 +14,9 @@
 
 namespace octavo::engine {
 
-/// The work that `spec` asks for: the one list of kinds. Pins what it reads. InvalidArgument names the field, NotFound.
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec, const job::JobEnvironment& environment);
+/// The work that `spec` asks for: the one list of kinds. Pins what it reads. InvalidArgument names
+/// the field, NotFound.
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec,
+                                                          const job::JobEnvironment& environment);
 
 }  // namespace octavo::engine

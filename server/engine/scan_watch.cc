@@ -11,7 +11,8 @@ namespace octavo::engine {
 template <class Status>
 struct StatusWatches<Status>::Watch {
   std::string name;
-  std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence; it may cancel itself
+  std::recursive_mutex mutex;  // held while the callback runs, so that Cancel can promise silence;
+                               // it may cancel itself
   std::function<void(const absl::StatusOr<Status>&)> callback;  // empty = cancelled
   decltype(Status::state) told = decltype(Status::state)::kQueued;
   uint64_t events_told = 0;
@@ -33,7 +34,8 @@ class StatusWatches<Status>::WatchHandle final : public base::Handle {
 };
 
 template <class Status>
-StatusWatches<Status>::StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick)
+StatusWatches<Status>::StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get,
+                                     std::function<void()> tick)
     : get_(std::move(get)), tick_(std::move(tick)), thread_([this](std::stop_token stop) {
         pthread_setname_np(pthread_self(), "oct-watch");
         Run(stop);
@@ -52,7 +54,8 @@ void StatusWatches<Status>::Stop() {
 }
 
 template <class Status>
-std::unique_ptr<base::Handle> StatusWatches<Status>::Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
+std::unique_ptr<base::Handle> StatusWatches<Status>::Add(
+    const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback) {
   auto watch = std::make_shared<Watch>();
   watch->name = name;
   watch->callback = std::move(callback);
@@ -88,7 +91,8 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
       bool over = !status.ok();  // it is forgotten: ended ones are, when there are very many
       {
         std::lock_guard lock(watch->mutex);
-        const bool due = over || watch->told != status->state || watch->events_told != status->event_count ||
+        const bool due = over || watch->told != status->state ||
+                         watch->events_told != status->event_count ||
                          now - watch->told_at >= std::chrono::milliseconds(500);
         if (watch->callback && due) {
           if (!over) {

@@ -15,16 +15,20 @@
 
 namespace octavo::engine {
 
-/// Tells watchers of scans (or jobs) what happens: at once on a change of state, within 50 ms of any other change (Status::event_count),
-/// and twice a second. One thread for all.
+/// Tells watchers of scans (or jobs) what happens: at once on a change of state, within 50 ms of
+/// any other change (Status::event_count), and twice a second. One thread for all.
 template <class Status>
 class StatusWatches {
  public:
-  /// `get` looks one up; `tick` is called about twenty times a second for whatever else needs a beat.
-  StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get, std::function<void()> tick);
+  /// `get` looks one up; `tick` is called about twenty times a second for whatever else needs a
+  /// beat.
+  StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get,
+                std::function<void()> tick);
   ~StatusWatches();
-  /// `callback` is called until the final state, or once with the error of `get` if there is no such thing any more.
-  std::unique_ptr<base::Handle> Add(const std::string& name, std::function<void(const absl::StatusOr<Status>&)> callback);
+  /// `callback` is called until the final state, or once with the error of `get` if there is no
+  /// such thing any more.
+  std::unique_ptr<base::Handle> Add(const std::string& name,
+                                    std::function<void(const absl::StatusOr<Status>&)> callback);
   /// Something may have changed. Any thread; does not block.
   void Wake();
   void Stop();

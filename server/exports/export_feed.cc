@@ -18,21 +18,28 @@ using nlohmann::json;
 
 constexpr size_t kMostMapped = 4096;
 
-bool Told(const model::VolumeStatus& volume) { return volume.derived_from.empty() && !volume.is_raw && volume.job.empty(); }
+bool Told(const model::VolumeStatus& volume) {
+  return volume.derived_from.empty() && !volume.is_raw && volume.job.empty();
+}
 
 }  // namespace
 
 /// One client's subscription.
 class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared_from_this<Feed> {
  public:
-  Feed(ExportFeeds* all, std::string scan, ExportPeer peer) : scan_(std::move(scan)), all_(all), peer_(std::move(peer)) { peer_.borrows = true; }
+  Feed(ExportFeeds* all, std::string scan, ExportPeer peer)
+      : scan_(std::move(scan)), all_(all), peer_(std::move(peer)) {
+    peer_.borrows = true;
+  }
 
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request, std::shared_ptr<handoff::Link> link) override {
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request,
+                                       std::shared_ptr<handoff::Link> link) override {
     const json most = request.value("most", json(4u)), every = request.value("every", json(false));
     if (!most.is_number_unsigned() || most.get<uint64_t>() < 1 || most.get<uint64_t>() > kMost) {
       return InvalidField("most", absl::StrCat("is ", most.dump(), "; allowed 1 to ", kMost));
     }
-    if (!every.is_boolean()) return InvalidField("every", absl::StrCat("is ", every.dump(), "; allowed true, false"));
+    if (!every.is_boolean())
+      return InvalidField("every", absl::StrCat("is ", every.dump(), "; allowed true, false"));
     {
       MutexLock turn(turn_);
       who_ = peer;
@@ -52,23 +59,29 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       }
       // From here on volumes are offered; those wait for the turn.
       if (every_) {
-        for (const model::VolumeStatus& volume : all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
-          if (Told(volume) && (volume.state == model::VolumeState::kHeld || volume.state == model::VolumeState::kCommitting)) WaitLocked(volume);
+        for (const model::VolumeStatus& volume :
+             all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
+          if (Told(volume) && (volume.state == model::VolumeState::kHeld ||
+                               volume.state == model::VolumeState::kCommitting))
+            WaitLocked(volume);
         }
         CatchUpLocked();
       }
     }
-    return handoff::Answer{.message = {{"scan", scan_}, {"most", most}}, .fds = {}, .keep = nullptr};
+    return handoff::Answer{
+        .message = {{"scan", scan_}, {"most", most}}, .fds = {}, .keep = nullptr};
   }
 
   absl::StatusOr<handoff::Answer> Message(const json& request) override {
-    if (const auto release = request.find("release"); release != request.end() && release->is_string()) {
+    if (const auto release = request.find("release");
+        release != request.end() && release->is_string()) {
       const auto name = release->get<std::string>();
       MutexLock turn(turn_);
       const auto it = taken_.find(name);
       if (it == taken_.end()) {
-        return WithInfo(absl::NotFoundError(absl::StrCat(name, " is no export of this connection (any more)")),
-                        {.reason = "NO_EXPORT", .field = "release", .numbers = {}});
+        return WithInfo(
+            absl::NotFoundError(absl::StrCat(name, " is no export of this connection (any more)")),
+            {.reason = "NO_EXPORT", .field = "release", .numbers = {}});
       }
       GiveBackLocked(it);
       CatchUpLocked();
@@ -81,7 +94,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       }
       return handoff::Answer{.message = {{"forgotten", *forget}}, .fds = {}, .keep = nullptr};
     }
-    return WithInfo(absl::InvalidArgumentError("allowed are {\"release\": \"exports/...\"}, {\"forget\": [\"<memory>\"]}, {\"end\": true}"),
+    return WithInfo(absl::InvalidArgumentError("allowed are {\"release\": \"exports/...\"}, "
+                                               "{\"forget\": [\"<memory>\"]}, {\"end\": true}"),
                     {.reason = "PROTOCOL", .field = "", .numbers = {}});
   }
 
@@ -98,7 +112,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
 
   void Offer(const model::VolumeStatus& volume) {
     MutexLock turn(turn_);
-    if (link_ == nullptr || volume.index < next_index_) return;  // held again, after a commit that failed or from another tier
+    if (link_ == nullptr || volume.index < next_index_)
+      return;  // held again, after a commit that failed or from another tier
     next_index_ = volume.index + 1;
     if (every_) {
       WaitLocked(volume);
@@ -113,7 +128,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     MutexLock turn(turn_);
     if (link_ == nullptr || end_told_) return;
     CatchUpLocked();
-    if (!waiting_.empty() && !(all_->context_.draining && all_->context_.draining())) return;  // as volumes are given back
+    if (!waiting_.empty() && !(all_->context_.draining && all_->context_.draining()))
+      return;  // as volumes are given back
     while (!waiting_.empty()) {
       waiting_.pop_front();
       SkipLocked();
@@ -155,7 +171,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     // Said before it is lent; Take has the last word, among all who take at once.
     const int64_t spare = context.spare(volume);
     if (context.exports->SlotsOf(scan_) >= spare) return false;
-    const model::Retention* retention = volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
+    const model::Retention* retention =
+        volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
     const bool lent = retention != nullptr && retention->mode == model::RetentionMode::kLive;
     if (lent && !context.volumes->Lend(volume.name, retention->hold_slots).ok()) return false;
     json have = json::object();
@@ -166,20 +183,25 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       if (lent) context.volumes->TakeBack(volume.name, StillRuns());
       return false;
     }
-    if (mapped_.size() >= kMostMapped) mapped_.clear();  // then a descriptor comes once more, and is closed there
+    if (mapped_.size() >= kMostMapped)
+      mapped_.clear();  // then a descriptor comes once more, and is closed there
     mapped_.insert(answer->message["memory"].get<std::string>());
     taken_[name] = {.volume = volume.name, .lent = lent};
-    answer->message.update({{"index", volume.index},
-                            {"complete", volume.complete},
-                            {"missing_ascans", volume.missing_ascans},
-                            {"spacing_um", {volume.spacing_um[0], volume.spacing_um[1], volume.spacing_um[2]}},
-                            {"sealed_ns", SealedNs(volume)},
-                            {"skipped", std::exchange(skipped_, 0)}});
+    answer->message.update(
+        {{"index", volume.index},
+         {"complete", volume.complete},
+         {"missing_ascans", volume.missing_ascans},
+         {"spacing_um", {volume.spacing_um[0], volume.spacing_um[1], volume.spacing_um[2]}},
+         {"sealed_ns", SealedNs(volume)},
+         {"skipped", std::exchange(skipped_, 0)}});
     ++all_->told_;
-    (void)link_->Send(std::move(answer->message), answer->fds);  // where it fails the connection ends, and with it all that was taken
+    (void)link_->Send(
+        std::move(answer->message),
+        answer->fds);  // where it fails the connection ends, and with it all that was taken
     return true;
   }
-  void GiveBackLocked(std::map<std::string, Taken>::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
+  void GiveBackLocked(std::map<std::string, Taken>::iterator it)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     const Taken taken = std::move(it->second);
     const std::string name = it->first;
     taken_.erase(it);
@@ -189,7 +211,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   }
   int64_t SealedNs(const model::VolumeStatus& volume) const {
     const auto now = all_->context_.volumes->Get(volume.name);
-    return all_->context_.clock->Now().monotonic_ns - static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
+    return all_->context_.clock->Now().monotonic_ns -
+           static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
   }
   bool StillRuns() const {
     const auto ended = all_->context_.ended(scan_);
@@ -204,8 +227,9 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   size_t most_ ABSL_GUARDED_BY(turn_) = 1;
   bool every_ ABSL_GUARDED_BY(turn_) = false, end_told_ ABSL_GUARDED_BY(turn_) = false;
   int64_t next_index_ ABSL_GUARDED_BY(turn_) = 0;
-  int64_t skipped_ ABSL_GUARDED_BY(turn_) = 0;                 // since the last message
-  std::set<std::string> mapped_ ABSL_GUARDED_BY(turn_);        // memory whose descriptor the client has had
+  int64_t skipped_ ABSL_GUARDED_BY(turn_) = 0;  // since the last message
+  std::set<std::string> mapped_
+      ABSL_GUARDED_BY(turn_);  // memory whose descriptor the client has had
   std::map<std::string, Taken> taken_ ABSL_GUARDED_BY(turn_);  // by export
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(turn_);     // volumes, oldest first
 };
@@ -213,7 +237,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
 ExportFeeds::ExportFeeds(Context context) : context_(std::move(context)) {}
 ExportFeeds::~ExportFeeds() = default;
 
-absl::StatusOr<handoff::Ticket> ExportFeeds::Issue(const std::string& scan, const ExportPeer& peer) {
+absl::StatusOr<handoff::Ticket> ExportFeeds::Issue(const std::string& scan,
+                                                   const ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(context_.ended(scan).status());
   return context_.exports->IssueFor(std::make_shared<Feed>(this, scan, peer), peer);
 }
@@ -240,6 +265,8 @@ void ExportFeeds::Tick() {
   }
 }
 
-ExportFeeds::Counts ExportFeeds::Count() { return {.feeds = open_, .told = told_, .skipped = skipped_}; }
+ExportFeeds::Counts ExportFeeds::Count() {
+  return {.feeds = open_, .told = told_, .skipped = skipped_};
+}
 
 }  // namespace octavo::exports

@@ -18,24 +18,31 @@
 
 namespace octavo::exports {
 
-/// Standing subscriptions to the volumes of a scan: a client is told of each volume as it completes and has it at once, its export made and
-/// counted, without having asked. One wake-up instead of two where both processes slept.
+/// Standing subscriptions to the volumes of a scan: a client is told of each volume as it completes
+/// and has it at once, its export made and counted, without having asked. One wake-up instead of
+/// two where both processes slept.
 ///
 /// On the socket (see fd_socket.h) the grant answers
-///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…", "most": 4}
+///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…",
+///       "most": 4}
 /// and tells out of turn
-///   {what ExportStore says of an export, "index": volume, "complete": …, "missing_ascans": …, "spacing_um": […], "sealed_ns": …, "skipped": n}
-///       with the descriptor, unless it was sent before or `have` named it. `skipped`: volumes left out since the last one told.
-///       `sealed_ns`: when it was complete, by the host's monotonic clock.
+///   {what ExportStore says of an export, "index": volume, "complete": …, "missing_ascans": …,
+///       "spacing_um": […], "sealed_ns": …, "skipped": n}
+///       with the descriptor, unless it was sent before or `have` named it. `skipped`: volumes left
+///       out since the last one told. `sealed_ns`: when it was complete, by the host's monotonic
+///       clock.
 ///   {"scan_ended": "scans/…", "skipped": n}: no more will come. What the client has, it may keep.
 ///   {"revoked": "exports/…", …} as ever
-/// It takes {"release": "exports/…"}, and {"forget": ["<memory>", …]} of mappings that the client has dropped.
+/// It takes {"release": "exports/…"}, and {"forget": ["<memory>", …]} of mappings that the client
+/// has dropped.
 ///
-/// A client has at most `most` volumes at once. Others that complete meanwhile are left out and counted; with "every" they are told, oldest
-/// first, as volumes are given back (those that have left memory by then are left out), and the volumes that are held at the start come
-/// first. The scan waits for nobody and is never brought to an end by who looks at it: a volume of a LIVE ring takes a hold slot while it is
-/// mapped, and of scans that free their slots by themselves (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but
-/// two. What is raw or derived is not told. Thread-safe.
+/// A client has at most `most` volumes at once. Others that complete meanwhile are left out and
+/// counted; with "every" they are told, oldest first, as volumes are given back (those that have
+/// left memory by then are left out), and the volumes that are held at the start come first. The
+/// scan waits for nobody and is never brought to an end by who looks at it: a volume of a LIVE ring
+/// takes a hold slot while it is mapped, and of scans that free their slots by themselves
+/// (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but two. What is raw or
+/// derived is not told. Thread-safe.
 class ExportFeeds {
  public:
   static constexpr int64_t kMost = 64;          // volumes that one client may have at once
@@ -53,9 +60,11 @@ class ExportFeeds {
   explicit ExportFeeds(Context context);
   ~ExportFeeds();
 
-  /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN), ResourceExhausted (TICKETS).
+  /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN),
+  /// ResourceExhausted (TICKETS).
   absl::StatusOr<handoff::Ticket> Issue(const std::string& scan, const ExportPeer& peer);
-  /// A volume is held. From the thread that sealed it, without locks; sends to who is subscribed, waits for nobody.
+  /// A volume is held. From the thread that sealed it, without locks; sends to who is subscribed,
+  /// waits for nobody.
   void Offer(const model::VolumeStatus& volume);
   /// Tells of scans that have ended. From time to time.
   void Tick();

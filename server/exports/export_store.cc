@@ -22,7 +22,8 @@ constexpr size_t kMostUses = 4096;
 
 absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& what,
                      std::vector<std::pair<std::string, std::string>> numbers = {}) {
-  return WithInfo(absl::Status(code, what), {.reason = reason, .field = "name", .numbers = std::move(numbers)});
+  return WithInfo(absl::Status(code, what),
+                  {.reason = reason, .field = "name", .numbers = std::move(numbers)});
 }
 
 std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
@@ -32,9 +33,11 @@ std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::k
 /// One client's exports on one connection: what its ticket was for, and what it takes later.
 class ExportStore::Port final : public handoff::Grant {
  public:
-  Port(ExportStore* store, std::string first, ExportPeer peer) : store_(store), names_{std::move(first)}, peer_(std::move(peer)) {}
+  Port(ExportStore* store, std::string first, ExportPeer peer)
+      : store_(store), names_{std::move(first)}, peer_(std::move(peer)) {}
 
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request, std::shared_ptr<handoff::Link> link) override {
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const json& request,
+                                       std::shared_ptr<handoff::Link> link) override {
     who_ = peer;
     peer_.uid = peer.uid;
     link_ = std::move(link);
@@ -47,17 +50,20 @@ class ExportStore::Port final : public handoff::Grant {
       if (answer.ok()) names_.push_back(std::move(name));
       return answer;
     }
-    if (const auto release = request.find("release"); release != request.end() && release->is_string()) {
+    if (const auto release = request.find("release");
+        release != request.end() && release->is_string()) {
       const auto name = release->get<std::string>();
       const auto it = std::find(names_.begin(), names_.end(), name);
       if (it == names_.end())
-        return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT", absl::StrCat(name, " is no export of this connection (any more)"));
+        return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT",
+                       absl::StrCat(name, " is no export of this connection (any more)"));
       names_.erase(it);
       (void)store_->End(name);
       return handoff::Answer{.message = {{"released", name}}, .fds = {}, .keep = nullptr};
     }
-    return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
-                   "allowed are {\"take\": \"volumes/...\"}, {\"release\": \"exports/...\"}, {\"end\": true}");
+    return Refusal(
+        absl::StatusCode::kInvalidArgument, "PROTOCOL",
+        "allowed are {\"take\": \"volumes/...\"}, {\"release\": \"exports/...\"}, {\"end\": true}");
   }
   void Ended(handoff::GrantEnd) override {
     link_ = nullptr;
@@ -85,19 +91,23 @@ absl::Status ExportStore::Refuse(absl::Status status) {
 
 absl::Status ExportStore::AdmitLocked(const ExportPeer& peer) {
   if (socket_ == nullptr) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_DISABLED", "this server hands no memory over (handoff.unix is \"none\")");
+    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_DISABLED",
+                   "this server hands no memory over (handoff.unix is \"none\")");
   }
   if (!peer.local) {
-    return Refusal(absl::StatusCode::kPermissionDenied, "EXPORT_REMOTE",
-                   "memory is handed over on the same host only: call by the Unix socket or loopback");
+    return Refusal(
+        absl::StatusCode::kPermissionDenied, "EXPORT_REMOTE",
+        "memory is handed over on the same host only: call by the Unix socket or loopback");
   }
   if (context_.draining && context_.draining()) {
-    return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server is draining and takes no new work; try another one or later");
+    return Refusal(absl::StatusCode::kUnavailable, "DRAINING",
+                   "the server is draining and takes no new work; try another one or later");
   }
   for (const auto& [number, entry] : entries_) {
     if (peer.uid.has_value() && entry.status.uid == peer.uid && IsOverdue(entry)) {
       return Refusal(absl::StatusCode::kPermissionDenied, "EXPORT_REFUSED",
-                     absl::StrCat("user ", *peer.uid, " was asked to give ", entry.status.name, " back and has not"),
+                     absl::StrCat("user ", *peer.uid, " was asked to give ", entry.status.name,
+                                  " back and has not"),
                      {{"export", entry.status.name}, {"pid", absl::StrCat(entry.status.pid)}});
     }
   }
@@ -118,32 +128,42 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
   out->device_uuid = device.info().uuid;
   out->backend = device.info().backend;
   ExportableMemory* shareable = ExportableOf(device);
-  const auto shared = shareable == nullptr ? absl::StatusOr<SharedMemory>(absl::NotFoundError("the device has none")) : shareable->Share(memory);
+  const auto shared = shareable == nullptr
+                          ? absl::StatusOr<SharedMemory>(absl::NotFoundError("the device has none"))
+                          : shareable->Share(memory);
   if (!shared.ok()) {
     return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SHAREABLE",
-                   absl::StrCat("the memory of ", out->name, " on ", base::DeviceName(out->device), " cannot be handed over: ", shared.status().message()));
+                   absl::StrCat("the memory of ", out->name, " on ", base::DeviceName(out->device),
+                                " cannot be handed over: ", shared.status().message()));
   }
   out->memory = *shared;
   return absl::OkStatus();
 }
 
-absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, uint32_t replica, bool borrowed) {
+absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, uint32_t replica,
+                                                     bool borrowed) {
   auto pinned = context_.volumes->PinAnyTier(name);
   if (!pinned.ok()) {
     if (InfoOf(pinned.status()).reason != "VOLUME_STATE") return pinned.status();
-    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SEALED", std::string(pinned.status().message())));
+    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SEALED",
+                          std::string(pinned.status().message())));
   }
   if (pinned->slot == nullptr) {
     return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_SPILLED",
-                          absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier), "); restore it to its device first (RestoreVolume)"),
+                          absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier),
+                                       "); restore it to its device first (RestoreVolume)"),
                           {{"tier", Name(pinned->status.tier)}}));
   }
   if (replica != 0) {
-    return WithInfo(absl::OutOfRangeError(absl::StrCat("replica: is ", replica, "; a volume has replica 0")),
-                    {.reason = "BAD_REPLICA", .field = "replica", .numbers = {{"replicas", "1"}}});
+    return WithInfo(
+        absl::OutOfRangeError(absl::StrCat("replica: is ", replica, "; a volume has replica 0")),
+        {.reason = "BAD_REPLICA", .field = "replica", .numbers = {{"replicas", "1"}}});
   }
   // Said before anything is made for it; WhileMappable has the last word.
-  if (const absl::Status may = context_.volumes->WhileMappable(*pinned, borrowed, [] { return absl::OkStatus(); }); !may.ok()) return Refuse(may);
+  if (const absl::Status may =
+          context_.volumes->WhileMappable(*pinned, borrowed, [] { return absl::OkStatus(); });
+      !may.ok())
+    return Refuse(may);
   const model::VolumeStatus& status = pinned->status;
   ExportedMemory out{.name = name,
                      .scan = status.scan,
@@ -151,17 +171,21 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                      .device_uuid = {},
                      .backend = {},
                      .memory = {},
-                     .type = {.scalar = ScalarOf(status.dtype), .lanes = 1, .dims = {status.shape, status.shape + 3}},
+                     .type = {.scalar = ScalarOf(status.dtype),
+                              .lanes = 1,
+                              .dims = {status.shape, status.shape + 3}},
                      .version = 1,
                      .digest = status.digest,
                      .charge = pinned->slot->charge,
                      .keep = pinned->slot,
                      .pinned = *pinned};
-  if (const absl::Status described = Describe(pinned->slot->volume, &out); !described.ok()) return Refuse(described);
+  if (const absl::Status described = Describe(pinned->slot->volume, &out); !described.ok())
+    return Refuse(described);
   return out;
 }
 
-ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemory memory, const ExportPeer& peer) {
+ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemory memory,
+                                           const ExportPeer& peer) {
   Use& use = uses_[memory.memory.id];
   if (use.of != memory.name || use.version != memory.version || use.generation == 0) {
     use = {.of = memory.name, .version = memory.version, .generation = use.generation + 1};
@@ -181,7 +205,8 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
   Entry& entry = entries_.emplace(next_++, std::move(made)).first->second;
   ++counts_.granted;
   if (uses_.size() > kMostUses) {
-    // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has cached in earnest.
+    // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has
+    // cached in earnest.
     std::set<uint64_t> mapped;
     for (const auto& [number_of, other] : entries_) mapped.insert(other.status.memory);
     std::erase_if(uses_, [&](const auto& item) { return mapped.count(item.first) == 0; });
@@ -189,18 +214,21 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
   return entry;
 }
 
-absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant, const ExportPeer& peer) {
+absl::StatusOr<handoff::Ticket> ExportStore::IssueFor(std::shared_ptr<handoff::Grant> grant,
+                                                      const ExportPeer& peer) {
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
   auto ticket = socket_.load()->Issue(std::move(grant), peer.uid);
   if (!ticket.ok()) return Refuse(ticket.status());
   return ticket;
 }
 
-absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const ExportPeer& peer, const Under& under) {
+absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const ExportPeer& peer,
+                                                const Under& under) {
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
-    return Refuse(Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
-                          absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend, " backend; the client accepts ",
-                                       absl::StrJoin(peer.accept, ", "))));
+    return Refuse(
+        Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
+                absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend,
+                             " backend; the client accepts ", absl::StrJoin(peer.accept, ", "))));
   }
   const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
   ExportTicket out;
@@ -214,7 +242,8 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
     out.status = AddLocked(name, std::move(memory), peer).status;
     return absl::OkStatus();
   };
-  const absl::Status made = under != nullptr ? under(make) : context_.volumes->WhileMappable(pinned, peer.borrows, make);
+  const absl::Status made =
+      under != nullptr ? under(make) : context_.volumes->WhileMappable(pinned, peer.borrows, make);
   if (!made.ok()) return Refuse(made);
   auto ticket = socket_.load()->Issue(port, peer.uid);
   if (!ticket.ok()) return Refuse(ticket.status());
@@ -243,7 +272,8 @@ handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const json& reques
                     {"version", m.version},
                     {"digest", m.digest}};
   const auto have = request.find("have");
-  const bool mapped = have != request.end() && have->is_array() && std::find(have->begin(), have->end(), json(id)) != have->end();
+  const bool mapped = have != request.end() && have->is_array() &&
+                      std::find(have->begin(), have->end(), json(id)) != have->end();
   if (!mapped) {
     answer.fds = {m.memory.fd};
     ++counts_.descriptors_sent;
@@ -252,11 +282,15 @@ handoff::Answer ExportStore::AnswerLocked(const Entry& entry, const json& reques
   return answer;
 }
 
-absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name, const handoff::Peer& peer, const json& request,
+absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name,
+                                                  const handoff::Peer& peer, const json& request,
                                                   std::shared_ptr<handoff::Link> link) {
   MutexLock lock(mutex_);
-  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.second.status.name == name; });
-  if (it == entries_.end()) return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_REVOKED", absl::StrCat(name, " was revoked"));
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const auto& e) { return e.second.status.name == name; });
+  if (it == entries_.end())
+    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_REVOKED",
+                   absl::StrCat(name, " was revoked"));
   Entry& entry = it->second;
   entry.status.state = ExportState::kOpen;
   entry.status.uid = peer.uid;
@@ -265,36 +299,42 @@ absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name, const
   return AnswerLocked(entry, request);
 }
 
-absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const ExportPeer& peer, const handoff::Peer& who, const json& request,
-                                                  std::shared_ptr<handoff::Link> link, std::string* name, int64_t most_slots) {
+absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const ExportPeer& peer,
+                                                  const handoff::Peer& who, const json& request,
+                                                  std::shared_ptr<handoff::Link> link,
+                                                  std::string* name, int64_t most_slots) {
   if (!absl::StartsWith(of, "volumes/")) {
-    return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
-                   absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
+    return Refusal(
+        absl::StatusCode::kInvalidArgument, "PROTOCOL",
+        absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
   }
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
   OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, OfVolume(of, 0, peer.borrows));
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(
-        Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND", absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
+        Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
+                absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
   const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
   *name = absl::StrCat("exports/", base::NewId(context_.server_id));
   absl::Cleanup ended = [&] { (void)End(*name); };
   handoff::Answer answer;
-  const absl::Status made = context_.volumes->WhileMappable(pinned, peer.borrows, [&]() -> absl::Status {
-    MutexLock lock(mutex_);
-    if (SlotsLocked(memory.scan) >= most_slots) {
-      return Refusal(absl::StatusCode::kResourceExhausted, "SLOTS",
-                     absl::StrCat("all of the ", most_slots, " slots of ", memory.scan, " are mapped"));
-    }
-    Entry& entry = AddLocked(*name, std::move(memory), peer);
-    entry.status.state = ExportState::kOpen;
-    entry.status.uid = who.uid;
-    entry.status.pid = who.pid;
-    entry.link = std::move(link);
-    answer = AnswerLocked(entry, request);
-    return absl::OkStatus();
-  });
+  const absl::Status made =
+      context_.volumes->WhileMappable(pinned, peer.borrows, [&]() -> absl::Status {
+        MutexLock lock(mutex_);
+        if (SlotsLocked(memory.scan) >= most_slots) {
+          return Refusal(
+              absl::StatusCode::kResourceExhausted, "SLOTS",
+              absl::StrCat("all of the ", most_slots, " slots of ", memory.scan, " are mapped"));
+        }
+        Entry& entry = AddLocked(*name, std::move(memory), peer);
+        entry.status.state = ExportState::kOpen;
+        entry.status.uid = who.uid;
+        entry.status.pid = who.pid;
+        entry.link = std::move(link);
+        answer = AnswerLocked(entry, request);
+        return absl::OkStatus();
+      });
   if (!made.ok()) return Refuse(made);
   std::move(ended).Cancel();
   return answer;
@@ -303,7 +343,8 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
 bool ExportStore::End(const std::string& name) {
   Entry gone;  // its memory may go with it, without the lock
   MutexLock lock(mutex_);
-  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& e) { return e.second.status.name == name; });
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const auto& e) { return e.second.status.name == name; });
   if (it == entries_.end()) return false;
   gone = std::move(it->second);
   entries_.erase(it);
@@ -323,14 +364,18 @@ absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name) {
         unopened.push_back(entry.status.name);
       } else if (entry.status.state == ExportState::kOpen) {
         entry.status.state = ExportState::kRevoked;
-        entry.due_ns = context_.clock->Now().monotonic_ns + static_cast<int64_t>(grace_seconds_ * 1e9);
+        entry.due_ns =
+            context_.clock->Now().monotonic_ns + static_cast<int64_t>(grace_seconds_ * 1e9);
         told.emplace_back(entry.status.name, entry.link);
       }
     }
   }
-  if (found == 0) return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT", absl::StrCat("no export ", name, ", and none of it"));
+  if (found == 0)
+    return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT",
+                   absl::StrCat("no export ", name, ", and none of it"));
   for (const auto& export_name : unopened) (void)End(export_name);
-  for (const auto& [export_name, link] : told) (void)link->Send({{"revoked", export_name}, {"grace_seconds", grace_seconds_}});
+  for (const auto& [export_name, link] : told)
+    (void)link->Send({{"revoked", export_name}, {"grace_seconds", grace_seconds_}});
   return found;
 }
 
@@ -357,7 +402,8 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
   if (count == 0) return absl::OkStatus();
   const std::string who = absl::StrJoin(users, ", ");
   return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORTED",
-                 absl::StrCat(of, " is mapped by other processes (", count, " exports, of users ", who, "); revoke them, or set detach_exports"),
+                 absl::StrCat(of, " is mapped by other processes (", count, " exports, of users ",
+                              who, "); revoke them, or set detach_exports"),
                  {{"exports", absl::StrCat(count)}, {"uids", who}});
 }
 
@@ -371,9 +417,12 @@ void ExportStore::Left(const std::string& of, memory::Ledger::ChargeId charge) {
   MoveToLimboLocked(of, charge);
 }
 
-void ExportStore::MoveToLimboLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge) {
+void ExportStore::MoveToLimboLocked(const std::string& of,
+                                    std::optional<memory::Ledger::ChargeId> charge) {
   for (auto& [number, entry] : entries_) {
-    if (entry.status.of != of || entry.status.detached || entry.memory.charge != charge.value_or(entry.memory.charge)) continue;
+    if (entry.status.of != of || entry.status.detached ||
+        entry.memory.charge != charge.value_or(entry.memory.charge))
+      continue;
     entry.status.detached = true;
     context_.ledger->Move(entry.memory.charge, memory::ChargeKind::kDetached, of);
   }
@@ -410,13 +459,17 @@ std::vector<ExportStore::Overdue> ExportStore::TakeOverdue() {
     if (!IsOverdue(entry) || entry.status.detached) continue;
     if (entry.asked_ns == 0) {
       Log(LogLevel::kWarning, "memory was not given back in time",
-          {{"export", entry.status.name}, {"of", entry.status.of}, {"uid", int64_t{*entry.status.uid}}, {"pid", int64_t{entry.status.pid}}});
+          {{"export", entry.status.name},
+           {"of", entry.status.of},
+           {"uid", int64_t{*entry.status.uid}},
+           {"pid", int64_t{entry.status.pid}}});
     } else if (static_cast<double>(now - entry.asked_ns) < kRetrySeconds * 1e9) {
       continue;
     }
     entry.asked_ns = now;
     if (seen.insert(entry.memory.charge).second) {
-      list.push_back({.of = entry.status.of, .replica = entry.status.replica, .charge = entry.memory.charge});
+      list.push_back(
+          {.of = entry.status.of, .replica = entry.status.replica, .charge = entry.memory.charge});
     }
   }
   return list;
@@ -439,7 +492,8 @@ ExportStore::Counts ExportStore::Count() {
       counts.waiting += entry.status.state == ExportState::kWaiting;
       counts.revoked += entry.status.state == ExportState::kRevoked;
       counts.overdue += IsOverdue(entry);
-      if (entry.status.detached && detached.insert(entry.memory.charge).second) counts.detached_bytes += entry.status.mapped_bytes;
+      if (entry.status.detached && detached.insert(entry.memory.charge).second)
+        counts.detached_bytes += entry.status.mapped_bytes;
     }
   }
   if (handoff::FdSocket* socket = socket_; socket != nullptr) {

@@ -82,13 +82,15 @@ std::string RandomHex128() {
 }
 
 absl::StatusOr<Answer> Grant::Message(const json&) {
-  return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL", "this grant takes no messages but {\"end\": true}");
+  return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
+                 "this grant takes no messages but {\"end\": true}");
 }
 
 /// One client. The thread's, but for Send and Cut.
 class FdSocket::Connection {
  public:
-  Connection(UniqueFd fd, Peer who, int64_t now_ns) : peer(who), since_ns(now_ns), fd_(std::move(fd)) {}
+  Connection(UniqueFd fd, Peer who, int64_t now_ns)
+      : peer(who), since_ns(now_ns), fd_(std::move(fd)) {}
   bool Send(const json& message, const std::vector<int>& fds) {
     MutexLock lock(mutex_);
     if (closed_) return false;
@@ -110,7 +112,8 @@ class FdSocket::Connection {
   std::optional<std::string> Receive() {
     std::string text(kMostMessageBytes, '\0');
     iovec part{.iov_base = text.data(), .iov_len = text.size()};
-    msghdr header{};  // without room for control data: the kernel closes descriptors that a client sends
+    msghdr header{};  // without room for control data: the kernel closes descriptors that a client
+                      // sends
     header.msg_iov = &part;
     header.msg_iovlen = 1;
     const ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -137,7 +140,8 @@ class FdSocket::Connection {
 
 class FdSocket::GrantLink final : public Link {
  public:
-  GrantLink(std::shared_ptr<Connection> connection, uint64_t id) : connection_(std::move(connection)), id_(id) {}
+  GrantLink(std::shared_ptr<Connection> connection, uint64_t id)
+      : connection_(std::move(connection)), id_(id) {}
   bool Send(json message, const std::vector<int>& fds) override {
     message["grant"] = id_;
     return connection_->Send(message, fds);
@@ -149,44 +153,54 @@ class FdSocket::GrantLink final : public Link {
   const uint64_t id_;
 };
 
-absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config, const Clock* clock) {
+absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config,
+                                                         const Clock* clock) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string& path = config.path;
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return InvalidField("handoff.unix", absl::StrCat("'", path, "' has ", path.size(), " characters; allowed 1 to ", sizeof address.sun_path - 1));
+    return InvalidField("handoff.unix",
+                        absl::StrCat("'", path, "' has ", path.size(), " characters; allowed 1 to ",
+                                     sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const auto* at = reinterpret_cast<const sockaddr*>(&address);
   {
     const UniqueFd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (::connect(probe.get(), at, sizeof address) == 0) {
-      return absl::AlreadyExistsError(absl::StrCat("handoff.unix: another server answers on ", path));
+      return absl::AlreadyExistsError(
+          absl::StrCat("handoff.unix: another server answers on ", path));
     }
     const bool other_kind = errno == EPROTOTYPE;  // a stream socket with a server behind it
     struct stat info {};
     if (::lstat(path.c_str(), &info) == 0) {
       if (!S_ISSOCK(info.st_mode) || other_kind) {
-        return absl::AlreadyExistsError(absl::StrCat("handoff.unix: ", path, " is there and no socket of this kind"));
+        return absl::AlreadyExistsError(
+            absl::StrCat("handoff.unix: ", path, " is there and no socket of this kind"));
       }
       ::unlink(path.c_str());
     }
   }
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The mode before the file is there, so that it is never open to more; again after it, whatever the umask took away.
-  if (!listener || ::fchmod(listener.get(), config.mode) != 0 || ::bind(listener.get(), at, sizeof address) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("handoff.unix: cannot listen on ", path, ": ", std::strerror(errno)));
+  // The mode before the file is there, so that it is never open to more; again after it, whatever
+  // the umask took away.
+  if (!listener || ::fchmod(listener.get(), config.mode) != 0 ||
+      ::bind(listener.get(), at, sizeof address) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("handoff.unix: cannot listen on ", path, ": ", std::strerror(errno)));
   }
   if (!config.group.empty()) {
     const group* entry = ::getgrnam(config.group.c_str());
     if (entry == nullptr || ::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) != 0) {
       const std::string why = entry == nullptr ? "there is no such group" : std::strerror(errno);
       ::unlink(path.c_str());
-      return absl::FailedPreconditionError(absl::StrCat("handoff.group: cannot give ", path, " to ", config.group, ": ", why));
+      return absl::FailedPreconditionError(
+          absl::StrCat("handoff.group: cannot give ", path, " to ", config.group, ": ", why));
     }
   }
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC)), wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  bool fine = ::chmod(path.c_str(), config.mode) == 0 && ::listen(listener.get(), 128) == 0 && epoll && wake;
+  bool fine = ::chmod(path.c_str(), config.mode) == 0 && ::listen(listener.get(), 128) == 0 &&
+              epoll && wake;
   for (const int fd : {listener.get(), wake.get()}) {
     epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
     fine = fine && ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
@@ -194,12 +208,15 @@ absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config, 
   if (!fine) {
     const std::string why = std::strerror(errno);
     ::unlink(path.c_str());
-    return absl::FailedPreconditionError(absl::StrCat("handoff.unix: cannot listen on ", path, ": ", why));
+    return absl::FailedPreconditionError(
+        absl::StrCat("handoff.unix: cannot listen on ", path, ": ", why));
   }
-  return std::unique_ptr<FdSocket>(new FdSocket(std::move(config), clock, std::move(listener), std::move(epoll), std::move(wake)));
+  return std::unique_ptr<FdSocket>(new FdSocket(std::move(config), clock, std::move(listener),
+                                                std::move(epoll), std::move(wake)));
 }
 
-FdSocket::FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll, UniqueFd wake)
+FdSocket::FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll,
+                   UniqueFd wake)
     : config_(std::move(config)),
       clock_(clock),
       listener_(std::move(listener)),
@@ -230,14 +247,22 @@ void FdSocket::Stop() {
 }
 
 absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid) {
-  Ticket ticket{.nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
+  Ticket ticket{
+      .nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
   MutexLock lock(mutex_);
   if (stopped_) return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server stops");
   if (waiting_.size() >= kMostTickets) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(waiting_.size(), " tickets wait to be presented; present or let expire some first")),
-                    {.reason = "TICKETS", .field = "", .numbers = {{"allowed", absl::StrCat(kMostTickets)}, {"retryable", "true"}}});
+    return WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat(
+            waiting_.size(), " tickets wait to be presented; present or let expire some first")),
+        {.reason = "TICKETS",
+         .field = "",
+         .numbers = {{"allowed", absl::StrCat(kMostTickets)}, {"retryable", "true"}}});
   }
-  waiting_[ticket.nonce] = {.grant = std::move(grant), .uid = uid, .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9)};
+  waiting_[ticket.nonce] = {
+      .grant = std::move(grant),
+      .uid = uid,
+      .until_ns = NowNs() + static_cast<int64_t>(config_.ticket_seconds * 1e9)};
   return ticket;
 }
 
@@ -273,22 +298,26 @@ void FdSocket::Accept() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd) {
     // Out of descriptors: the listener stays readable; not a hundred thousand times a second.
-    if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (errno == EMFILE || errno == ENFILE)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return;
   }
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  if (connections_.size() >= kMostConnections || ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+  if (connections_.size() >= kMostConnections ||
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
     CountRefusal("CONNECTIONS");
-    (void)SendPacket(
-        fd.get(), ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, "CONNECTIONS", absl::StrCat("there are ", kMostConnections, " connections"))),
-        {});
+    (void)SendPacket(fd.get(),
+                     ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, "CONNECTIONS",
+                                     absl::StrCat("there are ", kMostConnections, " connections"))),
+                     {});
     return;
   }
   const int number = fd.get();
   epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = number}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, &event) != 0) return;
-  connections_[number] = std::make_shared<Connection>(std::move(fd), Peer{.uid = credentials.uid, .pid = credentials.pid}, NowNs());
+  connections_[number] = std::make_shared<Connection>(
+      std::move(fd), Peer{.uid = credentials.uid, .pid = credentials.pid}, NowNs());
   MutexLock lock(mutex_);
   ++counts_.connections;
 }
@@ -316,18 +345,22 @@ void FdSocket::Handle(Connection& connection, const std::string& text) {
   bool ended = false;
   const auto answer = [&]() -> absl::StatusOr<Answer> {
     if (!request.is_object()) {
-      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
-                     absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes", parsed.ok() ? "" : "; this one ",
-                                  parsed.status().message()));
+      return Refusal(
+          absl::StatusCode::kInvalidArgument, "PROTOCOL",
+          absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes",
+                       parsed.ok() ? "" : "; this one ", parsed.status().message()));
     }
     if (request.contains("ticket")) return Present(connection, request, &id);
     const auto number = request.find("grant");
     if (number == request.end() || !number->is_number_unsigned()) {
-      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL", "a message names a ticket or a grant");
+      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
+                     "a message names a ticket or a grant");
     }
     const auto it = connection.grants.find(number->get<uint64_t>());
     if (it == connection.grants.end()) {
-      return Refusal(absl::StatusCode::kNotFound, "NO_GRANT", absl::StrCat("grant ", number->get<uint64_t>(), " is none of this connection's"));
+      return Refusal(
+          absl::StatusCode::kNotFound, "NO_GRANT",
+          absl::StrCat("grant ", number->get<uint64_t>(), " is none of this connection's"));
     }
     id = it->first;
     const std::shared_ptr<Grant> grant = it->second;
@@ -349,7 +382,8 @@ void FdSocket::Handle(Connection& connection, const std::string& text) {
   }
 }
 
-absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& request, uint64_t* id) {
+absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& request,
+                                         uint64_t* id) {
   const json& ticket = request["ticket"];
   const std::string nonce = ticket.is_string() ? ticket.get<std::string>() : "";
   Waiting waiting;
@@ -361,9 +395,12 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& req
       const auto known = spent_.find(nonce);
       const std::string reason = known == spent_.end() ? "TICKET_UNKNOWN" : known->second.first;
       return Refusal(absl::StatusCode::kPermissionDenied, reason,
-                     reason == "TICKET_EXPIRED"   ? absl::StrCat("the ticket was good for ", config_.ticket_seconds, " s; ask for another one")
-                     : reason == "TICKET_UNKNOWN" ? "no such ticket"
-                                                  : "the ticket was presented before; it is good once");
+                     reason == "TICKET_EXPIRED"
+                         ? absl::StrCat("the ticket was good for ", config_.ticket_seconds,
+                                        " s; ask for another one")
+                     : reason == "TICKET_UNKNOWN"
+                         ? "no such ticket"
+                         : "the ticket was presented before; it is good once");
     }
     waiting = std::move(it->second);
     waiting_.erase(it);
@@ -371,19 +408,25 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& req
     spent_[nonce] = {late ? "TICKET_EXPIRED" : "TICKET_USED", NowNs() + kRememberNs};
     if (late) {
       refused = Refusal(absl::StatusCode::kPermissionDenied, "TICKET_EXPIRED",
-                        absl::StrCat("the ticket was good for ", config_.ticket_seconds, " s; ask for another one"));
+                        absl::StrCat("the ticket was good for ", config_.ticket_seconds,
+                                     " s; ask for another one"));
     } else if (waiting.uid.has_value() && *waiting.uid != connection.peer.uid) {
       // The nonce is known to whom it was not given: it is burnt.
-      refused = Refusal(absl::StatusCode::kPermissionDenied, "WRONG_PEER", "the ticket was made for another user");
+      refused = Refusal(absl::StatusCode::kPermissionDenied, "WRONG_PEER",
+                        "the ticket was made for another user");
     }
   }
   if (!refused.ok()) {
-    waiting.grant->Ended(InfoOf(refused).reason == "TICKET_EXPIRED" ? GrantEnd::kExpired : GrantEnd::kRefused);
+    waiting.grant->Ended(InfoOf(refused).reason == "TICKET_EXPIRED" ? GrantEnd::kExpired
+                                                                    : GrantEnd::kRefused);
     return refused;
   }
   const uint64_t number = next_grant_++;
-  const auto self = std::find_if(connections_.begin(), connections_.end(), [&](const auto& entry) { return entry.second.get() == &connection; });
-  auto answer = waiting.grant->Open(connection.peer, request, std::make_shared<GrantLink>(self->second, number));
+  const auto self = std::find_if(connections_.begin(), connections_.end(), [&](const auto& entry) {
+    return entry.second.get() == &connection;
+  });
+  auto answer = waiting.grant->Open(connection.peer, request,
+                                    std::make_shared<GrantLink>(self->second, number));
   if (!answer.ok()) {
     waiting.grant->Ended(GrantEnd::kRefused);
     return answer.status();
@@ -431,7 +474,9 @@ void FdSocket::Sweep() {
   for (const auto& grant : expired) grant->Ended(GrantEnd::kExpired);
   std::vector<int> strangers;
   for (const auto& [fd, connection] : connections_) {
-    if (connection->grants.empty() && static_cast<double>(now - connection->since_ns) > config_.stranger_seconds * 1e9) strangers.push_back(fd);
+    if (connection->grants.empty() &&
+        static_cast<double>(now - connection->since_ns) > config_.stranger_seconds * 1e9)
+      strangers.push_back(fd);
   }
   for (const int fd : strangers) End(fd, GrantEnd::kHungUp);
 }

@@ -20,15 +20,19 @@
 
 /// Handing file descriptors to programs on the same host, beside gRPC (which cannot carry any).
 ///
-/// The wire: a Unix socket of type SOCK_SEQPACKET, a JSON object a packet, at most kMostMessageBytes, descriptors by SCM_RIGHTS with
-/// the packet that speaks of them. A client's first message on a connection presents a ticket that it got over gRPC:
+/// The wire: a Unix socket of type SOCK_SEQPACKET, a JSON object a packet, at most
+/// kMostMessageBytes, descriptors by SCM_RIGHTS with the packet that speaks of them. A client's
+/// first message on a connection presents a ticket that it got over gRPC:
 ///   → {"ticket": "<32 hex digits>", …}                   ← {"grant": 7, …} with descriptors
-///   → {"grant": 7, …}                                    ← {"grant": 7, …}, as the kind of grant defines
+///   → {"grant": 7, …}                                    ← {"grant": 7, …}, as the kind of grant
+///       defines
 ///   → {"grant": 7, "end": true}                          ← {"grant": 7, "ended": true}
-///                                                        ← {"grant": 7, …} at any time (a revocation)
-/// Any refusal is {"error": {"code": "PERMISSION_DENIED", "reason": "TICKET_USED", "field": "", "message": "…"}}. A message may carry
-/// "re" (anything); its answer carries it too. One connection may present several tickets. The connection is the reference: when it ends,
-/// by close or by the death of the client, its grants end.
+///                                                        ← {"grant": 7, …} at any time (a
+///                                                        revocation)
+/// Any refusal is {"error": {"code": "PERMISSION_DENIED", "reason": "TICKET_USED", "field": "",
+/// "message": "…"}}. A message may carry "re" (anything); its answer carries it too. One connection
+/// may present several tickets. The connection is the reference: when it ends, by close or by the
+/// death of the client, its grants end.
 namespace octavo::handoff {
 
 /// Who is at the other end, by the kernel's account at connect.
@@ -41,14 +45,16 @@ struct Peer {
 class Link {
  public:
   virtual ~Link() = default;
-  /// Sends a message out of turn; "grant" is put in. False if the connection has ended, or ends now because the client does not read.
+  /// Sends a message out of turn; "grant" is put in. False if the connection has ended, or ends now
+  /// because the client does not read.
   virtual bool Send(nlohmann::json message, const std::vector<int>& fds = {}) = 0;
   /// Ends the connection and with it every grant on it.
   virtual void Cut() = 0;
 };
 
-/// What a grant answers: fields for the client, and descriptors (the client gets duplicates; they must stay open until the call that
-/// returned them has come back to the socket, which `keep` can see to).
+/// What a grant answers: fields for the client, and descriptors (the client gets duplicates; they
+/// must stay open until the call that returned them has come back to the socket, which `keep` can
+/// see to).
 struct Answer {
   nlohmann::json message = nlohmann::json::object();
   std::vector<int> fds;  // at most kMostFds
@@ -63,14 +69,15 @@ enum class GrantEnd : uint8_t {
   kStopped = 5    // the server stops
 };
 
-/// What a ticket is for: memory, a ring. Its calls come from the socket's one thread, one at a time, without locks; they must be short
-/// (no waiting for devices).
+/// What a ticket is for: memory, a ring. Its calls come from the socket's one thread, one at a
+/// time, without locks; they must be short (no waiting for devices).
 class Grant {
  public:
   virtual ~Grant() = default;
-  /// The ticket was presented, by the user that it was made for. `request` is the client's whole message. The answer goes out with
-  /// descriptors; an error refuses, and the grant ends.
-  virtual absl::StatusOr<Answer> Open(const Peer& peer, const nlohmann::json& request, std::shared_ptr<Link> link) = 0;
+  /// The ticket was presented, by the user that it was made for. `request` is the client's whole
+  /// message. The answer goes out with descriptors; an error refuses, and the grant ends.
+  virtual absl::StatusOr<Answer> Open(const Peer& peer, const nlohmann::json& request,
+                                      std::shared_ptr<Link> link) = 0;
   /// The client's later messages. Errors go to the client and change nothing.
   virtual absl::StatusOr<Answer> Message(const nlohmann::json& request);
   /// Called exactly once for every grant that a ticket was issued for.
@@ -99,15 +106,18 @@ class FdSocket {
   static constexpr size_t kMostConnections = 512;
   static constexpr size_t kMostTickets = 4096;
 
-  /// Listens. A socket file that nobody answers on is replaced. AlreadyExists if somebody does; FailedPrecondition if the path or the group
-  /// cannot be had; InvalidArgument if the path is too long.
+  /// Listens. A socket file that nobody answers on is replaced. AlreadyExists if somebody does;
+  /// FailedPrecondition if the path or the group cannot be had; InvalidArgument if the path is too
+  /// long.
   static absl::StatusOr<std::unique_ptr<FdSocket>> Open(FdSocketConfig config, const Clock* clock);
   ~FdSocket();
 
-  /// A ticket that opens `grant`, once. `uid`: only for this user; nothing = for whoever may connect. ResourceExhausted (TICKETS) if
-  /// kMostTickets are waiting to be presented; Unavailable after Stop. Then Ended is not called.
+  /// A ticket that opens `grant`, once. `uid`: only for this user; nothing = for whoever may
+  /// connect. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented; Unavailable
+  /// after Stop. Then Ended is not called.
   absl::StatusOr<Ticket> Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid);
-  /// Ends every grant and connection and removes the socket file. Nothing is called any more when it has returned. Not from a grant's call.
+  /// Ends every grant and connection and removes the socket file. Nothing is called any more when
+  /// it has returned. Not from a grant's call.
   void Stop();
   const std::string& path() const { return config_.path; }
 
@@ -125,12 +135,14 @@ class FdSocket {
     std::optional<uid_t> uid;
     int64_t until_ns = 0;
   };
-  FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll, UniqueFd wake);
+  FdSocket(FdSocketConfig config, const Clock* clock, UniqueFd listener, UniqueFd epoll,
+           UniqueFd wake);
   void Run(std::stop_token stop);
   void Accept();
   void Read(int fd);
   void Handle(Connection& connection, const std::string& text);
-  absl::StatusOr<Answer> Present(Connection& connection, const nlohmann::json& request, uint64_t* id);
+  absl::StatusOr<Answer> Present(Connection& connection, const nlohmann::json& request,
+                                 uint64_t* id);
   void End(int fd, GrantEnd why);
   /// Ends what is overdue: tickets, and connections that present none.
   void Sweep();
@@ -144,8 +156,9 @@ class FdSocket {
   uint64_t next_grant_ = 1;                                 // the thread's own
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);                        // by nonce
-  std::map<std::string, std::pair<std::string, int64_t>> spent_ ABSL_GUARDED_BY(mutex_);  // nonce → why it is no good, until when that is known
+  std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce
+  std::map<std::string, std::pair<std::string, int64_t>> spent_
+      ABSL_GUARDED_BY(mutex_);  // nonce → why it is no good, until when that is known
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };

@@ -16,7 +16,9 @@
 namespace octavo::job {
 namespace {
 
-double Seconds(const TimePoint& from, const TimePoint& to) { return static_cast<double>(to.monotonic_ns - from.monotonic_ns) * 1e-9; }
+double Seconds(const TimePoint& from, const TimePoint& to) {
+  return static_cast<double>(to.monotonic_ns - from.monotonic_ns) * 1e-9;
+}
 
 }  // namespace
 
@@ -32,16 +34,20 @@ void JobQueue::Record(Entry& entry, const std::string& text) {
 
 void JobQueue::Warn(Entry& entry, const std::string& text) {
   JobStatus& status = entry.status;
-  if (status.warnings.size() >= kJobWarningsKept || std::find(status.warnings.begin(), status.warnings.end(), text) != status.warnings.end()) return;
+  if (status.warnings.size() >= kJobWarningsKept ||
+      std::find(status.warnings.begin(), status.warnings.end(), text) != status.warnings.end())
+    return;
   status.warnings.push_back(text);
   Record(entry, absl::StrCat("warning: ", text));
   octavo::Log(LogLevel::kWarning, "job warning", {{"job", status.name}, {"warning", text}});
 }
 
-void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) {
+void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code,
+                              const std::string& reason) {
   JobStatus& status = entry.status;
   if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
-    octavo::Log(LogLevel::kError, "job state", {{"job", status.name}, {"error", std::string(allowed.message())}});
+    octavo::Log(LogLevel::kError, "job state",
+                {{"job", status.name}, {"error", std::string(allowed.message())}});
     return;
   }
   const TimePoint now = context_.clock->Now();
@@ -68,10 +74,12 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
   for (const auto& entry : entries_) {  // in the order of submission, which a stable sort keeps
     if (entry->status.state != JobState::kQueued) continue;
     auto served = served_.find(entry->status.spec.group);
-    keyed.emplace_back(-entry->status.spec.priority, served == served_.end() ? 0 : served->second, entry);
+    keyed.emplace_back(-entry->status.spec.priority, served == served_.end() ? 0 : served->second,
+                       entry);
   }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b)); });
+  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
   std::vector<std::shared_ptr<Entry>> order;
   order.reserve(keyed.size());
   for (auto& [priority, served, entry] : keyed) order.push_back(std::move(entry));
@@ -85,7 +93,8 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::ReturningLocked() {
     if (entry->returned > 0) returning.push_back(entry);
   }
   std::sort(returning.begin(), returning.end(), [](const auto& a, const auto& b) {
-    return std::pair(-a->status.spec.priority, a->returned) < std::pair(-b->status.spec.priority, b->returned);
+    return std::pair(-a->status.spec.priority, a->returned) <
+           std::pair(-b->status.spec.priority, b->returned);
   });
   return returning;
 }
@@ -98,17 +107,19 @@ bool JobQueue::DispatchLocked() {
     while (!ends_ && DispatchOneLocked(&changed)) changed = true;
     return absl::OkStatus();
   });
-  if (!status.ok()) Log(LogLevel::kError, "jobs could not be given devices", {{"error", status.ToString()}});
+  if (!status.ok())
+    Log(LogLevel::kError, "jobs could not be given devices", {{"error", status.ToString()}});
   return changed;
 }
 
-// One job gets a device; false if none can. Of equal priority, those that come back to their device go first: they have waited for
-// it once, and their memory is not free before they end.
+// One job gets a device; false if none can. Of equal priority, those that come back to their device
+// go first: they have waited for it once, and their memory is not free before they end.
 bool JobQueue::DispatchOneLocked(bool* changed) {
   const std::vector<std::shared_ptr<Entry>> waiting = OrderLocked();
   auto next = waiting.begin();
   for (const auto& entry : ReturningLocked()) {
-    for (; next != waiting.end() && (*next)->status.spec.priority > entry->status.spec.priority; ++next) {
+    for (; next != waiting.end() && (*next)->status.spec.priority > entry->status.spec.priority;
+         ++next) {
       if (BeginLocked(*next, changed)) return true;
     }
     Lane& lane = lanes_[static_cast<size_t>(entry->device)];
@@ -125,7 +136,8 @@ bool JobQueue::DispatchOneLocked(bool* changed) {
   return false;
 }
 
-// The job begins if a device of its is free and has the memory; otherwise it is said what it waits for.
+// The job begins if a device of its is free and has the memory; otherwise it is said what it waits
+// for.
 bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
   JobStatus& status = entry->status;
   bool healthy = false;
@@ -138,13 +150,15 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
     Lane& lane = lanes_[static_cast<size_t>(d)];
     if (lane.turn != nullptr) continue;
     Worker* worker = nullptr;
-    const absl::Status found = base::ExceptionToStatus([&] { return worker = &WorkerOfLocked(d), absl::OkStatus(); });
+    const absl::Status found =
+        base::ExceptionToStatus([&] { return worker = &WorkerOfLocked(d), absl::OkStatus(); });
     if (!found.ok()) {
       code = "WAITING_FOR_THREAD";
       reason = std::string(found.message());
       continue;
     }
-    auto charges = context_.ledger->Reserve(d, status.name, status.spec.title, NeedsOf(plan->second), nullptr);
+    auto charges =
+        context_.ledger->Reserve(d, status.name, status.spec.title, NeedsOf(plan->second), nullptr);
     if (!charges.ok()) {
       code = "WAITING_FOR_MEMORY";
       reason = std::string(charges.status().message());
@@ -166,7 +180,8 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
   }
   if (!healthy) {
     gone_.push_back(std::move(entry->work));
-    SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN", "no device that the job could run on is healthy any more");
+    SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN",
+                   "no device that the job could run on is healthy any more");
     *changed = true;
   } else if (status.reason_code != code || status.reason != reason) {
     status.reason_code = code;
@@ -183,8 +198,9 @@ void JobQueue::Tick() {
   std::vector<std::unique_ptr<Worker>> left;
   {
     MutexLock lock(mutex_);
-    const bool waits = std::any_of(entries_.begin(), entries_.end(),
-                                   [](const auto& entry) { return entry->status.state == JobState::kQueued || entry->returned > 0; });
+    const bool waits = std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) {
+      return entry->status.state == JobState::kQueued || entry->returned > 0;
+    });
     if (waits) changed = DispatchLocked();
     gone.swap(gone_);
     left.swap(left_);
@@ -213,13 +229,16 @@ JobQueue::Worker& JobQueue::WorkerOfLocked(int device) {
   return worker;
 }
 
-// True if the worker has nothing to do and another one neither: many jobs that waited for their input at a time leave one thread and
-// one stream behind.
+// True if the worker has nothing to do and another one neither: many jobs that waited for their
+// input at a time leave one thread and one stream behind.
 bool JobQueue::LeavesLocked(int device, const Worker& worker) {
   auto& workers = lanes_[static_cast<size_t>(device)].workers;
   if (ends_ || worker.entry != nullptr) return false;
-  if (std::none_of(workers.begin(), workers.end(), [&](const auto& w) { return w.get() != &worker && w->entry == nullptr; })) return false;
-  const auto it = std::find_if(workers.begin(), workers.end(), [&](const auto& w) { return w.get() == &worker; });
+  if (std::none_of(workers.begin(), workers.end(),
+                   [&](const auto& w) { return w.get() != &worker && w->entry == nullptr; }))
+    return false;
+  const auto it = std::find_if(workers.begin(), workers.end(),
+                               [&](const auto& w) { return w.get() == &worker; });
   left_.push_back(std::move(*it));
   workers.erase(it);
   return true;
@@ -240,7 +259,8 @@ absl::Status JobQueue::TakeTurn(const std::shared_ptr<Entry>& entry, const std::
     MutexLock lock(mutex_);
     entry->returned = ++returns_;
     DispatchLocked();
-    if (lanes_[static_cast<size_t>(entry->device)].turn != entry) Record(*entry, "waits for its device, which another job has meanwhile");
+    if (lanes_[static_cast<size_t>(entry->device)].turn != entry)
+      Record(*entry, "waits for its device, which another job has meanwhile");
   }
   context_.changed();
   MutexLock lock(mutex_);

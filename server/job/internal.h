@@ -15,11 +15,13 @@ struct JobQueue::Entry {
   JobStatus status;              // guarded by the queue's mutex
   std::map<int, JobPlan> plans;  // by device, of those that it may run on; fixed
   std::unique_ptr<JobWork> work;
-  std::shared_ptr<source::ProjectionPort> projections;  // of the work, until the job has ended; guarded by the queue's mutex
+  std::shared_ptr<source::ProjectionPort>
+      projections;  // of the work, until the job has ended; guarded by the queue's mutex
   std::stop_source stop;
   std::vector<memory::Ledger::ChargeId> charges;  // less those of results that have begun
   int device = -1;
-  uint64_t returned = 0;   // not 0: it wants its device's turn again, in this order; guarded by the queue's mutex
+  uint64_t returned =
+      0;  // not 0: it wants its device's turn again, in this order; guarded by the queue's mutex
   bool finishing = false;  // its results are being handed out; guarded by the queue's mutex
 };
 
@@ -56,9 +58,12 @@ class JobQueue::Running final : public JobRun {
   void SetDisplay(size_t index, double lo, double hi) override;
   void SetClipped(size_t index, int64_t below, int64_t above) override;
   void* ResultMip(size_t index, bool made) override;
-  absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) override;
+  absl::Status WithoutDevice(const std::function<absl::Status()>& wait,
+                             std::stop_token stop) override;
   bool PreviewDue() override;
-  std::vector<publish::Publisher::Wanted> Wanted() override { return queue_.context_.publisher->WantedOf(name_); }
+  std::vector<publish::Publisher::Wanted> Wanted() override {
+    return queue_.context_.publisher->WantedOf(name_);
+  }
   absl::Status Publish(const Plane& plane) override;
 
  private:

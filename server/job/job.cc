@@ -21,20 +21,26 @@ const char* Name(JobState state) {
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to) {
   const bool allowed = [&] {
     switch (from) {
-      case JobState::kQueued: return to == JobState::kRunning || to == JobState::kCancelled || to == JobState::kFailed;
-      case JobState::kRunning: return to == JobState::kDone || to == JobState::kFailed || to == JobState::kCancelling;
+      case JobState::kQueued:
+        return to == JobState::kRunning || to == JobState::kCancelled || to == JobState::kFailed;
+      case JobState::kRunning:
+        return to == JobState::kDone || to == JobState::kFailed || to == JobState::kCancelling;
       case JobState::kCancelling: return to == JobState::kCancelled || to == JobState::kFailed;
       default: return false;
     }
   }();
   if (allowed) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(job, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = "JOB_STATE", .field = "name", .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(job, " is ", Name(from), " and cannot become ", Name(to))),
+                  {.reason = "JOB_STATE",
+                   .field = "name",
+                   .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }
 
 int64_t JobPlan::bytes() const {
   int64_t sum = workspace_bytes;
-  for (const Result& result : results) sum += (result.on_disk ? 0 : result.bytes) + result.mip_bytes;
+  for (const Result& result : results)
+    sum += (result.on_disk ? 0 : result.bytes) + result.mip_bytes;
   return sum;
 }
 

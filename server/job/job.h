@@ -23,15 +23,25 @@ namespace octavo::source {
 class ProjectionPort;
 }  // namespace octavo::source
 
-// What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the rest: states, devices, memory,
-// results, progress.
+// What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the
+// rest: states, devices, memory, results, progress.
 namespace octavo::job {
 
-enum class JobState : uint8_t { kQueued = 1, kRunning = 2, kCancelling = 3, kDone = 4, kFailed = 5, kCancelled = 6 };  // as octavo.v1.JobState
-const char* Name(JobState state);                                                                                      // "RUNNING"
-inline bool IsFinal(JobState s) { return s == JobState::kDone || s == JobState::kFailed || s == JobState::kCancelled; }
+enum class JobState : uint8_t {
+  kQueued = 1,
+  kRunning = 2,
+  kCancelling = 3,
+  kDone = 4,
+  kFailed = 5,
+  kCancelled = 6
+};                                 // as octavo.v1.JobState
+const char* Name(JobState state);  // "RUNNING"
+inline bool IsFinal(JobState s) {
+  return s == JobState::kDone || s == JobState::kFailed || s == JobState::kCancelled;
+}
 /// OK if a job may go from one state to the other; FailedPrecondition that names both otherwise.
-///   queued → running | cancelled | failed;  running → done | failed | cancelling;  cancelling → cancelled | failed
+///   queued → running | cancelled | failed;  running → done | failed | cancelling;  cancelling →
+///       cancelled | failed
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to);
 
 /// All fields as in octavo.v1.JobStep.
@@ -48,7 +58,8 @@ struct JobLogLine {
 };
 
 /// What a job found, beside volumes.
-using JobFinding = std::variant<std::monostate, model::DispersionEstimate, model::KLinearisationEstimate, model::TomographyReport>;
+using JobFinding = std::variant<std::monostate, model::DispersionEstimate,
+                                model::KLinearisationEstimate, model::TomographyReport>;
 
 /// All fields as in octavo.v1.Job.
 struct JobStatus {
@@ -77,20 +88,25 @@ struct JobStatus {
 };
 constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 
-/// What a job will need of a device and leave behind. The sum is reserved before Run, all or nothing.
+/// What a job will need of a device and leave behind. The sum is reserved before Run, all or
+/// nothing.
 struct JobPlan {
   struct Result {
     std::string what = "result";
     int64_t bytes = 0;      // of the volume
     int64_t mip_bytes = 0;  // of its MIP over z, published when the job is done; 0 = none
-    bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier DISK: only its MIP takes device memory
+    bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier
+                            // DISK: only its MIP takes device memory
   };
   std::vector<Result> results;
-  int64_t workspace_bytes = 0;           // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
-  std::string text;                      // what it will do, in words, one step a line
-  std::vector<std::string> warnings;     // what might be a mistake of the request, one sentence each
-  int64_t view_extents[3] = {0, 0, 0};   // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
-  model::FrameAxis bscan_axis = model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+  int64_t workspace_bytes =
+      0;             // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
+  std::string text;  // what it will do, in words, one step a line
+  std::vector<std::string> warnings;  // what might be a mistake of the request, one sentence each
+  int64_t view_extents[3] = {
+      0, 0, 0};  // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
+  model::FrameAxis bscan_axis =
+      model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
 
   int64_t bytes() const;
 };
@@ -103,30 +119,39 @@ class JobRun {
   // -- where
   virtual Device& device() = 0;
   virtual int device_index() const = 0;
-  virtual StreamRef stream() = 0;  // the job's own; synchronised before anything of the job is freed
+  virtual StreamRef
+  stream() = 0;  // the job's own; synchronised before anything of the job is freed
   virtual const std::string& name() const = 0;
 
-  /// Runs `wait` (on this thread) without the device's turn, so that other jobs of the device go on meanwhile, and takes the turn again:
-  /// of its priority before those that have not begun, in the order of coming back. All memory is kept; `wait` may enqueue small pieces
-  /// of work, which run beside another job. The error of `wait`, at once; Cancelled if `stop` is asked for before the turn comes.
-  virtual absl::Status WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) = 0;
+  /// Runs `wait` (on this thread) without the device's turn, so that other jobs of the device go on
+  /// meanwhile, and takes the turn again: of its priority before those that have not begun, in the
+  /// order of coming back. All memory is kept; `wait` may enqueue small pieces of work, which run
+  /// beside another job. The error of `wait`, at once; Cancelled if `stop` is asked for before the
+  /// turn comes.
+  virtual absl::Status WithoutDevice(const std::function<absl::Status()>& wait,
+                                     std::stop_token stop) = 0;
 
   // -- progress
-  /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not known).
+  /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not
+  /// known).
   virtual void Stage(const std::string& name, int64_t steps, double begin, double end) = 0;
-  /// `step` steps of the stage are done. `residual_norm`: what an iterative method converges by; NaN = none.
+  /// `step` steps of the stage are done. `residual_norm`: what an iterative method converges by;
+  /// NaN = none.
   virtual void Step(int64_t step, double residual_norm) = 0;
   virtual void Log(const std::string& text) = 0;
-  /// What might be a mistake, a sentence that the client is shown (Job.warnings); a text counts once.
+  /// What might be a mistake, a sentence that the client is shown (Job.warnings); a text counts
+  /// once.
   virtual void Warn(const std::string& text) = 0;
   virtual void Found(JobFinding finding) = 0;
 
   // -- memory
-  /// Device memory out of the plan's workspace, kept until the job ends or Free. Internal if it is more than was planned.
+  /// Device memory out of the plan's workspace, kept until the job ends or Free. Internal if it is
+  /// more than was planned.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
   /// Gives back what Allocate returned. The stream must have passed its last use.
   virtual void Free(void* data) = 0;
-  /// Counts `bytes` that something else (a SpectralProcessor) allocates out of the plan's workspace.
+  /// Counts `bytes` that something else (a SpectralProcessor) allocates out of the plan's
+  /// workspace.
   virtual absl::Status Charge(int64_t bytes) = 0;
   /// Takes back a charge: that memory is free again.
   virtual void Discharge(int64_t bytes) = 0;
@@ -134,24 +159,28 @@ class JobRun {
   virtual void Keep(std::shared_ptr<void> object) = 0;
 
   // -- results
-  /// Device memory of result `index` of the plan, [shape] of dtype. `volume` says what it is: shape, dtype, spacing, levels, value
-  /// or quantity, times, origin, derived_from, operations, scan (empty = the job's name). Name, state, device, bytes, labels and
-  /// title are the queue's. The volume is held when Run returns OK, and is FAILED otherwise.
+  /// Device memory of result `index` of the plan, [shape] of dtype. `volume` says what it is:
+  /// shape, dtype, spacing, levels, value or quantity, times, origin, derived_from, operations,
+  /// scan (empty = the job's name). Name, state, device, bytes, labels and title are the queue's.
+  /// The volume is held when Run returns OK, and is FAILED otherwise.
   virtual absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) = 0;
-  /// For a result on_disk: as Result, without memory. Room on the disk is taken now: ResourceExhausted (SPILL_QUOTA, DISK_FULL).
+  /// For a result on_disk: as Result, without memory. Room on the disk is taken now:
+  /// ResourceExhausted (SPILL_QUOTA, DISK_FULL).
   virtual absl::Status BeginStored(size_t index, model::VolumeStatus volume) = 0;
-  /// Appends `bytes` of device memory to the result, which the stream makes; waits for it. Whole results, front to back.
+  /// Appends `bytes` of device memory to the result, which the stream makes; waits for it. Whole
+  /// results, front to back.
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
   /// What to show of the result as black and white, in its own values.
   virtual void SetDisplay(size_t index, double lo, double hi) = 0;
   /// How many of its voxels were clipped below and above its levels.
   virtual void SetClipped(size_t index, int64_t below, int64_t above) = 0;
-  /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes it here and says so with `made`;
-  /// else the queue makes it in the end.
+  /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes
+  /// it here and says so with `made`; else the queue makes it in the end.
   virtual void* ResultMip(size_t index, bool made) = 0;
 
   // -- what subscribers see (StreamService.Subscribe with the job's name)
-  /// Whether a preview should be made now: somebody subscribes, and the last one is a tenth of a second old.
+  /// Whether a preview should be made now: somebody subscribes, and the last one is a tenth of a
+  /// second old.
   virtual bool PreviewDue() = 0;
   /// What they want to see.
   virtual std::vector<publish::Publisher::Wanted> Wanted() = 0;
@@ -168,8 +197,8 @@ class JobRun {
   virtual absl::Status Publish(const Plane& plane) = 0;
 };
 
-/// A kind of job: what to implement. Built from a checked spec (job_kinds.cc), used by one thread at a time. It keeps alive what it
-/// reads (pinned volumes) until it is destroyed.
+/// A kind of job: what to implement. Built from a checked spec (job_kinds.cc), used by one thread
+/// at a time. It keeps alive what it reads (pinned volumes) until it is destroyed.
 class JobWork {
  public:
   virtual ~JobWork() = default;
@@ -177,12 +206,13 @@ class JobWork {
   virtual const char* kind() const = 0;
   /// The device that its data is on; -1 = any.
   virtual int home_device() const { return -1; }
-  /// What it needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument names the field of the request.
+  /// What it needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument
+  /// names the field of the request.
   virtual absl::StatusOr<JobPlan> Plan(Device& device) const = 0;
   /// What was asked for, as JSON: goes into the files of what it makes.
   virtual std::string Parameters() const = 0;
-  /// Does it. Enqueues on run.stream(); looks at `stop` at least every few tenths of a second and then returns Cancelled. Allocates
-  /// nothing but through `run`.
+  /// Does it. Enqueues on run.stream(); looks at `stop` at least every few tenths of a second and
+  /// then returns Cancelled. Allocates nothing but through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
   /// Where clients push its projections; null = it takes none. Any thread.
   virtual std::shared_ptr<source::ProjectionPort> projection_port() const { return nullptr; }

@@ -25,9 +25,9 @@ namespace octavo::job {
 struct JobEnvironment {
   volume::VolumeStore* volumes = nullptr;
   // Of tomography jobs; what is missing is refused.
-  const memory::Ledger* ledger = nullptr;            // what is free of each device
-  buffer::BufferStore* buffers = nullptr;            // arrays of clients
-  const volume::Spiller* spiller = nullptr;          // room for results that no device can hold
+  const memory::Ledger* ledger = nullptr;    // what is free of each device
+  buffer::BufferStore* buffers = nullptr;    // arrays of clients
+  const volume::Spiller* spiller = nullptr;  // room for results that no device can hold
   std::vector<std::string> file_roots = {};  // files that may be read
   source::ProjectionMemory* projection_memory = nullptr;
   const Clock* clock = nullptr;

@@ -41,7 +41,8 @@ size_t BytesOf(const model::JobSpec& spec) {
           return work.encoded.size();
         } else if constexpr (requires { work.processing; }) {
           const model::Processing& p = work.processing;
-          return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() + p.dispersion_phase.size()) +
+          return 4 * (p.background_spectrum.size() + 2 * p.k_index.size() + p.window_values.size() +
+                      p.dispersion_phase.size()) +
                  8 * (p.k_polynomial.size() + p.k_wavelength_nm.size());
         } else {
           return 0;
@@ -87,25 +88,33 @@ absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const model::JobSpec&
   if (spec.request_id.empty() || it == requests_.end()) return std::optional<JobStatus>();
   const auto& [digest, name] = it->second;
   if (digest != spec.request_digest) {
-    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id, "' was used with another body (", name, ")")),
-                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"job", name}}});
+    return WithInfo(
+        absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id,
+                                              "' was used with another body (", name, ")")),
+        {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"job", name}}});
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   return std::optional<JobStatus>(StatusLocked(*entry));
 }
 
 // Where a job may run, in ascending order.
-absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec, const JobWork& work) const {
+absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec,
+                                                      const JobWork& work) const {
   const bool any = spec.device.empty() || spec.device == "auto";
   std::vector<int> devices;
   for (int d = 0; d < context_.devices; ++d) {
-    if (any ? work.home_device() < 0 || work.home_device() == d : spec.device == base::DeviceName(d)) devices.push_back(d);
+    if (any ? work.home_device() < 0 || work.home_device() == d
+            : spec.device == base::DeviceName(d))
+      devices.push_back(d);
   }
   if (devices.empty()) {
-    return InvalidField("device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/", context_.devices - 1));
+    return InvalidField(
+        "device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/",
+                               context_.devices - 1));
   }
   if (work.home_device() >= 0 && devices[0] != work.home_device()) {
-    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ", base::DeviceName(work.home_device())));
+    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ",
+                                               base::DeviceName(work.home_device())));
   }
   std::erase_if(devices, [&](int d) { return !context_.device_of(d)->Health().ok(); });
   if (!devices.empty()) return devices;
@@ -117,13 +126,16 @@ std::vector<model::AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan)
   std::vector<model::AdmissionReport::Item> needs;
   for (const auto& result : plan.results)
     needs.push_back({.what = result.what,
-                     .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) + Padded(result.mip_bytes) + kAlign,
+                     .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) +
+                              Padded(result.mip_bytes) + kAlign,
                      .count = 1});
-  needs.push_back({.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
+  needs.push_back(
+      {.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
   return needs;
 }
 
-absl::StatusOr<model::AdmissionReport> JobQueue::Plan(const model::JobSpec& spec, const JobWork& work, JobPlan* chosen) {
+absl::StatusOr<model::AdmissionReport> JobQueue::Plan(const model::JobSpec& spec,
+                                                      const JobWork& work, JobPlan* chosen) {
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
   model::AdmissionReport best;
   for (const int d : devices) {
@@ -138,7 +150,9 @@ absl::StatusOr<model::AdmissionReport> JobQueue::Plan(const model::JobSpec& spec
   return best;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work, model::AdmissionReport* report) {
+absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
+                                           std::unique_ptr<JobWork> work,
+                                           model::AdmissionReport* report) {
   auto entry = std::make_shared<Entry>();
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, *work));
   absl::Status refused = absl::OkStatus();
@@ -146,12 +160,14 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec, std::uniq
     OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(*context_.device_of(d)));
     model::AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
     if (admission.wanted_bytes > admission.budget_bytes) {
-      refused = WithInfo(
-          absl::ResourceExhaustedError(
-              absl::StrCat(admission.device, " has a budget of ", admission.budget_bytes, " bytes, the job needs ", admission.wanted_bytes)),
-          {.reason = "EXCEEDS_BUDGET",
-           .field = "",
-           .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)}, {"budget", absl::StrCat(admission.budget_bytes)}, {"retryable", "false"}}});
+      refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                             admission.device, " has a budget of ", admission.budget_bytes,
+                             " bytes, the job needs ", admission.wanted_bytes)),
+                         {.reason = "EXCEEDS_BUDGET",
+                          .field = "",
+                          .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},
+                                      {"budget", absl::StrCat(admission.budget_bytes)},
+                                      {"retryable", "false"}}});
       if (report != nullptr) *report = std::move(admission);
       continue;
     }
@@ -173,36 +189,46 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec, std::uniq
   {
     MutexLock lock(mutex_);
     if (draining_) {
-      return WithInfo(absl::UnavailableError("the server is draining and takes no new jobs; try another one or later"),
+      return WithInfo(absl::UnavailableError(
+                          "the server is draining and takes no new jobs; try another one or later"),
                       {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
     }
-    const auto queued = std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return e->status.state == JobState::kQueued; });
+    const auto queued = std::count_if(entries_.begin(), entries_.end(), [](const auto& e) {
+      return e->status.state == JobState::kQueued;
+    });
     if (static_cast<size_t>(queued) >= kMostQueued) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
+      return WithInfo(absl::ResourceExhaustedError(
+                          absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
                       {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
     }
     if (const auto& extents = plan.view_extents; extents[0] > 0) {
-      context_.publisher->ScanStarted(status.name, spec.labels, {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
+      context_.publisher->ScanStarted(
+          status.name, spec.labels,
+          {.extents = {extents[0], extents[1], extents[2]}, .bscan_axis = plan.bscan_axis});
     }
     for (const std::string& warning : warnings) Warn(*entry, warning);
     Entries one{entry};
     answer = StatusLocked(*entry);
-    if (!spec.request_id.empty() && requests_.size() < kRequestsKept) requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
+    if (!spec.request_id.empty() && requests_.size() < kRequestsKept)
+      requests_.emplace(spec.request_id, std::pair(spec.request_digest, status.name));
     entries_.splice(entries_.end(), one);  // with its id, or not at all
     (void)Failpoint("job_queued");
     ForgetOldLocked();
     DispatchLocked();
     answer = StatusLocked(*entry);
   }
-  octavo::Log(LogLevel::kInfo, "job queued", {{"job", answer.name}, {"kind", answer.kind}, {"title", spec.title}});
+  octavo::Log(LogLevel::kInfo, "job queued",
+              {{"job", answer.name}, {"kind", answer.kind}, {"title", spec.title}});
   context_.changed();
   return answer;
 }
 
 absl::StatusOr<std::shared_ptr<JobQueue::Entry>> JobQueue::FindLocked(const std::string& name) {
-  auto it = std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) { return entry->status.name == name; });
+  auto it = std::find_if(entries_.begin(), entries_.end(),
+                         [&](const auto& entry) { return entry->status.name == name; });
   if (it == entries_.end()) {
-    return WithInfo(absl::NotFoundError(absl::StrCat("no job ", name, " (the last ", kEndedKept, " that ended are remembered)")),
+    return WithInfo(absl::NotFoundError(absl::StrCat("no job ", name, " (the last ", kEndedKept,
+                                                     " that ended are remembered)")),
                     {.reason = "NO_JOB", .field = "name", .numbers = {}});
   }
   return *it;
@@ -214,15 +240,19 @@ absl::StatusOr<JobStatus> JobQueue::Get(const std::string& name) {
   return StatusLocked(*entry);
 }
 
-absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobQueue::ProjectionPortOf(const std::string& name) {
+absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobQueue::ProjectionPortOf(
+    const std::string& name) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   if (entry->projections != nullptr) return entry->projections;
   if (IsFinal(entry->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
-                    {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
+        {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
   }
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " takes no projections: its input is not `push`")),
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(name, " takes no projections: its input is not `push`")),
                   {.reason = "NOT_PUSH", .field = "job", .numbers = {}});
 }
 
@@ -233,7 +263,8 @@ std::vector<JobStatus> JobQueue::List() {
   for (const auto& entry : OrderLocked()) positions.emplace(entry.get(), std::ssize(positions) + 1);
   for (auto it = entries_.rbegin(); it != entries_.rend(); ++it) {
     list.push_back((*it)->status);
-    if (auto position = positions.find(it->get()); position != positions.end()) list.back().queue_position = position->second;
+    if (auto position = positions.find(it->get()); position != positions.end())
+      list.back().queue_position = position->second;
   }
   return list;
 }
@@ -242,12 +273,15 @@ JobStatus JobQueue::StatusLocked(const Entry& entry) {
   JobStatus status = entry.status;
   if (status.state == JobState::kQueued) {
     const auto order = OrderLocked();
-    status.queue_position = std::find_if(order.begin(), order.end(), [&](const auto& e) { return e.get() == &entry; }) - order.begin() + 1;
+    status.queue_position =
+        std::find_if(order.begin(), order.end(), [&](const auto& e) { return e.get() == &entry; }) -
+        order.begin() + 1;
   }
   return status;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code, const std::string& reason) {
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code,
+                                           const std::string& reason) {
   JobStatus status;
   std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
   {
@@ -255,7 +289,8 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* 
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
     if (entry->status.state == JobState::kQueued) {
       gone = std::move(entry->work);
-      SetStateLocked(*entry, JobState::kCancelled, reason_code, absl::StrCat("before it began: ", reason));
+      SetStateLocked(*entry, JobState::kCancelled, reason_code,
+                     absl::StrCat("before it began: ", reason));
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
       SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
       entry->stop.request_stop();
@@ -284,7 +319,8 @@ void JobQueue::BeginDrain() {
     for (const auto& entry : entries_) {
       if (entry->status.state != JobState::kQueued) continue;
       gone.push_back(std::move(entry->work));
-      SetStateLocked(*entry, JobState::kCancelled, "DRAINED", "the server is draining; the job had not begun");
+      SetStateLocked(*entry, JobState::kCancelled, "DRAINED",
+                     "the server is draining; the job had not begun");
     }
   }
   context_.changed();
@@ -292,13 +328,15 @@ void JobQueue::BeginDrain() {
 
 bool JobQueue::Idle() {
   MutexLock lock(mutex_);
-  return std::all_of(entries_.begin(), entries_.end(), [](const auto& entry) { return IsFinal(entry->status.state); });
+  return std::all_of(entries_.begin(), entries_.end(),
+                     [](const auto& entry) { return IsFinal(entry->status.state); });
 }
 
 int JobQueue::RunningOn(int index) {
   MutexLock lock(mutex_);
   const auto& workers = lanes_[static_cast<size_t>(index)].workers;
-  return static_cast<int>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) { return worker->entry != nullptr; }));
+  return static_cast<int>(std::count_if(
+      workers.begin(), workers.end(), [](const auto& worker) { return worker->entry != nullptr; }));
 }
 
 void JobQueue::AddTo(model::Stats* stats) {
@@ -309,9 +347,11 @@ void JobQueue::AddTo(model::Stats* stats) {
   stats->job_run_seconds = run_seconds_;
 }
 
-// Ended jobs stay listed, the oldest go when there are very many; what was asked of them goes when it is much.
+// Ended jobs stay listed, the oldest go when there are very many; what was asked of them goes when
+// it is much.
 void JobQueue::ForgetOldLocked() {
-  size_t ended = static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));
+  size_t ended = static_cast<size_t>(std::count_if(
+      entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));
   for (auto it = entries_.begin(); ended > kEndedKept && it != entries_.end();) {
     if (!IsFinal((*it)->status.state)) {
       ++it;

@@ -28,11 +28,12 @@
 
 namespace octavo::job {
 
-/// Jobs from their submission to their volumes. One job at a time has the turn of a device. Order: higher priorities first; of equal
-/// ones the groups take turns, each in the order of submission. A job goes to the next free healthy device in turn on which the ledger
-/// grants all that its plan asks for; one that has to wait for memory lets others pass. A job that waits for its input gives up the
-/// turn (JobRun::WithoutDevice), not its memory, and when it comes back goes before those of its priority that have not begun.
-/// Thread-safe; calls are short.
+/// Jobs from their submission to their volumes. One job at a time has the turn of a device. Order:
+/// higher priorities first; of equal ones the groups take turns, each in the order of submission. A
+/// job goes to the next free healthy device in turn on which the ledger grants all that its plan
+/// asks for; one that has to wait for memory lets others pass. A job that waits for its input gives
+/// up the turn (JobRun::WithoutDevice), not its memory, and when it comes back goes before those of
+/// its priority that have not begun. Thread-safe; calls are short.
 class JobQueue {
  public:
   struct Context {
@@ -44,31 +45,37 @@ class JobQueue {
     publish::Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<volume::Spiller*()> spiller = nullptr;  // stores results that stay on disk; empty = there are none
-    std::function<void()> changed;                // watchers want to know; called without locks
+    std::function<volume::Spiller*()> spiller =
+        nullptr;                    // stores results that stay on disk; empty = there are none
+    std::function<void()> changed;  // watchers want to know; called without locks
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown
 
-  /// The first answer to a request_id that is known (also AlreadyExists); nothing for a new one. Look here before making the work.
+  /// The first answer to a request_id that is known (also AlreadyExists); nothing for a new one.
+  /// Look here before making the work.
   absl::StatusOr<std::optional<JobStatus>> Earlier(const model::JobSpec& spec);
   /// Errors as JobService.SubmitJob; `report` (may be null) tells why memory can never suffice.
-  absl::StatusOr<JobStatus> Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work, model::AdmissionReport* report);
-  absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work, JobPlan* chosen);
+  absl::StatusOr<JobStatus> Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work,
+                                   model::AdmissionReport* report);
+  absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work,
+                                              JobPlan* chosen);
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
   absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
                                    const std::string& reason = "cancelled by a client");
-  /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition (NOT_PUSH, JOB_STATE).
+  /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition
+  /// (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name);
 
-  /// Memory or a device may have become free; threads that are not needed any more are joined. Cheap when nothing waits. Call some times a
-  /// second.
+  /// Memory or a device may have become free; threads that are not needed any more are joined.
+  /// Cheap when nothing waits. Call some times a second.
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
   void CancelAll(const char* reason_code, const std::string& reason);
-  /// Cancels what waits and runs, waits for it and ends the workers: `changed` is not called any more.
+  /// Cancels what waits and runs, waits for it and ends the workers: `changed` is not called any
+  /// more.
   void Shutdown();
   /// True when nothing waits or runs.
   bool Idle();
@@ -84,25 +91,30 @@ class JobQueue {
     std::shared_ptr<Entry> entry;  // what it runs; null = idle
     std::jthread thread;
   };
-  /// A device: who may use it (null = it is free), and a worker for every job that runs or waits without it, and one that is idle.
+  /// A device: who may use it (null = it is free), and a worker for every job that runs or waits
+  /// without it, and one that is idle.
   struct Lane {
     std::shared_ptr<Entry> turn;
     std::vector<std::unique_ptr<Worker>> workers;
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 
-  absl::StatusOr<std::shared_ptr<Entry>> FindLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::vector<int>> Candidates(const model::JobSpec& spec, const JobWork& work) const;
+  absl::StatusOr<std::shared_ptr<Entry>> FindLocked(const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::vector<int>> Candidates(const model::JobSpec& spec,
+                                              const JobWork& work) const;
   std::vector<model::AdmissionReport::Item> NeedsOf(const JobPlan& plan) const;
   std::vector<std::shared_ptr<Entry>> OrderLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<Entry>> ReturningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool DispatchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool DispatchOneLocked(bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Worker& WorkerOfLocked(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool LeavesLocked(int device, const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetStateLocked(Entry& entry, JobState state, const std::string& code, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetStateLocked(Entry& entry, JobState state, const std::string& code,
+                      const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusLocked(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Record(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Warn(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -115,17 +127,22 @@ class JobQueue {
   mutable Mutex mutex_;
   CondVar cv_;
   bool ends_ ABSL_GUARDED_BY(mutex_) = false, draining_ ABSL_GUARDED_BY(mutex_) = false;
-  Entries entries_ ABSL_GUARDED_BY(mutex_);                                                      // oldest first
-  std::vector<std::unique_ptr<JobWork>> gone_ ABSL_GUARDED_BY(mutex_);                           // of jobs that never began, until Tick
-  std::map<std::string, std::pair<std::string, std::string>> requests_ ABSL_GUARDED_BY(mutex_);  // id → digest, job
-  std::map<std::string, uint64_t> served_ ABSL_GUARDED_BY(mutex_);                               // group → when one of it began last
+  Entries entries_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::vector<std::unique_ptr<JobWork>> gone_
+      ABSL_GUARDED_BY(mutex_);  // of jobs that never began, until Tick
+  std::map<std::string, std::pair<std::string, std::string>> requests_
+      ABSL_GUARDED_BY(mutex_);  // id → digest, job
+  std::map<std::string, uint64_t> served_
+      ABSL_GUARDED_BY(mutex_);  // group → when one of it began last
   uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0, returns_ ABSL_GUARDED_BY(mutex_) = 0;
   int next_device_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::pair<std::string, std::string>, int64_t> finished_ ABSL_GUARDED_BY(mutex_);  // (kind, reason)
+  std::map<std::pair<std::string, std::string>, int64_t> finished_
+      ABSL_GUARDED_BY(mutex_);  // (kind, reason)
   model::Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, model::Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
-  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);                       // [device]
-  std::vector<std::unique_ptr<Worker>> left_ ABSL_GUARDED_BY(mutex_);     // workers whose threads end, until Tick
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mutex_);                              // [device]
+  std::vector<std::unique_ptr<Worker>> left_
+      ABSL_GUARDED_BY(mutex_);  // workers whose threads end, until Tick
 };
 
 }  // namespace octavo::job

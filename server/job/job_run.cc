@@ -21,11 +21,14 @@ namespace {
 constexpr int64_t kPreviewNs = 100'000'000;
 constexpr int64_t kStoredPiece = 8 << 20;
 
-int64_t BytesOf(const model::VolumeStatus& v) { return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype); }
+int64_t BytesOf(const model::VolumeStatus& v) {
+  return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype);
+}
 
 }  // namespace
 
-JobQueue::Running::Running(JobQueue& queue, std::shared_ptr<Entry> entry, Device& device, StreamRef stream)
+JobQueue::Running::Running(JobQueue& queue, std::shared_ptr<Entry> entry, Device& device,
+                           StreamRef stream)
     : queue_(queue),
       entry_(std::move(entry)),
       device_(device),
@@ -45,7 +48,8 @@ absl::Status JobQueue::Running::Begin() {
     auto slot = std::make_unique<memory::VolumeSlot>();
     slot->charge = entry_->charges[i];
     if (!plan_.results[i].on_disk) {
-      OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(device_, plan_.results[i].bytes));
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume,
+                              ClientMemory::Allocate(device_, plan_.results[i].bytes));
     }
     if (plan_.results[i].mip_bytes > 0) {
       OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(plan_.results[i].mip_bytes));
@@ -56,10 +60,15 @@ absl::Status JobQueue::Running::Begin() {
   // Only now, when nothing can fail any more: slots in a pool end their charges themselves.
   for (auto& slot : slots) {
     pool->Add(std::move(slot));
-    made_.push_back({.slot = pool->TryTake(), .volume = {}, .has_mip = false, .storing = nullptr, .stored = nullptr});
+    made_.push_back({.slot = pool->TryTake(),
+                     .volume = {},
+                     .has_mip = false,
+                     .storing = nullptr,
+                     .stored = nullptr});
   }
   pool->Close();
-  entry_->charges.erase(entry_->charges.begin(), entry_->charges.begin() + std::ssize(plan_.results));
+  entry_->charges.erase(entry_->charges.begin(),
+                        entry_->charges.begin() + std::ssize(plan_.results));
   return absl::OkStatus();
 }
 
@@ -88,12 +97,16 @@ void JobQueue::Running::Step(int64_t step, double residual_norm) {
   const double seconds = static_cast<double>(now - status.started.monotonic_ns) * 1e-9;
   status.step = step;
   if (status.steps > 0) {
-    status.fraction = stage_begin_ + (stage_end_ - stage_begin_) * std::min(1.0, static_cast<double>(step) / static_cast<double>(status.steps));
+    status.fraction = stage_begin_ + (stage_end_ - stage_begin_) *
+                                         std::min(1.0, static_cast<double>(step) /
+                                                           static_cast<double>(status.steps));
   }
   // At the pace of this stage: the one before may have waited for a scan.
-  const double done = status.fraction - stage_begin_, in_stage = static_cast<double>(now - stage_ns_) * 1e-9;
+  const double done = status.fraction - stage_begin_,
+               in_stage = static_cast<double>(now - stage_ns_) * 1e-9;
   if (done > 0) status.eta_seconds = in_stage * (1 - status.fraction) / done;
-  status.history.push_back({.stage = status.stage, .step = step, .residual_norm = residual_norm, .seconds = seconds});
+  status.history.push_back(
+      {.stage = status.stage, .step = step, .residual_norm = residual_norm, .seconds = seconds});
   if (status.history.size() > kJobHistoryKept) status.history.erase(status.history.begin());
   ++status.step_count;
   ++status.event_count;
@@ -115,7 +128,8 @@ void JobQueue::Running::Found(JobFinding finding) {
   ++entry_->status.event_count;
 }
 
-absl::Status JobQueue::Running::WithoutDevice(const std::function<absl::Status()>& wait, std::stop_token stop) {
+absl::Status JobQueue::Running::WithoutDevice(const std::function<absl::Status()>& wait,
+                                              std::stop_token stop) {
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
   queue_.GiveUpTurn(entry_);
   OCTAVO_RETURN_IF_ERROR(wait());
@@ -127,7 +141,8 @@ absl::Status JobQueue::Running::WithoutDevice(const std::function<absl::Status()
 absl::Status JobQueue::Running::Charge(int64_t bytes) {
   if (bytes < 0 || used_bytes_ + bytes > plan_.workspace_bytes) {
     return absl::InternalError(
-        absl::StrCat("the job wants ", bytes, " bytes more of its workspace of ", plan_.workspace_bytes, ", of which it has used ", used_bytes_));
+        absl::StrCat("the job wants ", bytes, " bytes more of its workspace of ",
+                     plan_.workspace_bytes, ", of which it has used ", used_bytes_));
   }
   used_bytes_ += bytes;
   return absl::OkStatus();
@@ -145,7 +160,8 @@ absl::StatusOr<void*> JobQueue::Running::Allocate(int64_t bytes) {
 }
 
 void JobQueue::Running::Free(void* data) {
-  auto it = std::find_if(buffers_.begin(), buffers_.end(), [&](const DeviceBuffer& buffer) { return buffer.data() == data; });
+  auto it = std::find_if(buffers_.begin(), buffers_.end(),
+                         [&](const DeviceBuffer& buffer) { return buffer.data() == data; });
   if (it == buffers_.end()) return;
   used_bytes_ -= it->bytes();
   buffers_.erase(it);
@@ -155,17 +171,20 @@ void JobQueue::Running::Free(void* data) {
 
 absl::Status JobQueue::Running::Describe(size_t index, model::VolumeStatus* volume) {
   if (index >= made_.size() || !made_[index].volume.name.empty()) {
-    return absl::InternalError(absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
+    return absl::InternalError(
+        absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
   }
   if (BytesOf(*volume) != plan_.results[index].bytes) {
-    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume), " bytes; planned were ", plan_.results[index].bytes));
+    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume),
+                                            " bytes; planned were ", plan_.results[index].bytes));
   }
   const model::JobSpec& spec = entry_->status.spec;  // fixed
   volume->name = absl::StrCat("volumes/", base::NewId(queue_.context_.server_id));
   if (volume->scan.empty()) volume->scan = name_;
   if (!spec.title.empty()) volume->title = spec.title;
   for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
-  if (volume->acquired_begin.monotonic_ns == 0) volume->acquired_begin = volume->acquired_end = queue_.context_.clock->Now();
+  if (volume->acquired_begin.monotonic_ns == 0)
+    volume->acquired_begin = volume->acquired_end = queue_.context_.clock->Now();
   volume->device = base::DeviceName(entry_->device);
   volume->bytes = BytesOf(*volume);
   volume->job = name_;
@@ -196,22 +215,28 @@ absl::Status JobQueue::Running::BeginStored(size_t index, model::VolumeStatus vo
   if (!queue_.context_.spiller) return absl::InternalError("this engine stores no results");
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
   made_[index].volume.tier = model::Tier::kDisk;
-  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing, queue_.context_.spiller()->BeginStoring(made_[index].volume));
+  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing,
+                          queue_.context_.spiller()->BeginStoring(made_[index].volume));
   return absl::OkStatus();
 }
 
 absl::Status JobQueue::Running::Store(size_t index, const void* data, int64_t bytes) {
-  if (index >= made_.size() || made_[index].storing == nullptr) return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
+  if (index >= made_.size() || made_[index].storing == nullptr)
+    return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
   const auto pool = queue_.context_.frames_of(entry_->device);
   const int64_t piece = std::min(bytes, kStoredPiece);
   const auto memory = pool->Get(piece);
   if (memory == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
-                    {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
+    return WithInfo(
+        absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
+        {.reason = "NO_STAGING",
+         .field = "",
+         .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
   }
   for (int64_t at = 0; at < bytes; at += piece) {
     const int64_t count = std::min(piece, bytes - at);
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory.get(), static_cast<const char*>(data) + at, count));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream_, memory.get(), static_cast<const char*>(data) + at, count));
     OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
     OCTAVO_RETURN_IF_ERROR(made_[index].storing->Append(memory.get(), count));
   }
@@ -237,17 +262,23 @@ void* JobQueue::Running::ResultMip(size_t index, bool made) {
 }
 
 absl::Status JobQueue::Running::Finish() {
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words, device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words,
+                          device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
   for (size_t i = 0; i < made_.size(); ++i) {
     Made& made = made_[i];
     if (made.volume.name.empty() || made.storing != nullptr) continue;
-    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes, made.slot->digest.as<uint64_t>()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes,
+                                          made.slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
     if (made.slot->mip && !made.has_mip) {
       const auto& s = made.volume.shape;
-      const VolumeView view{.data = made.slot->volume.data(), .dtype = made.volume.dtype, .shape = {s[0], s[1], s[2]}};
+      const VolumeView view{.data = made.slot->volume.data(),
+                            .dtype = made.volume.dtype,
+                            .shape = {s[0], s[1], s[2]}};
       const auto z = static_cast<Axis>(publish::PositionOf(made.volume, model::FrameAxis::kZ));
-      OCTAVO_RETURN_IF_ERROR(Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
+      OCTAVO_RETURN_IF_ERROR(
+          Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
     }
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
@@ -286,7 +317,8 @@ void JobQueue::Running::Close(bool held, const absl::Status& status) {
       queue_.context_.volumes->Seal(made.volume, /*kept=*/true);
       PublishCuts(made);
     } else {
-      queue_.context_.volumes->Fail(made.volume.name, status.ok() ? "the job was cancelled" : std::string(status.message()));
+      queue_.context_.volumes->Fail(
+          made.volume.name, status.ok() ? "the job was cancelled" : std::string(status.message()));
     }
   }
   made_.clear();
@@ -336,18 +368,23 @@ void JobQueue::Running::PublishCuts(const Made& made) {
   std::vector<publish::TopicKey> keys;
   if (made.slot->mip) keys.push_back({.product = model::Product::kMip});
   for (const auto& wanted : Wanted()) {
-    if (wanted.key.product == model::Product::kBscan && made.slot->volume) keys.push_back(wanted.key);
+    if (wanted.key.product == model::Product::kBscan && made.slot->volume)
+      keys.push_back(wanted.key);
   }
   for (const publish::TopicKey& key : keys) {
     const bool mip = key.product == model::Product::kMip;
     std::optional<model::Frame> frame = publish::PlaneFrame(name_, volume, key);
     if (!frame.has_value()) continue;
     const int64_t bytes = publish::BytesOf(*frame);
-    const auto memory = context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
-    absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory") : absl::OkStatus();
-    if (status.ok() && mip) status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
+    const auto memory =
+        context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
+    absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory")
+                                            : absl::OkStatus();
+    if (status.ok() && mip)
+      status = device_.CopyToHost(stream_, memory.get(), made.slot->mip.data(), bytes);
     if (status.ok() && !mip) {
-      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape, SizeOf(volume.dtype), publish::PlaneBox(volume, *frame));
+      status = device_.CopyBoxToHost(stream_, memory.get(), made.slot->volume.data(), volume.shape,
+                                     SizeOf(volume.dtype), publish::PlaneBox(volume, *frame));
     }
     if (status.ok()) status = stream_.Synchronize();
     if (!status.ok()) {

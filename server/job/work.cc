@@ -54,7 +54,8 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
       const absl::Status over = stream.ref().Synchronize();
       if (status.ok()) status = over;
     }
-    if (status.ok() && !entry->stop.stop_requested()) status = base::ExceptionToStatus([&] { return run.Finish(); });
+    if (status.ok() && !entry->stop.stop_requested())
+      status = base::ExceptionToStatus([&] { return run.Finish(); });
     bool held = false;
     {
       MutexLock lock(mutex_);
@@ -78,10 +79,16 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
   } else {
     job.volumes.clear();
     const std::string reason = InfoOf(status).reason;
-    SetStateLocked(*entry, JobState::kFailed, reason.empty() ? absl::StatusCodeToString(status.code()) : reason, std::string(status.message()));
+    SetStateLocked(*entry, JobState::kFailed,
+                   reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
+                   std::string(status.message()));
   }
   octavo::Log(job.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
-              {{"job", job.name}, {"kind", job.kind}, {"state", Name(job.state)}, {"reason", job.reason_code}, {"text", job.reason}});
+              {{"job", job.name},
+               {"kind", job.kind},
+               {"state", Name(job.state)},
+               {"reason", job.reason_code},
+               {"text", job.reason}});
 }
 
 }  // namespace octavo::job

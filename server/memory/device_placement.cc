@@ -14,19 +14,23 @@ namespace {
 bool IsAuto(const std::string& device) { return device.empty() || device == "auto"; }
 
 absl::Status Down(const std::string& field, const std::string& text) {
-  return WithInfo(absl::UnavailableError(text), {.reason = "DEVICE_DOWN", .field = field, .numbers = {{"retryable", "true"}}});
+  return WithInfo(absl::UnavailableError(text),
+                  {.reason = "DEVICE_DOWN", .field = field, .numbers = {{"retryable", "true"}}});
 }
 
 // The device that `name` names, if it can be used.
-absl::StatusOr<int> Named(const std::string& field, const std::string& name, const std::vector<DeviceLoad>& loads) {
+absl::StatusOr<int> Named(const std::string& field, const std::string& name,
+                          const std::vector<DeviceLoad>& loads) {
   for (int d = 0; d < static_cast<int>(loads.size()); ++d) {
     if (name != base::DeviceName(d)) continue;
     const absl::Status& health = loads[static_cast<size_t>(d)].health;
     if (!health.ok()) return Down(field, absl::StrCat(name, " is down: ", health.message()));
     return d;
   }
-  return InvalidField(field, absl::StrCat("is '", name, "'; allowed are ", field == "device" ? "auto, " : "", base::DeviceName(0), " to ",
-                                          base::DeviceName(static_cast<int>(loads.size()) - 1)));
+  return InvalidField(
+      field, absl::StrCat("is '", name, "'; allowed are ", field == "device" ? "auto, " : "",
+                          base::DeviceName(0), " to ",
+                          base::DeviceName(static_cast<int>(loads.size()) - 1)));
 }
 
 // Healthy ones, the best first.
@@ -43,33 +47,40 @@ std::vector<int> InOrder(int64_t bytes, const std::vector<DeviceLoad>& loads) {
   return order;
 }
 
-absl::StatusOr<std::vector<int>> NamedPeers(const DeviceWish& wish, const std::vector<DeviceLoad>& loads) {
+absl::StatusOr<std::vector<int>> NamedPeers(const DeviceWish& wish,
+                                            const std::vector<DeviceLoad>& loads) {
   std::vector<int> chosen;
   for (const std::string& name : wish.spread.devices) {
     OCTAVO_ASSIGN_OR_RETURN(const int d, Named("spread.devices", name, loads));
-    if (std::find(chosen.begin(), chosen.end(), d) != chosen.end()) return InvalidField("spread.devices", absl::StrCat("names ", name, " twice"));
+    if (std::find(chosen.begin(), chosen.end(), d) != chosen.end())
+      return InvalidField("spread.devices", absl::StrCat("names ", name, " twice"));
     chosen.push_back(d);
   }
   if (IsAuto(wish.device)) return chosen;
   OCTAVO_ASSIGN_OR_RETURN(const int home, Named("device", wish.device, loads));
   const auto it = std::find(chosen.begin(), chosen.end(), home);
-  if (it == chosen.end()) return InvalidField("device", absl::StrCat("is ", wish.device, ", which is none of spread.devices"));
+  if (it == chosen.end())
+    return InvalidField("device",
+                        absl::StrCat("is ", wish.device, ", which is none of spread.devices"));
   std::rotate(chosen.begin(), it, it + 1);
   return chosen;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std::vector<DeviceLoad>& loads) {
+absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish,
+                                               const std::vector<DeviceLoad>& loads) {
   const model::Spread& spread = wish.spread;
   const auto all = static_cast<int64_t>(loads.size());
   if (spread.count < 0 || spread.count > all) {
-    return InvalidField("spread.count", absl::StrCat("is ", spread.count, "; allowed 0 (all) to ", all, ", the devices there are"));
+    return InvalidField("spread.count", absl::StrCat("is ", spread.count, "; allowed 0 (all) to ",
+                                                     all, ", the devices there are"));
   }
   if (!spread.devices.empty()) {
     if (spread.count != 0 && spread.count != std::ssize(spread.devices)) {
       return InvalidField("spread.count",
-                          absl::StrCat("is ", spread.count, " and spread.devices names ", spread.devices.size(), "; give one of them"));
+                          absl::StrCat("is ", spread.count, " and spread.devices names ",
+                                       spread.devices.size(), "; give one of them"));
     }
     return NamedPeers(wish, loads);
   }
@@ -84,10 +95,12 @@ absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std
   }
   if (!spread.given) return chosen;
   for (const int d : InOrder(wish.peer_bytes, loads)) {
-    if (d != chosen[0] && (spread.count == 0 || std::ssize(chosen) < spread.count)) chosen.push_back(d);
+    if (d != chosen[0] && (spread.count == 0 || std::ssize(chosen) < spread.count))
+      chosen.push_back(d);
   }
   if (std::ssize(chosen) < spread.count) {
-    return Down("spread.count", absl::StrCat("spread.count is ", spread.count, " and only ", chosen.size(), " devices are healthy"));
+    return Down("spread.count", absl::StrCat("spread.count is ", spread.count, " and only ",
+                                             chosen.size(), " devices are healthy"));
   }
   return chosen;
 }

@@ -22,15 +22,17 @@ struct DeviceLoad {
 /// What is to be placed, and what it needs of device memory.
 struct DeviceWish {
   std::string device;      // home: "" and "auto" = chosen, or devices/<n>
-  model::Spread spread;           // unset: the home device alone
+  model::Spread spread;    // unset: the home device alone
   int64_t home_bytes = 0;  // on the home device
   int64_t peer_bytes = 0;  // on each further one
 };
 
-/// The devices to take, home first. What may be chosen is the least loaded healthy device with room: fewest at work, then fewest
-/// waiting, then most free memory. Where none has room, one that is as good else, for the ledger to refuse with its numbers.
-/// `loads` [devices/<n>]. InvalidArgument names the field (device, spread.count, spread.devices); Unavailable (DEVICE_DOWN) if the
-/// named device, or too many for the wish, cannot be used.
-absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish, const std::vector<DeviceLoad>& loads);
+/// The devices to take, home first. What may be chosen is the least loaded healthy device with
+/// room: fewest at work, then fewest waiting, then most free memory. Where none has room, one that
+/// is as good else, for the ledger to refuse with its numbers. `loads` [devices/<n>].
+/// InvalidArgument names the field (device, spread.count, spread.devices); Unavailable
+/// (DEVICE_DOWN) if the named device, or too many for the wish, cannot be used.
+absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish,
+                                               const std::vector<DeviceLoad>& loads);
 
 }  // namespace octavo::memory

@@ -8,11 +8,15 @@ namespace octavo::memory {
 // Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
 int64_t FramePool::BlockBytes(int64_t bytes) {
   constexpr int64_t kStep = 4 << 20;
-  if (bytes <= 16 << 20) return std::max<int64_t>(64 << 10, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
+  if (bytes <= 16 << 20)
+    return std::max<int64_t>(64 << 10,
+                             static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes))));
   return (bytes + kStep - 1) / kStep * kStep;
 }
 
-int64_t FramePool::ClassOf(int64_t bytes) const { return sizes_ == Sizes::kExact ? bytes : BlockBytes(bytes); }
+int64_t FramePool::ClassOf(int64_t bytes) const {
+  return sizes_ == Sizes::kExact ? bytes : BlockBytes(bytes);
+}
 
 bool FramePool::MayTake(int64_t bytes, Use use) const {
   if (use == Use::kStaging) return true;
@@ -60,8 +64,10 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
     block = std::make_unique<PinnedBuffer>(*std::move(made));
   }
   void* data = block->data();
-  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter owns it, also where the control block cannot be made.
-  return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release(), use](void*) { self->Return(raw, use); });
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter owns it, also where the
+  // control block cannot be made.
+  return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release(),
+                                      use](void*) { self->Return(raw, use); });
 }
 
 void FramePool::Return(PinnedBuffer* block, Use use) {

@@ -10,21 +10,26 @@
 
 namespace octavo::memory {
 
-/// Page-locked host memory for results on their way out, recycled by size class under a byte cap. Blocks return when the
-/// last reference to them ends. Thread-safe. Held by shared_ptr: blocks may outlive their user.
+/// Page-locked host memory for results on their way out, recycled by size class under a byte cap.
+/// Blocks return when the last reference to them ends. Thread-safe. Held by shared_ptr: blocks may
+/// outlive their user.
 class FramePool : public std::enable_shared_from_this<FramePool> {
  public:
-  /// kClasses: few sizes, so that blocks fit many uses; kExact: for volumes, whose blocks must not be larger than asked.
+  /// kClasses: few sizes, so that blocks fit many uses; kExact: for volumes, whose blocks must not
+  /// be larger than asked.
   enum class Sizes { kClasses, kExact };
-  FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses) : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
+  FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses)
+      : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
 
-  /// What a client has in its hands stays for as long as the client likes: frames while somebody looks at them, pieces of a read that it does
-  /// not take, the beginning of a write that does not go on. Together they never take the last quarter of the cap, and reads and
-  /// writes no more than half of it, so that no client is in the way of what comes and goes by itself (commits, moves between
-  /// tiers), and those that stop reading not in the way of viewers.
+  /// What a client has in its hands stays for as long as the client likes: frames while somebody
+  /// looks at them, pieces of a read that it does not take, the beginning of a write that does not
+  /// go on. Together they never take the last quarter of the cap, and reads and writes no more than
+  /// half of it, so that no client is in the way of what comes and goes by itself (commits, moves
+  /// between tiers), and those that stop reading not in the way of viewers.
   enum class Use { kStaging, kFrame, kClient };
-  /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The first use of a size class
-  /// allocates, which takes milliseconds: Prepare beforehand for the block path.
+  /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The
+  /// first use of a size class allocates, which takes milliseconds: Prepare beforehand for the
+  /// block path.
   std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
   /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
   void Prepare(int64_t bytes, int count);

@@ -16,7 +16,8 @@ namespace {
 
 const char* What(ChargeKind kind, const std::string& owner = "") {
   switch (kind) {
-    case ChargeKind::kReserved: return absl::StartsWith(owner, "jobs/") ? "running job" : "running scan";
+    case ChargeKind::kReserved:
+      return absl::StartsWith(owner, "jobs/") ? "running job" : "running scan";
     case ChargeKind::kHeld: return "held volume";
     case ChargeKind::kBuffer: return "client buffer";
     case ChargeKind::kCached: return "cached";
@@ -26,8 +27,9 @@ const char* What(ChargeKind kind, const std::string& owner = "") {
 }
 
 absl::Status Refusal(const model::AdmissionReport& report) {
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
-                                                            " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
+                      " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
                   {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
@@ -62,7 +64,8 @@ Ledger::Use Ledger::UseOf(int device) const {
 }
 
 std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
-  std::map<std::pair<ChargeKind, std::string>, model::AdmissionReport::Holder> by_name;  // a scan's pieces are one row
+  std::map<std::pair<ChargeKind, std::string>, model::AdmissionReport::Holder>
+      by_name;  // a scan's pieces are one row
   for (const auto& [id, charge] : charges_) {
     if (charge.device != device) continue;
     const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
@@ -75,7 +78,8 @@ std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) co
   std::vector<model::AdmissionReport::Holder> holders;
   holders.reserve(by_name.size());
   for (auto& [name, holder] : by_name) holders.push_back(std::move(holder));
-  std::stable_sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   return holders;
 }
 
@@ -97,15 +101,20 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
   report.holders = HoldersLocked(device);
   if (report.admitted) return report;
   if (!report.retryable) {
-    report.advice = absl::StrCat("it can never fit: lower retention.hold_slots or the volume's size, or raise the budget of ", report.device, " by ",
-                                 report.wanted_bytes - report.budget_bytes, " bytes");
+    report.advice = absl::StrCat(
+        "it can never fit: lower retention.hold_slots or the volume's size, or raise the budget "
+        "of ",
+        report.device, " by ", report.wanted_bytes - report.budget_bytes, " bytes");
     return report;
   }
-  report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ", report.wanted_bytes - report.free_bytes, " bytes");
+  report.advice = absl::StrCat("commit, spill or discard held volumes, or stop scans, worth ",
+                               report.wanted_bytes - report.free_bytes, " bytes");
   const auto largest =
-      std::find_if(report.holders.begin(), report.holders.end(), [](const auto& holder) { return holder.what != What(ChargeKind::kCached); });
+      std::find_if(report.holders.begin(), report.holders.end(),
+                   [](const auto& holder) { return holder.what != What(ChargeKind::kCached); });
   if (largest != report.holders.end()) {
-    absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (", largest->what, ", ", largest->bytes, ")");
+    absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (", largest->what,
+                    ", ", largest->bytes, ")");
   }
   return report;
 }
@@ -115,8 +124,9 @@ model::AdmissionReport Ledger::Plan(int device, const Needs& needs) const {
   return PlanLocked(device, needs);
 }
 
-Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                  const std::vector<ChargeId>& reuse, std::vector<ChargeId>* reclaimed) {
+Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const std::string& title,
+                                  const Needs& needs, const std::vector<ChargeId>& reuse,
+                                  std::vector<ChargeId>* reclaimed) {
   Grant grant;
   // All or nothing, where host memory ends in the middle too.
   absl::Cleanup nothing = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -138,8 +148,8 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
   for (const ChargeId id : reuse) {
     auto it = charges_.find(id);
     if (grant.reused == static_cast<size_t>(needs[0].count)) break;
-    if (it == charges_.end() || it->second.kind != ChargeKind::kCached || it->second.device != device ||
-        it->second.bytes != needs[0].bytes / needs[0].count) {
+    if (it == charges_.end() || it->second.kind != ChargeKind::kCached ||
+        it->second.device != device || it->second.bytes != needs[0].bytes / needs[0].count) {
       continue;  // somebody else was given its room meanwhile
     }
     it->second.owner = owner;
@@ -149,12 +159,14 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
     ++grant.reused;
     wanted -= it->second.bytes;
   }
-  // The room is in the books at once: nobody else can be granted it while the memory is being freed.
+  // The room is in the books at once: nobody else can be granted it while the memory is being
+  // freed.
   Use& use = use_[static_cast<size_t>(device)];
   std::vector<std::pair<int64_t, ChargeId>> cached;
   if (use.granted() + use.cached + wanted > use.budget) {
     for (const auto& [id, charge] : charges_) {
-      if (charge.device == device && charge.kind == ChargeKind::kCached) cached.emplace_back(charge.moved, id);
+      if (charge.device == device && charge.kind == ChargeKind::kCached)
+        cached.emplace_back(charge.moved, id);
     }
     std::sort(cached.begin(), cached.end());
   }
@@ -171,7 +183,12 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
         --skip;
         continue;
       }
-      Charge charge{.device = device, .owner = owner, .title = title, .name = "", .bytes = need.bytes / need.count, .moved = ++moves_};
+      Charge charge{.device = device,
+                    .owner = owner,
+                    .title = title,
+                    .name = "",
+                    .bytes = need.bytes / need.count,
+                    .moved = ++moves_};
       grant.charges.push_back(next_id_);
       charges_.emplace(next_id_++, std::move(charge));
       use.reserved += need.bytes / need.count;
@@ -183,8 +200,10 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
   return grant;
 }
 
-absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                                     const std::vector<ChargeId>& reuse, model::AdmissionReport* report) {
+absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::string& owner,
+                                                     const std::string& title, const Needs& needs,
+                                                     const std::vector<ChargeId>& reuse,
+                                                     model::AdmissionReport* report) {
   Grant grant;
   std::vector<ChargeId> reclaimed;
   {
@@ -203,15 +222,18 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
   return grant;
 }
 
-absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
+absl::StatusOr<std::vector<Ledger::ChargeId>> Ledger::Reserve(int device, const std::string& owner,
+                                                              const std::string& title,
+                                                              const Needs& needs,
                                                               model::AdmissionReport* report) {
   auto grant = ReserveReusing(device, owner, title, needs, {}, report);
   if (!grant.ok()) return grant.status();
   return std::move(grant->charges);
 }
 
-absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(const std::string& owner, const std::string& title,
-                                                                              const std::vector<Want>& wants, std::vector<model::AdmissionReport>* reports) {
+absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
+    const std::string& owner, const std::string& title, const std::vector<Want>& wants,
+    std::vector<model::AdmissionReport>* reports) {
   std::vector<std::vector<ChargeId>> charges;
   std::vector<ChargeId> reclaimed;
   std::vector<ChargeHolder> held;  // until all are there
@@ -233,7 +255,9 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(co
     }
     if (refused.ok()) {
       held.reserve(wants.size());
-      for (const Want& want : wants) held.emplace_back(this, GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
+      for (const Want& want : wants)
+        held.emplace_back(
+            this, GrantLocked(want.device, owner, title, want.needs, {}, &reclaimed).charges);
       charges.reserve(wants.size());
       for (ChargeHolder& one : held) charges.push_back(one.Keep());
     }

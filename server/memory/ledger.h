@@ -20,12 +20,14 @@ enum class ChargeKind : uint8_t {
   kReserved = 0,  // granted to a scan: slots without a volume, ring, workspaces
   kHeld = 1,      // a volume
   kBuffer = 2,    // a buffer that a client made
-  kCached = 3,    // a slot of an ended scan, kept for the next one; makes room for whatever else is asked
-  kDetached = 4      // gone for the API, but another process still maps it
+  kCached =
+      3,  // a slot of an ended scan, kept for the next one; makes room for whatever else is asked
+  kDetached = 4  // gone for the API, but another process still maps it
 };
 
-/// Who is charged what on which device. Plain bookkeeping: no device calls of its own. Invariant per device, at every moment:
-/// reserved + held + buffers + cached + detached <= budget. Thread-safe.
+/// Who is charged what on which device. Plain bookkeeping: no device calls of its own. Invariant
+/// per device, at every moment: reserved + held + buffers + cached + detached <= budget.
+/// Thread-safe.
 class Ledger {
  public:
   using ChargeId = int64_t;
@@ -33,34 +35,43 @@ class Ledger {
 
   explicit Ledger(std::vector<int64_t> budgets);
 
-  /// Frees the memory of these cached charges (which have ended already). Called without locks from Reserve, before it answers:
-  /// who was granted the room may allocate. Set it before the first charge is cached.
-  void SetReclaim(std::function<void(const std::vector<ChargeId>&)> reclaim) { reclaim_ = std::move(reclaim); }
+  /// Frees the memory of these cached charges (which have ended already). Called without locks from
+  /// Reserve, before it answers: who was granted the room may allocate. Set it before the first
+  /// charge is cached.
+  void SetReclaim(std::function<void(const std::vector<ChargeId>&)> reclaim) {
+    reclaim_ = std::move(reclaim);
+  }
 
   /// What reserving `needs` on `device` would answer now. Changes nothing.
   model::AdmissionReport Plan(int device, const Needs& needs) const;
 
-  /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs (item.count pieces of
-  /// item.bytes / item.count each). Cached charges make room, the longest cached first. ResourceExhausted (DEVICE_FULL, or
-  /// EXCEEDS_BUDGET when it can never fit) with wanted, free and budget; `report` (may be null) gets the whole account.
-  absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner, const std::string& title, const Needs& needs,
+  /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs
+  /// (item.count pieces of item.bytes / item.count each). Cached charges make room, the longest
+  /// cached first. ResourceExhausted (DEVICE_FULL, or EXCEEDS_BUDGET when it can never fit) with
+  /// wanted, free and budget; `report` (may be null) gets the whole account.
+  absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner,
+                                                const std::string& title, const Needs& needs,
                                                 model::AdmissionReport* report);
-  /// The same on several devices at once: all of all or nothing. Charges and reports (may be null) in the order of `wants`. The error
-  /// is that of the first device that lacks room.
+  /// The same on several devices at once: all of all or nothing. Charges and reports (may be null)
+  /// in the order of `wants`. The error is that of the first device that lacks room.
   struct Want {
     int device = 0;
     Needs needs;
   };
-  absl::StatusOr<std::vector<std::vector<ChargeId>>> ReserveAll(const std::string& owner, const std::string& title, const std::vector<Want>& wants,
-                                                                std::vector<model::AdmissionReport>* reports);
-  /// As Reserve; up to as many of the cached charges `reuse` as the first item has pieces, and of its piece size, are taken over
-  /// instead of new ones: they come first, and their memory is the caller's from now on.
+  absl::StatusOr<std::vector<std::vector<ChargeId>>> ReserveAll(
+      const std::string& owner, const std::string& title, const std::vector<Want>& wants,
+      std::vector<model::AdmissionReport>* reports);
+  /// As Reserve; up to as many of the cached charges `reuse` as the first item has pieces, and of
+  /// its piece size, are taken over instead of new ones: they come first, and their memory is the
+  /// caller's from now on.
   struct Grant {
     std::vector<ChargeId> charges;
     size_t reused = 0;
   };
-  absl::StatusOr<Grant> ReserveReusing(int device, const std::string& owner, const std::string& title, const Needs& needs,
-                                       const std::vector<ChargeId>& reuse, model::AdmissionReport* report);
+  absl::StatusOr<Grant> ReserveReusing(int device, const std::string& owner,
+                                       const std::string& title, const Needs& needs,
+                                       const std::vector<ChargeId>& reuse,
+                                       model::AdmissionReport* report);
 
   /// The charge now counts as held, under the name of the volume in it.
   void Hold(ChargeId id, const std::string& volume);
@@ -68,7 +79,8 @@ class Ledger {
   void Unhold(ChargeId id);
   /// The charge now counts as `kind`, under `name`. Its bytes stay the same.
   void Move(ChargeId id, ChargeKind kind, const std::string& name);
-  /// Takes a cached charge out of the cache: it counts as reserved, its memory is the caller's. False if somebody was faster.
+  /// Takes a cached charge out of the cache: it counts as reserved, its memory is the caller's.
+  /// False if somebody was faster.
   bool Claim(ChargeId id);
   /// Its memory must be free by now.
   void Release(ChargeId id);
@@ -98,12 +110,16 @@ class Ledger {
   };
   using Charges = std::map<ChargeId, Charge>;
   int64_t& SumOf(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MoveLocked(Charge& charge, ChargeKind kind, const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MoveLocked(Charge& charge, ChargeKind kind, const std::string& name)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Use UseLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<model::AdmissionReport::Holder> HoldersLocked(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  model::AdmissionReport PlanLocked(int device, const Needs& needs) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<model::AdmissionReport::Holder> HoldersLocked(int device) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  model::AdmissionReport PlanLocked(int device, const Needs& needs) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Charges for needs that fit; takes cached ones out of the books until the budget holds.
-  Grant GrantLocked(int device, const std::string& owner, const std::string& title, const Needs& needs, const std::vector<ChargeId>& reuse,
+  Grant GrantLocked(int device, const std::string& owner, const std::string& title,
+                    const Needs& needs, const std::vector<ChargeId>& reuse,
                     std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<int64_t> budgets_;
@@ -119,10 +135,16 @@ class Ledger {
 /// Charges that end with it, however it comes to its end, unless they were handed on.
 class ChargeHolder {
  public:
-  /// `free` (may be empty; must not throw) is called before a charge ends: its memory must be free by then.
-  explicit ChargeHolder(Ledger* ledger, std::function<void(Ledger::ChargeId)> free = nullptr) : ledger_(ledger), free_(std::move(free)) {}
-  ChargeHolder(Ledger* ledger, std::vector<Ledger::ChargeId> ids) : ledger_(ledger), ids_(std::move(ids)) {}
-  ChargeHolder(ChargeHolder&& other) noexcept : ledger_(other.ledger_), free_(std::move(other.free_)), ids_(std::exchange(other.ids_, {})) {}
+  /// `free` (may be empty; must not throw) is called before a charge ends: its memory must be free
+  /// by then.
+  explicit ChargeHolder(Ledger* ledger, std::function<void(Ledger::ChargeId)> free = nullptr)
+      : ledger_(ledger), free_(std::move(free)) {}
+  ChargeHolder(Ledger* ledger, std::vector<Ledger::ChargeId> ids)
+      : ledger_(ledger), ids_(std::move(ids)) {}
+  ChargeHolder(ChargeHolder&& other) noexcept
+      : ledger_(other.ledger_),
+        free_(std::move(other.free_)),
+        ids_(std::exchange(other.ids_, {})) {}
   ChargeHolder& operator=(ChargeHolder&&) = delete;
   ~ChargeHolder() { Release(ids_); }
   void Add(const std::vector<Ledger::ChargeId>& ids) {

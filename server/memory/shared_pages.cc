@@ -14,14 +14,18 @@ namespace octavo::memory {
 absl::StatusOr<SharedPages> SharedPages::Create(const char* name, int64_t bytes) {
   SharedPages memory;
   const auto failed = [bytes](const char* call, int error) {
-    return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes (", call, ": ", std::strerror(error), ")"));
+    return absl::ResourceExhaustedError(absl::StrCat("no shared memory of ", bytes, " bytes (",
+                                                     call, ": ", std::strerror(error), ")"));
   };
   memory.fd_ = UniqueFd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) return failed("memfd_create", errno);
   if (::ftruncate(memory.fd(), bytes) != 0) return failed("ftruncate", errno);
-  if (const int error = ::posix_fallocate(memory.fd(), 0, bytes); error != 0) return failed("fallocate", error);
-  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return failed("F_ADD_SEALS", errno);
-  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.fd(), 0);
+  if (const int error = ::posix_fallocate(memory.fd(), 0, bytes); error != 0)
+    return failed("fallocate", error);
+  if (::fcntl(memory.fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return failed("F_ADD_SEALS", errno);
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_POPULATE, memory.fd(), 0);
   if (data == MAP_FAILED) return failed("mmap", errno);
   memory.data_ = static_cast<char*>(data);
   memory.bytes_ = bytes;

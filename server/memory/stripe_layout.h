@@ -11,8 +11,9 @@
 
 namespace octavo::memory {
 
-/// Where the B-scans of a striped volume lie: so many neighbouring ones on the first device, the next ones on the second, and so on
-/// in turn; on each device they follow each other without gaps. Devices in the order of VolumeStatus.spread_devices.
+/// Where the B-scans of a striped volume lie: so many neighbouring ones on the first device, the
+/// next ones on the second, and so on in turn; on each device they follow each other without gaps.
+/// Devices in the order of VolumeStatus.spread_devices.
 struct StripeRule {
   int64_t bscans = 1;   // neighbouring ones on one device
   int64_t devices = 1;  // >= 1
@@ -27,18 +28,22 @@ struct StripeRule {
   int64_t RunEnd(int64_t y) const { return (y / bscans + 1) * bscans; }
   /// How the bytes of this device's part stand in the whole, for Device::DigestOfPart.
   DigestPlace PlaceOf(int64_t device, int64_t bscan_bytes) const {
-    return {.first_byte = device * bscans * bscan_bytes, .run_bytes = bscans * bscan_bytes, .stride_bytes = devices * bscans * bscan_bytes};
+    return {.first_byte = device * bscans * bscan_bytes,
+            .run_bytes = bscans * bscan_bytes,
+            .stride_bytes = devices * bscans * bscan_bytes};
   }
 };
 
 /// Of a volume in `slot` (not striped: one device, one run of all).
 StripeRule StripesOf(const model::VolumeStatus& volume, const VolumeSlot& slot);
 
-/// Enqueues copying bytes [at, at + bytes) of the C-order volume in `slot` to page-locked host memory, wherever they lie. `device` is
-/// its home, `stream` one of that device. Does not synchronise; both must stay until `stream` has passed.
-absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, int64_t at,
-                             int64_t bytes);
+/// Enqueues copying bytes [at, at + bytes) of the C-order volume in `slot` to page-locked host
+/// memory, wherever they lie. `device` is its home, `stream` one of that device. Does not
+/// synchronise; both must stay until `stream` has passed.
+absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot,
+                             const model::VolumeStatus& volume, int64_t at, int64_t bytes);
 /// The same of a box, packed.
-absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot, const model::VolumeStatus& volume, const Box3& box);
+absl::Status CopyVolumeBox(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot,
+                           const model::VolumeStatus& volume, const Box3& box);
 
 }  // namespace octavo::memory

@@ -14,7 +14,8 @@ std::vector<Ledger::ChargeId> VolumeSlot::charges() const {
   return all;
 }
 
-SlotCache::SlotCache(Ledger* ledger, int64_t most_bytes) : ledger_(ledger), most_bytes_(most_bytes) {
+SlotCache::SlotCache(Ledger* ledger, int64_t most_bytes)
+    : ledger_(ledger), most_bytes_(most_bytes) {
   ledger_->SetReclaim([this](const std::vector<Ledger::ChargeId>& charges) { Drop(charges); });
 }
 
@@ -34,7 +35,8 @@ std::vector<Ledger::ChargeId> SlotCache::Find(const SlotLayout& layout) {
 
 std::unique_ptr<VolumeSlot> SlotCache::Take(Ledger::ChargeId charge) {
   MutexLock lock(mutex_);
-  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.slot->charge == charge; });
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const Entry& entry) { return entry.slot->charge == charge; });
   if (it == entries_.end()) return nullptr;
   std::unique_ptr<VolumeSlot> slot = std::move(it->slot);
   entries_.erase(it);
@@ -87,7 +89,8 @@ std::shared_ptr<VolumeSlot> SlotPool::TryTake() {
   if (free_.empty()) return nullptr;
   VolumeSlot* slot = free_.front().release();
   free_.pop_front();
-  return std::shared_ptr<VolumeSlot>(slot, [self = shared_from_this()](VolumeSlot* s) { self->Return(s); });
+  return std::shared_ptr<VolumeSlot>(
+      slot, [self = shared_from_this()](VolumeSlot* s) { self->Return(s); });
 }
 
 int64_t SlotPool::Free() {

@@ -14,7 +14,8 @@
 
 namespace octavo::memory {
 
-/// What lies on one device of a volume that is striped (stripe_layout.h): its B-scans one after the other.
+/// What lies on one device of a volume that is striped (stripe_layout.h): its B-scans one after the
+/// other.
 struct VolumeStripe {
   int device = 0;
   DeviceBuffer volume;          // [its B-scans, x, z]
@@ -24,9 +25,12 @@ struct VolumeStripe {
   Ledger::ChargeId charge = 0;  // 0: that of the slot
 };
 
-/// What a volume is sealed with, u64 each, in the `digest` of its slot: the digest of its voxels, and how many were clipped below and above.
+/// What a volume is sealed with, u64 each, in the `digest` of its slot: the digest of its voxels,
+/// and how many were clipped below and above.
 inline constexpr int64_t kSealWords = 3;
-inline uint64_t* ClippedIn(const DeviceBuffer& digest) { return digest.bytes() > 0 ? digest.as<uint64_t>() + 1 : nullptr; }
+inline uint64_t* ClippedIn(const DeviceBuffer& digest) {
+  return digest.bytes() > 0 ? digest.as<uint64_t>() + 1 : nullptr;
+}
 
 /// Device memory of one volume and of what is computed with it.
 struct VolumeSlot {
@@ -51,12 +55,14 @@ struct SlotLayout {
   auto operator<=>(const SlotLayout&) const = default;
 };
 
-/// Slots of ended scans, kept for the next ones: allocating device memory takes its time, and must not happen beside a running scan
-/// more often than needed. They are charged as cached, and give way to whatever else is asked of the ledger. Whoever takes one out
-/// scrubs it: what is in it is somebody else's. Thread-safe.
+/// Slots of ended scans, kept for the next ones: allocating device memory takes its time, and must
+/// not happen beside a running scan more often than needed. They are charged as cached, and give
+/// way to whatever else is asked of the ledger. Whoever takes one out scrubs it: what is in it is
+/// somebody else's. Thread-safe.
 class SlotCache {
  public:
-  /// Keeps at most `most_bytes` for each device. Puts itself into the ledger as what frees cached charges.
+  /// Keeps at most `most_bytes` for each device. Puts itself into the ledger as what frees cached
+  /// charges.
   SlotCache(Ledger* ledger, int64_t most_bytes);
   ~SlotCache();
   /// Charges of slots of this layout, for Ledger::ReserveReusing.
@@ -82,12 +88,14 @@ class SlotCache {
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // longest cached first
 };
 
-/// The slots of one scan. A slot is taken for a volume and comes back when the last reference to it ends (the volume's
-/// own, a reader's, a commit's), without being freed. After Close, slots that come back go to the cache (without one: they are freed
-/// and their charge ends). Thread-safe; references keep the pool alive.
+/// The slots of one scan. A slot is taken for a volume and comes back when the last reference to it
+/// ends (the volume's own, a reader's, a commit's), without being freed. After Close, slots that
+/// come back go to the cache (without one: they are freed and their charge ends). Thread-safe;
+/// references keep the pool alive.
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
-  explicit SlotPool(Ledger* ledger, SlotCache* cache = nullptr, SlotLayout layout = {}) : ledger_(ledger), cache_(cache), layout_(layout) {}
+  explicit SlotPool(Ledger* ledger, SlotCache* cache = nullptr, SlotLayout layout = {})
+      : ledger_(ledger), cache_(cache), layout_(layout) {}
   void Add(std::unique_ptr<VolumeSlot> slot);
   /// A free slot, or null.
   std::shared_ptr<VolumeSlot> TryTake();

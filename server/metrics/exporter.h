@@ -19,11 +19,13 @@ struct PageSource {
   const std::atomic<int64_t>* reload_errors = nullptr;  // the same
 };
 
-/// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock that a device call holds.
+/// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock
+/// that a device call holds.
 class Exporter {
  public:
   /// `address` host:port, port 0 = any. FailedPrecondition if it cannot listen.
-  static absl::StatusOr<std::unique_ptr<Exporter>> Start(const std::string& address, PageSource source);
+  static absl::StatusOr<std::unique_ptr<Exporter>> Start(const std::string& address,
+                                                         PageSource source);
   virtual ~Exporter() = default;
   /// "127.0.0.1:9464"
   virtual std::string address() const = 0;

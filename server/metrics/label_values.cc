@@ -13,55 +13,99 @@ const LabelValues& List(std::initializer_list<const char*> values) {
 
 const LabelValues& ScanEnds() {
   static const LabelValues& list =
-      List({"COMPLETED", "STOPPED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "INTERRUPTED", "SESSION_EXPIRED", "HOLD_SLOTS_FULL", "SOURCE_ENDED",
-            "SOURCE_ERROR", "SOURCE_LOST", "SOURCE_OVERRUN", "SOURCE_STALLED", "DEVICE_ERROR", "DEVICE_LOST"});
+      List({"COMPLETED", "STOPPED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "INTERRUPTED",
+            "SESSION_EXPIRED", "HOLD_SLOTS_FULL", "SOURCE_ENDED", "SOURCE_ERROR", "SOURCE_LOST",
+            "SOURCE_OVERRUN", "SOURCE_STALLED", "DEVICE_ERROR", "DEVICE_LOST"});
   return list;
 }
 
 const LabelValues& ScanRejections() {
-  static const LabelValues& list =
-      List({"BAD_FIELD",    "CAMERA_BUSY",      "CAMERA_ERROR",  "DEVICE_DOWN",      "DEVICE_FULL", "DRAINING",  "EXCEEDS_BUDGET",
-            "FORMAT_LIMIT", "HANDOFF_DISABLED", "HOST_MEMORY",   "INVALID_ARGUMENT", "NO_ACCESS",   "NO_CAMERA", "NO_CAMERA_SUPPORT",
-            "NO_FILE",      "NO_REPLAY_ROOT",   "OUTSIDE_ROOTS", "OUT_OF_MEMORY",    "QUEUE_FULL",  "SPILL_OFF"});
+  static const LabelValues& list = List(
+      {"BAD_FIELD",        "CAMERA_BUSY",    "CAMERA_ERROR",  "DEVICE_DOWN",       "DEVICE_FULL",
+       "DRAINING",         "EXCEEDS_BUDGET", "FORMAT_LIMIT",  "HANDOFF_DISABLED",  "HOST_MEMORY",
+       "INVALID_ARGUMENT", "NO_ACCESS",      "NO_CAMERA",     "NO_CAMERA_SUPPORT", "NO_FILE",
+       "NO_REPLAY_ROOT",   "OUTSIDE_ROOTS",  "OUT_OF_MEMORY", "QUEUE_FULL",        "SPILL_OFF"});
   return list;
 }
 
 const LabelValues& CommitErrors() {
-  static const LabelValues& list =
-      List({"ALREADY_EXISTS",    "CHECKSUM",           "COMMIT_CANCELLED", "DATA_LOSS",   "DESTINATION_EXISTS",  "NO_PATH",
-            "READ_ONLY",         "DEVICE_LOST",        "DIGEST",           "DISK_FULL",   "FAILED_PRECONDITION", "FORMAT_LIMIT",
-            "INTERNAL",          "INVALID_ARGUMENT",   "IO_ERROR",         "NOT_FOUND",   "NO_DESCRIPTORS",      "NO_STAGING",
-            "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "SPILL_DAMAGED",    "UNAVAILABLE", "UNIMPLEMENTED"});
+  static const LabelValues& list = List({"ALREADY_EXISTS",
+                                         "CHECKSUM",
+                                         "COMMIT_CANCELLED",
+                                         "DATA_LOSS",
+                                         "DESTINATION_EXISTS",
+                                         "NO_PATH",
+                                         "READ_ONLY",
+                                         "DEVICE_LOST",
+                                         "DIGEST",
+                                         "DISK_FULL",
+                                         "FAILED_PRECONDITION",
+                                         "FORMAT_LIMIT",
+                                         "INTERNAL",
+                                         "INVALID_ARGUMENT",
+                                         "IO_ERROR",
+                                         "NOT_FOUND",
+                                         "NO_DESCRIPTORS",
+                                         "NO_STAGING",
+                                         "PERMISSION_DENIED",
+                                         "RESOURCE_EXHAUSTED",
+                                         "SPILL_DAMAGED",
+                                         "UNAVAILABLE",
+                                         "UNIMPLEMENTED"});
   return list;
 }
 
 const LabelValues& JobKinds() {
-  static const auto& list = *new LabelValues{"reprocess", "dispersion_autofocus", "k_calibration", "tomography"};
+  static const auto& list =
+      *new LabelValues{"reprocess", "dispersion_autofocus", "k_calibration", "tomography"};
   return list;
 }
 
 const LabelValues& JobEnds() {
-  static const LabelValues& list = List({"COMPLETED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "DEVICE_DOWN", "DEVICE_FULL", "DEVICE_LOST",
-                                         "EXCEEDS_BUDGET", "FAILED_PRECONDITION", "HOST_MEMORY", "INTERNAL", "INVALID_ARGUMENT", "NO_SIGNAL",
-                                         "OUT_OF_MEMORY", "PHASE_NOT_MONOTONIC", "SOURCE_LOST", "SOURCE_READ", "SOURCE_STALLED", "VOLUME_GONE"});
+  static const LabelValues& list =
+      List({"COMPLETED", "CANCELLED", "DRAINED", "SERVER_STOPPED", "DEVICE_DOWN", "DEVICE_FULL",
+            "DEVICE_LOST", "EXCEEDS_BUDGET", "FAILED_PRECONDITION", "HOST_MEMORY", "INTERNAL",
+            "INVALID_ARGUMENT", "NO_SIGNAL", "OUT_OF_MEMORY", "PHASE_NOT_MONOTONIC", "SOURCE_LOST",
+            "SOURCE_READ", "SOURCE_STALLED", "VOLUME_GONE"});
   return list;
 }
 
 const LabelValues& ExportRefusals() {
-  static const LabelValues& list = List({"BAD_REPLICA",    "CONNECTIONS",     "DRAINING",          "EXPORT_DISABLED",
-                                         "EXPORT_KIND",    "EXPORT_NOT_HELD", "EXPORT_NOT_SEALED", "EXPORT_NOT_SHAREABLE",
-                                         "EXPORT_REFUSED", "EXPORT_REMOTE",   "EXPORT_REVOKED",    "EXPORT_SPILLED",
-                                         "LEASE_LOST",     "MOVING",          "NO_EXPORT",         "NO_GRANT",
-                                         "NO_VOLUME",      "PROTOCOL",        "TICKETS",           "TICKET_EXPIRED",
-                                         "TICKET_UNKNOWN", "TICKET_USED",     "VOLUME_GONE",       "WRONG_PEER"});
+  static const LabelValues& list =
+      List({"BAD_REPLICA",    "CONNECTIONS",     "DRAINING",          "EXPORT_DISABLED",
+            "EXPORT_KIND",    "EXPORT_NOT_HELD", "EXPORT_NOT_SEALED", "EXPORT_NOT_SHAREABLE",
+            "EXPORT_REFUSED", "EXPORT_REMOTE",   "EXPORT_REVOKED",    "EXPORT_SPILLED",
+            "LEASE_LOST",     "MOVING",          "NO_EXPORT",         "NO_GRANT",
+            "NO_VOLUME",      "PROTOCOL",        "TICKETS",           "TICKET_EXPIRED",
+            "TICKET_UNKNOWN", "TICKET_USED",     "VOLUME_GONE",       "WRONG_PEER"});
   return list;
 }
 
 const LabelValues& BufferRefusals() {
-  static const LabelValues& list = List({"BAD_FIELD",   "BAD_RANGE",      "BAD_REPLICA", "CHECKSUM",          "DEVICE_DOWN",      "DEVICE_FULL",
-                                         "DRAINING",    "EXCEEDS_BUDGET", "EXPORTED",    "EXPORT_LEASE",      "INVALID_ARGUMENT", "LEASED",
-                                         "LEASE_LOST",  "LEASE_MODE",     "LOST",        "NOT_OWNER",         "NO_BUFFER",        "NO_STAGING",
-                                         "QUOTA",       "SEALED",         "SLOW_READER", "TOO_MANY_ELEMENTS", "VERSION",          "VOLUME_GONE",
+  static const LabelValues& list = List({"BAD_FIELD",
+                                         "BAD_RANGE",
+                                         "BAD_REPLICA",
+                                         "CHECKSUM",
+                                         "DEVICE_DOWN",
+                                         "DEVICE_FULL",
+                                         "DRAINING",
+                                         "EXCEEDS_BUDGET",
+                                         "EXPORTED",
+                                         "EXPORT_LEASE",
+                                         "INVALID_ARGUMENT",
+                                         "LEASED",
+                                         "LEASE_LOST",
+                                         "LEASE_MODE",
+                                         "LOST",
+                                         "NOT_OWNER",
+                                         "NO_BUFFER",
+                                         "NO_STAGING",
+                                         "QUOTA",
+                                         "SEALED",
+                                         "SLOW_READER",
+                                         "TOO_MANY_ELEMENTS",
+                                         "VERSION",
+                                         "VOLUME_GONE",
                                          "VOLUME_STATE"});
   return list;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// The values of the labels of the page: each series is there, at 0, from the first scrape on, or the first failure would be no increase.
+// The values of the labels of the page: each series is there, at 0, from the first scrape on, or
+// the first failure would be no increase.
 
 #include <initializer_list>
 #include <string>
@@ -20,7 +21,8 @@ LabelValues NamesOf(const char* (*name)(Enum)) {
   return names;
 }
 
-/// Reasons are of an open set: what the lists below do not name is counted under this value, so that no series is born later.
+/// Reasons are of an open set: what the lists below do not name is counted under this value, so
+/// that no series is born later.
 inline constexpr char kOther[] = "OTHER";
 
 /// Why scans end.

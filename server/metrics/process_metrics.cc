@@ -15,7 +15,8 @@ namespace {
 
 using prometheus::MetricType;
 
-/// The fields of /proc/self/stat from the third on: the second, the program's name, may hold spaces and brackets.
+/// The fields of /proc/self/stat from the third on: the second, the program's name, may hold spaces
+/// and brackets.
 std::vector<std::string> StatFields() {
   std::ifstream file("/proc/self/stat");
   std::string line;
@@ -49,7 +50,9 @@ double OpenDescriptors() {
   return count;
 }
 
-double Seconds(const timeval& time) { return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec); }
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
 
 }  // namespace
 
@@ -62,23 +65,30 @@ std::vector<prometheus::MetricFamily> ProcessMetrics() {
   };
   rusage used{};
   if (::getrusage(RUSAGE_SELF, &used) == 0) {
-    add("process_cpu_seconds_total", "Processor time, user and system", MetricType::Counter, Seconds(used.ru_utime) + Seconds(used.ru_stime));
+    add("process_cpu_seconds_total", "Processor time, user and system", MetricType::Counter,
+        Seconds(used.ru_utime) + Seconds(used.ru_stime));
   }
-  // Counted from the third field of proc(5): 17 = num_threads (20), 19 = starttime (22), 20 = vsize (23), 21 = rss (24).
+  // Counted from the third field of proc(5): 17 = num_threads (20), 19 = starttime (22), 20 = vsize
+  // (23), 21 = rss (24).
   if (const auto fields = StatFields(); fields.size() > 21) {
-    const double page = static_cast<double>(::sysconf(_SC_PAGESIZE)), tick = static_cast<double>(::sysconf(_SC_CLK_TCK));
+    const double page = static_cast<double>(::sysconf(_SC_PAGESIZE)),
+                 tick = static_cast<double>(::sysconf(_SC_CLK_TCK));
     add("process_threads", "Threads", MetricType::Gauge, std::strtod(fields[17].c_str(), nullptr));
-    add("process_virtual_memory_bytes", "Address space", MetricType::Gauge, std::strtod(fields[20].c_str(), nullptr));
-    add("process_resident_memory_bytes", "Memory in RAM", MetricType::Gauge, page * std::strtod(fields[21].c_str(), nullptr));
+    add("process_virtual_memory_bytes", "Address space", MetricType::Gauge,
+        std::strtod(fields[20].c_str(), nullptr));
+    add("process_resident_memory_bytes", "Memory in RAM", MetricType::Gauge,
+        page * std::strtod(fields[21].c_str(), nullptr));
     if (const double boot = BootTime(); boot > 0) {
-      add("process_start_time_seconds", "When the process began, seconds since 1970", MetricType::Gauge,
-          boot + std::strtod(fields[19].c_str(), nullptr) / tick);
+      add("process_start_time_seconds", "When the process began, seconds since 1970",
+          MetricType::Gauge, boot + std::strtod(fields[19].c_str(), nullptr) / tick);
     }
   }
-  if (const double open = OpenDescriptors(); open >= 0) add("process_open_fds", "Open descriptors", MetricType::Gauge, open);
+  if (const double open = OpenDescriptors(); open >= 0)
+    add("process_open_fds", "Open descriptors", MetricType::Gauge, open);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    add("process_max_fds", "Most descriptors that may be open", MetricType::Gauge, static_cast<double>(limit.rlim_cur));
+    add("process_max_fds", "Most descriptors that may be open", MetricType::Gauge,
+        static_cast<double>(limit.rlim_cur));
   }
   return families;
 }

@@ -11,7 +11,13 @@
 // What the engine is asked of buffers and tells of them. Fields as in octavo.v1.
 namespace octavo::model {
 
-enum class BufferState : uint8_t { kReady = 1, kWriting = 2, kPartial = 3, kLost = 4, kUninitialized = 5 };
+enum class BufferState : uint8_t {
+  kReady = 1,
+  kWriting = 2,
+  kPartial = 3,
+  kLost = 4,
+  kUninitialized = 5
+};
 const char* Name(BufferState state);  // "READY"
 
 /// Who calls.
@@ -103,6 +109,12 @@ struct BufferApplySpec {
   std::string input_lease_token, output_lease_token;
 };
 
-enum class BufferEventKind : uint8_t { kExists = 1, kCreated = 2, kChanged = 3, kExpiring = 4, kGone = 5 };
+enum class BufferEventKind : uint8_t {
+  kExists = 1,
+  kCreated = 2,
+  kChanged = 3,
+  kExpiring = 4,
+  kGone = 5
+};
 
 }  // namespace octavo::model

@@ -18,14 +18,25 @@ struct Bytes {
   int64_t size = 0;
 };
 
-enum class Product : uint8_t { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5, kAngiogram = 20 };  // as octavo.v1.Product
-enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };                                                  // as octavo.v1.Axis
-const char* Name(Product product);  // "mip"
-inline const char* Name(FrameAxis axis) { return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z"; }
+enum class Product : uint8_t {
+  kMip = 1,
+  kAip = 2,
+  kBscan = 3,
+  kVolume = 4,
+  kEvent = 5,
+  kAngiogram = 20
+};                                                          // as octavo.v1.Product
+enum class FrameAxis : uint8_t { kX = 1, kY = 2, kZ = 3 };  // as octavo.v1.Axis
+const char* Name(Product product);                          // "mip"
+inline const char* Name(FrameAxis axis) {
+  return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z";
+}
 
-/// When a frame passed the stages of the main path; monotonic clock, ns; 0 = not known. As octavo.v1.StageTimes.
+/// When a frame passed the stages of the main path; monotonic clock, ns; 0 = not known. As
+/// octavo.v1.StageTimes.
 struct StageTimes {
-  int64_t taken_ns = 0, uploaded_ns = 0, processed_ns = 0, on_host_ns = 0, seen_ns = 0, sealed_ns = 0;
+  int64_t taken_ns = 0, uploaded_ns = 0, processed_ns = 0, on_host_ns = 0, seen_ns = 0,
+          sealed_ns = 0;
 };
 
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
@@ -34,8 +45,9 @@ struct Frame {
   int64_t volume_index = -1;
   Product product = Product::kMip;
   FrameAxis axis = FrameAxis::kZ;
-  int64_t plane_index = -1;  // kBscan of a complete volume: the plane along the axis, where it is known
-  uint64_t sequence = 0;     // per topic, without gaps at the producer
+  int64_t plane_index =
+      -1;  // kBscan of a complete volume: the plane along the axis, where it is known
+  uint64_t sequence = 0;  // per topic, without gaps at the producer
   TimePoint acquired, published;
   StageTimes stages;
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: its own; event: empty

@@ -9,7 +9,8 @@
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
 
-// What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty mean "choose".
+// What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty
+// mean "choose".
 namespace octavo::model {
 
 /// All fields as in octavo.v1.ReprocessJob.
@@ -53,7 +54,8 @@ struct KLinearisationEstimate {
 
 struct JobSpec {
   std::string request_id;
-  std::string request_digest;  // of the request body: tells a retry from another request with the same id
+  std::string
+      request_digest;  // of the request body: tells a retry from another request with the same id
   std::string title;
   std::map<std::string, std::string> labels;
   int priority = 0;
@@ -62,7 +64,9 @@ struct JobSpec {
   std::string session;  // sessions/<id> of the client; empty = none
   Orphan orphan = Orphan::kDefault;
   double ttl_seconds = 0;
-  std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec, TomographySpec> work;
+  std::variant<std::monostate, ReprocessSpec, DispersionAutofocusSpec, KCalibrationSpec,
+               TomographySpec>
+      work;
 };
 
 }  // namespace octavo::model

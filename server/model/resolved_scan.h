@@ -20,17 +20,17 @@ struct ResolvedScan {
   double spacing_um[3] = {1, 1, 1};
   bool spacing_assumed[3] = {false, false, false};  // nobody said it: 1 um
   int64_t volume_bytes = 0;
-  int64_t stripe_devices = 0;             // > 1: volumes are striped over so many (spec.spread.striped)
+  int64_t stripe_devices = 0;  // > 1: volumes are striped over so many (spec.spread.striped)
   double display_lo = 0, display_hi = 0;  // stored units: what to show as black and white
-  std::vector<std::string> warnings;      // what might be a mistake of the request, one sentence each
+  std::vector<std::string> warnings;  // what might be a mistake of the request, one sentence each
 };
 
-/// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make 2 MiB where a block is smaller,
-/// though no more than a volume needs.
+/// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make
+/// 2 MiB where a block is smaller, though no more than a volume needs.
 int64_t UploadRecords(const ScanSpec& resolved, int64_t volume_records);
 
-/// The rate of records (averaged ones count as one) as far as the request tells it, in Hz; 0 = unknown. The scanner's waveforms
-/// are made for this rate.
+/// The rate of records (averaged ones count as one) as far as the request tells it, in Hz; 0 =
+/// unknown. The scanner's waveforms are made for this rate.
 double RecordRateHz(const ScanSpec& spec);
 
 }  // namespace octavo::model

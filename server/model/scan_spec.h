@@ -14,8 +14,8 @@
 #include "server/pattern/pattern.h"
 #include "server/storage/formats/writer.h"
 
-// What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty and kDefault mean "choose";
-// ResolveScan (resolve_scan.h) fills them in and checks everything.
+// What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty
+// and kDefault mean "choose"; ResolveScan (resolve_scan.h) fills them in and checks everything.
 namespace octavo::model {
 
 struct SimulatedLayer {
@@ -69,11 +69,16 @@ struct CameraSource {
   double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = as the camera has it
   std::string trigger_source;                                 // empty = free running
   int64_t buffers = 0;                                        // 0 = 16
-  double frame_timeout_s = 0;                                 // 0 = 5, with a trigger never; negative = never
+  double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
 };
 
 /// Scans of one queue acquire one after another. An empty name: no queue.
-enum class QueueInsert : uint8_t { kDefault = 0, kAppend = 1, kInterruptAtVolume = 2, kInterruptNow = 3 };
+enum class QueueInsert : uint8_t {
+  kDefault = 0,
+  kAppend = 1,
+  kInterruptAtVolume = 2,
+  kInterruptNow = 3
+};
 struct QueueOptions {
   std::string name;
   QueueInsert insert = QueueInsert::kDefault;
@@ -99,24 +104,41 @@ struct Acquisition {
   int64_t channels = 0;  // 0 = 1
   int64_t channel = 0;
   int64_t record_average = 0;  // 0 = 1; records of the source in one of the pattern
-  int64_t adc_bits = 0;        // of a sample; 0 = as the source declares; resolved: 0 = not known (F32)
+  int64_t adc_bits = 0;  // of a sample; 0 = as the source declares; resolved: 0 = not known (F32)
 
   /// Bytes of a record of the source, all channels.
-  int64_t SourceRecordBytes() const { return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels), SizeOf(raw_type)); }
+  int64_t SourceRecordBytes() const {
+    return math::PackedBytes(packing, samples_per_record * (channels == 0 ? 1 : channels),
+                             SizeOf(raw_type));
+  }
 };
 
 using RasterPattern = pattern::Pattern;  // a raster unless `kind` says otherwise
 
-enum class BackgroundMode : uint8_t { kDefault = 0, kNone = 1, kStatic = 2, kRolling = 3, kBscan = 4 };
+enum class BackgroundMode : uint8_t {
+  kDefault = 0,
+  kNone = 1,
+  kStatic = 2,
+  kRolling = 3,
+  kBscan = 4
+};
 enum class KMode : uint8_t { kDefault, kNone, kIndex, kPolynomial, kWavelength, kFromSource };
 enum class KInterpolation : uint8_t { kDefault = 0, kLinear = 1, kCubic = 2, kLanczos = 3 };
-enum class ValueKind : uint8_t { kDefault = 0, kDb = 1, kMagnitude = 2, kPower = 3, kReal = 4, kComplex = 5 };
+enum class ValueKind : uint8_t {
+  kDefault = 0,
+  kDb = 1,
+  kMagnitude = 2,
+  kPower = 3,
+  kReal = 4,
+  kComplex = 5
+};
 enum class FixedPatternNoise : uint8_t { kDefault = 0, kKeep = 1, kMean = 2, kQuietSegment = 3 };
 
 struct Processing {
   BackgroundMode background = BackgroundMode::kDefault;
   std::vector<float> background_spectrum;
-  int64_t background_group_records = 0;   // 0 = a B-scan with its flyback, or as many as have 64 records
+  int64_t background_group_records =
+      0;  // 0 = a B-scan with its flyback, or as many as have 64 records
   int64_t background_window_records = 0;  // 0 = the group
   KMode k_mode = KMode::kDefault;
   std::vector<double> k_index;
@@ -149,9 +171,23 @@ struct Products {
 };
 
 enum class RetentionMode : uint8_t { kDefault = 0, kLive = 1, kCapture = 2 };
-enum class OnFull : uint8_t { kDefault = 0, kStopAtVolume = 1, kDropNew = 2, kSpillHost = 3, kSpillDisk = 4 };
-inline bool Spills(OnFull on_full) { return on_full == OnFull::kSpillHost || on_full == OnFull::kSpillDisk; }
-enum class Orphan : uint8_t { kDefault = 0, kKeep = 1, kSpillDisk = 2, kCommitDefault = 3, kDiscard = 4 };
+enum class OnFull : uint8_t {
+  kDefault = 0,
+  kStopAtVolume = 1,
+  kDropNew = 2,
+  kSpillHost = 3,
+  kSpillDisk = 4
+};
+inline bool Spills(OnFull on_full) {
+  return on_full == OnFull::kSpillHost || on_full == OnFull::kSpillDisk;
+}
+enum class Orphan : uint8_t {
+  kDefault = 0,
+  kKeep = 1,
+  kSpillDisk = 2,
+  kCommitDefault = 3,
+  kDiscard = 4
+};
 enum class Disposition : uint8_t { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
 enum class Overrun : uint8_t { kDefault = 0, kFailScan = 1, kDropBlock = 2 };
 
@@ -190,11 +226,13 @@ struct DerivedVolumeRecipes;  // volume_operation.h
 
 struct ScanSpec {
   std::string request_id;
-  std::string request_digest;  // of the request body: tells a retry from another request with the same id
+  std::string
+      request_digest;  // of the request body: tells a retry from another request with the same id
   std::string title;
   std::map<std::string, std::string> labels;
   Subject subject;
-  std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource, RingSource> source;
+  std::variant<std::monostate, SimulatedSource, ReplaySource, PushSource, CameraSource, RingSource>
+      source;
   Acquisition acquisition;
   pattern::Pattern pattern;
   Processing processing;
@@ -205,7 +243,7 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
-  std::string session;                         // sessions/<id> it belongs to; not part of what the client asks
+  std::string session;  // sessions/<id> it belongs to; not part of what the client asks
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };
 

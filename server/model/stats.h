@@ -10,8 +10,10 @@
 
 namespace octavo::model {
 
-/// Distribution of durations: counts per bucket with upper bounds kSecondsBounds, the last bucket unbounded.
-inline constexpr std::array<double, 14> kSecondsBounds = {1e-5, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.5, 1, 5, 30};
+/// Distribution of durations: counts per bucket with upper bounds kSecondsBounds, the last bucket
+/// unbounded.
+inline constexpr std::array<double, 14> kSecondsBounds = {1e-5, 1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2,
+                                                          2e-2, 5e-2, 0.1,  0.5,  1,    5,    30};
 struct Histogram {
   std::array<int64_t, kSecondsBounds.size() + 1> counts{};
   int64_t count = 0;
@@ -20,7 +22,8 @@ struct Histogram {
   void Merge(const Histogram& other);
 };
 
-/// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from small fixed sets.
+/// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from
+/// small fixed sets.
 struct Stats {
   std::map<std::string, int64_t> scans_by_state;  // "RUNNING" → n
   std::map<std::string, int64_t> scans_finished;  // by reason code
@@ -30,30 +33,34 @@ struct Stats {
   std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
   int64_t records_not_finite = 0, source_overruns = 0;
   int64_t ring_producers = 0, ring_blocks_broken = 0;
-  std::map<std::string, int64_t> source_records_lost;      // by reason: "gap", "overrun", "duplicate", "out_of_range"
-  std::map<std::string, int64_t> camera_frames_lost;       // by reason: "lost", "broken"
-  double ring_occupancy = 0;                               // largest of the running scans, 0 ... 1
-  std::map<std::string, Histogram> stage_seconds;          // "wait", "upload", "process", "download", "publish"
-  Histogram volume_latency_seconds;                        // last record in host memory → volume held
+  std::map<std::string, int64_t>
+      source_records_lost;  // by reason: "gap", "overrun", "duplicate", "out_of_range"
+  std::map<std::string, int64_t> camera_frames_lost;  // by reason: "lost", "broken"
+  double ring_occupancy = 0;                          // largest of the running scans, 0 ... 1
+  std::map<std::string, Histogram>
+      stage_seconds;                 // "wait", "upload", "process", "download", "publish"
+  Histogram volume_latency_seconds;  // last record in host memory → volume held
   std::map<std::string, Histogram> frame_latency_seconds;  // by product: last record → published
   std::map<std::string, int64_t> volumes_by_state;
-  std::map<std::string, int64_t> volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
+  std::map<std::string, int64_t>
+      volumes_finished;  // committed, discarded, failed, dropped, overwritten, expired
   int64_t missing_ascans = 0;
-  int64_t voxels = 0;                                                         // of completed volumes
-  std::map<std::string, int64_t> voxels_clipped{{"above", 0}, {"below", 0}};  // clipped voxels, by the limit they passed
+  int64_t voxels = 0;  // of completed volumes
+  std::map<std::string, int64_t> voxels_clipped{
+      {"above", 0}, {"below", 0}};  // clipped voxels, by the limit they passed
   double oldest_held_seconds = 0;
   Histogram commit_seconds;
   int64_t commit_bytes = 0;
-  std::map<std::string, int64_t> commit_errors;                           // by reason
-  std::map<std::string, int64_t> subscribers;                             // by product
-  std::map<std::string, int64_t> frames_published;                        // by product
-  std::map<std::string, int64_t> frames_sent;                             // by product, taken by subscribers
+  std::map<std::string, int64_t> commit_errors;     // by reason
+  std::map<std::string, int64_t> subscribers;       // by product
+  std::map<std::string, int64_t> frames_published;  // by product
+  std::map<std::string, int64_t> frames_sent;       // by product, taken by subscribers
   std::map<std::pair<std::string, std::string>, int64_t> frames_dropped;  // (product, policy)
   std::map<std::string, int64_t> streams_cut;                             // by reason
   std::map<std::string, int64_t> allocation_failures;                     // by device
   std::map<std::string, int64_t> admission_refusals;                      // by reason
-  std::map<std::string, int64_t> volumes_by_tier;                         // held ones: "DEVICE" → n
-  std::map<std::string, Histogram> spill_seconds, restore_seconds;        // by tier
+  std::map<std::string, int64_t> volumes_by_tier;                   // held ones: "DEVICE" → n
+  std::map<std::string, Histogram> spill_seconds, restore_seconds;  // by tier
   std::vector<TierUse> tiers;
   int64_t sessions = 0, sessions_expired = 0;
   std::map<std::string, int64_t> leases;  // now, by mode, and "waiting"

@@ -23,19 +23,25 @@ const char* Name(ScanState state) {
 
 std::string WaitsFor(const ScanStatus& scan) {
   if (scan.state == ScanState::kQueued && scan.queue_position > 0) {
-    return absl::StrCat("its turn: ", scan.queue_position == 1 ? "the scan that runs is" : absl::StrCat(scan.queue_position, " scans are"),
+    return absl::StrCat("its turn: ",
+                        scan.queue_position == 1 ? "the scan that runs is"
+                                                 : absl::StrCat(scan.queue_position, " scans are"),
                         " before it in the queue ", scan.spec.queue.name);
   }
   if (scan.state != ScanState::kRunning || scan.records_per_second > 0) return "";
   const bool silent = scan.source.connected;
   if (std::holds_alternative<PushSource>(scan.spec.source)) {
-    return silent ? "records from the client that is connected" : "a client that pushes its records (SourceService.Push)";
+    return silent ? "records from the client that is connected"
+                  : "a client that pushes its records (SourceService.Push)";
   }
   if (std::holds_alternative<RingSource>(scan.spec.source)) {
-    return silent ? "records from the producer that is attached" : "a producer of its ring (SourceService.OpenRing)";
+    return silent ? "records from the producer that is attached"
+                  : "a producer of its ring (SourceService.OpenRing)";
   }
   if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) {
-    return camera->trigger_source.empty() ? "frames of its camera" : absl::StrCat("triggers of its camera (", camera->trigger_source, ")");
+    return camera->trigger_source.empty()
+               ? "frames of its camera"
+               : absl::StrCat("triggers of its camera (", camera->trigger_source, ")");
   }
   return "";
 }
@@ -62,11 +68,13 @@ const char* Name(Tier tier) {
 }
 
 void Histogram::Add(double seconds) {
-  const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) - kSecondsBounds.begin();
+  const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) -
+                      kSecondsBounds.begin();
   ++counts[static_cast<size_t>(bucket)];
   ++count;
-  // In steps of 2^-24 s such sums are exact (for 17 years), so that they are the same in whatever order they are added up: a scan whose share
-  // moves from one sum to another must not make the whole fall by a rounding error, which a scraper takes for a restart.
+  // In steps of 2^-24 s such sums are exact (for 17 years), so that they are the same in whatever
+  // order they are added up: a scan whose share moves from one sum to another must not make the
+  // whole fall by a rounding error, which a scraper takes for a restart.
   sum += std::ldexp(std::round(std::ldexp(seconds, 24)), -24);
 }
 

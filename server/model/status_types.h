@@ -14,7 +14,7 @@
 #include "server/storage/formats/volume_meta.h"
 
 namespace octavo::processing {
-struct RawRecords;    // raw_records.h
+struct RawRecords;  // raw_records.h
 }  // namespace octavo::processing
 
 // What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
@@ -22,17 +22,35 @@ namespace octavo::model {
 
 struct ResolvedScan;  // resolve_scan.h
 
-enum class ScanState : uint8_t { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
-enum class VolumeState : uint8_t { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+enum class ScanState : uint8_t {
+  kQueued = 1,
+  kRunning = 2,
+  kDraining = 3,
+  kDone = 4,
+  kFailed = 5,
+  kCancelled = 6
+};
+enum class VolumeState : uint8_t {
+  kAcquiring = 1,
+  kHeld = 2,
+  kCommitting = 3,
+  kCommitted = 4,
+  kDiscarded = 5,
+  kFailed = 6
+};
 
 /// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
 enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 const char* Name(Tier tier);  // "DISK"
-inline Tier TierOf(OnFull on_full) { return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk; }
+inline Tier TierOf(OnFull on_full) {
+  return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk;
+}
 
 const char* Name(ScanState state);    // "RUNNING"
 const char* Name(VolumeState state);  // "HELD"
-inline bool IsFinal(ScanState s) { return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled; }
+inline bool IsFinal(ScanState s) {
+  return s == ScanState::kDone || s == ScanState::kFailed || s == ScanState::kCancelled;
+}
 
 enum class EventKind : uint8_t {  // as octavo.v1.ScanEvent.Kind
   kNone = 0,
@@ -62,7 +80,8 @@ struct ScanEvent {
 
 /// All fields as in octavo.v1.SourceStatus.
 struct SourceCounts {
-  int64_t records = 0, gaps = 0, lost_records = 0, duplicate_records = 0, out_of_range_records = 0, connections = 0;
+  int64_t records = 0, gaps = 0, lost_records = 0, duplicate_records = 0, out_of_range_records = 0,
+          connections = 0;
   int64_t late_records = 0;  // of duplicate_records
   bool connected = false;
   int64_t frames = 0, frames_lost = 0, frames_broken = 0;
@@ -81,7 +100,8 @@ struct ScanStatus {
   int64_t records = 0;
   int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
   int64_t volumes_committed = 0, volumes_discarded = 0, commit_failures = 0;
-  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0, non_finite_records = 0;
+  int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0,
+          non_finite_records = 0;
   std::string device;
   std::vector<std::string> spread_devices;  // home first; empty: `device` alone
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
@@ -98,7 +118,8 @@ struct ScanStatus {
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
-/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that pushes its records"; empty = nothing.
+/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that
+/// pushes its records"; empty = nothing.
 std::string WaitsFor(const ScanStatus& scan);
 
 /// All fields as in octavo.v1.Volume.
@@ -110,7 +131,7 @@ struct VolumeStatus {
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
-  bool spacing_assumed[3] = {};           // per axis: nobody told it, spacing_um is in voxels as they came
+  bool spacing_assumed[3] = {};  // per axis: nobody told it, spacing_um is in voxels as they came
   std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
@@ -124,7 +145,8 @@ struct VolumeStatus {
   std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
   std::string device;
   std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
-  int64_t stripe_bscans = 0;                // > 0: striped over spread_devices, so many neighbouring B-scans on each in turn (stripe_layout.h)
+  int64_t stripe_bscans = 0;  // > 0: striped over spread_devices, so many neighbouring B-scans on
+                              // each in turn (stripe_layout.h)
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;
@@ -135,10 +157,11 @@ struct VolumeStatus {
   bool kept = false;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
-  std::string derived_from;                    // name of the volume it was made of; empty: acquired
-  std::vector<std::string> operations;         // what was done to that, in words
-  std::string chain;                           // of ScanSpec.chains, if that made it
-  std::string quantity;                        // what the voxels are, if not `value`: "speckle_variance", "amplitude_decorrelation", "phase_rad"
+  std::string derived_from;             // name of the volume it was made of; empty: acquired
+  std::vector<std::string> operations;  // what was done to that, in words
+  std::string chain;                    // of ScanSpec.chains, if that made it
+  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
+                                        // "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
   Tier tier = Tier::kDevice;
@@ -151,14 +174,18 @@ struct VolumeStatus {
   bool recovered = false;      // found in the spill directory at start
   bool marked = false;         // HoldVolume
   int64_t shared_leases = 0;
-  /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its files are to say. Else null.
+  /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its
+  /// files are to say. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
-  std::shared_ptr<const pattern::Pattern> recovered_pattern;  // the same: how its A-scans lie; null: none are known
-  std::shared_ptr<const processing::RawRecords> raw;             // raw spectra: how they came; null for all other volumes, and while being acquired
-  bool is_raw = false;                               // raw spectra (Retention.hold_raw)
-  Orphan job_orphan = Orphan::kDefault;              // JobSpec.orphan
-  std::string job, job_kind, job_parameters;         // the job that made it, what it was asked for as JSON; empty: none
-  std::vector<std::string> job_warnings;             // that it ended with
+  std::shared_ptr<const pattern::Pattern>
+      recovered_pattern;  // the same: how its A-scans lie; null: none are known
+  std::shared_ptr<const processing::RawRecords>
+      raw;  // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                   // raw spectra (Retention.hold_raw)
+  Orphan job_orphan = Orphan::kDefault;  // JobSpec.orphan
+  std::string job, job_kind,
+      job_parameters;  // the job that made it, what it was asked for as JSON; empty: none
+  std::vector<std::string> job_warnings;  // that it ended with
 };
 
 /// All fields as in octavo.v1.AdmissionReport.
@@ -194,7 +221,8 @@ struct DeviceStatus {
   std::string name, backend, model, uuid;
   bool healthy = true;
   std::string reason;
-  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0, cached_bytes = 0, detached_bytes = 0, free_bytes = 0;
+  int64_t total_bytes = 0, budget_bytes = 0, reserved_bytes = 0, held_bytes = 0, used_bytes = 0,
+          cached_bytes = 0, detached_bytes = 0, free_bytes = 0;
   int running_scans = 0, running_jobs = 0;
   int64_t buffer_bytes = 0, peak_bytes = 0;
 };

@@ -13,7 +13,11 @@
 
 namespace octavo::model {
 
-enum class Delivery : uint8_t { kLatest = 1, kDropOldest = 2, kLossless = 3 };  // as octavo.v1.Delivery
+enum class Delivery : uint8_t {
+  kLatest = 1,
+  kDropOldest = 2,
+  kLossless = 3
+};                                    // as octavo.v1.Delivery
 const char* Name(Delivery delivery);  // "latest"
 
 struct SubscribeSpec {
@@ -21,8 +25,9 @@ struct SubscribeSpec {
   std::map<std::string, std::string> labels;  // only scans that carry all of these
   std::vector<Product> products;              // at least one
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
-  bool axis_given = false;                    // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
-  int64_t plane_index = -1;                   // kBscan; -1 = middle
+  bool axis_given =
+      false;  // else kZ for projections, for B-scans as the scan or job says (kY; tomograms: kZ)
+  int64_t plane_index = -1;  // kBscan; -1 = middle
   Delivery delivery = Delivery::kLatest;
   int64_t queue_length = 16;  // kDropOldest, kLossless; 1 ... 1024
   double max_rate_hz = 0;     // 0 = every frame
@@ -31,20 +36,24 @@ struct SubscribeSpec {
   bool previews = true;
 };
 
-/// A frame taken from a subscription's queue and how many of its topic were lost to this subscriber before it.
+/// A frame taken from a subscription's queue and how many of its topic were lost to this subscriber
+/// before it.
 struct Delivered {
   FramePtr frame;
   uint64_t dropped_before = 0;
 };
 
-/// One subscriber's bounded queue. The publisher pushes, never waits; one consumer takes. Thread-safe.
+/// One subscriber's bounded queue. The publisher pushes, never waits; one consumer takes.
+/// Thread-safe.
 class Subscription {
  public:
   virtual ~Subscription() = default;
-  /// Takes the next frame; false if there is none now (then `notify` will be called when that changes).
+  /// Takes the next frame; false if there is none now (then `notify` will be called when that
+  /// changes).
   virtual bool Take(Delivered* out) = 0;
-  /// Once true, no frame will come any more (queue drained and scan ended, or cut). `status`: OK, or ResourceExhausted
-  /// (SLOW_SUBSCRIBER, numbers.resume_from) for a LOSSLESS queue that overflowed.
+  /// Once true, no frame will come any more (queue drained and scan ended, or cut). `status`: OK,
+  /// or ResourceExhausted (SLOW_SUBSCRIBER, numbers.resume_from) for a LOSSLESS queue that
+  /// overflowed.
   virtual bool Ended(absl::Status* status) = 0;
   /// Stops delivery; `notify` is not called any more once this returns. Idempotent.
   virtual void Close() = 0;

@@ -13,7 +13,8 @@
 #include "gpu/tomography/reconstruct.h"
 #include "server/storage/projections/projection_input.h"
 
-// What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty mean "choose".
+// What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty
+// mean "choose".
 namespace octavo::model {
 
 /// All fields as in octavo.v1.ProjectionFile.
@@ -28,7 +29,11 @@ struct ProjectionArraysSpec {
   bool sinogram_order = false;
 };
 
-enum class MissingFrames : uint8_t { kDefault = 0, kReconstructAnyway = 1, kFailJob = 2 };  // as octavo.v1.MissingFrames
+enum class MissingFrames : uint8_t {
+  kDefault = 0,
+  kReconstructAnyway = 1,
+  kFailJob = 2
+};  // as octavo.v1.MissingFrames
 
 /// All fields as in octavo.v1.PushedProjections; 0 means "choose".
 struct PushedProjectionsSpec {
@@ -44,7 +49,9 @@ struct PushedProjectionsSpec {
 /// [begin, end), every `step`-th; end 0 = to the end, step 0 = 1.
 struct IndexRange {
   int64_t begin = 0, end = 0, step = 0;
-  int64_t count() const { return end <= begin ? 0 : (end - begin + step - 1) / step; }  // of a resolved one
+  int64_t count() const {
+    return end <= begin ? 0 : (end - begin + step - 1) / step;
+  }  // of a resolved one
 };
 
 /// All fields as in octavo.v1.RotationCenter.
@@ -56,7 +63,8 @@ struct RotationCenterSpec {
   double search_begin = 0, search_end = 0;
 };
 
-/// All fields as in octavo.v1.TomographyPreparation; what is the job's to fill in: types, counts, crop, times.
+/// All fields as in octavo.v1.TomographyPreparation; what is the job's to fill in: types, counts,
+/// crop, times.
 struct PreparationSpec {
   PrepareConfig config;
   bool ignore_fields = false, flats_in_time = false;
@@ -69,16 +77,22 @@ struct TryCentersSpec {
   int64_t count() const;  // of axes
 };
 
-enum class ResultPlace : uint8_t { kChoose = 0, kDevice = 1, kDisk = 2 };  // as octavo.v1.ResultPlace
+enum class ResultPlace : uint8_t {
+  kChoose = 0,
+  kDevice = 1,
+  kDisk = 2
+};  // as octavo.v1.ResultPlace
 
 /// All fields as in octavo.v1.TomographyJob.
 struct TomographySpec {
-  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec> input;
+  std::variant<std::monostate, ProjectionFileSpec, ProjectionArraysSpec, PushedProjectionsSpec>
+      input;
   std::vector<double> angles_rad;
   IndexRange projections, rows, columns;
   PreparationSpec preparation;
   RotationCenterSpec center;
-  TomographyConfig reconstruction;  // angles, detectors, slices and centres are the job's to fill in
+  TomographyConfig
+      reconstruction;  // angles, detectors, slices and centres are the job's to fill in
   std::optional<TryCentersSpec> try_centers;
   std::string initial_volume;
   int64_t slices_per_batch = 0;

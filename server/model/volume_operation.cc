@@ -18,9 +18,12 @@ const char* NameOfReduction(math::Reduction kind) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation, const std::string& at, VolumeStatus* state) {
+absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation,
+                                                                      const std::string& at,
+                                                                      VolumeStatus* state) {
   Op op = operation.op;
-  const ArrayType in{.scalar = ScalarOf(state->dtype), .lanes = 1, .dims = {state->shape, state->shape + 3}};
+  const ArrayType in{
+      .scalar = ScalarOf(state->dtype), .lanes = 1, .dims = {state->shape, state->shape + 3}};
   // Volumes have three axes: what is reduced stays, with one sample.
   if (auto* reduce = std::get_if<ReduceOp>(&op)) reduce->keep_dims = true;
   if (auto* percentile = std::get_if<PercentileOp>(&op)) percentile->keep_dims = true;
@@ -31,10 +34,12 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     if (operation.end_um > 0 && axis >= 0 && axis < 3) {
       const double spacing = state->spacing_um[axis];
       slab->begin = static_cast<int64_t>(std::floor(operation.begin_um / spacing));
-      slab->end = std::min(static_cast<int64_t>(std::ceil(operation.end_um / spacing)), state->shape[axis]);
+      slab->end =
+          std::min(static_cast<int64_t>(std::ceil(operation.end_um / spacing)), state->shape[axis]);
       if (slab->begin >= state->shape[axis]) {
         return InvalidField(absl::StrCat(at, ".slab.begin_um"),
-                            absl::StrCat("is ", operation.begin_um, "; the volume ends at ", static_cast<double>(state->shape[axis]) * spacing));
+                            absl::StrCat("is ", operation.begin_um, "; the volume ends at ",
+                                         static_cast<double>(state->shape[axis]) * spacing));
       }
     }
   }
@@ -42,18 +47,21 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   if (!planned.ok()) {
     // The chain of one operation calls it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
-    const std::string own = absl::StrCat("operation[0].", NameOf(op)), name = operation.called != nullptr ? operation.called : NameOf(op);
+    const std::string own = absl::StrCat("operation[0].", NameOf(op)),
+                      name = operation.called != nullptr ? operation.called : NameOf(op);
     const auto rename = [&](const std::string& text) {
       if (text.rfind(own, 0) == 0) return absl::StrCat(at, ".", name, text.substr(own.size()));
       return text.rfind("operation[0]", 0) == 0 ? absl::StrCat(at, text.substr(12)) : text;
     };
-    return WithInfo(absl::Status(planned.status().code(), rename(std::string(planned.status().message()))),
-                    {.reason = info.reason, .field = rename(info.field), .numbers = info.numbers});
+    return WithInfo(
+        absl::Status(planned.status().code(), rename(std::string(planned.status().message()))),
+        {.reason = info.reason, .field = rename(info.field), .numbers = info.numbers});
   }
   const ArrayType& out = planned->out;
   if (!IsDType(out.scalar)) {
     return InvalidField(absl::StrCat(at, ".", NameOf(op)),
-                        absl::StrCat("makes ", NameOf(out.scalar), "; volumes have u8, i8, u16, i16, f16, f32, f64, c64"));
+                        absl::StrCat("makes ", NameOf(out.scalar),
+                                     "; volumes have u8, i8, u16, i16, f16, f32, f64, c64"));
   }
   int64_t shape[3] = {1, 1, 1};
   std::copy(out.dims.begin(), out.dims.end(), shape + 3 - out.dims.size());
@@ -76,7 +84,8 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     bool assumed[3];
     std::string axes[3];
     for (int d = 0; d < 3; ++d) {
-      const int64_t axis = transpose->axes.empty() ? 2 - d : transpose->axes[static_cast<size_t>(d)];
+      const int64_t axis =
+          transpose->axes.empty() ? 2 - d : transpose->axes[static_cast<size_t>(d)];
       const int64_t from = axis < 0 ? axis + 3 : axis;
       spacing[d] = state->spacing_um[from];
       assumed[d] = state->spacing_assumed[from];
@@ -87,40 +96,48 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
       state->spacing_assumed[d] = assumed[d];
       state->axes[d] = axes[d];
     }
-    text = absl::StrCat("transpose to ", state->axes[0], ", ", state->axes[1], ", ", state->axes[2]);
+    text =
+        absl::StrCat("transpose to ", state->axes[0], ", ", state->axes[1], ", ", state->axes[2]);
   } else if (const auto* crop = std::get_if<CropOp>(&op)) {
-    text = absl::StrCat("crop to ", absl::StrJoin(out.dims, " x "), " from ", crop->start.empty() ? "0, 0, 0" : absl::StrJoin(crop->start, ", "));
+    text = absl::StrCat("crop to ", absl::StrJoin(out.dims, " x "), " from ",
+                        crop->start.empty() ? "0, 0, 0" : absl::StrJoin(crop->start, ", "));
   } else if (const auto* reduce = std::get_if<ReduceOp>(&op)) {
-    const bool extreme = reduce->kind == math::Reduction::kMin || reduce->kind == math::Reduction::kMax;
+    const bool extreme =
+        reduce->kind == math::Reduction::kMin || reduce->kind == math::Reduction::kMax;
     same_quantity = extreme && reduce->part == math::Part::kAll;
-    text = absl::StrCat(NameOfReduction(reduce->kind), " over axes ", reduce->axes.empty() ? "0, 1, 2" : absl::StrJoin(reduce->axes, ", "));
+    text = absl::StrCat(NameOfReduction(reduce->kind), " over axes ",
+                        reduce->axes.empty() ? "0, 1, 2" : absl::StrJoin(reduce->axes, ", "));
     if (!same_quantity) state->quantity = NameOfReduction(reduce->kind);
   } else if (const auto* slab = std::get_if<SlabOp>(&op)) {
     same_quantity = slab->kind == math::Reduction::kMax || slab->kind == math::Reduction::kMin;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
-    text = absl::StrCat(NameOfReduction(slab->kind), " over axis ", axis, ", samples ", slab->begin, " to ",
-                        slab->end == 0 ? in.dims[static_cast<size_t>(axis)] : slab->end);
+    text = absl::StrCat(NameOfReduction(slab->kind), " over axis ", axis, ", samples ", slab->begin,
+                        " to ", slab->end == 0 ? in.dims[static_cast<size_t>(axis)] : slab->end);
     if (!same_quantity) state->quantity = NameOfReduction(slab->kind);
   } else if (const auto* fft = std::get_if<FftOp>(&op)) {
     const int64_t axis = fft->axis < 0 ? fft->axis + 3 : fft->axis;
     // Along the axis: cycles per um, and back.
-    state->spacing_um[axis] = 1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
+    state->spacing_um[axis] =
+        1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
     same_quantity = false;
     text = absl::StrCat(fft->inverse ? "inverse " : "", "fft along axis ", axis);
     state->quantity = "spectrum";
   } else if (std::holds_alternative<PercentileOp>(op)) {
     same_quantity = false;
-    text = absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
+    text =
+        absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
     state->quantity = "percentile";
   } else if (std::holds_alternative<HistogramOp>(op)) {
     same_quantity = false;
     text = absl::StrCat("histogram of ", std::get<HistogramOp>(op).bins, " bins");
     state->quantity = "count";
   } else if (const auto* scale = std::get_if<ScaleOp>(&op)) {
-    const bool as_it_was =
-        scale->multiply.re == 1 && scale->multiply.im == 0 && scale->add.re == 0 && scale->add.im == 0 && scale->part == math::Part::kAll;
+    const bool as_it_was = scale->multiply.re == 1 && scale->multiply.im == 0 &&
+                           scale->add.re == 0 && scale->add.im == 0 &&
+                           scale->part == math::Part::kAll;
     same_quantity = as_it_was && ScalarOf(state->dtype) == out.scalar;
-    text = absl::StrCat("scale to ", NameOf(out.scalar), ": x ", scale->multiply.re, " + ", scale->add.re);
+    text = absl::StrCat("scale to ", NameOf(out.scalar), ": x ", scale->multiply.re, " + ",
+                        scale->add.re);
     if (!same_quantity) state->quantity = "scaled";
   } else if (std::holds_alternative<FillOp>(op)) {
     same_quantity = false;

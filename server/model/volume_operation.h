@@ -14,13 +14,18 @@ namespace octavo::model {
 /// An operation on the voxels of a volume as an array [y, x, z].
 struct OpSpec {
   Op op;
-  double begin_um = 0, end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
-  const char* called = nullptr;     // by who asked for it, where that is another name than the operation's: "mip" of a slab
+  double begin_um = 0,
+         end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
+  const char* called = nullptr;  // by who asked for it, where that is another name than the
+                                 // operation's: "mip" of a slab
 };
 
-/// Plans `operation` on a volume like `*state`, which becomes what the result is like: shape (three axes always), dtype, axes, spacing,
-/// levels, quantity, what was done in words. InvalidArgument names fields below `at`.
-absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation, const std::string& at, VolumeStatus* state);
+/// Plans `operation` on a volume like `*state`, which becomes what the result is like: shape (three
+/// axes always), dtype, axes, spacing, levels, quantity, what was done in words. InvalidArgument
+/// names fields below `at`.
+absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation,
+                                                                      const std::string& at,
+                                                                      VolumeStatus* state);
 
 /// What is to be made of every volume of a scan as it completes.
 struct DerivedVolumeRecipe {

@@ -5,7 +5,9 @@
 namespace octavo::model {
 
 /// Its data are all there and can be used.
-inline bool IsComplete(VolumeState s) { return s == VolumeState::kHeld || s == VolumeState::kCommitting; }
+inline bool IsComplete(VolumeState s) {
+  return s == VolumeState::kHeld || s == VolumeState::kCommitting;
+}
 inline bool InMemory(VolumeState s) { return s == VolumeState::kAcquiring || IsComplete(s); }
 
 }  // namespace octavo::model

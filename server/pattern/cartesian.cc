@@ -25,8 +25,8 @@ struct Tap {
   double weight = 0;
 };
 
-// Where `value` lies between 0 ... n-1: the part before it and the weight of the next; half a step beyond the ends still counts
-// as the end, as the pitch of the outermost A-scans does.
+// Where `value` lies between 0 ... n-1: the part before it and the weight of the next; half a step
+// beyond the ends still counts as the end, as the pitch of the outermost A-scans does.
 bool Between(double value, int64_t n, int64_t* first, double* t) {
   if (!(value >= -0.5 - 1e-9 && value <= static_cast<double>(n) - 0.5 + 1e-9)) return false;
   value = std::clamp(value, 0.0, static_cast<double>(n - 1));
@@ -37,24 +37,33 @@ bool Between(double value, int64_t n, int64_t* first, double* t) {
 
 class RadialTaps {
  public:
-  explicit RadialTaps(const Pattern& p) : p_(p), step_((p.angle_end_deg - p.angle_begin_deg) / static_cast<double>(p.bscans_per_volume)) {}
+  explicit RadialTaps(const Pattern& p)
+      : p_(p),
+        step_((p.angle_end_deg - p.angle_begin_deg) / static_cast<double>(p.bscans_per_volume)) {}
   // Only a circle of segments through the centre is seen from both sides.
   static int64_t Sides(const Pattern& p) {
-    return p.radius_begin_mm * p.radius_end_mm < 0 && std::abs(p.angle_end_deg - p.angle_begin_deg) > 180 + 1e-9 ? 2 : 1;
+    return p.radius_begin_mm * p.radius_end_mm < 0 &&
+                   std::abs(p.angle_end_deg - p.angle_begin_deg) > 180 + 1e-9
+               ? 2
+               : 1;
   }
   int64_t taps() const { return 4 * Sides(p_) * p_.repeats(); }
 
   void At(Point own, Tap* out) const {
     const double radius = std::hypot(own.x, own.y), angle = std::atan2(own.y, own.x) / kRadPerDeg;
-    // The point is seen by the segment in its direction, and from the other side by the one opposite, at the negative radius.
+    // The point is seen by the segment in its direction, and from the other side by the one
+    // opposite, at the negative radius.
     Tap found[2][4];
     bool seen[2];
-    for (int side = 0; side < 2; ++side) seen[side] = OneSide(side == 0 ? radius : -radius, side == 0 ? angle : angle + 180, found[side]);
+    for (int side = 0; side < 2; ++side)
+      seen[side] =
+          OneSide(side == 0 ? radius : -radius, side == 0 ? angle : angle + 180, found[side]);
     if (seen[0] && Sides(p_) == 1) seen[1] = false;
     const double share = seen[0] && seen[1] ? 0.5 : 1.0;
     for (int side = 0; side < 2; ++side) {
       for (int i = 0; seen[side] && i < 4; ++i) {
-        const int64_t b = found[side][i].ascan / p_.ascans_per_bscan, a = found[side][i].ascan % p_.ascans_per_bscan;
+        const int64_t b = found[side][i].ascan / p_.ascans_per_bscan,
+                      a = found[side][i].ascan % p_.ascans_per_bscan;
         for (int64_t repeat = 0; repeat < p_.repeats(); ++repeat) {
           *out++ = {.ascan = RepeatRow(p_, b, repeat) * p_.ascans_per_bscan + a,
                     .weight = share * found[side][i].weight / static_cast<double>(p_.repeats())};
@@ -64,8 +73,8 @@ class RadialTaps {
   }
 
  private:
-  // Bilinear between two segments and two A-scans of each. A segment angle beyond the last one is the first again, after a
-  // whole turn as it is, after half a turn at the negative radius.
+  // Bilinear between two segments and two A-scans of each. A segment angle beyond the last one is
+  // the first again, after a whole turn as it is, after half a turn at the negative radius.
   bool OneSide(double radius, double angle_deg, Tap* out) const {
     const int64_t n = p_.bscans_per_volume;
     const double span = std::abs(p_.angle_end_deg - p_.angle_begin_deg);
@@ -78,9 +87,12 @@ class RadialTaps {
     int64_t first = static_cast<int64_t>(steps);
     double t = steps - static_cast<double>(first);
     if (n == 1) {  // a single line: points on it, within half its pitch
-      const double off = std::abs(std::remainder(angle_deg - p_.angle_begin_deg, 360.0)) * kRadPerDeg;
-      const double pitch = std::abs(p_.radius_end_mm - p_.radius_begin_mm) / static_cast<double>(p_.ascans_per_bscan);
-      if (off > 0.5 * std::numbers::pi || std::abs(radius) * std::sin(off) > 0.5 * pitch) return false;
+      const double off =
+          std::abs(std::remainder(angle_deg - p_.angle_begin_deg, 360.0)) * kRadPerDeg;
+      const double pitch = std::abs(p_.radius_end_mm - p_.radius_begin_mm) /
+                           static_cast<double>(p_.ascans_per_bscan);
+      if (off > 0.5 * std::numbers::pi || std::abs(radius) * std::sin(off) > 0.5 * pitch)
+        return false;
       first = 0, t = 0;
     } else if (first >= n || (first == n - 1 && !whole && !half)) {
       if (steps > static_cast<double>(n - 1) + 1e-9) return false;
@@ -92,14 +104,17 @@ class RadialTaps {
       const double at = around && half ? -radius : radius;
       int64_t a = 0;
       double u = 0;
-      const double position = (at - p_.radius_begin_mm) / (p_.radius_end_mm - p_.radius_begin_mm) * static_cast<double>(p_.ascans_per_bscan) - 0.5;
+      const double position = (at - p_.radius_begin_mm) / (p_.radius_end_mm - p_.radius_begin_mm) *
+                                  static_cast<double>(p_.ascans_per_bscan) -
+                              0.5;
       const double weight = k == 0 ? 1 - t : t;
       if (!Between(position, p_.ascans_per_bscan, &a, &u)) {
         if (weight > 1e-9) return false;
         u = 0;
       }
       out[2 * k] = {.ascan = b * p_.ascans_per_bscan + a, .weight = weight * (1 - u)};
-      out[2 * k + 1] = {.ascan = b * p_.ascans_per_bscan + std::min(a + 1, p_.ascans_per_bscan - 1), .weight = weight * u};
+      out[2 * k + 1] = {.ascan = b * p_.ascans_per_bscan + std::min(a + 1, p_.ascans_per_bscan - 1),
+                        .weight = weight * u};
     }
     return true;
   }
@@ -115,19 +130,23 @@ class SpiralTaps {
         turns_(static_cast<double>(p.bscans_per_volume)),
         pitch_((p.radius_end_mm - p.radius_begin_mm) / turns_),
         all_(p.ascans_per_bscan * p.bscans_per_volume),
-        last_(SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns_, p.spiral_sampling, static_cast<double>(all_ - 1) / static_cast<double>(all_))) {
-  }
+        last_(SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns_, p.spiral_sampling,
+                          static_cast<double>(all_ - 1) / static_cast<double>(all_))) {}
   int64_t taps() const { return 4; }
 
   void At(Point own, Tap* out) const {
     const double radius = std::hypot(own.x, own.y), angle = std::atan2(own.y, own.x);
     if (pitch_ < 1e-12) {  // a circle
-      if (std::abs(radius - p_.radius_begin_mm) > 0.5 * kTurn * p_.radius_begin_mm / static_cast<double>(p_.ascans_per_bscan)) return;
+      if (std::abs(radius - p_.radius_begin_mm) >
+          0.5 * kTurn * p_.radius_begin_mm / static_cast<double>(p_.ascans_per_bscan))
+        return;
       Along(angle < 0 ? angle + kTurn : angle, 1, out);
       return;
     }
-    // Turns of the spiral at this direction cross at radii begin + pitch (angle/2π + k): the two around the point.
-    const double part = angle / kTurn - std::floor(angle / kTurn), turn = (radius - p_.radius_begin_mm) / pitch_ - part;
+    // Turns of the spiral at this direction cross at radii begin + pitch (angle/2π + k): the two
+    // around the point.
+    const double part = angle / kTurn - std::floor(angle / kTurn),
+                 turn = (radius - p_.radius_begin_mm) / pitch_ - part;
     const int64_t below = static_cast<int64_t>(std::floor(turn));
     const double t = turn - static_cast<double>(below);
     const auto angle_at = [&](int64_t k) { return kTurn * (part + static_cast<double>(k)); };
@@ -146,7 +165,9 @@ class SpiralTaps {
 
  private:
   void Along(double angle, double weight, Tap* out) const {
-    const double at = SpiralFraction(p_.radius_begin_mm, p_.radius_end_mm, turns_, p_.spiral_sampling, angle) * static_cast<double>(all_);
+    const double at =
+        SpiralFraction(p_.radius_begin_mm, p_.radius_end_mm, turns_, p_.spiral_sampling, angle) *
+        static_cast<double>(all_);
     const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(at + 1e-9), 0, all_ - 1);
     const double u = std::clamp(at - static_cast<double>(first), 0.0, 1.0);
     out[0] = {.ascan = first, .weight = weight * (1 - u)};
@@ -174,7 +195,8 @@ class NearestTaps {
     for (size_t c = 1; c < begin_.size(); ++c) begin_[c] += begin_[c - 1];
     order_.resize(points_.size());
     std::vector<int64_t> next(begin_.begin(), begin_.end() - 1);
-    for (size_t i = 0; i < points_.size(); ++i) order_[static_cast<size_t>(next[CellOf(points_[i])]++)] = static_cast<int64_t>(i);
+    for (size_t i = 0; i < points_.size(); ++i)
+      order_[static_cast<size_t>(next[CellOf(points_[i])]++)] = static_cast<int64_t>(i);
   }
   int64_t taps() const { return kNearest; }
 
@@ -184,17 +206,22 @@ class NearestTaps {
     const auto row = static_cast<int64_t>(std::floor((own.y - bottom_) / reach_)),
                column = static_cast<int64_t>(std::floor((own.x - left_) / reach_));
     for (int64_t r = std::max<int64_t>(row - 1, 0); r <= std::min(row + 1, rows_ - 1); ++r) {
-      for (int64_t c = std::max<int64_t>(column - 1, 0); c <= std::min(column + 1, columns_ - 1); ++c) {
+      for (int64_t c = std::max<int64_t>(column - 1, 0); c <= std::min(column + 1, columns_ - 1);
+           ++c) {
         const auto cell = static_cast<size_t>(r * columns_ + c);
         for (int64_t k = begin_[cell]; k < begin_[cell + 1]; ++k) {
           const int64_t i = order_[static_cast<size_t>(k)];
-          const double dx = points_[static_cast<size_t>(i)].x - own.x, dy = points_[static_cast<size_t>(i)].y - own.y, square = dx * dx + dy * dy;
+          const double dx = points_[static_cast<size_t>(i)].x - own.x,
+                       dy = points_[static_cast<size_t>(i)].y - own.y, square = dx * dx + dy * dy;
           if (square > reach_ * reach_) continue;
           // Insertion; of equally near ones the earlier record stays in front.
           int place = found;
-          while (place > 0 && (square < squares[place - 1] || (square == squares[place - 1] && i < out[place - 1].ascan))) --place;
+          while (place > 0 && (square < squares[place - 1] ||
+                               (square == squares[place - 1] && i < out[place - 1].ascan)))
+            --place;
           if (place >= kNearest) continue;
-          for (int m = std::min(found, kNearest - 1); m > place; --m) squares[m] = squares[m - 1], out[m] = out[m - 1];
+          for (int m = std::min(found, kNearest - 1); m > place; --m)
+            squares[m] = squares[m - 1], out[m] = out[m - 1];
           squares[place] = square;
           out[place] = {.ascan = i, .weight = 0};
           found = std::min(found + 1, kNearest);
@@ -204,14 +231,18 @@ class NearestTaps {
     if (found == 0) return;
     const double exact = 1e-12 * reach_ * reach_;
     double sum = 0;
-    for (int m = 0; m < found; ++m) sum += out[m].weight = squares[0] <= exact ? (m == 0 ? 1.0 : 0.0) : 1 / squares[m];
+    for (int m = 0; m < found; ++m)
+      sum += out[m].weight = squares[0] <= exact ? (m == 0 ? 1.0 : 0.0) : 1 / squares[m];
     for (int m = 0; m < found; ++m) out[m].weight /= sum;
   }
 
  private:
   size_t CellOf(const Point& point) const {
-    const auto clamp = [this](double v, int64_t n) { return std::clamp<int64_t>(static_cast<int64_t>(std::floor(v / reach_)), 0, n - 1); };
-    return static_cast<size_t>(clamp(point.y - bottom_, rows_) * columns_ + clamp(point.x - left_, columns_));
+    const auto clamp = [this](double v, int64_t n) {
+      return std::clamp<int64_t>(static_cast<int64_t>(std::floor(v / reach_)), 0, n - 1);
+    };
+    return static_cast<size_t>(clamp(point.y - bottom_, rows_) * columns_ +
+                               clamp(point.x - left_, columns_));
   }
 
   const double reach_;
@@ -222,12 +253,14 @@ class NearestTaps {
 };
 
 bool IsMissing(const std::vector<std::pair<int64_t, int64_t>>& missing, int64_t ascan) {
-  auto it = std::upper_bound(missing.begin(), missing.end(), ascan, [](int64_t a, const auto& range) { return a < range.first; });
+  auto it = std::upper_bound(missing.begin(), missing.end(), ascan,
+                             [](int64_t a, const auto& range) { return a < range.first; });
   return it != missing.begin() && ascan < std::prev(it)->first + std::prev(it)->second;
 }
 
 template <class Finder>
-CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid, const std::vector<std::pair<int64_t, int64_t>>& missing, const Finder& finder) {
+CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid,
+                   const std::vector<std::pair<int64_t, int64_t>>& missing, const Finder& finder) {
   CartesianTaps result;
   result.taps = finder.taps();
   result.index.assign(static_cast<size_t>(grid.rows * grid.columns * result.taps), -1);
@@ -238,9 +271,12 @@ CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid, const std::vecto
     for (int64_t column = 0; column < grid.columns; ++column) {
       // Sample → the pattern's own frame: less the offset, turned back.
       const double x =
-          grid.centre_x_mm - p.offset_x_mm + ((static_cast<double>(column) + 0.5) / static_cast<double>(grid.columns) - 0.5) * grid.extent_x_mm;
-      const double y =
-          grid.centre_y_mm - p.offset_y_mm + ((static_cast<double>(row) + 0.5) / static_cast<double>(grid.rows) - 0.5) * grid.extent_y_mm;
+          grid.centre_x_mm - p.offset_x_mm +
+          ((static_cast<double>(column) + 0.5) / static_cast<double>(grid.columns) - 0.5) *
+              grid.extent_x_mm;
+      const double y = grid.centre_y_mm - p.offset_y_mm +
+                       ((static_cast<double>(row) + 0.5) / static_cast<double>(grid.rows) - 0.5) *
+                           grid.extent_y_mm;
       std::fill(taps.begin(), taps.end(), Tap{});
       finder.At({.x = c * x + s * y, .y = -s * x + c * y}, taps.data());
       for (size_t t = 0; t < taps.size(); ++t) {
@@ -259,35 +295,49 @@ CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid, const std::vecto
 absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGrid* grid) {
   if (p.kind == PatternKind::kRaster || p.kind == PatternKind::kRepeatedRaster) {
     return InvalidField(field.substr(0, field.size() - 1),
-                        absl::StrCat("makes no sense: the volume was scanned as ", Name(p.kind), ", which is Cartesian already"));
+                        absl::StrCat("makes no sense: the volume was scanned as ", Name(p.kind),
+                                     ", which is Cartesian already"));
   }
-  for (const auto& [name, value] : {std::pair{"extent_x_mm", &grid->extent_x_mm}, std::pair{"extent_y_mm", &grid->extent_y_mm}}) {
+  for (const auto& [name, value] : {std::pair{"extent_x_mm", &grid->extent_x_mm},
+                                    std::pair{"extent_y_mm", &grid->extent_y_mm}}) {
     if (*value == 0) *value = std::string(name) == "extent_x_mm" ? p.extent_x_mm : p.extent_y_mm;
     if (!std::isfinite(*value) || *value < 1e-6 || *value > 1e4)
       return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1e-6 to 1e4"));
   }
   const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
-  const double pixels = radial ? p.extent_x_mm / std::abs(p.radius_end_mm - p.radius_begin_mm) * static_cast<double>(p.ascans_per_bscan)
-                        : p.kind == PatternKind::kSpiral ? 2 * static_cast<double>(p.bscans_per_volume) * p.radius_end_mm /
-                                                               std::max(p.radius_end_mm - p.radius_begin_mm, 1e-3 * p.radius_end_mm)
-                                                         : std::sqrt(static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
+  const double pixels =
+      radial ? p.extent_x_mm / std::abs(p.radius_end_mm - p.radius_begin_mm) *
+                   static_cast<double>(p.ascans_per_bscan)
+      : p.kind == PatternKind::kSpiral
+          ? 2 * static_cast<double>(p.bscans_per_volume) * p.radius_end_mm /
+                std::max(p.radius_end_mm - p.radius_begin_mm, 1e-3 * p.radius_end_mm)
+          : std::sqrt(static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
   const auto side = static_cast<int64_t>(std::clamp(std::round(pixels), 1.0, 4096.0));
-  for (const auto& [name, value] : {std::pair{"rows", &grid->rows}, std::pair{"columns", &grid->columns}}) {
+  for (const auto& [name, value] :
+       {std::pair{"rows", &grid->rows}, std::pair{"columns", &grid->columns}}) {
     if (*value == 0) *value = side;
-    if (*value < 1 || *value > kMostSide) return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1 to ", kMostSide));
+    if (*value < 1 || *value > kMostSide)
+      return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1 to ", kMostSide));
   }
   if (grid->rows * grid->columns > kMostPoints) {
-    return InvalidField(field + "rows", absl::StrCat("times columns is ", grid->rows * grid->columns, "; allowed ", kMostPoints));
+    return InvalidField(
+        field + "rows",
+        absl::StrCat("times columns is ", grid->rows * grid->columns, "; allowed ", kMostPoints));
   }
-  if (const int64_t taps = (radial ? 4 * RadialTaps::Sides(p) : 4) * p.repeats(); grid->rows * grid->columns > kMostTaps / taps) {
-    return InvalidField(field + "rows", absl::StrCat("times columns is ", grid->rows * grid->columns, "; allowed ", kMostTaps / taps,
-                                                     " where each point is made of ", taps, " A-scans"));
+  if (const int64_t taps = (radial ? 4 * RadialTaps::Sides(p) : 4) * p.repeats();
+      grid->rows * grid->columns > kMostTaps / taps) {
+    return InvalidField(
+        field + "rows",
+        absl::StrCat("times columns is ", grid->rows * grid->columns, "; allowed ",
+                     kMostTaps / taps, " where each point is made of ", taps, " A-scans"));
   }
   if (grid->reach_mm == 0) {
-    grid->reach_mm = 4 * std::sqrt(p.extent_x_mm * p.extent_y_mm / static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
+    grid->reach_mm = 4 * std::sqrt(p.extent_x_mm * p.extent_y_mm /
+                                   static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
   }
   if (!std::isfinite(grid->reach_mm) || grid->reach_mm < 1e-6 || grid->reach_mm > 1e4) {
-    return InvalidField(field + "reach_mm", absl::StrCat("is ", grid->reach_mm, "; allowed 1e-6 to 1e4"));
+    return InvalidField(field + "reach_mm",
+                        absl::StrCat("is ", grid->reach_mm, "; allowed 1e-6 to 1e4"));
   }
   // Cells as wide as the reach must stay few enough to hold.
   grid->reach_mm = std::max(grid->reach_mm, 1e-4 * std::max(p.extent_x_mm, p.extent_y_mm));
@@ -296,7 +346,8 @@ absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGr
   return absl::OkStatus();
 }
 
-CartesianTaps MakeCartesianTaps(const Pattern& p, const CartesianGrid& grid, const std::vector<std::pair<int64_t, int64_t>>& missing) {
+CartesianTaps MakeCartesianTaps(const Pattern& p, const CartesianGrid& grid,
+                                const std::vector<std::pair<int64_t, int64_t>>& missing) {
   switch (p.kind) {
     case PatternKind::kRadial:
     case PatternKind::kRepeatedRadial: return Fill(p, grid, missing, RadialTaps(p));

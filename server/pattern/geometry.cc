@@ -15,7 +15,9 @@ double Centre(double begin, double end, int64_t i, int64_t n) {
 }
 
 // Arc length of r = b θ from the origin to radius r, times sign of b: ∫ sqrt(r² + b²) dr / b.
-double ArcLength(double r, double b) { return (r * std::hypot(r, b) + b * b * std::asinh(r / b)) / (2 * b); }
+double ArcLength(double r, double b) {
+  return (r * std::hypot(r, b) + b * b * std::asinh(r / b)) / (2 * b);
+}
 
 }  // namespace
 
@@ -32,7 +34,8 @@ double SpiralAngle(double inner, double outer, double turns, SpiralSampling samp
   return (r - inner) / b;
 }
 
-double SpiralFraction(double inner, double outer, double turns, SpiralSampling sampling, double angle) {
+double SpiralFraction(double inner, double outer, double turns, SpiralSampling sampling,
+                      double angle) {
   const double whole = kTurn * turns, b = (outer - inner) / whole;
   if (sampling != SpiralSampling::kLinear || b < 1e-12 * outer) return angle / whole;
   const double from = ArcLength(inner, b);
@@ -40,7 +43,8 @@ double SpiralFraction(double inner, double outer, double turns, SpiralSampling s
 }
 
 Point OwnPositionMm(const Pattern& p, int64_t bscan, int64_t ascan) {
-  const int64_t number = bscan * p.ascans_per_bscan + ascan, all = p.ascans_per_bscan * p.bscans_per_volume;
+  const int64_t number = bscan * p.ascans_per_bscan + ascan,
+                all = p.ascans_per_bscan * p.bscans_per_volume;
   switch (p.kind) {
     case PatternKind::kRaster:
     case PatternKind::kRepeatedRaster:
@@ -49,25 +53,33 @@ Point OwnPositionMm(const Pattern& p, int64_t bscan, int64_t ascan) {
     case PatternKind::kRadial:
     case PatternKind::kRepeatedRadial: {
       const double radius = Centre(p.radius_begin_mm, p.radius_end_mm, ascan, p.ascans_per_bscan);
-      const double angle = kRadPerDeg * (p.angle_begin_deg + static_cast<double>(bscan) * (p.angle_end_deg - p.angle_begin_deg) /
-                                                                 static_cast<double>(p.bscans_per_volume));
+      const double angle =
+          kRadPerDeg *
+          (p.angle_begin_deg + static_cast<double>(bscan) * (p.angle_end_deg - p.angle_begin_deg) /
+                                   static_cast<double>(p.bscans_per_volume));
       return {.x = radius * std::cos(angle), .y = radius * std::sin(angle)};
     }
     case PatternKind::kSpiral: {
       const double turns = static_cast<double>(p.bscans_per_volume);
-      const double angle =
-          SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns, p.spiral_sampling, static_cast<double>(number) / static_cast<double>(all));
-      const double radius = p.radius_begin_mm + (p.radius_end_mm - p.radius_begin_mm) * angle / (kTurn * turns);
+      const double angle = SpiralAngle(p.radius_begin_mm, p.radius_end_mm, turns, p.spiral_sampling,
+                                       static_cast<double>(number) / static_cast<double>(all));
+      const double radius =
+          p.radius_begin_mm + (p.radius_end_mm - p.radius_begin_mm) * angle / (kTurn * turns);
       return {.x = radius * std::cos(angle), .y = radius * std::sin(angle)};
     }
     case PatternKind::kLissajous: {
       // Whole periods go first: the argument of the sine stays small and exact.
       const auto wave = [&](int64_t cycles, double phase_deg) {
-        return std::sin(kTurn * static_cast<double>(cycles * number % all) / static_cast<double>(all) + kRadPerDeg * phase_deg);
+        return std::sin(kTurn * static_cast<double>(cycles * number % all) /
+                            static_cast<double>(all) +
+                        kRadPerDeg * phase_deg);
       };
-      return {.x = 0.5 * p.extent_x_mm * wave(p.cycles_x, p.phase_x_deg), .y = 0.5 * p.extent_y_mm * wave(p.cycles_y, p.phase_y_deg)};
+      return {.x = 0.5 * p.extent_x_mm * wave(p.cycles_x, p.phase_x_deg),
+              .y = 0.5 * p.extent_y_mm * wave(p.cycles_y, p.phase_y_deg)};
     }
-    case PatternKind::kFreeform: return {.x = p.points_x_mm[static_cast<size_t>(number)], .y = p.points_y_mm[static_cast<size_t>(number)]};
+    case PatternKind::kFreeform:
+      return {.x = p.points_x_mm[static_cast<size_t>(number)],
+              .y = p.points_y_mm[static_cast<size_t>(number)]};
   }
   return {};
 }
@@ -83,7 +95,8 @@ Point ToScanner(const Pattern& p, Point mm) {
     case WarpKind::kNone: return mm;
     case WarpKind::kAngular: return {.x = mm.x / p.warp_mm_per_deg, .y = mm.y / p.warp_mm_per_deg};
     case WarpKind::kTelecentric:
-      return {.x = std::atan2(mm.x, p.warp_lens_spacing_mm) / p.warp_rad_per_deg, .y = std::atan2(mm.y, p.warp_lens_spacing_mm) / p.warp_rad_per_deg};
+      return {.x = std::atan2(mm.x, p.warp_lens_spacing_mm) / p.warp_rad_per_deg,
+              .y = std::atan2(mm.y, p.warp_lens_spacing_mm) / p.warp_rad_per_deg};
   }
   return mm;
 }
@@ -91,7 +104,8 @@ Point ToScanner(const Pattern& p, Point mm) {
 Point FromScanner(const Pattern& p, Point scanner) {
   switch (p.warp) {
     case WarpKind::kNone: return scanner;
-    case WarpKind::kAngular: return {.x = scanner.x * p.warp_mm_per_deg, .y = scanner.y * p.warp_mm_per_deg};
+    case WarpKind::kAngular:
+      return {.x = scanner.x * p.warp_mm_per_deg, .y = scanner.y * p.warp_mm_per_deg};
     case WarpKind::kTelecentric:
       return {.x = p.warp_lens_spacing_mm * std::tan(scanner.x * p.warp_rad_per_deg),
               .y = p.warp_lens_spacing_mm * std::tan(scanner.y * p.warp_rad_per_deg)};

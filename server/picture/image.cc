@@ -30,9 +30,11 @@ struct Values {
 
 float HalfToFloat(uint16_t half) {
   const int exponent = half >> 10 & 31, fraction = half & 1023;
-  const float magnitude = exponent == 31  ? (fraction == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN())
-                          : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                          : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  const float magnitude = exponent == 31 ? (fraction == 0 ? std::numeric_limits<float>::infinity()
+                                                          : std::numeric_limits<float>::quiet_NaN())
+                          : exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -24)
+                              : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -53,14 +55,17 @@ void ReadValues(const model::Frame& frame, std::vector<float>* out) {
     case DType::kF16: return read(uint16_t{}, HalfToFloat);
     case DType::kF32: return read(float{}, plain);
     case DType::kF64: return read(double{}, plain);
-    case DType::kC64: return read(std::complex<float>{}, [](std::complex<float> z) { return std::abs(z); });
+    case DType::kC64:
+      return read(std::complex<float>{}, [](std::complex<float> z) { return std::abs(z); });
   }
 }
 
 Values Turned(const Values& in) {
   Values out{.rows = in.columns, .columns = in.rows, .data = std::vector<float>(in.data.size())};
   for (int64_t r = 0; r < in.rows; ++r) {
-    for (int64_t c = 0; c < in.columns; ++c) out.data[static_cast<size_t>(c * in.rows + r)] = in.data[static_cast<size_t>(r * in.columns + c)];
+    for (int64_t c = 0; c < in.columns; ++c)
+      out.data[static_cast<size_t>(c * in.rows + r)] =
+          in.data[static_cast<size_t>(r * in.columns + c)];
   }
   return out;
 }
@@ -74,11 +79,13 @@ std::vector<Span> Spans(int64_t from, int64_t to) {
   std::vector<Span> spans(static_cast<size_t>(to));
   const double step = static_cast<double>(from) / static_cast<double>(to);
   for (int64_t i = 0; i < to; ++i) {
-    const double begin = static_cast<double>(i) * step, end = std::min(begin + step, static_cast<double>(from));
+    const double begin = static_cast<double>(i) * step,
+                 end = std::min(begin + step, static_cast<double>(from));
     Span& span = spans[static_cast<size_t>(i)];
     span.first = static_cast<int64_t>(begin);
     for (int64_t j = span.first; j < from && static_cast<double>(j) < end; ++j) {
-      span.weights.push_back(static_cast<float>(std::min(end, static_cast<double>(j + 1)) - std::max(begin, static_cast<double>(j))));
+      span.weights.push_back(static_cast<float>(std::min(end, static_cast<double>(j + 1)) -
+                                                std::max(begin, static_cast<double>(j))));
     }
   }
   return spans;
@@ -87,14 +94,17 @@ std::vector<Span> Spans(int64_t from, int64_t to) {
 // Each new pixel is the mean of the area it covers, as far as that is finite.
 Values Shrunk(const Values& in, int64_t rows, int64_t columns) {
   if (rows == in.rows && columns == in.columns) return in;
-  Values out{.rows = rows, .columns = columns, .data = std::vector<float>(static_cast<size_t>(rows * columns))};
+  Values out{.rows = rows,
+             .columns = columns,
+             .data = std::vector<float>(static_cast<size_t>(rows * columns))};
   const std::vector<Span> down = Spans(in.rows, rows), along = Spans(in.columns, columns);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       const Span &y = down[static_cast<size_t>(r)], &x = along[static_cast<size_t>(c)];
       double sum = 0, weight = 0;
       for (size_t i = 0; i < y.weights.size(); ++i) {
-        const float* line = in.data.data() + (y.first + static_cast<int64_t>(i)) * in.columns + x.first;
+        const float* line =
+            in.data.data() + (y.first + static_cast<int64_t>(i)) * in.columns + x.first;
         for (size_t j = 0; j < x.weights.size(); ++j) {
           if (!std::isfinite(line[j])) continue;
           const double w = static_cast<double>(y.weights[i]) * static_cast<double>(x.weights[j]);
@@ -102,53 +112,65 @@ Values Shrunk(const Values& in, int64_t rows, int64_t columns) {
           weight += w;
         }
       }
-      out.data[static_cast<size_t>(r * columns + c)] = weight > 0 ? static_cast<float>(sum / weight) : std::numeric_limits<float>::quiet_NaN();
+      out.data[static_cast<size_t>(r * columns + c)] =
+          weight > 0 ? static_cast<float>(sum / weight) : std::numeric_limits<float>::quiet_NaN();
     }
   }
   return out;
 }
 
 // The size that the options leave of rows x columns.
-std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, int64_t columns, const std::vector<double>& spacing_um) {
+std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, int64_t columns,
+                                    const std::vector<double>& spacing_um) {
   double height = static_cast<double>(rows), width = static_cast<double>(columns);
   if (options.square_pixels && spacing_um.size() == 2 && spacing_um[0] > 0 && spacing_um[1] > 0) {
     const double coarse = std::max(spacing_um[0], spacing_um[1]);
     height *= spacing_um[0] / coarse;
     width *= spacing_um[1] / coarse;
   }
-  const double scale = std::min({1.0, static_cast<double>(options.max_width) / width, static_cast<double>(options.max_height) / height});
-  const auto rounded = [&](double extent, int64_t most) { return std::clamp<int64_t>(std::llround(extent * scale), 1, most); };
-  return {rounded(height, std::min(rows, options.max_height)), rounded(width, std::min(columns, options.max_width))};
+  const double scale = std::min({1.0, static_cast<double>(options.max_width) / width,
+                                 static_cast<double>(options.max_height) / height});
+  const auto rounded = [&](double extent, int64_t most) {
+    return std::clamp<int64_t>(std::llround(extent * scale), 1, most);
+  };
+  return {rounded(height, std::min(rows, options.max_height)),
+          rounded(width, std::min(columns, options.max_width))};
 }
 
 // `fill`: a number that stands for nothing; NaN = none does.
 std::pair<double, double> Percentiles(const Values& values, float fill, double lo, double hi) {
   std::vector<float> finite;
   finite.reserve(values.data.size());
-  std::copy_if(values.data.begin(), values.data.end(), std::back_inserter(finite), [&](float v) { return std::isfinite(v) && v != fill; });
+  std::copy_if(values.data.begin(), values.data.end(), std::back_inserter(finite),
+               [&](float v) { return std::isfinite(v) && v != fill; });
   if (finite.empty()) return {0, 1};
   // Between two neighbours, as NumPy's percentile does it by default.
   const auto at = [&](double percent) {
     const double place = percent / 100 * static_cast<double>(finite.size() - 1);
     const auto below = static_cast<int64_t>(place);
     std::nth_element(finite.begin(), finite.begin() + below, finite.end());
-    const double left = static_cast<double>(finite[static_cast<size_t>(below)]), part = place - static_cast<double>(below);
+    const double left = static_cast<double>(finite[static_cast<size_t>(below)]),
+                 part = place - static_cast<double>(below);
     if (part == 0) return left;
-    return left + part * (static_cast<double>(*std::min_element(finite.begin() + below + 1, finite.end())) - left);
+    return left + part * (static_cast<double>(
+                              *std::min_element(finite.begin() + below + 1, finite.end())) -
+                          left);
   };
   return {at(lo), at(hi)};
 }
 
 Pixels Coloured(const Values& values, double lo, double hi, ColourMap map) {
   const bool grey = map == ColourMap::kGray || map == ColourMap::kGrayInverted;
-  Pixels pixels{.rows = values.rows, .columns = values.columns, .channels = grey ? 1 : 3, .data = {}};
+  Pixels pixels{
+      .rows = values.rows, .columns = values.columns, .channels = grey ? 1 : 3, .data = {}};
   pixels.data.resize(values.data.size() * static_cast<size_t>(pixels.channels));
   const auto& table = ColourTable(map);
   const double scale = 255.0 / std::max(hi - lo, 1e-30);
   uint8_t* out = pixels.data.data();
   for (const float value : values.data) {
     const double v = (static_cast<double>(value) - lo) * scale;
-    const Rgb colour = table[v > 0 ? static_cast<size_t>(std::min(v + 0.5, 255.0)) : 0];  // NaN is not above 0
+    const Rgb colour =
+        table[v > 0 ? static_cast<size_t>(std::min(v + 0.5, 255.0)) : 0];  // NaN is not above 0
     *out++ = colour.red;
     if (grey) continue;
     *out++ = colour.green;
@@ -165,12 +187,15 @@ model::Bytes Raw(const Values& values, DType* dtype) {
     out->reserve(values.data.size());
     for (const float value : values.data) {
       if constexpr (std::is_integral_v<Sample>) {
-        out->push_back(static_cast<Sample>(std::lround(value)));  // a mean of such values: within their range, and finite
+        out->push_back(static_cast<Sample>(
+            std::lround(value)));  // a mean of such values: within their range, and finite
       } else {
         out->push_back(value);
       }
     }
-    return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(out->size() * sizeof(Sample))};
+    return model::Bytes{.owner = out,
+                        .data = out->data(),
+                        .size = static_cast<int64_t>(out->size() * sizeof(Sample))};
   };
   switch (*dtype) {
     case DType::kU8: return write(uint8_t{});
@@ -195,7 +220,8 @@ absl::StatusOr<model::Bytes> Png(const Pixels& pixels) {
   image.flags = PNG_IMAGE_FLAG_FAST;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   auto out = std::make_shared<std::string>(size, '\0');
-  if (png_image_write_to_memory(&image, out->data(), &size, 0, pixels.data.data(), 0, nullptr) == 0) {
+  if (png_image_write_to_memory(&image, out->data(), &size, 0, pixels.data.data(), 0, nullptr) ==
+      0) {
     return absl::InternalError(absl::StrCat("PNG: ", image.message));
   }
   return model::Bytes{.owner = out, .data = out->data(), .size = static_cast<int64_t>(size)};
@@ -205,32 +231,45 @@ absl::StatusOr<model::Bytes> Jpeg(const Pixels& pixels, int quality) {
   const std::shared_ptr<void> compressor(tjInitCompress(), [](tjhandle handle) {
     if (handle != nullptr) tjDestroy(handle);
   });
-  if (compressor == nullptr) return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(nullptr)));
+  if (compressor == nullptr)
+    return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(nullptr)));
   unsigned char* data = nullptr;
   unsigned long size = 0;  // NOLINT: the library's type
   // Colour maps change hue from pixel to pixel: the colour channels keep their resolution.
   const int result =
-      tjCompress2(compressor.get(), pixels.data.data(), static_cast<int>(pixels.columns), 0, static_cast<int>(pixels.rows),
-                  pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, &data, &size, pixels.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, quality, 0);
-  const std::shared_ptr<const void> owner(data, [](const void* p) { tjFree(static_cast<unsigned char*>(const_cast<void*>(p))); });
-  if (result != 0) return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(compressor.get())));
+      tjCompress2(compressor.get(), pixels.data.data(), static_cast<int>(pixels.columns), 0,
+                  static_cast<int>(pixels.rows), pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, &data,
+                  &size, pixels.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, quality, 0);
+  const std::shared_ptr<const void> owner(
+      data, [](const void* p) { tjFree(static_cast<unsigned char*>(const_cast<void*>(p))); });
+  if (result != 0)
+    return absl::InternalError(absl::StrCat("JPEG: ", tjGetErrorStr2(compressor.get())));
   return model::Bytes{.owner = owner, .data = data, .size = static_cast<int64_t>(size)};
 }
 
 }  // namespace
 
 absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options) {
-  if (frame.shape.size() != 2) return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
+  if (frame.shape.size() != 2)
+    return absl::InvalidArgumentError("only two-dimensional frames can be pictures");
   if (frame.shape[0] * frame.shape[1] > kMostValues) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1], " values; a picture is made of at most ", kMostValues));
+        absl::StrCat("the frame has ", frame.shape[0], " x ", frame.shape[1],
+                     " values; a picture is made of at most ", kMostValues));
   }
-  Values values{.rows = frame.shape[0], .columns = frame.shape[1], .data = std::vector<float>(static_cast<size_t>(frame.shape[0] * frame.shape[1]))};
-  if (values.data.empty() || frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {
+  Values values{.rows = frame.shape[0],
+                .columns = frame.shape[1],
+                .data = std::vector<float>(static_cast<size_t>(frame.shape[0] * frame.shape[1]))};
+  if (values.data.empty() ||
+      frame.payload.size < static_cast<int64_t>(values.data.size()) * SizeOf(frame.dtype)) {
     return absl::InvalidArgumentError("the frame is empty");
   }
   ReadValues(frame, &values.data);
-  Picture picture{.data = {}, .dtype = frame.dtype, .shape = {}, .axes = frame.axes, .spacing_um = frame.spacing_um};
+  Picture picture{.data = {},
+                  .dtype = frame.dtype,
+                  .shape = {},
+                  .axes = frame.axes,
+                  .spacing_um = frame.spacing_um};
   if (options.depth_down && frame.axes.size() == 2 && frame.axes[1] == "z") {
     values = Turned(values);
     std::reverse(picture.axes.begin(), picture.axes.end());
@@ -245,25 +284,37 @@ absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOption
   picture.shape = {rows, columns};
   if (options.encoding == ImageOptions::Encoding::kRaw) {
     picture.data = Raw(values, &picture.dtype);
-    std::tie(picture.display_lo, picture.display_hi) = std::pair(frame.display_lo, frame.display_hi);
+    std::tie(picture.display_lo, picture.display_hi) =
+        std::pair(frame.display_lo, frame.display_hi);
     return picture;
   }
   switch (options.contrast) {
-    case ImageOptions::Contrast::kDisplay: std::tie(picture.display_lo, picture.display_hi) = std::pair(frame.display_lo, frame.display_hi); break;
+    case ImageOptions::Contrast::kDisplay:
+      std::tie(picture.display_lo, picture.display_hi) =
+          std::pair(frame.display_lo, frame.display_hi);
+      break;
     case ImageOptions::Contrast::kLevels:
-      std::tie(picture.display_lo, picture.display_hi) = std::pair(static_cast<double>(options.lo), static_cast<double>(options.hi));
+      std::tie(picture.display_lo, picture.display_hi) =
+          std::pair(static_cast<double>(options.lo), static_cast<double>(options.hi));
       break;
     case ImageOptions::Contrast::kPercentiles:
-      std::tie(picture.display_lo, picture.display_hi) =
-          Percentiles(values, !frame.complete && IsInteger(frame.dtype) ? LowestOf(frame.dtype) : std::numeric_limits<float>::quiet_NaN(),
-                      static_cast<double>(options.lo), static_cast<double>(options.hi));
+      std::tie(picture.display_lo, picture.display_hi) = Percentiles(
+          values,
+          !frame.complete && IsInteger(frame.dtype) ? LowestOf(frame.dtype)
+                                                    : std::numeric_limits<float>::quiet_NaN(),
+          static_cast<double>(options.lo), static_cast<double>(options.hi));
       // A picture of one value is black, not noise.
-      if (!(picture.display_hi > picture.display_lo)) picture.display_hi = picture.display_lo + std::max(1.0, std::abs(picture.display_lo) * 1e-6);
+      if (!(picture.display_hi > picture.display_lo))
+        picture.display_hi =
+            picture.display_lo + std::max(1.0, std::abs(picture.display_lo) * 1e-6);
       break;
   }
   Pixels pixels = Coloured(values, picture.display_lo, picture.display_hi, options.colour_map);
-  if (options.scale_bar && picture.spacing_um.size() == 2) picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
-  OCTAVO_ASSIGN_OR_RETURN(picture.data, options.encoding == ImageOptions::Encoding::kJpeg ? Jpeg(pixels, options.jpeg_quality) : Png(pixels));
+  if (options.scale_bar && picture.spacing_um.size() == 2)
+    picture.scale_bar_um = DrawScaleBar(picture.spacing_um[1], &pixels);
+  OCTAVO_ASSIGN_OR_RETURN(picture.data, options.encoding == ImageOptions::Encoding::kJpeg
+                                            ? Jpeg(pixels, options.jpeg_quality)
+                                            : Png(pixels));
   return picture;
 }
 

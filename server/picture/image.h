@@ -11,12 +11,14 @@
 
 namespace octavo::picture {
 
-/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame apart. kRaw turns and shrinks only.
+/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame
+/// apart. kRaw turns and shrinks only.
 struct ImageOptions {
   enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
-  static constexpr int64_t kMostPixels = 65500;                           // a side; what JPEG can hold
-  static constexpr float kDarkPercentile = 1, kBrightPercentile = 99.8f;  // of those who ask for no contrast
+  static constexpr int64_t kMostPixels = 65500;  // a side; what JPEG can hold
+  static constexpr float kDarkPercentile = 1,
+                         kBrightPercentile = 99.8f;  // of those who ask for no contrast
 
   Encoding encoding = Encoding::kPng;
   ColourMap colour_map = ColourMap::kGray;
@@ -28,7 +30,8 @@ struct ImageOptions {
   auto operator<=>(const ImageOptions&) const = default;
 };
 
-/// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's own.
+/// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's
+/// own.
 struct Picture {
   model::Bytes data;
   DType dtype = DType::kU8;    // of the values that are shown
@@ -39,8 +42,8 @@ struct Picture {
   double scale_bar_um = 0;
 };
 
-/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no image,
-/// ResourceExhausted above 2^28 values.
+/// Turns an image frame into a picture. Milliseconds of work. InvalidArgument if the frame is no
+/// image, ResourceExhausted above 2^28 values.
 absl::StatusOr<Picture> MakePicture(const model::Frame& frame, const ImageOptions& options);
 
 /// 8-bit pixels, [row, column, channel]; one channel (grey) or three (red, green, blue).
@@ -50,8 +53,9 @@ struct Pixels {
   std::vector<uint8_t> data;
 };
 
-/// Draws a white bar with a dark rim and its length as a label at the bottom right: the largest of 1, 2, 5, 10, ... um that is
-/// at most a third of the width. Returns the length in um, or 0 where a bar of eight pixels has no room.
+/// Draws a white bar with a dark rim and its length as a label at the bottom right: the largest of
+/// 1, 2, 5, 10, ... um that is at most a third of the width. Returns the length in um, or 0 where a
+/// bar of eight pixels has no room.
 double DrawScaleBar(double um_per_column, Pixels* pixels);
 
 }  // namespace octavo::picture

@@ -19,7 +19,8 @@ constexpr int kWidth = 1120, kHeight = 600, kMostDrawn = 1 << 18, kTextSize = 2;
 struct Colour {
   uint8_t r, g, b;
 };
-constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225}, kActive{31, 98, 180}, kFlyback{240, 140, 30};
+constexpr Colour kInk{40, 40, 40}, kGrid{225, 225, 225}, kActive{31, 98, 180},
+    kFlyback{240, 140, 30};
 
 class Canvas {
  public:
@@ -31,20 +32,25 @@ class Canvas {
     p[0] = c.r, p[1] = c.g, p[2] = c.b;
   }
   void Line(double x0, double y0, double x1, double y1, Colour c) {
-    const int steps = static_cast<int>(std::ceil(std::max(std::abs(x1 - x0), std::abs(y1 - y0)))) + 1;
+    const int steps =
+        static_cast<int>(std::ceil(std::max(std::abs(x1 - x0), std::abs(y1 - y0)))) + 1;
     for (int i = 0; i <= steps; ++i) {
       const double u = static_cast<double>(i) / steps;
-      Dot(static_cast<int>(std::lround(x0 + u * (x1 - x0))), static_cast<int>(std::lround(y0 + u * (y1 - y0))), c);
+      Dot(static_cast<int>(std::lround(x0 + u * (x1 - x0))),
+          static_cast<int>(std::lround(y0 + u * (y1 - y0))), c);
     }
   }
   void Text(int x, int y, const std::string& text, Colour c) {
     ForEachTextSquare(text, [&](int64_t row, int64_t column) {
       for (int i = 0; i < kTextSize * kTextSize; ++i) {
-        Dot(x + static_cast<int>(column) * kTextSize + i % kTextSize, y + static_cast<int>(row) * kTextSize + i / kTextSize, c);
+        Dot(x + static_cast<int>(column) * kTextSize + i % kTextSize,
+            y + static_cast<int>(row) * kTextSize + i / kTextSize, c);
       }
     });
   }
-  static int WidthOf(const std::string& text) { return static_cast<int>(TextWidth(text)) * kTextSize; }
+  static int WidthOf(const std::string& text) {
+    return static_cast<int>(TextWidth(text)) * kTextSize;
+  }
 
   absl::StatusOr<std::string> Png() const {
     png_image image{};
@@ -81,7 +87,8 @@ struct Panel {
   double Y(double y) const { return top + height - (y - y_lo) / (y_hi - y_lo) * height; }
 
   void Frame(Canvas& canvas, const std::string& x_name, const std::string& y_name) const {
-    const double step_x = NiceStep(x_hi - x_lo, width / 90.0), step_y = NiceStep(y_hi - y_lo, height / 50.0);
+    const double step_x = NiceStep(x_hi - x_lo, width / 90.0),
+                 step_y = NiceStep(y_hi - y_lo, height / 50.0);
     for (double v = std::ceil(x_lo / step_x) * step_x; v <= x_hi; v += step_x) {
       canvas.Line(X(v), top, X(v), top + height, kGrid);
       const std::string text = absl::StrFormat("%g", std::abs(v) < 1e-9 * step_x ? 0.0 : v);
@@ -101,7 +108,8 @@ struct Panel {
 
 // A little room around, and never an empty range.
 void Widen(double& lo, double& hi) {
-  const double room = std::max(0.04 * (hi - lo), 1e-6 * std::max({1e-3, std::abs(lo), std::abs(hi)}));
+  const double room =
+      std::max(0.04 * (hi - lo), 1e-6 * std::max({1e-3, std::abs(lo), std::abs(hi)}));
   lo -= room;
   hi += room;
 }
@@ -113,15 +121,39 @@ absl::StatusOr<std::string> Plot(const pattern::PatternWaveform& wave) {
   double x_lo = *x_least, x_hi = *x_most, y_lo = *y_least, y_hi = *y_most;
   Widen(x_lo, x_hi);
   Widen(y_lo, y_hi);
-  const double half = 0.5 * std::max(x_hi - x_lo, y_hi - y_lo), x_mid = 0.5 * (x_lo + x_hi), y_mid = 0.5 * (y_lo + y_hi);
+  const double half = 0.5 * std::max(x_hi - x_lo, y_hi - y_lo), x_mid = 0.5 * (x_lo + x_hi),
+               y_mid = 0.5 * (y_lo + y_hi);
   const double seconds = wave.rate_hz > 0 ? static_cast<double>(wave.x.size()) / wave.rate_hz : 0;
   const double scale = seconds == 0 ? 1 : seconds < 2 ? 1e3 : 1;
   const double span = seconds == 0 ? static_cast<double>(wave.x.size()) : seconds * scale;
-  const std::string time = seconds == 0 ? "record" : seconds < 2 ? "t / ms" : "t / s", unit = std::string(" / ") + wave.unit;
-  const Panel plane{
-      .left = 80, .top = 40, .width = 500, .height = 500, .x_lo = x_mid - half, .x_hi = x_mid + half, .y_lo = y_mid - half, .y_hi = y_mid + half};
-  const Panel x_time{.left = 680, .top = 40, .width = 410, .height = 200, .x_lo = 0, .x_hi = span, .y_lo = x_lo, .y_hi = x_hi};
-  const Panel y_time{.left = 680, .top = 340, .width = 410, .height = 200, .x_lo = 0, .x_hi = span, .y_lo = y_lo, .y_hi = y_hi};
+  const std::string time = seconds == 0  ? "record"
+                           : seconds < 2 ? "t / ms"
+                                         : "t / s",
+                    unit = std::string(" / ") + wave.unit;
+  const Panel plane{.left = 80,
+                    .top = 40,
+                    .width = 500,
+                    .height = 500,
+                    .x_lo = x_mid - half,
+                    .x_hi = x_mid + half,
+                    .y_lo = y_mid - half,
+                    .y_hi = y_mid + half};
+  const Panel x_time{.left = 680,
+                     .top = 40,
+                     .width = 410,
+                     .height = 200,
+                     .x_lo = 0,
+                     .x_hi = span,
+                     .y_lo = x_lo,
+                     .y_hi = x_hi};
+  const Panel y_time{.left = 680,
+                     .top = 340,
+                     .width = 410,
+                     .height = 200,
+                     .x_lo = 0,
+                     .x_hi = span,
+                     .y_lo = y_lo,
+                     .y_hi = y_hi};
   Canvas canvas;
   plane.Frame(canvas, "x" + unit, "y" + unit);
   x_time.Frame(canvas, time, "x" + unit);
@@ -138,7 +170,8 @@ absl::StatusOr<std::string> Plot(const pattern::PatternWaveform& wave) {
       if (is_active != active) continue;
       const Colour colour = active ? kActive : kFlyback;
       const double t0 = tick * static_cast<double>(i), t1 = tick * static_cast<double>(next);
-      canvas.Line(plane.X(wave.x[i]), plane.Y(wave.y[i]), plane.X(wave.x[next]), plane.Y(wave.y[next]), colour);
+      canvas.Line(plane.X(wave.x[i]), plane.Y(wave.y[i]), plane.X(wave.x[next]),
+                  plane.Y(wave.y[next]), colour);
       canvas.Line(x_time.X(t0), x_time.Y(wave.x[i]), x_time.X(t1), x_time.Y(wave.x[next]), colour);
       canvas.Line(y_time.X(t0), y_time.Y(wave.y[i]), y_time.X(t1), y_time.Y(wave.y[next]), colour);
     }
@@ -149,6 +182,8 @@ absl::StatusOr<std::string> Plot(const pattern::PatternWaveform& wave) {
 }  // namespace
 }  // namespace plot
 
-absl::StatusOr<std::string> PlotPattern(const pattern::PatternWaveform& waveform) { return plot::Plot(waveform); }
+absl::StatusOr<std::string> PlotPattern(const pattern::PatternWaveform& waveform) {
+  return plot::Plot(waveform);
+}
 
 }  // namespace octavo::picture

@@ -8,8 +8,8 @@
 
 namespace octavo::picture {
 
-/// A PNG of a scan pattern: left, where the beam goes (x to the right, y up, equal scales); right, x and y over time. A-scans are
-/// drawn blue, flyback orange. Milliseconds of work.
+/// A PNG of a scan pattern: left, where the beam goes (x to the right, y up, equal scales); right,
+/// x and y over time. A-scans are drawn blue, flyback orange. Milliseconds of work.
 absl::StatusOr<std::string> PlotPattern(const pattern::PatternWaveform& waveform);
 
 }  // namespace octavo::picture

@@ -16,15 +16,21 @@ class Painter {
 
   void Rectangle(int64_t row, int64_t column, int64_t rows, int64_t columns, uint8_t level) {
     for (int64_t r = std::max<int64_t>(row, 0); r < std::min(row + rows, pixels_.rows); ++r) {
-      for (int64_t c = std::max<int64_t>(column, 0); c < std::min(column + columns, pixels_.columns); ++c) {
-        for (int i = 0; i < pixels_.channels; ++i) pixels_.data[static_cast<size_t>((r * pixels_.columns + c) * pixels_.channels + i)] = level;
+      for (int64_t c = std::max<int64_t>(column, 0);
+           c < std::min(column + columns, pixels_.columns); ++c) {
+        for (int i = 0; i < pixels_.channels; ++i)
+          pixels_.data[static_cast<size_t>((r * pixels_.columns + c) * pixels_.channels + i)] =
+              level;
       }
     }
   }
   /// Each square of the font is `size` pixels, grown by `rim`.
-  void Text(const std::string& text, int64_t row, int64_t column, int64_t size, int64_t rim, uint8_t level) {
-    ForEachTextSquare(text,
-                      [&](int64_t r, int64_t c) { Rectangle(row + r * size - rim, column + c * size - rim, size + 2 * rim, size + 2 * rim, level); });
+  void Text(const std::string& text, int64_t row, int64_t column, int64_t size, int64_t rim,
+            uint8_t level) {
+    ForEachTextSquare(text, [&](int64_t r, int64_t c) {
+      Rectangle(row + r * size - rim, column + c * size - rim, size + 2 * rim, size + 2 * rim,
+                level);
+    });
   }
 
  private:
@@ -43,12 +49,16 @@ double DrawScaleBar(double um_per_column, Pixels* pixels) {
     if (decade * step <= most_um) length_um = decade * step;
   }
   const int64_t length = std::llround(length_um / um_per_column);
-  const int64_t size = std::max<int64_t>(1, std::min(pixels->columns / 256, pixels->rows / 96));  // of a square of the font
+  const int64_t size = std::max<int64_t>(
+      1, std::min(pixels->columns / 256, pixels->rows / 96));  // of a square of the font
   const int64_t thick = 2 * size, margin = kMargin * size;
-  if (length < kShortest || pixels->rows < thick + 2 * margin || pixels->columns < length + 2 * margin) return 0;
+  if (length < kShortest || pixels->rows < thick + 2 * margin ||
+      pixels->columns < length + 2 * margin)
+    return 0;
 
   Painter painter(pixels);
-  const int64_t bar_row = pixels->rows - margin - thick, bar_column = pixels->columns - margin - length;
+  const int64_t bar_row = pixels->rows - margin - thick,
+                bar_column = pixels->columns - margin - length;
   painter.Rectangle(bar_row - size, bar_column - size, thick + 2 * size, length + 2 * size, 0);
   painter.Rectangle(bar_row, bar_column, thick, length, 255);
   // Powers of ten are whole numbers of their unit from 1 nm up to 999 mm.
@@ -58,7 +68,8 @@ double DrawScaleBar(double um_per_column, Pixels* pixels) {
   const int64_t label_width = TextWidth(label) * size;
   const int64_t label_row = bar_row - (kGlyphHeight + 3) * size;
   // Centred above the bar, but within the picture.
-  const int64_t label_column = std::min(bar_column + (length - label_width) / 2, pixels->columns - margin - label_width);
+  const int64_t label_column =
+      std::min(bar_column + (length - label_width) / 2, pixels->columns - margin - label_width);
   if (label_row >= size && label_column >= size) {
     painter.Text(label, label_row, label_column, size, size, 0);
     painter.Text(label, label_row, label_column, size, 0, 255);

@@ -19,7 +19,8 @@ struct Planned {
   int64_t result = 0, scratch = 0;
 };
 
-absl::StatusOr<Planned> PlanOf(const model::ResolvedScan& scan, const model::DerivedVolumeRecipe& chain, Device& device) {
+absl::StatusOr<Planned> PlanOf(const model::ResolvedScan& scan,
+                               const model::DerivedVolumeRecipe& chain, Device& device) {
   model::VolumeStatus volume;
   std::copy(scan.shape, scan.shape + 3, volume.shape);
   std::copy(scan.spacing_um, scan.spacing_um + 3, volume.spacing_um);
@@ -27,7 +28,9 @@ absl::StatusOr<Planned> PlanOf(const model::ResolvedScan& scan, const model::Der
   Planned planned;
   for (size_t i = 0; i < chain.operations.size(); ++i) {
     if (i > 0) planned.scratch += planned.result;
-    OCTAVO_ASSIGN_OR_RETURN(const auto plan, model::PlanVolumeOperation(chain.operations[i], absl::StrCat("operations[", i, "]"), &volume));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const auto plan, model::PlanVolumeOperation(chain.operations[i],
+                                                    absl::StrCat("operations[", i, "]"), &volume));
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*plan, device));
     planned.scratch += scratch;
     planned.result = volume.shape[0] * volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
@@ -37,23 +40,26 @@ absl::StatusOr<Planned> PlanOf(const model::ResolvedScan& scan, const model::Der
 
 }  // namespace
 
-std::vector<model::AdmissionReport::Item> ChainState::Needs(const model::ResolvedScan& scan, Device& device, int64_t slots) {
+std::vector<model::AdmissionReport::Item> ChainState::Needs(const model::ResolvedScan& scan,
+                                                            Device& device, int64_t slots) {
   std::vector<model::AdmissionReport::Item> needs;
   if (scan.spec.chains == nullptr) return needs;
   int64_t scratch = kDigest;
   for (const model::DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
     const auto planned = PlanOf(scan, chain, device);
     if (!planned.ok()) continue;  // refused before anything is planned
-    needs.push_back(
-        {.what = absl::StrCat("results of chain ", chain.name), .bytes = slots * (ClientMemory::Bytes(planned->result) + kDigest), .count = slots});
+    needs.push_back({.what = absl::StrCat("results of chain ", chain.name),
+                     .bytes = slots * (ClientMemory::Bytes(planned->result) + kDigest),
+                     .count = slots});
     scratch = std::max(scratch, planned->scratch);
   }
   needs.push_back({.what = "scratch of chains", .bytes = scratch, .count = 1});
   return needs;
 }
 
-absl::StatusOr<std::shared_ptr<ChainState>> ChainState::Create(const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
-                                                                 std::vector<memory::Ledger::ChargeId> charges) {
+absl::StatusOr<std::shared_ptr<ChainState>> ChainState::Create(
+    const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
+    std::vector<memory::Ledger::ChargeId> charges) {
   if (scan.spec.chains == nullptr) return nullptr;
   std::shared_ptr<ChainState> memory(new ChainState);
   memory->ledger_ = ledger;
@@ -92,7 +98,8 @@ std::shared_ptr<memory::VolumeSlot> ChainState::TryTake(const std::string& chain
   return pool == pools_.end() ? nullptr : pool->second->TryTake();
 }
 
-void ChainState::Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task) {
+void ChainState::Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self,
+                      std::function<void()> task) {
   {
     MutexLock lock(mutex_);
     waiting_.push_back(std::move(task));

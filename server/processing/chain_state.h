@@ -20,16 +20,20 @@
 
 namespace octavo::processing {
 
-/// Device memory for what the chains of a scan (ScanSpec.chains) make of its volumes, granted and allocated with the scan: of every
-/// chain as many results as the scan has volume slots, and what one chain at a time needs beside them. Results keep their slots when
-/// the scan has ended, until they are discarded or committed. Thread-safe.
+/// Device memory for what the chains of a scan (ScanSpec.chains) make of its volumes, granted and
+/// allocated with the scan: of every chain as many results as the scan has volume slots, and what
+/// one chain at a time needs beside them. Results keep their slots when the scan has ended, until
+/// they are discarded or committed. Thread-safe.
 class ChainState {
  public:
-  /// What it needs on `device`, in the order that Create takes its charges; empty without chains. `slots`: ScanSession::VolumeSlots.
-  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device, int64_t slots);
+  /// What it needs on `device`, in the order that Create takes its charges; empty without chains.
+  /// `slots`: ScanSession::VolumeSlots.
+  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
+                                                         Device& device, int64_t slots);
   /// Allocates. Null without chains. On failure, and until Begin, the charges are the caller's.
-  static absl::StatusOr<std::shared_ptr<ChainState>> Create(const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
-                                                             std::vector<memory::Ledger::ChargeId> charges);
+  static absl::StatusOr<std::shared_ptr<ChainState>> Create(
+      const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
+      std::vector<memory::Ledger::ChargeId> charges);
   /// From here on the charges end with this and with the results.
   void Begin();
   ~ChainState();
@@ -37,7 +41,8 @@ class ChainState {
   /// A free slot for a result of `chain`; null if all are taken.
   std::shared_ptr<memory::VolumeSlot> TryTake(const std::string& chain);
   /// Runs `task` on `workers`, one at a time of this memory, in order.
-  void Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self, std::function<void()> task);
+  void Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self,
+            std::function<void()> task);
 
  private:
   ChainState() = default;

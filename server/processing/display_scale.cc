@@ -4,7 +4,9 @@ namespace octavo::processing {
 
 math::StoredScale ScaleOf(const model::VolumeStatus& v) {
   math::StoredScale scale;
-  scale.kind = v.value == model::ValueKind::kDb ? math::Value::kDb : v.value == model::ValueKind::kPower ? math::Value::kPower : math::Value::kMagnitude;
+  scale.kind = v.value == model::ValueKind::kDb      ? math::Value::kDb
+               : v.value == model::ValueKind::kPower ? math::Value::kPower
+                                                     : math::Value::kMagnitude;
   if (v.has_levels) {
     const float top = v.dtype == DType::kU8 ? 255.0f : v.dtype == DType::kU16 ? 65535.0f : 1.0f;
     scale.lo = v.level_lo;

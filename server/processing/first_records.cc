@@ -46,11 +46,13 @@ std::vector<Complex> SpectrumOf(const SpectralConfig& c, const std::vector<doubl
     if (c.k_index.empty()) {
       value = samples[j];
     } else {
-      const double at = c.k_index[j], below = std::min(std::floor(at), static_cast<double>(samples.size() - 2));
+      const double at = c.k_index[j],
+                   below = std::min(std::floor(at), static_cast<double>(samples.size() - 2));
       const auto i = static_cast<size_t>(below);
       value = samples[i] + (at - below) * (samples[i + 1] - samples[i]);
     }
-    const double window = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(j) / static_cast<double>(n - 1));
+    const double window = 0.5 - 0.5 * std::cos(2 * std::numbers::pi * static_cast<double>(j) /
+                                               static_cast<double>(n - 1));
     spectrum[j] = window * value;
   }
   Transform(spectrum);
@@ -64,9 +66,13 @@ int64_t GroupOf(const SpectralConfig& c) {
   return c.volume_records > 0 ? std::min(group, c.volume_records) : group;
 }
 
-bool SubtractsMean(const SpectralConfig& c) { return c.background == math::Background::kRolling || c.background == math::Background::kBscan; }
+bool SubtractsMean(const SpectralConfig& c) {
+  return c.background == math::Background::kRolling || c.background == math::Background::kBscan;
+}
 
-constexpr const char* kCure = "If that is the sample (a mirror, a layer without tilt), give processing.background NONE, or STATIC with a spectrum.";
+constexpr const char* kCure =
+    "If that is the sample (a mirror, a layer without tilt), give processing.background NONE, or "
+    "STATIC with a spectrum.";
 
 }  // namespace
 
@@ -109,26 +115,33 @@ void FirstRecords::Take(const uint8_t* raw, int64_t first_record, int64_t record
   if (next_ >= group_ || first_record + records <= next_) return;
   next_ = std::max(next_, (std::max<int64_t>(first_record, 0) + stride_ - 1) / stride_ * stride_);
   for (; next_ < std::min(group_, first_record + records) && kept_ < kMost; next_ += stride_) {
-    std::memcpy(records_.data() + kept_++ * record_bytes_, raw + (next_ - first_record) * record_bytes_, static_cast<size_t>(record_bytes_));
+    std::memcpy(records_.data() + kept_++ * record_bytes_,
+                raw + (next_ - first_record) * record_bytes_, static_cast<size_t>(record_bytes_));
   }
 }
 
 bool FirstRecords::AreAllZero() const {
-  return std::all_of(records_.begin(), records_.begin() + kept_ * record_bytes_, [](uint8_t byte) { return byte == 0; });
+  return std::all_of(records_.begin(), records_.begin() + kept_ * record_bytes_,
+                     [](uint8_t byte) { return byte == 0; });
 }
 
 bool FirstRecords::AreAllEqual() const {
   for (int64_t i = 1; i < kept_; ++i) {
-    if (std::memcmp(records_.data(), records_.data() + i * record_bytes_, static_cast<size_t>(record_bytes_)) != 0) return false;
+    if (std::memcmp(records_.data(), records_.data() + i * record_bytes_,
+                    static_cast<size_t>(record_bytes_)) != 0)
+      return false;
   }
   return true;
 }
 
 std::string FirstRecords::Doubt() const {
   if (kept_ < 2) return "";
-  if (!SubtractsMean(chain_) || AreAllZero()) return "";  // of zeros the look at the file tells, or the client that pushes them
+  if (!SubtractsMean(chain_) || AreAllZero())
+    return "";  // of zeros the look at the file tells, or the client that pushes them
   if (AreAllEqual()) {
-    return absl::StrCat("The first ", group_, " records are the same, sample for sample: the background is their mean and leaves nothing of them. ",
+    return absl::StrCat("The first ", group_,
+                        " records are the same, sample for sample: the background is their mean "
+                        "and leaves nothing of them. ",
                         kCure);
   }
   return DoubtFringes();
@@ -136,16 +149,17 @@ std::string FirstRecords::Doubt() const {
 
 // A strong fringe in the mean of the records, and nothing but noise in what differs from the mean.
 std::string FirstRecords::DoubtFringes() const {
-  constexpr int64_t kLeast = 8;                          // records that tell noise
-  constexpr double kStrong = 0.05;                       // fringe contrast
-  constexpr double kAboveNoise = 1000, kNoiseOnly = 6;   // powers, of the median noise
-  constexpr double kLeft = 1e-3;                         // of the fringe's own power
+  constexpr int64_t kLeast = 8;                         // records that tell noise
+  constexpr double kStrong = 0.05;                      // fringe contrast
+  constexpr double kAboveNoise = 1000, kNoiseOnly = 6;  // powers, of the median noise
+  constexpr double kLeft = 1e-3;                        // of the fringe's own power
   if (kept_ < kLeast) return "";
   std::vector<Complex> mean;
   std::vector<double> power;
   const double n = static_cast<double>(kept_);
   for (int64_t i = 0; i < kept_; ++i) {
-    const std::vector<Complex> spectrum = SpectrumOf(chain_, SamplesOf(chain_, records_.data() + i * record_bytes_));
+    const std::vector<Complex> spectrum =
+        SpectrumOf(chain_, SamplesOf(chain_, records_.data() + i * record_bytes_));
     mean.resize(spectrum.size());
     power.resize(spectrum.size());
     for (size_t k = 0; k < spectrum.size(); ++k) {
@@ -161,7 +175,8 @@ std::string FirstRecords::DoubtFringes() const {
   for (size_t k = first; k < half; ++k) {
     if (strength(k) > strength(peak)) peak = k;
   }
-  if (!std::isfinite(strength(peak)) || 2 * std::abs(mean[peak]) < kStrong * std::abs(mean[0])) return "";
+  if (!std::isfinite(strength(peak)) || 2 * std::abs(mean[peak]) < kStrong * std::abs(mean[0]))
+    return "";
   const auto left = [&](size_t k) { return std::max(power[k] - strength(k), 0.0) * n / (n - 1); };
   std::vector<double> noise;
   for (size_t k = first; k < half; ++k) noise.push_back(left(k));
@@ -173,9 +188,13 @@ std::string FirstRecords::DoubtFringes() const {
     const bool of_peak = k + kWidth >= peak && k <= peak + kWidth;
     if (left(k) > kNoiseOnly * median && !(of_peak && left(k) <= kLeft * strength(peak))) return "";
   }
-  const auto bin = static_cast<int64_t>(std::llround(static_cast<double>(peak * static_cast<size_t>(chain_.fft_length)) / static_cast<double>(mean.size())));
-  return absl::StrCat("The fringes of the first ", group_, " records are the same in all of them (a reflector at bin ", bin,
-                      "): the background, the mean of the records, takes them away and leaves noise. ", kCure);
+  const auto bin = static_cast<int64_t>(
+      std::llround(static_cast<double>(peak * static_cast<size_t>(chain_.fft_length)) /
+                   static_cast<double>(mean.size())));
+  return absl::StrCat(
+      "The fringes of the first ", group_,
+      " records are the same in all of them (a reflector at bin ", bin,
+      "): the background, the mean of the records, takes them away and leaves noise. ", kCure);
 }
 
 }  // namespace octavo::processing

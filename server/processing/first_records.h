@@ -6,13 +6,16 @@
 
 #include "gpu/spectral/spectral.h"
 
-// What the first records of a scan tell of its background: a mean of records takes away all that is the same in them, also a sample.
+// What the first records of a scan tell of its background: a mean of records takes away all that is
+// the same in them, also a sample.
 namespace octavo::processing {
 
-/// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as numbers.
+/// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as
+/// numbers.
 std::vector<double> SamplesOf(const SpectralConfig& chain, const uint8_t* record);
 
-/// Keeps some of the records of the first background group (without one: of the first records) of a scan.
+/// Keeps some of the records of the first background group (without one: of the first records) of a
+/// scan.
 class FirstRecords {
  public:
   explicit FirstRecords(const SpectralConfig& chain);

@@ -20,16 +20,20 @@ constexpr int64_t kFewRecords = 8, kEnoughRecords = 64;  // of a background
 void DoubtBackground(const SpectralConfig& c, std::vector<std::string>* doubts) {
   const bool rolling = c.background == math::Background::kRolling;
   if (!rolling && c.background != math::Background::kBscan) return;
-  const int64_t records = rolling ? std::max(c.background_group_records, c.background_window_records) : c.bscan_records;
+  const int64_t records =
+      rolling ? std::max(c.background_group_records, c.background_window_records) : c.bscan_records;
   if (records >= kFewRecords) return;
-  const std::string cure = absl::StrCat(rolling ? "Give processing.background.group_records of more records, or" : "Give",
-                                        " processing.background NONE, or STATIC with a spectrum.");
-  doubts->push_back(records == 1
-                        ? absl::StrCat("processing.background: the background of a record is the record itself (a group has 1 record), so that "
-                                       "nothing is left of it. ",
-                                       cure)
-                        : absl::StrCat("processing.background: the background is the mean of only ", records,
-                                       " records, which holds much of the sample and takes it away. ", cure));
+  const std::string cure = absl::StrCat(
+      rolling ? "Give processing.background.group_records of more records, or" : "Give",
+      " processing.background NONE, or STATIC with a spectrum.");
+  doubts->push_back(
+      records == 1
+          ? absl::StrCat("processing.background: the background of a record is the record itself "
+                         "(a group has 1 record), so that "
+                         "nothing is left of it. ",
+                         cure)
+          : absl::StrCat("processing.background: the background is the mean of only ", records,
+                         " records, which holds much of the sample and takes it away. ", cure));
 }
 
 /// How a phase runs over the samples that the window lets through.
@@ -45,7 +49,9 @@ PhaseRun RunOf(const std::vector<float>& window, const At& phase_at) {
   for (const float w : window) highest = std::max(highest, std::abs(w));
   PhaseRun run;
   for (size_t j = 0; j + 1 < window.size(); ++j) {
-    if (std::abs(window[j]) < kLetsThrough * highest || std::abs(window[j + 1]) < kLetsThrough * highest) continue;
+    if (std::abs(window[j]) < kLetsThrough * highest ||
+        std::abs(window[j + 1]) < kLetsThrough * highest)
+      continue;
     run.most = std::max({run.most, std::abs(phase_at(j)), std::abs(phase_at(j + 1))});
     run.jump = std::max(run.jump, std::abs(phase_at(j + 1) - phase_at(j)));
   }
@@ -53,7 +59,10 @@ PhaseRun RunOf(const std::vector<float>& window, const At& phase_at) {
 }
 
 std::string TurnsTooFar(const PhaseRun& run) {
-  return absl::StrFormat("the phase turns by up to %.3g rad from one sample to the next; what turns by more than pi cannot be compensated", run.jump);
+  return absl::StrFormat(
+      "the phase turns by up to %.3g rad from one sample to the next; what turns by more than pi "
+      "cannot be compensated",
+      run.jump);
 }
 
 void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
@@ -69,14 +78,18 @@ void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>
   if (const PhaseRun both = run(p.dispersion_a2, p.dispersion_a3); !(both.jump > pi)) return;
   const PhaseRun of_a2 = run(p.dispersion_a2, 0), of_a3 = run(0, p.dispersion_a3);
   if (of_a2.jump > pi || of_a2.jump >= of_a3.jump) {
-    doubts->push_back(absl::StrFormat("processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. a2 of real instruments is mostly below %.2g "
-                                      "here (60 rad at the ends of the band).",
-                                      p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
+    doubts->push_back(
+        absl::StrFormat("processing.dispersion.a2 is %g rad per sample^2: with %d samples %s. a2 "
+                        "of real instruments is mostly below %.2g "
+                        "here (60 rad at the ends of the band).",
+                        p.dispersion_a2, std::ssize(window), TurnsTooFar(of_a2), 240 / (n * n)));
   }
   if (of_a3.jump > pi || of_a3.jump > of_a2.jump) {
-    doubts->push_back(absl::StrFormat("processing.dispersion.a3 is %g rad per sample^3: with %d samples %s. a3 of real instruments is mostly below %.2g "
-                                      "here (30 rad at the ends of the band).",
-                                      p.dispersion_a3, std::ssize(window), TurnsTooFar(of_a3), 240 / (n * n * n)));
+    doubts->push_back(absl::StrFormat(
+        "processing.dispersion.a3 is %g rad per sample^3: with %d samples %s. a3 of real "
+        "instruments is mostly below %.2g "
+        "here (30 rad at the ends of the band).",
+        p.dispersion_a3, std::ssize(window), TurnsTooFar(of_a3), 240 / (n * n * n)));
   }
 }
 
@@ -85,14 +98,18 @@ void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubt
   const std::vector<float>& phase = scan.spec.processing.dispersion_phase;
   const auto [least, most] = std::minmax_element(phase.begin(), phase.end());
   if (static_cast<double>(*most) - static_cast<double>(*least) <= 2 * pi + 0.01) return;
-  const PhaseRun run = RunOf(scan.chain.window, [&](size_t j) { return static_cast<double>(phase[j]); });
+  const PhaseRun run =
+      RunOf(scan.chain.window, [&](size_t j) { return static_cast<double>(phase[j]); });
   if (!(run.jump > pi)) return;
-  doubts->push_back(absl::StrFormat("processing.dispersion.phase goes up to %.3g rad: %s. It is in rad, one for each sample.", run.most, TurnsTooFar(run)));
+  doubts->push_back(absl::StrFormat(
+      "processing.dispersion.phase goes up to %.3g rad: %s. It is in rad, one for each sample.",
+      run.most, TurnsTooFar(run)));
 }
 
 void DoubtDispersion(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   if (scan.chain.phase_rad.empty()) return;
-  scan.spec.processing.dispersion_phase.empty() ? DoubtCoefficients(scan, doubts) : DoubtPhase(scan, doubts);
+  scan.spec.processing.dispersion_phase.empty() ? DoubtCoefficients(scan, doubts)
+                                                : DoubtPhase(scan, doubts);
 }
 
 // Flat-top windows go a little below 0.
@@ -102,21 +119,25 @@ void DoubtWindow(const model::ResolvedScan& scan, std::vector<std::string>* doub
   if (values.empty()) return;
   float highest = 0;
   for (const float w : values) highest = std::max(highest, std::abs(w));
-  const auto below = std::count_if(values.begin(), values.end(), [&](float w) { return w < -kTold * highest; });
+  const auto below =
+      std::count_if(values.begin(), values.end(), [&](float w) { return w < -kTold * highest; });
   if (below == 0) return;
-  doubts->push_back(absl::StrCat("processing.window_values has ", below, " values below 0, the least ", *std::min_element(values.begin(), values.end()),
-                                 ": a window mostly goes from 0 to 1."));
+  doubts->push_back(absl::StrCat(
+      "processing.window_values has ", below, " values below 0, the least ",
+      *std::min_element(values.begin(), values.end()), ": a window mostly goes from 0 to 1."));
 }
 
 // Bins are as far apart as the transform is padded.
 void DoubtAxialSpacing(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr double kLeastUm = 0.05;
   const model::Processing& p = scan.spec.processing;
-  const double unpadded = p.axial_spacing_um * static_cast<double>(p.fft_length) / static_cast<double>(std::max<size_t>(scan.chain.window.size(), 1));
+  const double unpadded = p.axial_spacing_um * static_cast<double>(p.fft_length) /
+                          static_cast<double>(std::max<size_t>(scan.chain.window.size(), 1));
   if (p.axial_spacing_um == 0 || unpadded >= kLeastUm) return;
-  doubts->push_back(absl::StrCat("processing.axial_spacing_um is ", p.axial_spacing_um,
-                                 ", finer than any instrument's. It is in micrometres: if millimetres are meant, give ", p.axial_spacing_um * 1e3,
-                                 "; if metres are meant, give ", p.axial_spacing_um * 1e6, "."));
+  doubts->push_back(absl::StrCat(
+      "processing.axial_spacing_um is ", p.axial_spacing_um,
+      ", finer than any instrument's. It is in micrometres: if millimetres are meant, give ",
+      p.axial_spacing_um * 1e3, "; if metres are meant, give ", p.axial_spacing_um * 1e6, "."));
 }
 
 const char* NameOf(math::Background background) {
@@ -125,7 +146,8 @@ const char* NameOf(math::Background background) {
 }
 
 std::string WindowOf(const model::Processing& p) {
-  static constexpr const char* kNames[] = {"HANN", "RECT", "HANN", "HAMMING", "GAUSS", "BLACKMAN", "FLAT_TOP"};
+  static constexpr const char* kNames[] = {"HANN",  "RECT",     "HANN",    "HAMMING",
+                                           "GAUSS", "BLACKMAN", "FLAT_TOP"};
   return p.window_values.empty() ? kNames[p.window] : "window_values";
 }
 
@@ -133,7 +155,8 @@ std::string WindowOf(const model::Processing& p) {
 
 int64_t DefaultGroupRecords(int64_t bscan_records, int64_t volume_records) {
   if (bscan_records >= kFewRecords) return bscan_records;
-  return std::min((kEnoughRecords + bscan_records - 1) / bscan_records * bscan_records, volume_records);
+  return std::min((kEnoughRecords + bscan_records - 1) / bscan_records * bscan_records,
+                  volume_records);
 }
 
 std::vector<std::string> DoubtsOfProcessing(const model::ResolvedScan& scan) {
@@ -145,38 +168,57 @@ std::vector<std::string> DoubtsOfProcessing(const model::ResolvedScan& scan) {
   return doubts;
 }
 
-std::string DescribeLeftOut(const model::ResolvedScan& before, const model::Processing& asked, const model::ResolvedScan& after) {
+std::string DescribeLeftOut(const model::ResolvedScan& before, const model::Processing& asked,
+                            const model::ResolvedScan& after) {
   const model::Processing& had = before.spec.processing;
   std::vector<std::string> left;
   const bool linear = before.chain.interpolation != math::Interpolation::kNone;
-  if (linear && asked.k_mode == model::KMode::kDefault && after.chain.interpolation == math::Interpolation::kNone) left.push_back("k-linearisation (now none)");
+  if (linear && asked.k_mode == model::KMode::kDefault &&
+      after.chain.interpolation == math::Interpolation::kNone)
+    left.push_back("k-linearisation (now none)");
   if (!before.chain.phase_rad.empty() && after.chain.phase_rad.empty()) {
-    left.push_back(had.dispersion_phase.empty() ? absl::StrFormat("dispersion a2 = %g, a3 = %g (now none)", had.dispersion_a2, had.dispersion_a3)
-                                                : "a dispersion phase (now none)");
+    left.push_back(had.dispersion_phase.empty()
+                       ? absl::StrFormat("dispersion a2 = %g, a3 = %g (now none)",
+                                         had.dispersion_a2, had.dispersion_a3)
+                       : "a dispersion phase (now none)");
   }
-  if (asked.window == 0 && asked.window_values.empty() && WindowOf(had) != WindowOf(after.spec.processing)) {
-    left.push_back(absl::StrCat("window ", WindowOf(had), " (now ", WindowOf(after.spec.processing), ")"));
+  if (asked.window == 0 && asked.window_values.empty() &&
+      WindowOf(had) != WindowOf(after.spec.processing)) {
+    left.push_back(
+        absl::StrCat("window ", WindowOf(had), " (now ", WindowOf(after.spec.processing), ")"));
   }
-  if (asked.background == model::BackgroundMode::kDefault && before.chain.background != after.chain.background) {
-    left.push_back(absl::StrCat("background ", NameOf(before.chain.background), " (now ", NameOf(after.chain.background), ")"));
+  if (asked.background == model::BackgroundMode::kDefault &&
+      before.chain.background != after.chain.background) {
+    left.push_back(absl::StrCat("background ", NameOf(before.chain.background), " (now ",
+                                NameOf(after.chain.background), ")"));
   }
-  const bool rolling = before.chain.background == math::Background::kRolling && after.chain.background == math::Background::kRolling;
-  if (const bool said = asked.background_group_records != 0 || asked.background_window_records != 0; rolling && !said &&
-      (before.chain.background_group_records != after.chain.background_group_records || before.chain.background_window_records != 0)) {
-    left.push_back(absl::StrCat("background ROLLING of groups of ", before.chain.background_group_records, " records and a window of ",
-                                before.chain.background_window_records, " (now groups of ", after.chain.background_group_records, ")"));
+  const bool rolling = before.chain.background == math::Background::kRolling &&
+                       after.chain.background == math::Background::kRolling;
+  if (const bool said = asked.background_group_records != 0 || asked.background_window_records != 0;
+      rolling && !said &&
+      (before.chain.background_group_records != after.chain.background_group_records ||
+       before.chain.background_window_records != 0)) {
+    left.push_back(absl::StrCat("background ROLLING of groups of ",
+                                before.chain.background_group_records, " records and a window of ",
+                                before.chain.background_window_records, " (now groups of ",
+                                after.chain.background_group_records, ")"));
   }
-  if (asked.fixed_pattern_noise == model::FixedPatternNoise::kDefault && before.chain.fixed_pattern != after.chain.fixed_pattern) {
+  if (asked.fixed_pattern_noise == model::FixedPatternNoise::kDefault &&
+      before.chain.fixed_pattern != after.chain.fixed_pattern) {
     left.push_back("removal of fixed_pattern_noise (now KEEP)");
   }
   if (!before.spacing_assumed[2] && after.spacing_assumed[2]) {
-    left.push_back(absl::StrFormat("an axial spacing of %.4g um (now not known)", before.spacing_um[2]));
-  } else if (asked.refractive_index == 0 && had.refractive_index != 1 && before.spacing_um[2] != after.spacing_um[2]) {
+    left.push_back(
+        absl::StrFormat("an axial spacing of %.4g um (now not known)", before.spacing_um[2]));
+  } else if (asked.refractive_index == 0 && had.refractive_index != 1 &&
+             before.spacing_um[2] != after.spacing_um[2]) {
     left.push_back(absl::StrCat("refractive_index ", had.refractive_index, " (now 1)"));
   }
   if (left.empty()) return "";
-  return absl::StrCat("This processing replaces the one before as a whole, and leaves out what that had: ", absl::StrJoin(left, ", "),
-                      ". What is to stay must be given again (Scan.spec.processing has it).");
+  return absl::StrCat(
+      "This processing replaces the one before as a whole, and leaves out what that had: ",
+      absl::StrJoin(left, ", "),
+      ". What is to stay must be given again (Scan.spec.processing has it).");
 }
 
 }  // namespace octavo::processing

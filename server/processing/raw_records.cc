@@ -12,10 +12,13 @@ namespace {
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// As far back as the scan's own rolling background looks, and a block at least: for other processings.
+// As far back as the scan's own rolling background looks, and a block at least: for other
+// processings.
 int64_t HistoryRecords(const model::ResolvedScan& scan) {
   return std::max(scan.spec.acquisition.records_per_block,
-                  scan.chain.background == math::Background::kRolling ? scan.chain.background_window_records : 0);
+                  scan.chain.background == math::Background::kRolling
+                      ? scan.chain.background_window_records
+                      : 0);
 }
 
 }  // namespace
@@ -27,9 +30,15 @@ int64_t RawRecords::MostWindowRecords(int64_t group_records) const {
   return std::min(RollingShape::kMostRecords, before + std::min(group_records, volume_records));
 }
 
-int64_t RawRecorder::VolumeBytes(const model::ResolvedScan& scan) { return scan.volume_records * RecordBytes(scan.chain); }
-int64_t RawRecorder::SlotBytes(const model::ResolvedScan& scan) { return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain)); }
-int64_t RawRecorder::HistoryBytes(const model::ResolvedScan& scan) { return Padded(HistoryRecords(scan) * RecordBytes(scan.chain)); }
+int64_t RawRecorder::VolumeBytes(const model::ResolvedScan& scan) {
+  return scan.volume_records * RecordBytes(scan.chain);
+}
+int64_t RawRecorder::SlotBytes(const model::ResolvedScan& scan) {
+  return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain));
+}
+int64_t RawRecorder::HistoryBytes(const model::ResolvedScan& scan) {
+  return Padded(HistoryRecords(scan) * RecordBytes(scan.chain));
+}
 
 model::VolumeStatus RawRecorder::Describe(const model::ResolvedScan& scan) {
   const model::Acquisition& a = scan.spec.acquisition;
@@ -47,7 +56,9 @@ model::VolumeStatus RawRecorder::Describe(const model::ResolvedScan& scan) {
   status.spacing_assumed[0] = scan.spacing_assumed[0];
   status.spacing_assumed[1] = scan.spacing_assumed[1];
   status.spacing_assumed[2] = true;  // samples of a spectrum have no length
-  status.quantity = !packed ? "raw_spectra" : a.packing == math::Packing::kLowFirst12 ? "raw_spectra_u12p" : "raw_spectra_u12_packed";
+  status.quantity = !packed                                   ? "raw_spectra"
+                    : a.packing == math::Packing::kLowFirst12 ? "raw_spectra_u12p"
+                                                              : "raw_spectra_u12_packed";
   status.display_hi = packed ? 255 : RangeOf(a.raw_type, a.packing, a.adc_bits).hi;
   status.bytes = VolumeBytes(scan);
   status.is_raw = true;
@@ -61,7 +72,8 @@ RawRecorder::RawRecorder(const model::ResolvedScan& scan, Device& device)
       history_records_(HistoryRecords(scan)),
       average_(scan.chain.record_average) {}
 
-absl::StatusOr<std::unique_ptr<RawRecorder>> RawRecorder::Create(const model::ResolvedScan& scan, Device& device) {
+absl::StatusOr<std::unique_ptr<RawRecorder>> RawRecorder::Create(const model::ResolvedScan& scan,
+                                                                 Device& device) {
   std::unique_ptr<RawRecorder> recorder(new RawRecorder(scan, device));
   OCTAVO_ASSIGN_OR_RETURN(recorder->history_, device.Allocate(HistoryBytes(scan)));
   return recorder;
@@ -71,7 +83,8 @@ absl::Status RawRecorder::Copy(StreamRef stream, int64_t to, const uint8_t* from
   return device_.CopyOnDevice(stream, memory_ + to * record_bytes_, from, records * record_bytes_);
 }
 
-absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t volume_index, int64_t active_records) {
+absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t volume_index,
+                                      int64_t active_records) {
   memory_ = static_cast<uint8_t*>(memory);
   records_ = nullptr;
   if (memory_ == nullptr) return absl::OkStatus();
@@ -82,8 +95,10 @@ absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t vo
   records_->active_records = active_records;
   const int64_t oldest = (history_next_ + history_records_ - held_) % history_records_;
   for (int64_t done = 0; done < held_;) {
-    const int64_t from = (oldest + done) % history_records_, part = std::min(held_ - done, history_records_ - from);
-    OCTAVO_RETURN_IF_ERROR(Copy(stream, volume_records_ + done, history_.as<uint8_t>() + from * record_bytes_, part));
+    const int64_t from = (oldest + done) % history_records_,
+                  part = std::min(held_ - done, history_records_ - from);
+    OCTAVO_RETURN_IF_ERROR(
+        Copy(stream, volume_records_ + done, history_.as<uint8_t>() + from * record_bytes_, part));
     done += part;
   }
   records_->lead.assign(runs_.begin(), runs_.end());
@@ -91,7 +106,8 @@ absl::Status RawRecorder::BeginVolume(StreamRef stream, void* memory, int64_t vo
   return absl::OkStatus();
 }
 
-absl::Status RawRecorder::Take(StreamRef stream, const void* raw, int64_t volume_index, int64_t first_record, int64_t records) {
+absl::Status RawRecorder::Take(StreamRef stream, const void* raw, int64_t volume_index,
+                               int64_t first_record, int64_t records) {
   const auto* from = static_cast<const uint8_t*>(raw);
   if (memory_ != nullptr && volume_index == records_->volume_index) {
     OCTAVO_RETURN_IF_ERROR(Copy(stream, first_record, from, records));
@@ -106,12 +122,14 @@ absl::Status RawRecorder::Take(StreamRef stream, const void* raw, int64_t volume
 }
 
 // The newest of them into the ring.
-absl::Status RawRecorder::Remember(StreamRef stream, const uint8_t* from, int64_t number, int64_t records) {
+absl::Status RawRecorder::Remember(StreamRef stream, const uint8_t* from, int64_t number,
+                                   int64_t records) {
   const int64_t count = std::min(records, history_records_);
   for (int64_t done = 0; done < count;) {
     const int64_t part = std::min(count - done, history_records_ - history_next_);
-    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, history_.as<uint8_t>() + history_next_ * record_bytes_,
-                                                from + (records - count + done) * record_bytes_, part * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(
+        stream, history_.as<uint8_t>() + history_next_ * record_bytes_,
+        from + (records - count + done) * record_bytes_, part * record_bytes_));
     history_next_ = (history_next_ + part) % history_records_;
     done += part;
   }
@@ -138,8 +156,8 @@ void RawRecorder::Forget() {
   runs_.clear();
 }
 
-absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(StreamRef stream,
-                                                                         const std::vector<std::pair<int64_t, int64_t>>& missing_ascans) {
+absl::StatusOr<std::shared_ptr<const RawRecords>> RawRecorder::EndVolume(
+    StreamRef stream, const std::vector<std::pair<int64_t, int64_t>>& missing_ascans) {
   if (memory_ == nullptr) return std::shared_ptr<const RawRecords>();
   missing_.clear();
   const auto gap = [&](int64_t begin, int64_t end) -> absl::Status {

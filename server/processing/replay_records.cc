@@ -36,35 +36,44 @@ std::vector<BscanSpan> SpansOf(const pattern::Pattern& pattern, int kind) {
   // A path is cut into its stored rows.
   const int64_t columns = pattern.ascans_per_bscan;
   for (const pattern::PatternSegment& s : pattern.plan->kind[kind].segments) {
-    for (int64_t j = 0; j < s.ascans; j += columns) spans.push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
+    for (int64_t j = 0; j < s.ascans; j += columns)
+      spans.push_back({.first_record = s.first_record + j, .records = columns, .repeat = s.repeat});
   }
   return spans;
 }
 
 absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume.name,
-                                                             " are raw spectra that were recovered after a restart: they can be read and "
-                                                             "committed; to process them again, replay what was committed")),
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                      volume.name,
+                      " are raw spectra that were recovered after a restart: they can be read and "
+                      "committed; to process them again, replay what was committed")),
                   {.reason = "RECOVERED", .field = "name", .numbers = {}});
 }
 
-absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw, const model::Processing& processing) {
+absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw,
+                                                     const model::Processing& processing) {
   if (raw.is_raw && raw.recovered) return RawOfAnEarlierProcess(raw);
   if (raw.raw == nullptr || raw.origin == nullptr) {
-    return InvalidField("volume",
-                        absl::StrCat("is ", raw.name, ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));
+    return InvalidField(
+        "volume",
+        absl::StrCat(
+            "is ", raw.name,
+            ", which holds no raw spectra; scan with retention.hold_raw and give the raw volume"));
   }
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(*raw.origin, processing));
   const int64_t most = raw.raw->MostWindowRecords(scan.chain.background_group_records);
-  if (scan.chain.background == math::Background::kRolling && scan.chain.background_window_records > most) {
+  if (scan.chain.background == math::Background::kRolling &&
+      scan.chain.background_window_records > most) {
     return InvalidField(
         "processing.background.window_records",
-        absl::StrCat("is ", scan.chain.background_window_records, "; with the records that were kept before the volume allowed 0 to ", most));
+        absl::StrCat("is ", scan.chain.background_window_records,
+                     "; with the records that were kept before the volume allowed 0 to ", most));
   }
   return scan;
 }
 
-model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw, const std::shared_ptr<const model::ResolvedScan>& scan) {
+model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw,
+                                        const std::shared_ptr<const model::ResolvedScan>& scan) {
   model::VolumeStatus status;
   status.scan = raw.scan;
   status.title = raw.title;
@@ -84,8 +93,10 @@ model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw, const st
   const auto& missing = raw.raw->missing_ascans;
   for (const auto& range : missing) status.missing_ascans += range.second;
   status.complete = missing.empty();
-  status.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
-  if (missing.size() > 32) status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
+  status.missing.assign(missing.begin(),
+                        missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  if (missing.size() > 32)
+    status.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
   status.device = raw.device;
   status.derived_from = raw.name;
   status.operations = {"reprocess"};
@@ -95,21 +106,26 @@ model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw, const st
 
 int64_t Reprocessor::DeviceBytes(const model::ResolvedScan& scan, Device& device) {
   int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kAlign;
-  if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
+  if (const auto& plan = scan.spec.pattern.plan; plan != nullptr)
+    bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::ResolvedScan& scan, volume::PinnedVolume raw, Device& device, StreamRef stream) {
+absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::ResolvedScan& scan,
+                                                                 volume::PinnedVolume raw,
+                                                                 Device& device, StreamRef stream) {
   std::unique_ptr<Reprocessor> self(new Reprocessor(scan, std::move(raw), device));
   const RawRecords& records = *self->raw_.status.raw;
   OCTAVO_ASSIGN_OR_RETURN(self->processor_, SpectralProcessor::Create(scan.chain, device));
-  OCTAVO_ASSIGN_OR_RETURN(self->clipped_, device.Allocate(2 * static_cast<int64_t>(sizeof(uint64_t))));
+  OCTAVO_ASSIGN_OR_RETURN(self->clipped_,
+                          device.Allocate(2 * static_cast<int64_t>(sizeof(uint64_t))));
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr) {
     const int kind = KindOf(scan, records);
     const auto& table = plan->kind[kind].placement;
     const auto bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
     OCTAVO_ASSIGN_OR_RETURN(self->placement_, device.Allocate(bytes));
-    OCTAVO_RETURN_IF_ERROR(device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(
+        device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
     self->spans_ = SpansOf(scan.spec.pattern, kind);
   }
   // The table is read from the scan's memory, and the processor's tables from its own.
@@ -119,21 +135,26 @@ absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::Re
 
 int64_t Reprocessor::blocks() const {
   int64_t blocks = 0;
-  for (const auto& run : raw_.status.raw->came) blocks += (run.records + scan_.chain.max_records_per_block - 1) / scan_.chain.max_records_per_block;
+  for (const auto& run : raw_.status.raw->came)
+    blocks +=
+        (run.records + scan_.chain.max_records_per_block - 1) / scan_.chain.max_records_per_block;
   return blocks;
 }
 
-// Records from `first` of a volume on, which lie in the raw volume's memory from its record `at` on.
-absl::Status Reprocessor::Process(StreamRef stream, int64_t at, int64_t volume, int64_t first, int64_t records, const SpectralTarget& target) {
+// Records from `first` of a volume on, which lie in the raw volume's memory from its record `at`
+// on.
+absl::Status Reprocessor::Process(StreamRef stream, int64_t at, int64_t volume, int64_t first,
+                                  int64_t records, const SpectralTarget& target) {
   const auto* table = placement_.as<int32_t>();
-  return processor_->Process(stream, raw_.slot->volume.as<uint8_t>() + at * raw_.status.raw->record_bytes, records,
-                             {.raster = RasterOf(scan_),
-                              .volume = volume,
-                              .first_record = first,
-                              .table = table == nullptr ? nullptr : table + first,
-                              .spans = spans_.data(),
-                              .span_count = std::ssize(spans_)},
-                             target);
+  return processor_->Process(
+      stream, raw_.slot->volume.as<uint8_t>() + at * raw_.status.raw->record_bytes, records,
+      {.raster = RasterOf(scan_),
+       .volume = volume,
+       .first_record = first,
+       .table = table == nullptr ? nullptr : table + first,
+       .spans = spans_.data(),
+       .span_count = std::ssize(spans_)},
+      target);
 }
 
 // What the windows of the first groups had seen before.
@@ -142,8 +163,10 @@ absl::Status Reprocessor::ProcessLead(StreamRef stream) {
   int64_t at = records.volume_records;
   for (const auto& run : records.lead) {
     for (int64_t done = 0; done < run.records;) {
-      const int64_t number = run.first + done, volume = number / records.volume_records, first = number % records.volume_records;
-      const int64_t count = std::min({scan_.chain.max_records_per_block, run.records - done, records.volume_records - first});
+      const int64_t number = run.first + done, volume = number / records.volume_records,
+                    first = number % records.volume_records;
+      const int64_t count = std::min(
+          {scan_.chain.max_records_per_block, run.records - done, records.volume_records - first});
       OCTAVO_RETURN_IF_ERROR(Process(stream, at + done, volume, first, count, {}));
       done += count;
     }
@@ -152,27 +175,36 @@ absl::Status Reprocessor::ProcessLead(StreamRef stream) {
   return absl::OkStatus();
 }
 
-absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::function<absl::Status(int64_t)>& on_block) {
+absl::Status Reprocessor::Run(StreamRef stream, const Output& out,
+                              const std::function<absl::Status(int64_t)>& on_block) {
   const RawRecords& records = *raw_.status.raw;
-  const SpectralTarget target{
-      .volume = out.volume, .volume_ascans = scan_.shape[0] * scan_.shape[1], .mip = out.mip, .aip = nullptr, .clipped = clipped_.as<uint64_t>()};
+  const SpectralTarget target{.volume = out.volume,
+                              .volume_ascans = scan_.shape[0] * scan_.shape[1],
+                              .mip = out.mip,
+                              .aip = nullptr,
+                              .clipped = clipped_.as<uint64_t>()};
   OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, clipped_.data(), clipped_.bytes(), 0));
   const DType projection = ProjectionOf(scan_.chain.output);
   if (out.mip != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, out.mip, target.volume_ascans * SizeOf(projection), FillPattern(projection)));
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, out.mip, target.volume_ascans * SizeOf(projection),
+                                        FillPattern(projection)));
   }
   const bool rolling = scan_.chain.background == math::Background::kRolling;
-  if (rolling && RollingShapeOf(scan_.chain).LooksBack()) OCTAVO_RETURN_IF_ERROR(ProcessLead(stream));
+  if (rolling && RollingShapeOf(scan_.chain).LooksBack())
+    OCTAVO_RETURN_IF_ERROR(ProcessLead(stream));
   OCTAVO_RETURN_IF_ERROR(processor_->BeginVolume(stream));
   int64_t number = 0;
   for (const auto& run : records.came) {
     for (int64_t done = 0; done < run.records;) {
       if (on_block) OCTAVO_RETURN_IF_ERROR(on_block(number++));
-      const int64_t first = run.first + done, count = std::min(scan_.chain.max_records_per_block, run.records - done);
+      const int64_t first = run.first + done,
+                    count = std::min(scan_.chain.max_records_per_block, run.records - done);
       const int64_t active = std::clamp<int64_t>(records.active_records - first, 0, count);
-      if (active > 0) OCTAVO_RETURN_IF_ERROR(Process(stream, first, records.volume_index, first, active, target));
+      if (active > 0)
+        OCTAVO_RETURN_IF_ERROR(Process(stream, first, records.volume_index, first, active, target));
       if (rolling && active < count) {
-        OCTAVO_RETURN_IF_ERROR(Process(stream, first + active, records.volume_index, first + active, count - active, {}));
+        OCTAVO_RETURN_IF_ERROR(Process(stream, first + active, records.volume_index, first + active,
+                                       count - active, {}));
       }
       done += count;
     }
@@ -180,15 +212,17 @@ absl::Status Reprocessor::Run(StreamRef stream, const Output& out, const std::fu
   OCTAVO_RETURN_IF_ERROR(processor_->EndVolume(stream));
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   for (const auto& [first, count] : records.missing_ascans) {
-    OCTAVO_RETURN_IF_ERROR(
-        device_.Fill(stream, static_cast<uint8_t*>(out.volume) + first * ascan_bytes, count * ascan_bytes, FillPattern(scan_.chain.output)));
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream,
+                                        static_cast<uint8_t*>(out.volume) + first * ascan_bytes,
+                                        count * ascan_bytes, FillPattern(scan_.chain.output)));
   }
   return absl::OkStatus();
 }
 
 absl::Status Reprocessor::ReadClipped(StreamRef stream, model::VolumeStatus* volume) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer words, device_.AllocatePinned(clipped_.bytes()));
-  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words.data(), clipped_.data(), clipped_.bytes()));
+  OCTAVO_RETURN_IF_ERROR(
+      device_.CopyToHost(stream, words.data(), clipped_.data(), clipped_.bytes()));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   volume->clipped_below = words.as<int64_t>()[0];
   volume->clipped_above = words.as<int64_t>()[1];

@@ -28,11 +28,13 @@ constexpr double kMostWavelengthNm = 20'000;
 absl::Status InRequestWords(const absl::Status& status) {
   if (status.ok()) return status;
   ErrorInfo info = InfoOf(status);
-  const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type" || info.field == "channels" || info.field == "channel" ||
+  const bool acquisition = info.field == "samples_per_record" || info.field == "raw_type" ||
+                           info.field == "channels" || info.field == "channel" ||
                            info.field == "record_average";
   const std::string field = absl::StrCat(acquisition ? "acquisition." : "processing.", info.field);
   const std::string message(status.message().substr(info.field.size()));
-  return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)), {.reason = info.reason, .field = field, .numbers = info.numbers});
+  return WithInfo(absl::Status(status.code(), absl::StrCat(field, message)),
+                  {.reason = info.reason, .field = field, .numbers = info.numbers});
 }
 
 absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength_nm) {
@@ -47,7 +49,8 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     case model::KMode::kNone: break;
     case model::KMode::kIndex:
       if (p.k_index.size() < 16 || p.k_index.size() > 65536) {
-        return InvalidField("processing.k_linearisation.index", absl::StrCat("has ", p.k_index.size(), " values; allowed 16 to 65536"));
+        return InvalidField("processing.k_linearisation.index",
+                            absl::StrCat("has ", p.k_index.size(), " values; allowed 16 to 65536"));
       }
       c.k_index = p.k_index;
       break;
@@ -59,20 +62,26 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     }
     case model::KMode::kFromSource:
       if (scan.source.wavelength_nm.empty()) {
-        return InvalidField("processing.k_linearisation.from_source", "only a simulated source knows its wavelengths; give them");
+        return InvalidField("processing.k_linearisation.from_source",
+                            "only a simulated source knows its wavelengths; give them");
       }
       *wavelength_nm = scan.source.wavelength_nm;
       break;
     case model::KMode::kWavelength:
       if (static_cast<int64_t>(p.k_wavelength_nm.size()) != samples) {
-        return InvalidField("processing.k_linearisation.wavelength_nm", absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
+        return InvalidField(
+            "processing.k_linearisation.wavelength_nm",
+            absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
       for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
-        // Positions depend on ratios alone: a wrong unit would spoil nothing but the axial spacing, unseen.
-        if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm) continue;
-        return InvalidField("processing.k_linearisation.wavelength_nm",
-                            absl::StrCat("is ", p.k_wavelength_nm[j], " at ", j, "; allowed ", kLeastWavelengthNm, " to ", kMostWavelengthNm,
-                                         " (nanometres: 0.84 um is 840)"));
+        // Positions depend on ratios alone: a wrong unit would spoil nothing but the axial spacing,
+        // unseen.
+        if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm)
+          continue;
+        return InvalidField(
+            "processing.k_linearisation.wavelength_nm",
+            absl::StrCat("is ", p.k_wavelength_nm[j], " at ", j, "; allowed ", kLeastWavelengthNm,
+                         " to ", kMostWavelengthNm, " (nanometres: 0.84 um is 840)"));
       }
       *wavelength_nm = p.k_wavelength_nm;
       break;
@@ -82,13 +91,15 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
     if (!index.ok()) return InRequestWords(index.status());
     c.k_index = *std::move(index);
   }
-  if (p.k_interpolation == model::KInterpolation::kDefault) p.k_interpolation = model::KInterpolation::kCubic;
+  if (p.k_interpolation == model::KInterpolation::kDefault)
+    p.k_interpolation = model::KInterpolation::kCubic;
   if (p.k_mode == model::KMode::kNone) {
     c.interpolation = math::Interpolation::kNone;
   } else {
-    c.interpolation = p.k_interpolation == model::KInterpolation::kLinear  ? math::Interpolation::kLinear
-                      : p.k_interpolation == model::KInterpolation::kCubic ? math::Interpolation::kCubic
-                                                                    : math::Interpolation::kLanczos;
+    c.interpolation =
+        p.k_interpolation == model::KInterpolation::kLinear  ? math::Interpolation::kLinear
+        : p.k_interpolation == model::KInterpolation::kCubic ? math::Interpolation::kCubic
+                                                             : math::Interpolation::kLanczos;
   }
   return absl::OkStatus();
 }
@@ -97,25 +108,33 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
 absl::Status ResolveBscans(model::ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
   model::Processing& p = scan.spec.processing;
-  if (p.fixed_pattern_noise == model::FixedPatternNoise::kDefault) p.fixed_pattern_noise = model::FixedPatternNoise::kKeep;
-  c.fixed_pattern = p.fixed_pattern_noise == model::FixedPatternNoise::kMean   ? math::FixedPattern::kMean
-                    : p.fixed_pattern_noise == model::FixedPatternNoise::kKeep ? math::FixedPattern::kNone
-                                                                        : math::FixedPattern::kQuietSegment;
+  if (p.fixed_pattern_noise == model::FixedPatternNoise::kDefault)
+    p.fixed_pattern_noise = model::FixedPatternNoise::kKeep;
+  c.fixed_pattern = p.fixed_pattern_noise == model::FixedPatternNoise::kMean
+                        ? math::FixedPattern::kMean
+                    : p.fixed_pattern_noise == model::FixedPatternNoise::kKeep
+                        ? math::FixedPattern::kNone
+                        : math::FixedPattern::kQuietSegment;
   const pattern::Pattern& pattern = scan.spec.pattern;
   if (pattern.averaged() && pattern.passes() > 1) {
     if (p.value == model::ValueKind::kReal || p.value == model::ValueKind::kComplex) {
-      return InvalidField("processing.value", "is REAL or COMPLEX; repeats that are averaged need DB, MAGNITUDE or POWER");
+      return InvalidField(
+          "processing.value",
+          "is REAL or COMPLEX; repeats that are averaged need DB, MAGNITUDE or POWER");
     }
     c.repeats = pattern.passes();
     c.repeat_ascans = pattern.repeat_period * pattern.ascans_per_bscan;
   }
-  if (c.background != math::Background::kBscan && c.fixed_pattern == math::FixedPattern::kNone) return absl::OkStatus();
+  if (c.background != math::Background::kBscan && c.fixed_pattern == math::FixedPattern::kNone)
+    return absl::OkStatus();
   c.bscan_records = pattern.ascans_per_bscan;
-  const int64_t least = c.fixed_pattern == math::FixedPattern::kQuietSegment ? 2 * math::kFixedPatternSegments : 2;
+  const int64_t least =
+      c.fixed_pattern == math::FixedPattern::kQuietSegment ? 2 * math::kFixedPatternSegments : 2;
   if (c.bscan_records >= least) return absl::OkStatus();
   const bool noise = c.fixed_pattern != math::FixedPattern::kNone;
   return InvalidField(noise ? "processing.fixed_pattern_noise" : "processing.background.mode",
-                      absl::StrCat("needs at least ", least, " A-scans per B-scan; the pattern has ", c.bscan_records));
+                      absl::StrCat("needs at least ", least,
+                                   " A-scans per B-scan; the pattern has ", c.bscan_records));
 }
 
 // A B-scan with its flyback, the first one where they differ; of a path a stored row of it.
@@ -124,7 +143,8 @@ int64_t BscanRecords(const model::ResolvedScan& scan) {
   if (p.plan == nullptr) return p.ascans_per_bscan + p.flyback_records;
   const auto& segments = p.plan->kind[0].segments;
   if (segments[0].ascans > p.ascans_per_bscan) return p.ascans_per_bscan;
-  return segments.size() > 1 ? segments[1].first_record - segments[0].first_record : scan.volume_records;
+  return segments.size() > 1 ? segments[1].first_record - segments[0].first_record
+                             : scan.volume_records;
 }
 
 // Type and levels of the voxels, and which of them are shown as black and white.
@@ -148,13 +168,15 @@ void ResolveStored(model::ResolvedScan& scan) {
     scan.display_hi = form.shown_hi;
     return;
   }
-  const double bottom = static_cast<double>(LowestOf(c.output)), top = IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
+  const double bottom = static_cast<double>(LowestOf(c.output)),
+               top = IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
   scan.display_lo = bottom;
   scan.display_hi = top;
   // Show the client's own levels whole; default levels hold more than is worth showing.
   if (!form.has_levels || c.level_lo != form.level_lo || c.level_hi != form.level_hi) return;
   const auto stored = [&](double value) {
-    const double lo = static_cast<double>(c.level_lo), share = (value - lo) / (static_cast<double>(c.level_hi) - lo);
+    const double lo = static_cast<double>(c.level_lo),
+                 share = (value - lo) / (static_cast<double>(c.level_hi) - lo);
     return std::clamp(std::round(bottom + share * (top - bottom)), bottom, top);
   };
   if (stored(form.shown_lo) >= stored(form.shown_hi)) return;
@@ -165,14 +187,20 @@ void ResolveStored(model::ResolvedScan& scan) {
 // Where records go within a device's part is written down for every pattern.
 absl::Status ResolveStripes(model::ResolvedScan& scan) {
   model::ScanSpec& spec = scan.spec;
-  if (spec.chains != nullptr) return InvalidField("spread.striped", "is set with chains: operations work on whole volumes; allowed is one of them");
+  if (spec.chains != nullptr)
+    return InvalidField(
+        "spread.striped",
+        "is set with chains: operations work on whole volumes; allowed is one of them");
   if (spec.products.angiography != 0) {
-    return InvalidField("spread.striped", "is set with products.angiography: repeats may lie on different devices; allowed is one of them");
+    return InvalidField("spread.striped",
+                        "is set with products.angiography: repeats may lie on different devices; "
+                        "allowed is one of them");
   }
   if (spec.pattern.plan != nullptr) return absl::OkStatus();
   auto plan = pattern::MakePlan(spec.pattern, model::RecordRateHz(spec));
   if (!plan.ok()) {
-    return InvalidField("spread.striped", absl::StrCat("needs to know the place of each record: ", plan.status().message()));
+    return InvalidField("spread.striped", absl::StrCat("needs to know the place of each record: ",
+                                                       plan.status().message()));
   }
   spec.pattern.plan = std::make_shared<const pattern::PatternPlan>(*std::move(plan));
   return absl::OkStatus();
@@ -193,11 +221,12 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   c.record_average = a.record_average;
   c.volume_records = scan.volume_records;
   c.max_records_per_block = model::UploadRecords(scan.spec, scan.volume_records);
-  if (p.background == model::BackgroundMode::kDefault) p.background = model::BackgroundMode::kRolling;
+  if (p.background == model::BackgroundMode::kDefault)
+    p.background = model::BackgroundMode::kRolling;
   c.background = p.background == model::BackgroundMode::kNone     ? math::Background::kNone
                  : p.background == model::BackgroundMode::kStatic ? math::Background::kStatic
                  : p.background == model::BackgroundMode::kBscan  ? math::Background::kBscan
-                                                           : math::Background::kRolling;
+                                                                  : math::Background::kRolling;
   if (p.background == model::BackgroundMode::kStatic) {
     c.background_spectrum = p.background_spectrum;
   } else if (!p.background_spectrum.empty()) {
@@ -206,7 +235,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   if (p.background == model::BackgroundMode::kRolling) {
     if (p.background_group_records == 0) {  // it waits on the device until it is whole
       p.background_group_records =
-          std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records), RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
+          std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records),
+                    RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
     }
     c.background_group_records = p.background_group_records;
     c.background_window_records = p.background_window_records;
@@ -214,30 +244,47 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   OCTAVO_RETURN_IF_ERROR(ResolveBscans(scan));
   std::vector<double> wavelength_nm;
   OCTAVO_RETURN_IF_ERROR(ResolveK(scan, &wavelength_nm));
-  const int64_t n = c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
+  const int64_t n =
+      c.k_index.empty() ? a.samples_per_record : static_cast<int64_t>(c.k_index.size());
   if (c.k_index.size() > 1 && c.k_index.front() == c.k_index.back()) {
-    return InvalidField(p.k_mode == model::KMode::kPolynomial ? "processing.k_linearisation.polynomial" : "processing.k_linearisation.index",
-                        absl::StrCat("gives the same position, ", c.k_index.front(), ", for all ", n, " samples; allowed are positions that ascend"));
+    return InvalidField(p.k_mode == model::KMode::kPolynomial
+                            ? "processing.k_linearisation.polynomial"
+                            : "processing.k_linearisation.index",
+                        absl::StrCat("gives the same position, ", c.k_index.front(), ", for all ",
+                                     n, " samples; allowed are positions that ascend"));
   }
-  if (!p.window_values.empty() && p.window != 0) return InvalidField("processing.window_values", "and window are both given; allowed is one");
-  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.window", int64_t{p.window}, 0, 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
+  if (!p.window_values.empty() && p.window != 0)
+    return InvalidField("processing.window_values", "and window are both given; allowed is one");
+  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.window", int64_t{p.window}, 0,
+                                       1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
-  c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n) : p.window_values;
-  if (std::ssize(p.window_values) == n && std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
-    return InvalidField("processing.window_values", absl::StrCat("is 0 at all ", n, " samples; allowed is a window that lets something through"));
+  c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n)
+                                     : p.window_values;
+  if (std::ssize(p.window_values) == n &&
+      std::all_of(p.window_values.begin(), p.window_values.end(), [](float w) { return w == 0; })) {
+    return InvalidField("processing.window_values",
+                        absl::StrCat("is 0 at all ", n,
+                                     " samples; allowed is a window that lets something through"));
   }
   const bool polynomial = p.dispersion_a2 != 0 || p.dispersion_a3 != 0;
-  for (const auto& [name, value] : {std::pair{"a2", p.dispersion_a2}, std::pair{"a3", p.dispersion_a3}}) {
-    if (!std::isfinite(value)) return InvalidField(absl::StrCat("processing.dispersion.", name), absl::StrCat("is ", value, "; allowed is a finite number"));
+  for (const auto& [name, value] :
+       {std::pair{"a2", p.dispersion_a2}, std::pair{"a3", p.dispersion_a3}}) {
+    if (!std::isfinite(value))
+      return InvalidField(absl::StrCat("processing.dispersion.", name),
+                          absl::StrCat("is ", value, "; allowed is a finite number"));
   }
-  if (polynomial && !p.dispersion_phase.empty()) return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
-  c.phase_rad = polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
+  if (polynomial && !p.dispersion_phase.empty())
+    return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
+  c.phase_rad =
+      polynomial ? MakeDispersionPhase(p.dispersion_a2, p.dispersion_a3, n) : p.dispersion_phase;
   if (p.fft_length == 0) p.fft_length = n;
   c.fft_length = p.fft_length;
   c.first_bin = p.first_bin;
   if (p.depth == 0 && p.first_bin >= p.fft_length / 2 && p.first_bin < p.fft_length) {
-    return InvalidField("processing.depth", absl::StrCat("is not given and fft_length / 2 - first_bin is ", p.fft_length / 2 - p.first_bin,
-                                                         "; allowed 1 to ", p.fft_length - p.first_bin));
+    return InvalidField("processing.depth",
+                        absl::StrCat("is not given and fft_length / 2 - first_bin is ",
+                                     p.fft_length / 2 - p.first_bin, "; allowed 1 to ",
+                                     p.fft_length - p.first_bin));
   }
   if (p.depth == 0) p.depth = std::max<int64_t>(p.fft_length / 2 - p.first_bin, 1);
   c.depth = p.depth;
@@ -245,9 +292,11 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   c.value = static_cast<math::Value>(static_cast<int>(p.value) - 1);
   ResolveStored(scan);
 
-  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
+  OCTAVO_RETURN_IF_ERROR(
+      base::InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
-  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
+  OCTAVO_RETURN_IF_ERROR(
+      base::InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
   double axial = p.axial_spacing_um;
   scan.spacing_assumed[2] = axial == 0 && wavelength_nm.empty();
   if (scan.spacing_assumed[2]) axial = 1;
@@ -256,24 +305,32 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
 
   model::Products& products = scan.spec.products;
   if (products.angiography != 0 && scan.spec.pattern.repeats() < 2) {
-    return InvalidField("products.angiography",
-                        absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ", Name(scan.spec.pattern.kind)));
+    return InvalidField(
+        "products.angiography",
+        absl::StrCat("needs a repeated pattern of at least 2 repeats; the pattern is ",
+                     Name(scan.spec.pattern.kind)));
   }
-  if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) {
-    return InvalidField("products.angiography", absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
+  if (products.angiography != 0 && c.output != DType::kU8 && c.output != DType::kU16 &&
+      c.output != DType::kF32) {
+    return InvalidField(
+        "products.angiography",
+        absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
   }
   OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
   OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
-      return static_cast<int64_t>(std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));
+      return static_cast<int64_t>(
+          std::min(std::round(um / axial - static_cast<double>(p.first_bin)), 1e9));
     };
     c.slab_begin = std::max<int64_t>(0, to_sample(products.slab_begin_um));
     c.slab_end = products.slab_end_um == 0 ? c.depth : to_sample(products.slab_end_um);
     if (c.slab_end > c.depth) c.slab_end = c.depth;
     if (c.slab_begin >= c.slab_end) {
-      return InvalidField("products.slab_end_um", absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um, " and ",
-                                                               products.slab_end_um, " um of the kept range"));
+      return InvalidField(
+          "products.slab_end_um",
+          absl::StrCat("with slab_begin_um leaves no depth sample between ", products.slab_begin_um,
+                       " and ", products.slab_end_um, " um of the kept range"));
     }
   }
   OCTAVO_RETURN_IF_ERROR(InRequestWords(SpectralProcessor::Validate(c)));
@@ -289,23 +346,30 @@ absl::Status SetGeometry(model::ResolvedScan& scan) {
   pattern::SpacingUm(p, &scan.spacing_um[0], &scan.spacing_um[1]);
   const int64_t ascan_bytes = scan.chain.depth * SizeOf(scan.chain.output);
   if (scan.shape[0] * scan.shape[1] > kMostVolumeBytes / ascan_bytes) {
-    return InvalidField(pattern::FieldsOf(p.kind) + "bscans_per_volume",
-                        absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0], " x ", scan.shape[1],
-                                     " A-scans of ", ascan_bytes, " bytes)"));
+    return InvalidField(
+        pattern::FieldsOf(p.kind) + "bscans_per_volume",
+        absl::StrCat("makes a volume of more than ", kMostVolumeBytes, " bytes (", scan.shape[0],
+                     " x ", scan.shape[1], " A-scans of ", ascan_bytes, " bytes)"));
   }
   scan.volume_bytes = scan.shape[0] * scan.shape[1] * ascan_bytes;
   if (scan.spec.spread.striped) OCTAVO_RETURN_IF_ERROR(ResolveStripes(scan));
   if (scan.spec.retention.hold_raw && scan.spec.spread.given) {
-    return InvalidField("retention.hold_raw", "is set with spread: raw spectra are held on one device; allowed is one of them");
+    return InvalidField(
+        "retention.hold_raw",
+        "is set with spread: raw spectra are held on one device; allowed is one of them");
   }
-  if (scan.spec.retention.hold_raw && scan.volume_records > kMostVolumeBytes / RecordBytes(scan.chain)) {
-    return InvalidField("retention.hold_raw", absl::StrCat("makes a raw volume of more than ", kMostVolumeBytes, " bytes (", scan.volume_records,
-                                                           " records of ", RecordBytes(scan.chain), " bytes)"));
+  if (scan.spec.retention.hold_raw &&
+      scan.volume_records > kMostVolumeBytes / RecordBytes(scan.chain)) {
+    return InvalidField(
+        "retention.hold_raw",
+        absl::StrCat("makes a raw volume of more than ", kMostVolumeBytes, " bytes (",
+                     scan.volume_records, " records of ", RecordBytes(scan.chain), " bytes)"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current, const model::Processing& processing) {
+absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current,
+                                                          const model::Processing& processing) {
   model::ResolvedScan scan = current;
   scan.spec.processing = processing;
   scan.warnings.clear();  // those of the request before
@@ -317,19 +381,25 @@ absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedS
   return scan;
 }
 
-absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current, const model::Processing& processing) {
+absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current,
+                                                  const model::Processing& processing) {
   model::Processing kept = processing;
-  if (!kept.dtype_given && (kept.value == model::ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
+  if (!kept.dtype_given &&
+      (kept.value == model::ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
     kept.dtype = current.chain.output;
     kept.dtype_given = true;
   }
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(current, kept));
   if (scan.chain.depth != current.chain.depth) {
-    return InvalidField("processing.depth", absl::StrCat("would become ", scan.chain.depth, "; a running scan keeps its ", current.chain.depth));
+    return InvalidField("processing.depth",
+                        absl::StrCat("would become ", scan.chain.depth,
+                                     "; a running scan keeps its ", current.chain.depth));
   }
   if (scan.chain.output != current.chain.output) {
-    return InvalidField("processing.dtype",
-                        absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ", Info(current.chain.output).name));
+    return InvalidField(
+        "processing.dtype",
+        absl::StrCat("would become ", Info(scan.chain.output).name, "; a running scan keeps its ",
+                     Info(current.chain.output).name));
   }
   return scan;
 }

@@ -11,17 +11,21 @@ namespace octavo::processing {
 
 constexpr int64_t kMostBlockBytes = int64_t{1} << 30;  // of a block of records
 
-/// Fills in and checks processing and products of a scan whose acquisition and pattern are resolved: the chain and how its values are stored and
-/// shown. Errors name the request's fields ("processing.depth").
+/// Fills in and checks processing and products of a scan whose acquisition and pattern are
+/// resolved: the chain and how its values are stored and shown. Errors name the request's fields
+/// ("processing.depth").
 absl::Status ResolveProcessing(model::ResolvedScan& scan);
 /// Shape, spacing and bytes of its volumes, which follow.
 absl::Status SetGeometry(model::ResolvedScan& scan);
 
-/// The same scan with other processing, for raw records that are held: shape and dtype may change. `warnings` are those of the other
-/// processing alone, and what it leaves out of that before.
-absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current, const model::Processing& processing);
+/// The same scan with other processing, for raw records that are held: shape and dtype may change.
+/// `warnings` are those of the other processing alone, and what it leaves out of that before.
+absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current,
+                                                          const model::Processing& processing);
 
-/// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would change.
-absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current, const model::Processing& processing);
+/// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would
+/// change.
+absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current,
+                                                  const model::Processing& processing);
 
 }  // namespace octavo::processing

@@ -9,27 +9,36 @@
 
 namespace octavo::processing {
 
-/// How values become voxels, and which of them are shown: chosen from type, length and value of the chain and from the ADC's bits,
-/// never from the data of the run, so that reprocessing gives the same bits.
+/// How values become voxels, and which of them are shown: chosen from type, length and value of the
+/// chain and from the ADC's bits, never from the data of the run, so that reprocessing gives the
+/// same bits.
 struct StoredForm {
   DType dtype = DType::kU16;
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
-  double shown_lo = 0, shown_hi = 0;  // value units: what a picture shows as black and white; speckle and what is brighter
+  double shown_lo = 0, shown_hi = 0;  // value units: what a picture shows as black and white;
+                                      // speckle and what is brighter
 };
 
-/// What is stored where the request leaves type or levels open. `chain` is complete up to step 6 (SpectralConfig); `dtype` 0: open too.
-///   type: U16 where a step of it is at most 0.01 dB over all that the chain can give, which is so for DB of raw integers. Else F32
-///   (no 65536 steps do that for magnitudes and powers, nor for raw F32 of unknown range); C64 for COMPLEX.
-///   levels of U16: all that the chain can give. DB: for any number of the raw type; else for numbers of `adc_bits`.
-///   levels of U8 and I8: DB: from 20 dB below the noise of digitising to a full-scale constant; else up to a single reflector of full
+/// What is stored where the request leaves type or levels open. `chain` is complete up to step 6
+/// (SpectralConfig); `dtype` 0: open too.
+///   type: U16 where a step of it is at most 0.01 dB over all that the chain can give, which is so
+///       for DB of raw integers. Else F32
+///   (no 65536 steps do that for magnitudes and powers, nor for raw F32 of unknown range); C64 for
+///   COMPLEX. levels of U16: all that the chain can give. DB: for any number of the raw type; else
+///   for
+///       numbers of `adc_bits`.
+///   levels of U8 and I8: DB: from 20 dB below the noise of digitising to a full-scale constant;
+///       else up to a single reflector of full
 ///   contrast. Floating types: none.
-StoredForm DefaultForm(const SpectralConfig& chain, int64_t adc_bits, bool dtype_given, DType dtype);
+StoredForm DefaultForm(const SpectralConfig& chain, int64_t adc_bits, bool dtype_given,
+                       DType dtype);
 
 /// A line of the plan: what voxels, volumes and `slots` of them take.
 std::string DescribeMemory(const model::ResolvedScan& scan, int64_t slots);
 
-/// A warning: how much of the volume's `voxels` was clipped, and levels that would not clip. It has an origin.
+/// A warning: how much of the volume's `voxels` was clipped, and levels that would not clip. It has
+/// an origin.
 std::string DescribeClipping(const model::VolumeStatus& volume, int64_t voxels);
 
 }  // namespace octavo::processing

@@ -11,7 +11,8 @@ int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis) {
   return static_cast<int>(std::find(volume.axes, volume.axes + 2, Name(axis)) - volume.axes);
 }
 
-std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume, const TopicKey& key) {
+std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume,
+                                       const TopicKey& key) {
   const int gone = PositionOf(volume, key.axis);
   const bool plane = key.product == model::Product::kBscan;
   model::Frame frame;

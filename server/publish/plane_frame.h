@@ -11,9 +11,10 @@ namespace octavo::publish {
 
 /// Where in the volume's shape an axis is.
 int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis);
-/// The frame of a picture of a complete volume, published under `name`, without what is in it: a plane across key.axis, or a projection along it.
-/// Nothing for a plane outside of the volume.
-std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume, const TopicKey& key);
+/// The frame of a picture of a complete volume, published under `name`, without what is in it: a
+/// plane across key.axis, or a projection along it. Nothing for a plane outside of the volume.
+std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume,
+                                       const TopicKey& key);
 /// The voxels of the plane that such a frame shows.
 Box3 PlaneBox(const model::VolumeStatus& volume, const model::Frame& frame);
 int64_t BytesOf(const model::Frame& frame);

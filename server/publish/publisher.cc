@@ -20,32 +20,49 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
-constexpr size_t kMostTried = 16;  // B-scans of held volumes that LATEST tries, the newest first: a volume may go meanwhile
+constexpr size_t kMostTried =
+    16;  // B-scans of held volumes that LATEST tries, the newest first: a volume may go meanwhile
 
-bool Wants(const model::SubscribeSpec& spec, model::Product product) { return std::count(spec.products.begin(), spec.products.end(), product) > 0; }
+bool Wants(const model::SubscribeSpec& spec, model::Product product) {
+  return std::count(spec.products.begin(), spec.products.end(), product) > 0;
+}
 
-// Why a subscription to a scan that has ended would get nothing, and what to do. `first_kept`: the oldest frame that resume could give.
+// Why a subscription to a scan that has ended would get nothing, and what to do. `first_kept`: the
+// oldest frame that resume could give.
 absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
-  const std::string names = absl::StrJoin(spec.products, ", ", [](std::string* out, model::Product product) { absl::StrAppend(out, Name(product)); });
+  const std::string names = absl::StrJoin(
+      spec.products, ", ",
+      [](std::string* out, model::Product product) { absl::StrAppend(out, Name(product)); });
   const std::string why =
       first_kept.has_value()
-          ? absl::StrCat("; its frames of ", names, " that are kept come with resume from sequence ", *first_kept, ", one product at a time")
-          : absl::StrCat(" and no frame of ", names, " is kept",
-                         Wants(spec, model::Product::kBscan)    ? ", nor is one of its volumes held; subscribe while it runs, or open what was committed"
-                         : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held (ReadVolume), or subscribe while it runs"
-                         : Wants(spec, model::Product::kEvent)  ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
-                                                         : "; derive one from a volume while that is held (DeriveVolume), or subscribe while it runs");
+          ? absl::StrCat("; its frames of ", names,
+                         " that are kept come with resume from sequence ", *first_kept,
+                         ", one product at a time")
+          : absl::StrCat(
+                " and no frame of ", names, " is kept",
+                Wants(spec, model::Product::kBscan) ? ", nor is one of its volumes held; subscribe "
+                                                      "while it runs, or open what was committed"
+                : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held "
+                                                         "(ReadVolume), or subscribe while it runs"
+                : Wants(spec, model::Product::kEvent)
+                    ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
+                    : "; derive one from a volume while that is held (DeriveVolume), or subscribe "
+                      "while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
                   {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
 }
 
-bool IsImage(model::Product p) { return p == model::Product::kMip || p == model::Product::kAip || p == model::Product::kBscan || p == model::Product::kAngiogram; }
+bool IsImage(model::Product p) {
+  return p == model::Product::kMip || p == model::Product::kAip || p == model::Product::kBscan ||
+         p == model::Product::kAngiogram;
+}
 
 }  // namespace
 
 Publisher::~Publisher() = default;
 
-bool Publisher::Matches(const model::SubscribeSpec& spec, const std::string& name, const Scan& scan) {
+bool Publisher::Matches(const model::SubscribeSpec& spec, const std::string& name,
+                        const Scan& scan) {
   if (!spec.scan.empty()) return spec.scan == name;
   return std::all_of(spec.labels.begin(), spec.labels.end(), [&](const auto& label) {
     auto it = scan.labels.find(label.first);
@@ -67,7 +84,8 @@ std::vector<TopicKey> Publisher::KeysOf(const model::SubscribeSpec& spec, const 
   return keys;
 }
 
-void Publisher::ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show) {
+void Publisher::ScanStarted(const std::string& scan,
+                            const std::map<std::string, std::string>& labels, const Show& show) {
   MutexLock lock(mutex_);
   const int64_t now = clock_->Now().monotonic_ns;
   for (auto it = scans_.begin(); it != scans_.end();) {
@@ -84,7 +102,8 @@ void Publisher::ScanStarted(const std::string& scan, const std::map<std::string,
   // Who subscribes by labels has seen many.
   const auto known = [&scans = scans_](const std::string& name) { return scans.count(name) > 0; };
   for (const auto& weak : subscriptions_) {
-    if (const auto subscription = weak.lock(); subscription != nullptr) subscription->ForgetScans(known);
+    if (const auto subscription = weak.lock(); subscription != nullptr)
+      subscription->ForgetScans(known);
   }
   Scan& entry = scans_[scan];
   entry.labels = labels;
@@ -106,14 +125,16 @@ void Publisher::ScanEnded(const std::string& scan) {
     MutexLock lock(mutex_);
     for (const auto& weak : subscriptions_) {
       auto subscription = weak.lock();
-      if (subscription != nullptr && subscription->spec().scan == scan) ended.push_back(std::move(subscription));
+      if (subscription != nullptr && subscription->spec().scan == scan)
+        ended.push_back(std::move(subscription));
     }
     for (const auto& subscription : ended) subscription->End();
   }
   for (const auto& subscription : ended) subscription->Notify();
 }
 
-std::vector<std::shared_ptr<Publisher::SubscriptionImpl>> Publisher::Interested(const std::string& scan, const TopicKey& key) {
+std::vector<std::shared_ptr<Publisher::SubscriptionImpl>> Publisher::Interested(
+    const std::string& scan, const TopicKey& key) {
   std::vector<std::shared_ptr<SubscriptionImpl>> list;
   const Scan& entry = scans_[scan];
   std::erase_if(subscriptions_, [&](const std::weak_ptr<SubscriptionImpl>& weak) {
@@ -121,7 +142,8 @@ std::vector<std::shared_ptr<Publisher::SubscriptionImpl>> Publisher::Interested(
     if (subscription == nullptr || subscription->closed()) return true;
     if (Matches(subscription->spec(), scan, entry)) {
       const auto keys = KeysOf(subscription->spec(), entry);
-      if (std::find(keys.begin(), keys.end(), key) != keys.end()) list.push_back(std::move(subscription));
+      if (std::find(keys.begin(), keys.end(), key) != keys.end())
+        list.push_back(std::move(subscription));
     }
     return false;
   });
@@ -136,7 +158,8 @@ std::vector<Publisher::Wanted> Publisher::WantedOf(const std::string& scan) {
   for (const auto& weak : subscriptions_) {
     auto subscription = weak.lock();
     if (subscription == nullptr || !Matches(subscription->spec(), scan, entry->second)) continue;
-    for (const TopicKey& key : KeysOf(subscription->spec(), entry->second)) wanted[key] |= subscription->spec().previews;
+    for (const TopicKey& key : KeysOf(subscription->spec(), entry->second))
+      wanted[key] |= subscription->spec().previews;
   }
   std::vector<Wanted> list;
   list.reserve(wanted.size());
@@ -155,16 +178,23 @@ void Publisher::ForgetOldest(Topic& topic) {
 }
 
 void Publisher::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) {
-  topic.recent.push_back(frame->product == model::Product::kVolume ? WithoutPayload(*frame) : frame);
-  const size_t most = frame->product == model::Product::kVolume ? kRecentVolumes : frame->product == model::Product::kEvent ? kRecentEvents : kRecentImages;
+  topic.recent.push_back(frame->product == model::Product::kVolume ? WithoutPayload(*frame)
+                                                                   : frame);
+  const size_t most = frame->product == model::Product::kVolume  ? kRecentVolumes
+                      : frame->product == model::Product::kEvent ? kRecentEvents
+                                                                 : kRecentImages;
   if (IsImage(frame->product)) {
     topic.recent_bytes += frame->payload.size;
     remembered_bytes_ += memory::FramePool::BlockBytes(frame->payload.size);
     topic.order.push_back(order_.insert(order_.end(), {&scan, &topic}));
   }
-  while (topic.recent.size() > most || (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes)) ForgetOldest(topic);
-  // Whatever else: what is only remembered must not fill the memory that frames, reads and commits share.
-  for (auto it = order_.begin(); remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
+  while (topic.recent.size() > most ||
+         (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes))
+    ForgetOldest(topic);
+  // Whatever else: what is only remembered must not fill the memory that frames, reads and commits
+  // share.
+  for (auto it = order_.begin();
+       remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
     const auto [of, oldest] = *it++;
     if (oldest->recent.size() > 1 || of->ended) ForgetOldest(*oldest);
   }
@@ -172,7 +202,8 @@ void Publisher::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame)
 
 void Publisher::Publish(const TopicKey& key, model::Frame frame) {
   frame.published = clock_->Now();
-  const double latency = static_cast<double>(frame.published.monotonic_ns - frame.acquired.monotonic_ns) * 1e-9;
+  const double latency =
+      static_cast<double>(frame.published.monotonic_ns - frame.acquired.monotonic_ns) * 1e-9;
   std::vector<std::shared_ptr<SubscriptionImpl>> news;
   {
     MutexLock lock(mutex_);
@@ -212,10 +243,12 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
-// The complete frames of a B-scan topic that are kept, and those that its held volumes can still give, in the order of their volumes; of LATEST
-// the newest first. The latter have no payload, which is loaded when it is their turn, and the numbers that come after those of the topic.
-std::vector<model::FramePtr> Publisher::BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
-                                               const std::vector<model::VolumeStatus>& held) const {
+// The complete frames of a B-scan topic that are kept, and those that its held volumes can still
+// give, in the order of their volumes; of LATEST the newest first. The latter have no payload,
+// which is loaded when it is their turn, and the numbers that come after those of the topic.
+std::vector<model::FramePtr> Publisher::BscansOfEnded(
+    const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
+    const std::vector<model::VolumeStatus>& held) const {
   std::vector<model::FramePtr> frames;
   std::set<std::string> kept;
   for (const model::FramePtr& frame : topic.recent) {
@@ -232,10 +265,15 @@ std::vector<model::FramePtr> Publisher::BscansOfEnded(const model::SubscribeSpec
     frame->published = clock_->Now();
     frames.push_back(std::make_shared<const model::Frame>(*std::move(frame)));
   }
-  std::stable_sort(frames.begin(), frames.end(), [](const model::FramePtr& a, const model::FramePtr& b) { return a->volume_index < b->volume_index; });
+  std::stable_sort(frames.begin(), frames.end(),
+                   [](const model::FramePtr& a, const model::FramePtr& b) {
+                     return a->volume_index < b->volume_index;
+                   });
   if (spec.delivery != model::Delivery::kLatest || spec.resume) return frames;
   std::reverse(frames.begin(), frames.end());
-  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) { return frame->payload.data != nullptr; });
+  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) {
+    return frame->payload.data != nullptr;
+  });
   // The frame that is at hand comes for sure; what is newer is tried first, if it is not too much.
   const model::FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
   frames.erase(at_hand, frames.end());
@@ -244,12 +282,15 @@ std::vector<model::FramePtr> Publisher::BscansOfEnded(const model::SubscribeSpec
   return frames;
 }
 
-absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(const model::SubscribeSpec& spec, std::function<void()> notify) {
+absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
+    const model::SubscribeSpec& spec, std::function<void()> notify) {
   if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
   if (spec.queue_length < 1 || spec.queue_length > 1024) {
-    return InvalidField("queue_length", absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
+    return InvalidField("queue_length",
+                        absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
   }
-  if (!(spec.max_rate_hz >= 0)) return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
+  if (!(spec.max_rate_hz >= 0))
+    return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
   const bool wants_aip = Wants(spec, model::Product::kAip);
   if (wants_aip && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");
@@ -257,72 +298,98 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(const 
   if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
     return InvalidField("resume", "needs one scan and one product");
   }
-  auto subscription = std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
+  auto subscription =
+      std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
   std::vector<model::FramePtr> replay;
   bool given = false;
   std::optional<uint64_t> first_kept;
   std::vector<model::VolumeStatus> held;  // asked for without the lock
-  if (!spec.scan.empty() && Wants(spec, model::Product::kBscan) && held_ != nullptr) held = held_(spec.scan);
-  const auto wanted = [&](const model::FramePtr& frame) { return frame->complete || spec.previews; };
+  if (!spec.scan.empty() && Wants(spec, model::Product::kBscan) && held_ != nullptr)
+    held = held_(spec.scan);
+  const auto wanted = [&](const model::FramePtr& frame) {
+    return frame->complete || spec.previews;
+  };
   {
     MutexLock lock(mutex_);
     if (!spec.scan.empty()) {
       auto entry = scans_.find(spec.scan);
       if (entry == scans_.end()) {
-        return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+        return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)),
+                        {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
       }
       Scan& scan = entry->second;
       if (wants_aip && !scan.show.has_aip) {
-        return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
+        return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                            spec.scan, " computes no AIP; submit it with products.aip")),
                         {.reason = "NO_AIP", .field = "products", .numbers = {}});
       }
       if (Wants(spec, model::Product::kAngiogram) && !scan.show.has_angiogram) {
-        return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " computes no angiogram; submit it with products.angiography")),
-                        {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
+        return WithInfo(
+            absl::FailedPreconditionError(absl::StrCat(
+                spec.scan, " computes no angiogram; submit it with products.angiography")),
+            {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
       }
       for (const TopicKey& key : KeysOf(spec, scan)) {
         const bool across =
-            (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY) || (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
+            (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY) ||
+            (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
         if (scan.show.striped && across) {
-          return WithInfo(absl::FailedPreconditionError(absl::StrCat("axis: goes across the devices of ", spec.scan,
-                                                                     ", whose volumes are striped; allowed are B-scans along y "
-                                                                     "and MIPs along z, or a scan with spread and without striped")),
+          return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                              "axis: goes across the devices of ", spec.scan,
+                              ", whose volumes are striped; allowed are B-scans along y "
+                              "and MIPs along z, or a scan with spread and without striped")),
                           {.reason = "STRIPED", .field = "axis", .numbers = {}});
         }
-        const size_t dim = key.axis == model::FrameAxis::kY ? 0 : key.axis == model::FrameAxis::kX ? 1 : 2;
+        const size_t dim = key.axis == model::FrameAxis::kY   ? 0
+                           : key.axis == model::FrameAxis::kX ? 1
+                                                              : 2;
         if (key.product == model::Product::kBscan && key.plane_index >= scan.show.extents[dim]) {
-          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ", scan.show.extents[dim] - 1)),
-                          {.reason = "BAD_RANGE", .field = "index", .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
+          return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index,
+                                                             "; the axis has 0 to ",
+                                                             scan.show.extents[dim] - 1)),
+                          {.reason = "BAD_RANGE",
+                           .field = "index",
+                           .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
         Topic& topic = scan.topics[key];
-        const bool all_of_ended = scan.ended && key.product == model::Product::kBscan && (!spec.resume || spec.from_sequence == 0);
+        const bool all_of_ended = scan.ended && key.product == model::Product::kBscan &&
+                                  (!spec.resume || spec.from_sequence == 0);
         if (spec.resume && !all_of_ended) {
-          const uint64_t first = topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
+          const uint64_t first =
+              topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
           if (spec.from_sequence < first || spec.from_sequence > topic.next_sequence) {
-            return WithInfo(
-                absl::OutOfRangeError(absl::StrCat("from_sequence is ", spec.from_sequence, "; kept are ", first, " to ", topic.next_sequence)),
-                {.reason = "SEQUENCE_GONE",
-                 .field = "from_sequence",
-                 .numbers = {{"first_available", absl::StrCat(first)}, {"next", absl::StrCat(topic.next_sequence)}}});
+            return WithInfo(absl::OutOfRangeError(absl::StrCat("from_sequence is ",
+                                                               spec.from_sequence, "; kept are ",
+                                                               first, " to ", topic.next_sequence)),
+                            {.reason = "SEQUENCE_GONE",
+                             .field = "from_sequence",
+                             .numbers = {{"first_available", absl::StrCat(first)},
+                                         {"next", absl::StrCat(topic.next_sequence)}}});
           }
         }
         const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
-        const bool at_once = !spec.resume && spec.delivery == model::Delivery::kLatest && newest != topic.recent.rend();
-        const std::vector<model::FramePtr> frames = all_of_ended ? BscansOfEnded(spec, key, topic, held) : std::vector<model::FramePtr>();
+        const bool at_once = !spec.resume && spec.delivery == model::Delivery::kLatest &&
+                             newest != topic.recent.rend();
+        const std::vector<model::FramePtr> frames =
+            all_of_ended ? BscansOfEnded(spec, key, topic, held) : std::vector<model::FramePtr>();
         if (!frames.empty()) {
           replay.insert(replay.end(), frames.begin(), frames.end());
         } else if (spec.resume) {
           std::copy_if(topic.recent.begin(), topic.recent.end(), std::back_inserter(replay),
-                       [&](const model::FramePtr& frame) { return frame->sequence >= spec.from_sequence && wanted(frame); });
+                       [&](const model::FramePtr& frame) {
+                         return frame->sequence >= spec.from_sequence && wanted(frame);
+                       });
         } else if (at_once && IsImage(key.product)) {
-          given |= subscription->Push(key, *newest);  // a picture at once, not only at the next volume
+          given |=
+              subscription->Push(key, *newest);  // a picture at once, not only at the next volume
         } else if (at_once && scan.ended && key.product == model::Product::kVolume) {
           replay.push_back(*newest);
         }
         if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
       }
       if (scan.ended) {
-        if (!given && replay.empty() && (!spec.resume || spec.from_sequence == 0)) return NothingKept(spec, first_kept);
+        if (!given && replay.empty() && (!spec.resume || spec.from_sequence == 0))
+          return NothingKept(spec, first_kept);
         subscription->End();
       }
     }
@@ -338,7 +405,8 @@ void Publisher::Tick() {
   {
     MutexLock lock(mutex_);
     for (const auto& weak : subscriptions_) {
-      if (auto subscription = weak.lock(); subscription != nullptr && subscription->HeldBack()) due.push_back(subscription);
+      if (auto subscription = weak.lock(); subscription != nullptr && subscription->HeldBack())
+        due.push_back(subscription);
     }
   }
   for (const auto& subscription : due) subscription->Notify();
@@ -355,7 +423,8 @@ void Publisher::AddTo(model::Stats* stats) {
     for (const auto& weak : subscriptions_) {
       auto subscription = weak.lock();
       if (subscription == nullptr || subscription->closed()) continue;
-      for (model::Product product : subscription->spec().products) ++stats->subscribers[Name(product)];
+      for (model::Product product : subscription->spec().products)
+        ++stats->subscribers[Name(product)];
     }
   }
   MutexLock lock(counters_->mutex);

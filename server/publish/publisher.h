@@ -29,32 +29,40 @@ struct TopicKey {
   auto operator<=>(const TopicKey&) const = default;
 };
 
-/// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for any. Thread-safe.
-/// Lock order: publisher before subscription; notify callbacks run without locks.
+/// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for
+/// any. Thread-safe. Lock order: publisher before subscription; notify callbacks run without locks.
 class Publisher {
  public:
-  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest go first, but for the last one of each topic of a
-  /// running scan.
-  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20) : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
+  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest go first, but
+  /// for the last one of each topic of a running scan.
+  explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20)
+      : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
 
-  /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held volume: calls back once from another thread,
-  /// with NotFound or FailedPrecondition if the volume is gone.
-  using Loader = std::function<void(model::FramePtr header, std::function<void(absl::StatusOr<model::FramePtr>)> done)>;
+  /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held
+  /// volume: calls back once from another thread, with NotFound or FailedPrecondition if the volume
+  /// is gone.
+  using Loader = std::function<void(model::FramePtr header,
+                                    std::function<void(absl::StatusOr<model::FramePtr>)> done)>;
   void SetLoader(Loader loader) { loader_ = std::move(loader); }
-  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of them. Called without locks.
+  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of
+  /// them. Called without locks.
   using Held = std::function<std::vector<model::VolumeStatus>(const std::string& scan)>;
   void SetHeld(Held held) { held_ = std::move(held); }
 
   /// What a scan or job publishes.
   struct Show {
-    std::array<int64_t, 3> extents{};      // along y, x, z: bounds of plane indices
-    model::FrameAxis bscan_axis = model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+    std::array<int64_t, 3> extents{};  // along y, x, z: bounds of plane indices
+    model::FrameAxis bscan_axis =
+        model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
     bool has_aip = false, has_angiogram = false;
-    bool striped = false;  // volumes lie on several devices, so only what lies on one of them is published
+    bool striped =
+        false;  // volumes lie on several devices, so only what lies on one of them is published
   };
-  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels, const Show& show);
-  /// The last event will come, and nothing else: whoever subscribes from here on finds an ended scan.
+  void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
+                   const Show& show);
+  /// The last event will come, and nothing else: whoever subscribes from here on finds an ended
+  /// scan.
   void ScanEnding(const std::string& scan);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
@@ -72,9 +80,10 @@ class Publisher {
   enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
-  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the newest). FailedPrecondition (NOTHING_KEPT) if frames
-  /// are asked for and there are none.
-  absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec, std::function<void()> notify);
+  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the
+  /// newest). FailedPrecondition (NOTHING_KEPT) if frames are asked for and there are none.
+  absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
+                                                                 std::function<void()> notify);
   /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
   void Tick();
   void AddTo(model::Stats* stats);
@@ -85,7 +94,8 @@ class Publisher {
   class SubscriptionImpl;
   struct Counters {  // shared with subscriptions, which may outlive the publisher
     Mutex mutex;
-    std::map<std::string, int64_t> published ABSL_GUARDED_BY(mutex), sent ABSL_GUARDED_BY(mutex), cut ABSL_GUARDED_BY(mutex);
+    std::map<std::string, int64_t> published ABSL_GUARDED_BY(mutex), sent ABSL_GUARDED_BY(mutex),
+        cut ABSL_GUARDED_BY(mutex);
     std::map<std::pair<std::string, std::string>, int64_t> dropped ABSL_GUARDED_BY(mutex);
     std::map<std::string, model::Histogram> latency ABSL_GUARDED_BY(mutex);
   };
@@ -95,7 +105,8 @@ class Publisher {
   using Order = std::list<std::pair<Scan*, Topic*>>;
   struct Topic {
     uint64_t next_sequence = 0;
-    std::deque<model::FramePtr> recent;        // for resume and for a first picture; volume frames without payload
+    std::deque<model::FramePtr>
+        recent;  // for resume and for a first picture; volume frames without payload
     std::deque<Order::iterator> order;  // of each image in `recent`
     int64_t recent_bytes = 0;
   };
@@ -108,12 +119,17 @@ class Publisher {
   };
   static bool Matches(const model::SubscribeSpec& spec, const std::string& name, const Scan& scan);
   static std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const Scan& scan);
-  std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic, const std::vector<model::VolumeStatus>& held) const
+  std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key,
+                                             const Topic& topic,
+                                             const std::vector<model::VolumeStatus>& held) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest(Topic& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Subscriptions that want `key` of `scan` now; drops those that are gone.
-  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan, const TopicKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<SubscriptionImpl>> Interested(const std::string& scan,
+                                                            const TopicKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   Loader loader_;

@@ -11,7 +11,8 @@ namespace octavo::publish {
 namespace {
 
 bool NeedsLoad(const model::Frame& frame) {
-  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) && frame.payload.data == nullptr;
+  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) &&
+         frame.payload.data == nullptr;
 }
 
 }  // namespace
@@ -27,11 +28,14 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePt
   MutexLock lock(mutex_);
   if (ended_) return false;
   TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
-  if (!spec_.previews && !frame->complete) return false;  // asked for: counts for the subscriber, not for the metrics
+  if (!spec_.previews && !frame->complete)
+    return false;  // asked for: counts for the subscriber, not for the metrics
   if (!replay_.empty()) return PushBehindReplay(frame);
   switch (spec_.delivery) {
     case model::Delivery::kLatest: {
-      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) { return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame); });
+      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) {
+        return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame);
+      });
       if (same == queue_.end()) {
         queue_.push_back(frame);
       } else {
@@ -52,7 +56,8 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePt
       break;
     case model::Delivery::kLossless:
       if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
-        Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+        Cut(*frame, frame->sequence,
+            absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
         return true;
       }
       break;
@@ -65,18 +70,24 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePt
 bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame) {
   if (replay_.size() >= most_replayed_) {
     if (spec_.delivery == model::Delivery::kLossless) {
-      Cut(*frame, frame->sequence, absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames behind what is replayed is full"));
+      Cut(*frame, frame->sequence,
+          absl::StrCat("the subscriber's queue of ", spec_.queue_length,
+                       " frames behind what is replayed is full"));
       return true;
     }
-    const auto oldest = replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be being loaded
+    const auto oldest = replay_.begin() +
+                        (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be being loaded
     CountDrop((*oldest)->product);
     replay_.erase(oldest);
   }
-  replay_.push_back(NeedsLoad(*frame) || frame->product != model::Product::kVolume ? frame : WithoutPayload(*frame));
+  replay_.push_back(NeedsLoad(*frame) || frame->product != model::Product::kVolume
+                        ? frame
+                        : WithoutPayload(*frame));
   return false;
 }
 
-bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss) {
+bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key,
+                                       uint64_t sequence, Loss loss) {
   MutexLock lock(mutex_);
   if (ended_) return false;
   (void)TopicOf(scan, key, sequence);
@@ -85,7 +96,8 @@ bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& 
   model::Frame lost;
   lost.product = key.product;
   Cut(lost, sequence,
-      loss == Loss::kYielded ? "the server could not make the frame without losing records" : "the server had no memory for the frame");
+      loss == Loss::kYielded ? "the server could not make the frame without losing records"
+                             : "the server had no memory for the frame");
   return true;
 }
 
@@ -98,12 +110,14 @@ void Publisher::SubscriptionImpl::Replay(std::vector<model::FramePtr> frames) {
   StartLoad();
 }
 
-void Publisher::SubscriptionImpl::ForgetScans(const std::function<bool(const std::string&)>& known) {
+void Publisher::SubscriptionImpl::ForgetScans(
+    const std::function<bool(const std::string&)>& known) {
   MutexLock lock(mutex_);
   std::erase_if(topics_, [&](const auto& topic) {
     const std::string& scan = topic.first.first;
     const auto of_it = [&](const model::FramePtr& frame) { return frame->scan == scan; };
-    return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) && std::none_of(replay_.begin(), replay_.end(), of_it);
+    return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) &&
+           std::none_of(replay_.begin(), replay_.end(), of_it);
   });
 }
 
@@ -119,7 +133,8 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
   {
     MutexLock lock(mutex_);
     model::FramePtr frame;
-    bool of_held = false;  // made of a held volume: it has a number behind those of its topic, wherever its volume stands
+    bool of_held = false;  // made of a held volume: it has a number behind those of its topic,
+                           // wherever its volume stands
     if (!replay_.empty()) {
       if (!NeedsLoad(*replay_.front())) {
         frame = replay_.front();
@@ -130,11 +145,15 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
       if (frame != nullptr) {
         replay_.pop_front();
         load = true;
-        if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && frame->product == model::Product::kBscan) DropOlder(*frame);
+        if (spec_.delivery == model::Delivery::kLatest && !spec_.resume &&
+            frame->product == model::Product::kBscan)
+          DropOlder(*frame);
       }
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-        if (spec_.delivery == model::Delivery::kLatest && !ended_ && TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence))) continue;
+        if (spec_.delivery == model::Delivery::kLatest && !ended_ &&
+            TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence)))
+          continue;
         frame = std::move(*it);
         queue_.erase(it);
         break;
@@ -142,9 +161,12 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
     }
     if (frame == nullptr) return false;
     TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
-    out->dropped_before = of_held || frame->sequence < topic.next_sequence ? 0 : frame->sequence - topic.next_sequence;
+    out->dropped_before = of_held || frame->sequence < topic.next_sequence
+                              ? 0
+                              : frame->sequence - topic.next_sequence;
     topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
-    if (spec_.delivery == model::Delivery::kLatest) topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    if (spec_.delivery == model::Delivery::kLatest)
+      topic.last_accepted_ns = clock_->Now().monotonic_ns;
     out->frame = std::move(frame);
   }
   {
@@ -157,7 +179,9 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
 
 // LATEST: those behind it were to be tried if this one had been gone.
 void Publisher::SubscriptionImpl::DropOlder(const model::Frame& newest) {
-  std::erase_if(replay_, [&](const model::FramePtr& frame) { return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index; });
+  std::erase_if(replay_, [&](const model::FramePtr& frame) {
+    return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index;
+  });
 }
 
 bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
@@ -195,18 +219,23 @@ void Publisher::SubscriptionImpl::Notify() {
   if (notify_) notify_();
 }
 
-Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) {
+Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(
+    const std::string& scan, const TopicKey& key, uint64_t first_sequence) {
   if (spec_.resume) first_sequence = spec_.from_sequence;
-  return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence}).first->second;
+  return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence})
+      .first->second;
 }
 
 TopicKey Publisher::SubscriptionImpl::KeyOf(const model::Frame& frame) const {
-  return {.product = frame.product, .axis = frame.axis, .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
+  return {.product = frame.product,
+          .axis = frame.axis,
+          .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
 }
 
 bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
   return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
-         static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) < 1e9 / spec_.max_rate_hz;
+         static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) <
+             1e9 / spec_.max_rate_hz;
 }
 
 void Publisher::SubscriptionImpl::CountDrop(model::Product product) {
@@ -214,29 +243,40 @@ void Publisher::SubscriptionImpl::CountDrop(model::Product product) {
   ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
 }
 
-void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) {
+void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume_from,
+                                      const std::string& why) {
   ended_ = true;
   status_ = WithInfo(
-      absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ", Name(frame.product), " while it is kept")),
-      {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+      absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
+                                                Name(frame.product), " while it is kept")),
+      {.reason = "SLOW_SUBSCRIBER",
+       .field = "",
+       .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
   MutexLock lock(counters_->mutex);
   ++counters_->cut["slow_subscriber"];
 }
 
 void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   const model::FramePtr gone = replay_.front();
-  if (!absl::IsNotFound(why) && !absl::IsFailedPrecondition(why)) {  // the volume is there: memory is short, or a file cannot be read
+  if (!absl::IsNotFound(why) &&
+      !absl::IsFailedPrecondition(
+          why)) {  // the volume is there: memory is short, or a file cannot be read
     ended_ = true;
-    status_ = WithInfo(absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume, " could not be made: ", why.message())),
-                       {.reason = "NO_FRAME", .field = "", .numbers = {{"retryable", "true"}}});
+    status_ = WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume,
+                                                  " could not be made: ", why.message())),
+        {.reason = "NO_FRAME", .field = "", .numbers = {{"retryable", "true"}}});
     replay_.clear();
     queue_.clear();
     return;
   }
   if (spec_.resume && gone->product == model::Product::kVolume) {  // it was asked for by its number
     ended_ = true;
-    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (", gone->volume, ") is no longer kept")),
-                       {.reason = "SEQUENCE_GONE", .field = "from_sequence", .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
+    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (",
+                                                          gone->volume, ") is no longer kept")),
+                       {.reason = "SEQUENCE_GONE",
+                        .field = "from_sequence",
+                        .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
     replay_.clear();
     queue_.clear();
     return;
@@ -244,9 +284,10 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   replay_.pop_front();
   CountDrop(gone->product);
   if (ended_ && topics_.empty() && replay_.empty() && queue_.empty()) {
-    status_ = WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(gone->volume, ", of which a ", Name(gone->product), " was to be made, is gone meanwhile")),
-        {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+    status_ = WithInfo(absl::FailedPreconditionError(
+                           absl::StrCat(gone->volume, ", of which a ", Name(gone->product),
+                                        " was to be made, is gone meanwhile")),
+                       {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
   }
 }
 

@@ -22,12 +22,18 @@ namespace octavo::publish {
 /// The same without its payload: what is remembered of volume frames.
 model::FramePtr WithoutPayload(const model::Frame& frame);
 
-/// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call `notify`: who
-/// calls them does, with Notify, without locks.
-class Publisher::SubscriptionImpl final : public model::Subscription, public std::enable_shared_from_this<SubscriptionImpl> {
+/// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose,
+/// Replay and End never call `notify`: who calls them does, with Notify, without locks.
+class Publisher::SubscriptionImpl final : public model::Subscription,
+                                          public std::enable_shared_from_this<SubscriptionImpl> {
  public:
-  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify, Loader loader, const Clock* clock, std::shared_ptr<Counters> counters)
-      : spec_(std::move(spec)), clock_(clock), loader_(std::move(loader)), counters_(std::move(counters)), notify_(std::move(notify)) {}
+  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify, Loader loader,
+                   const Clock* clock, std::shared_ptr<Counters> counters)
+      : spec_(std::move(spec)),
+        clock_(clock),
+        loader_(std::move(loader)),
+        counters_(std::move(counters)),
+        notify_(std::move(notify)) {}
 
   const model::SubscribeSpec& spec() const { return spec_; }
 
@@ -37,7 +43,8 @@ class Publisher::SubscriptionImpl final : public model::Subscription, public std
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
   /// Frames to deliver before new ones.
   void Replay(std::vector<model::FramePtr> frames);
-  /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs waits to be taken.
+  /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs
+  /// waits to be taken.
   void ForgetScans(const std::function<bool(const std::string& scan)>& known);
   /// No frame will be pushed any more.
   void End();
@@ -57,13 +64,16 @@ class Publisher::SubscriptionImpl final : public model::Subscription, public std
   };
 
   /// The topic's state, which begins with the first frame this subscription could have had.
-  TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TopicState& TopicOf(const std::string& scan, const TopicKey& key, uint64_t first_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TopicKey KeyOf(const model::Frame& frame) const;
   bool TooEarly(const TopicState& topic) const;
   void CountDrop(model::Product product);
-  /// Puts the frame behind those that are replayed. Returns whether the consumer should be notified.
+  /// Puts the frame behind those that are replayed. Returns whether the consumer should be
+  /// notified.
   bool PushBehindReplay(const model::FramePtr& frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
   /// What was to be loaded next is no more.
@@ -75,9 +85,11 @@ class Publisher::SubscriptionImpl final : public model::Subscription, public std
   const std::shared_ptr<Counters> counters_;
   Mutex mutex_;
   std::deque<model::FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<model::FramePtr> replay_ ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
-  size_t most_replayed_ ABSL_GUARDED_BY(mutex_) = 0;     // what was to be replayed, and a queue of new ones
-  model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);              // payload of replay_.front()
+  std::deque<model::FramePtr> replay_
+      ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
+  size_t most_replayed_ ABSL_GUARDED_BY(mutex_) =
+      0;  // what was to be replayed, and a queue of new ones
+  model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);  // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -19,24 +19,28 @@
 namespace octavo::raw_jobs {
 namespace {
 
-// The search goes in the phase at the ends of the band, in rad: u = a2 (N/2)², v = a3 (N/2)³. A window weighs the ends least, so that
-// sharpness falls off over several rad of either.
+// The search goes in the phase at the ends of the band, in rad: u = a2 (N/2)², v = a3 (N/2)³. A
+// window weighs the ends least, so that sharpness falls off over several rad of either.
 constexpr double kCoarseU = 3, kCoarseV = 4, kFinest = 0.01;
 constexpr double kDefaultU = 60, kDefaultV = 30;
 constexpr int64_t kCoarseAscans = 64, kMostEvaluations = 16384, kMostFineSteps = 400;
 
 struct Range {
   double begin = 0, end = 0;
-  int64_t Points(double step) const { return static_cast<int64_t>(std::ceil((end - begin) / step)) + 1; }
+  int64_t Points(double step) const {
+    return static_cast<int64_t>(std::ceil((end - begin) / step)) + 1;
+  }
   double At(int64_t i, int64_t points) const {
-    return points == 1 ? begin : begin + (end - begin) * static_cast<double>(i) / static_cast<double>(points - 1);
+    return points == 1
+               ? begin
+               : begin + (end - begin) * static_cast<double>(i) / static_cast<double>(points - 1);
   }
 };
 
 /// What is searched, and with which chain.
 struct Search {
-  model::ResolvedScan scan;     // of the result
-  SpectralConfig chain;  // power of the A-scans that are looked at; without a phase
+  model::ResolvedScan scan;  // of the result
+  SpectralConfig chain;      // power of the A-scans that are looked at; without a phase
   Range u, v;
   int64_t ascans = 0, first_bin = 0, bins = 0;
   double half() const { return 0.5 * static_cast<double>(chain.window.size()); }
@@ -59,7 +63,8 @@ SpectralConfig WithAscans(const Search& search, int64_t ascans, double u, double
 
 class AutofocusWork final : public job::JobWork {
  public:
-  AutofocusWork(volume::PinnedVolume raw, const model::DispersionAutofocusSpec& spec, Search search, std::vector<int64_t> places)
+  AutofocusWork(volume::PinnedVolume raw, const model::DispersionAutofocusSpec& spec, Search search,
+                std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), search_(std::move(search)), places_(std::move(places)) {}
 
   const char* kind() const override { return "dispersion_autofocus"; }
@@ -75,12 +80,17 @@ class AutofocusWork final : public job::JobWork {
       plan = std::move(again);
     }
     plan.text = absl::StrFormat(
-        "sweep: a2 %g to %g rad/sample^2, a3 %g to %g rad/sample^3, %d pairs, then finer ones around the best\n"
+        "sweep: a2 %g to %g rad/sample^2, a3 %g to %g rad/sample^3, %d pairs, then finer ones "
+        "around the best\n"
         "sharpness: of %d A-scans, bins %d to %d\n",
-        search_.A2(search_.u.begin), search_.A2(search_.u.end), search_.A3(search_.v.begin), search_.A3(search_.v.end), search_.evaluations(),
-        std::ssize(places_), search_.first_bin, search_.first_bin + search_.bins - 1);
+        search_.A2(search_.u.begin), search_.A2(search_.u.end), search_.A3(search_.v.begin),
+        search_.A3(search_.v.end), search_.evaluations(), std::ssize(places_), search_.first_bin,
+        search_.first_bin + search_.bins - 1);
     if (spec_.reprocess) absl::StrAppend(&plan.text, "then the chain with what was found\n");
-    absl::StrAppend(&plan.text, "processing: ", spec_.processing_given ? "as the request says" : "as that of the scan, less its dispersion", "\n");
+    absl::StrAppend(
+        &plan.text, "processing: ",
+        spec_.processing_given ? "as the request says" : "as that of the scan, less its dispersion",
+        "\n");
     plan.warnings = search_.scan.warnings;
     return plan;
   }
@@ -106,7 +116,8 @@ class AutofocusWork final : public job::JobWork {
     };
 
     // Coarse: the whole plane on a few A-scans.
-    const int64_t few = std::min<int64_t>(kCoarseAscans, std::ssize(places_)), all = std::ssize(places_);
+    const int64_t few = std::min<int64_t>(kCoarseAscans, std::ssize(places_)),
+                  all = std::ssize(places_);
     const int64_t nu = search_.u.Points(kCoarseU), nv = search_.v.Points(kCoarseV);
     run.Stage("sweep", nu * nv, 0, 0.7 * whole);
     double best_u = 0, best_v = 0, best = -1;
@@ -118,11 +129,13 @@ class AutofocusWork final : public job::JobWork {
         run.Step(i * nv + j + 1, best);
       }
     }
-    run.Log(absl::StrFormat("sweep: a2 %g, a3 %g, sharpness %g", search_.A2(best_u), search_.A3(best_v), best));
+    run.Log(absl::StrFormat("sweep: a2 %g, a3 %g, sharpness %g", search_.A2(best_u),
+                            search_.A3(best_v), best));
 
     // Fine: the neighbours of the best, ever nearer.
     double step = 0.5;  // of the coarse ones
-    const int64_t levels = static_cast<int64_t>(std::ceil(std::log2(std::max(kCoarseU, kCoarseV) * step / kFinest)));
+    const int64_t levels =
+        static_cast<int64_t>(std::ceil(std::log2(std::max(kCoarseU, kCoarseV) * step / kFinest)));
     run.Stage("refine", levels, 0.7 * whole, whole);
     OCTAVO_ASSIGN_OR_RETURN(best, score(all, best_u, best_v));
     int64_t level = 0;
@@ -146,17 +159,25 @@ class AutofocusWork final : public job::JobWork {
     estimate.a3 = search_.A3(best_v);
     estimate.sharpness = best;
     OCTAVO_ASSIGN_OR_RETURN(estimate.sharpness_before, score(all, 0, 0));
-    run.Log(absl::StrFormat("found a2 %g rad/sample^2, a3 %g rad/sample^3: sharpness %g, without %g", estimate.a2, estimate.a3, estimate.sharpness,
-                            estimate.sharpness_before));
-    for (const auto& [name, best_at, range] : {std::tuple{"a2", best_u, search_.u}, std::tuple{"a3", best_v, search_.v}}) {
+    run.Log(
+        absl::StrFormat("found a2 %g rad/sample^2, a3 %g rad/sample^3: sharpness %g, without %g",
+                        estimate.a2, estimate.a3, estimate.sharpness, estimate.sharpness_before));
+    for (const auto& [name, best_at, range] :
+         {std::tuple{"a2", best_u, search_.u}, std::tuple{"a3", best_v, search_.v}}) {
       // Sharper ones may lie beyond.
-      if (range.begin >= range.end || (best_at > range.begin + kFinest && best_at < range.end - kFinest)) continue;
-      run.Warn(absl::StrCat("The sharpest ", name, " lies at the end of the range that was searched: it may lie beyond. Give ", name, "_begin and ", name,
-                            "_end of a wider range, or a processing with the k-linearisation of the instrument."));
+      if (range.begin >= range.end ||
+          (best_at > range.begin + kFinest && best_at < range.end - kFinest))
+        continue;
+      run.Warn(absl::StrCat(
+          "The sharpest ", name,
+          " lies at the end of the range that was searched: it may lie beyond. Give ", name,
+          "_begin and ", name,
+          "_end of a wider range, or a processing with the k-linearisation of the instrument."));
     }
     run.Found(estimate);
     if (!spec_.reprocess) return absl::OkStatus();
-    auto scan = std::make_shared<const model::ResolvedScan>(WithDispersion(estimate.a2, estimate.a3));
+    auto scan =
+        std::make_shared<const model::ResolvedScan>(WithDispersion(estimate.a2, estimate.a3));
     return RunReprocess(run, stop, raw_, scan, whole, 1);
   }
 
@@ -166,7 +187,8 @@ class AutofocusWork final : public job::JobWork {
   // Spectra, their power, its sums, and one chain at a time.
   int64_t SearchBytes(Device& device) const {
     const auto ascans = std::ssize(places_);
-    return Padded(ascans * raw_.status.raw->record_bytes) + Padded(ascans * search_.chain.depth * 4) + Padded(ascans * 8) +
+    return Padded(ascans * raw_.status.raw->record_bytes) +
+           Padded(ascans * search_.chain.depth * 4) + Padded(ascans * 8) +
            SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), device);
   }
 
@@ -179,11 +201,13 @@ class AutofocusWork final : public job::JobWork {
     return scan;
   }
 
-  // The spectra that are looked at, one after the other; the first kCoarseAscans are spread over the volume as well.
+  // The spectra that are looked at, one after the other; the first kCoarseAscans are spread over
+  // the volume as well.
   absl::Status Prepare(job::JobRun& run) {
     const auto ascans = std::ssize(places_);
     const int64_t bytes = raw_.status.raw->record_bytes;
-    OCTAVO_RETURN_IF_ERROR(run.Charge(SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), run.device())));
+    OCTAVO_RETURN_IF_ERROR(run.Charge(
+        SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), run.device())));
     OCTAVO_ASSIGN_OR_RETURN(void* const spectra, run.Allocate(ascans * bytes));
     OCTAVO_ASSIGN_OR_RETURN(void* const power, run.Allocate(ascans * search_.chain.depth * 4));
     OCTAVO_ASSIGN_OR_RETURN(void* const sums, run.Allocate(ascans * 8));
@@ -193,7 +217,9 @@ class AutofocusWork final : public job::JobWork {
     sums_ = static_cast<float*>(sums);
     for (int64_t i = 0; i < ascans; ++i) {
       const int64_t place = places_[static_cast<size_t>(i)];
-      OCTAVO_RETURN_IF_ERROR(run.device().CopyOnDevice(run.stream(), spectra_ + i * bytes, raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
+      OCTAVO_RETURN_IF_ERROR(
+          run.device().CopyOnDevice(run.stream(), spectra_ + i * bytes,
+                                    raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
     }
     return run.stream().Synchronize();
   }
@@ -202,13 +228,18 @@ class AutofocusWork final : public job::JobWork {
   absl::StatusOr<double> Sharpness(job::JobRun& run, int64_t ascans, double u, double v) {
     Device& device = run.device();
     const StreamRef stream = run.stream();
-    OCTAVO_ASSIGN_OR_RETURN(const auto chain, SpectralProcessor::Create(WithAscans(search_, ascans, u, v), device));
+    OCTAVO_ASSIGN_OR_RETURN(const auto chain,
+                            SpectralProcessor::Create(WithAscans(search_, ascans, u, v), device));
     const absl::Status enqueued = [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(chain->BeginVolume(stream));
-      OCTAVO_RETURN_IF_ERROR(chain->Process(
-          stream, spectra_, ascans, {.raster = {.ascans_per_bscan = ascans, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}},
-          {.volume = power_, .volume_ascans = ascans}));
-      OCTAVO_RETURN_IF_ERROR(PowerSums(stream, device, power_, ascans, search_.chain.depth, 0, search_.chain.depth, sums_));
+      OCTAVO_RETURN_IF_ERROR(chain->Process(stream, spectra_, ascans,
+                                            {.raster = {.ascans_per_bscan = ascans,
+                                                        .bscans_per_volume = 1,
+                                                        .flyback_records = 0,
+                                                        .bidirectional = false}},
+                                            {.volume = power_, .volume_ascans = ascans}));
+      OCTAVO_RETURN_IF_ERROR(PowerSums(stream, device, power_, ascans, search_.chain.depth, 0,
+                                       search_.chain.depth, sums_));
       return device.CopyToHost(stream, host_sums_.data(), sums_, ascans * 8);
     }();
     const absl::Status passed = stream.Synchronize();  // the chain ends here
@@ -220,7 +251,8 @@ class AutofocusWork final : public job::JobWork {
       squares += static_cast<double>(host_sums_.as<float>()[2 * a + 1]);
     }
     if (!std::isfinite(squares) || !(sum > 0)) {
-      return WithInfo(absl::FailedPreconditionError("the A-scans that are looked at hold no power, or no numbers"),
+      return WithInfo(absl::FailedPreconditionError(
+                          "the A-scans that are looked at hold no power, or no numbers"),
                       {.reason = "NO_SIGNAL", .field = "", .numbers = {}});
     }
     return squares / (sum * sum);
@@ -235,14 +267,18 @@ class AutofocusWork final : public job::JobWork {
   PinnedBuffer host_sums_;
 };
 
-absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double unit, double fallback) {
+absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double unit,
+                              double fallback) {
   if (begin == 0 && end == 0) return Range{.begin = -fallback, .end = fallback};
   if (begin >= end)
-    return InvalidField(absl::StrCat(name, "_begin"), absl::StrCat("is ", begin, " and ", name, "_end ", end, "; allowed is a smaller begin"));
+    return InvalidField(
+        absl::StrCat(name, "_begin"),
+        absl::StrCat("is ", begin, " and ", name, "_end ", end, "; allowed is a smaller begin"));
   return Range{.begin = begin * unit, .end = end * unit};
 }
 
-absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw, const model::DispersionAutofocusSpec& spec) {
+absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
+                                  const model::DispersionAutofocusSpec& spec) {
   Search search;
   model::VolumeStatus origin = raw.status;
   model::ResolvedScan before = *raw.status.origin;  // what is looked for is not left out
@@ -253,27 +289,34 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw, const model::
     processing.dispersion_a2 = processing.dispersion_a3 = 0;
     processing.dispersion_phase.clear();
   }
-  if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 || processing.dispersion_a3 != 0) {
+  if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 ||
+      processing.dispersion_a3 != 0) {
     return InvalidField("processing.dispersion", "is given; it is what is looked for");
   }
   OCTAVO_ASSIGN_OR_RETURN(search.scan, processing::ResolveReprocess(origin, processing));
   SpectralConfig& chain = search.chain = search.scan.chain;
   const auto n = std::ssize(chain.window);
   const double half = 0.5 * static_cast<double>(n);
-  OCTAVO_ASSIGN_OR_RETURN(search.u, RangeOf("a2", spec.a2_begin, spec.a2_end, half * half, kDefaultU));
-  OCTAVO_ASSIGN_OR_RETURN(search.v, RangeOf("a3", spec.a3_begin, spec.a3_end, half * half * half, kDefaultV));
+  OCTAVO_ASSIGN_OR_RETURN(search.u,
+                          RangeOf("a2", spec.a2_begin, spec.a2_end, half * half, kDefaultU));
+  OCTAVO_ASSIGN_OR_RETURN(search.v,
+                          RangeOf("a3", spec.a3_begin, spec.a3_end, half * half * half, kDefaultV));
   if (spec.only_a2) search.v = {};
   if (search.evaluations() > kMostEvaluations) {
-    return InvalidField("a2_end", absl::StrCat("makes with a3 a sweep of ", search.evaluations(), " pairs; allowed ", kMostEvaluations));
+    return InvalidField("a2_end", absl::StrCat("makes with a3 a sweep of ", search.evaluations(),
+                                               " pairs; allowed ", kMostEvaluations));
   }
   search.first_bin = spec.first_bin == 0 ? 8 : spec.first_bin;
   const int64_t most = chain.fft_length - search.first_bin;
   if (search.first_bin >= chain.fft_length / 2) {
-    return InvalidField("first_bin", absl::StrCat("is ", search.first_bin, "; allowed 1 to ", chain.fft_length / 2 - 1));
+    return InvalidField("first_bin", absl::StrCat("is ", search.first_bin, "; allowed 1 to ",
+                                                  chain.fft_length / 2 - 1));
   }
   search.bins = spec.bins == 0 ? chain.fft_length / 2 - search.first_bin : spec.bins;
-  if (search.bins < 2 || search.bins > most) return InvalidField("bins", absl::StrCat("is ", search.bins, "; allowed 2 to ", most));
-  // Between two bins a peak is lower than on one, and a3 moves peaks: with bins half as wide that does not pass for sharpness.
+  if (search.bins < 2 || search.bins > most)
+    return InvalidField("bins", absl::StrCat("is ", search.bins, "; allowed 2 to ", most));
+  // Between two bins a peak is lower than on one, and a3 moves peaks: with bins half as wide that
+  // does not pass for sharpness.
   const int64_t finer = chain.fft_length < 2 * n && chain.fft_length <= 65536 ? 2 : 1;
   chain.fft_length *= finer;
   chain.first_bin = search.first_bin * finer;
@@ -293,15 +336,21 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw, const model::
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw, PinRaw(*environment.volumes, "dispersion_autofocus", spec.volume));
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
+    const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw,
+                          PinRaw(*environment.volumes, "dispersion_autofocus", spec.volume));
   auto search = MakeSearch(raw, spec);
   if (!search.ok()) return base::AtField("dispersion_autofocus.", search.status());
   const std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
   const int64_t wanted = spec.ascans == 0 ? 256 : spec.ascans;
-  if (wanted > 65536) return InvalidField("dispersion_autofocus.ascans", absl::StrCat("is ", wanted, "; allowed 1 to 65536"));
-  if (placed.empty()) return InvalidField("dispersion_autofocus.volume", "has no A-scans: none of its records came");
-  const int64_t count = std::min<int64_t>(wanted, std::ssize(placed)), few = std::min(kCoarseAscans, count);
+  if (wanted > 65536)
+    return InvalidField("dispersion_autofocus.ascans",
+                        absl::StrCat("is ", wanted, "; allowed 1 to 65536"));
+  if (placed.empty())
+    return InvalidField("dispersion_autofocus.volume", "has no A-scans: none of its records came");
+  const int64_t count = std::min<int64_t>(wanted, std::ssize(placed)),
+                few = std::min(kCoarseAscans, count);
   // Spread over the volume, and so that the first few are spread too.
   std::vector<int64_t> places;
   std::vector<bool> taken(static_cast<size_t>(count), false);
@@ -312,7 +361,8 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(const 
   };
   for (int64_t i = 0; i < few; ++i) take(i * count / few);
   for (int64_t i = 0; i < count; ++i) take(i);
-  return std::make_unique<AutofocusWork>(std::move(raw), spec, *std::move(search), std::move(places));
+  return std::make_unique<AutofocusWork>(std::move(raw), spec, *std::move(search),
+                                         std::move(places));
 }
 
 }  // namespace octavo::raw_jobs

@@ -19,15 +19,16 @@ namespace {
 
 class KCalibrationWork final : public job::JobWork {
  public:
-  KCalibrationWork(volume::PinnedVolume raw, const model::KCalibrationSpec& spec, KCalibrationOptions options, std::vector<int64_t> places)
+  KCalibrationWork(volume::PinnedVolume raw, const model::KCalibrationSpec& spec,
+                   KCalibrationOptions options, std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), options_(options), places_(std::move(places)) {}
 
   const char* kind() const override { return "k_calibration"; }
   int home_device() const override { return raw_.device; }
   absl::StatusOr<job::JobPlan> Plan(Device&) const override {
     job::JobPlan plan;
-    plan.text =
-        absl::StrCat("phase of the analytic signal of ", places_.size(), " records; a polynomial of degree ", options_.polynomial_degree, "\n");
+    plan.text = absl::StrCat("phase of the analytic signal of ", places_.size(),
+                             " records; a polynomial of degree ", options_.polynomial_degree, "\n");
     return plan;
   }
   std::string Parameters() const override {
@@ -49,7 +50,8 @@ class KCalibrationWork final : public job::JobWork {
     int64_t done = 0;
     for (const int64_t place : places_) {
       if (stop.stop_requested()) return absl::CancelledError("cancelled");
-      OCTAVO_RETURN_IF_ERROR(run.device().CopyToHost(run.stream(), record.data(), raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
+      OCTAVO_RETURN_IF_ERROR(run.device().CopyToHost(
+          run.stream(), record.data(), raw_.slot->volume.as<uint8_t>() + place * bytes, bytes));
       OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
       std::vector<double> samples = processing::SamplesOf(chain, record.as<uint8_t>());
       for (size_t j = 0; j < spec_.processing.background_spectrum.size(); ++j)
@@ -64,13 +66,15 @@ class KCalibrationWork final : public job::JobWork {
     model::KLinearisationEstimate estimate;
     for (size_t j = 0; j < index.size(); ++j) {
       index[j] /= weights;
-      estimate.nonlinearity_samples = std::max(estimate.nonlinearity_samples, std::abs(index[j] - static_cast<double>(j)));
+      estimate.nonlinearity_samples =
+          std::max(estimate.nonlinearity_samples, std::abs(index[j] - static_cast<double>(j)));
     }
     estimate.polynomial = FitIndexPolynomial(index, options_.polynomial_degree + 1);
     estimate.residual_rms_rad = std::sqrt(residual / weights);
     estimate.peak_bin = peak / weights;
     estimate.index = std::move(index);
-    run.Log(absl::StrCat("largest |r[j] - j| ", estimate.nonlinearity_samples, " samples, residual ", estimate.residual_rms_rad, " rad, peak at bin ",
+    run.Log(absl::StrCat("largest |r[j] - j| ", estimate.nonlinearity_samples,
+                         " samples, residual ", estimate.residual_rms_rad, " rad, peak at bin ",
                          estimate.peak_bin));
     run.Found(std::move(estimate));
     return absl::OkStatus();
@@ -85,44 +89,56 @@ class KCalibrationWork final : public job::JobWork {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(const model::KCalibrationSpec& spec, const job::JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw, PinRaw(*environment.volumes, "k_calibration", spec.volume));
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
+    const model::KCalibrationSpec& spec, const job::JobEnvironment& environment) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw,
+                          PinRaw(*environment.volumes, "k_calibration", spec.volume));
   const int64_t samples = raw.status.origin->chain.samples_per_record;
   const auto field = [](const char* name) { return absl::StrCat("k_calibration.", name); };
   std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
   const auto count = std::ssize(placed);
   if (spec.first_record >= count) {
-    return InvalidField(field("first_record"), absl::StrCat("is ", spec.first_record, "; allowed 0 to ", count - 1));
+    return InvalidField(field("first_record"),
+                        absl::StrCat("is ", spec.first_record, "; allowed 0 to ", count - 1));
   }
   const int64_t records = spec.records == 0 ? 1 : spec.records;
   if (records > std::min<int64_t>(4096, count - spec.first_record)) {
-    return InvalidField(field("records"), absl::StrCat("is ", records, "; allowed 1 to ", std::min<int64_t>(4096, count - spec.first_record)));
+    return InvalidField(field("records"),
+                        absl::StrCat("is ", records, "; allowed 1 to ",
+                                     std::min<int64_t>(4096, count - spec.first_record)));
   }
   placed = {placed.begin() + spec.first_record, placed.begin() + spec.first_record + records};
   // Without a processing the spectrum that the scan itself subtracts.
   model::KCalibrationSpec taken = spec;
-  if (const model::Processing& of_scan = raw.status.origin->spec.processing; !spec.processing_given && of_scan.background == model::BackgroundMode::kStatic) {
+  if (const model::Processing& of_scan = raw.status.origin->spec.processing;
+      !spec.processing_given && of_scan.background == model::BackgroundMode::kStatic) {
     taken.processing.background = of_scan.background;
     taken.processing.background_spectrum = of_scan.background_spectrum;
   }
   const model::Processing& p = taken.processing;
-  if (p.background == model::BackgroundMode::kRolling || p.background == model::BackgroundMode::kBscan) {
-    return InvalidField(field("processing.background.mode"),
-                        "is ROLLING or BSCAN: the mean of records of a mirror is its fringe; allowed NONE, STATIC");
+  if (p.background == model::BackgroundMode::kRolling ||
+      p.background == model::BackgroundMode::kBscan) {
+    return InvalidField(
+        field("processing.background.mode"),
+        "is ROLLING or BSCAN: the mean of records of a mirror is its fringe; allowed NONE, STATIC");
   }
   const bool given = p.background == model::BackgroundMode::kStatic;
-  if (given != !p.background_spectrum.empty() || (given && std::ssize(p.background_spectrum) != samples)) {
+  if (given != !p.background_spectrum.empty() ||
+      (given && std::ssize(p.background_spectrum) != samples)) {
     return InvalidField(field("processing.background.spectrum"),
-                        absl::StrCat("has ", p.background_spectrum.size(), " values; mode STATIC needs ", samples, ", others none"));
+                        absl::StrCat("has ", p.background_spectrum.size(),
+                                     " values; mode STATIC needs ", samples, ", others none"));
   }
-  if (!std::all_of(p.background_spectrum.begin(), p.background_spectrum.end(), [](float v) { return std::isfinite(v); })) {
+  if (!std::all_of(p.background_spectrum.begin(), p.background_spectrum.end(),
+                   [](float v) { return std::isfinite(v); })) {
     return InvalidField(field("processing.background.spectrum"), "is not finite");
   }
   KCalibrationOptions options;
   if (spec.least_bin != 0) options.least_bin = spec.least_bin;
   if (spec.polynomial_degree != 0) options.polynomial_degree = spec.polynomial_degree;
   if (spec.edge != 0) options.edge = spec.edge;
-  if (absl::Status status = CheckOptions(samples, options); !status.ok()) return base::AtField("k_calibration.", status);
+  if (absl::Status status = CheckOptions(samples, options); !status.ok())
+    return base::AtField("k_calibration.", status);
   return std::make_unique<KCalibrationWork>(std::move(raw), taken, options, std::move(placed));
 }
 

@@ -13,19 +13,26 @@
 // The kinds of jobs that look at held raw spectra.
 namespace octavo::raw_jobs {
 
-/// Pins the raw spectra `volume`. NotFound, FailedPrecondition (being acquired), InvalidArgument if it holds something else; errors
-/// call the field "<work>.volume".
-absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work, const std::string& volume);
+/// Pins the raw spectra `volume`. NotFound, FailedPrecondition (being acquired), InvalidArgument if
+/// it holds something else; errors call the field "<work>.volume".
+absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work,
+                                            const std::string& volume);
 
-/// Where the records that became A-scans lie in the volume's memory, in the order they came: positions in records.
+/// Where the records that became A-scans lie in the volume's memory, in the order they came:
+/// positions in records.
 std::vector<int64_t> PlacedRecords(const processing::RawRecords& records);
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(const model::ReprocessSpec& spec, const job::JobEnvironment& environment);
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment);
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(const model::KCalibrationSpec& spec, const job::JobEnvironment& environment);
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(
+    const model::ReprocessSpec& spec, const job::JobEnvironment& environment);
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
+    const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment);
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
+    const model::KCalibrationSpec& spec, const job::JobEnvironment& environment);
 
-/// Runs the chain of `scan` over `raw` into result 0 of the plan, which must be that of AddReprocess. The stage is [begin, end] of the job.
-absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw, const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
+/// Runs the chain of `scan` over `raw` into result 0 of the plan, which must be that of
+/// AddReprocess. The stage is [begin, end] of the job.
+absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw,
+                          const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
                           double end);
 /// Adds what RunReprocess needs to a plan.
 void AddReprocess(const model::ResolvedScan& scan, Device& device, job::JobPlan* plan);

@@ -28,24 +28,31 @@ using grpc::ServerUnaryReactor;
 constexpr uint32_t kBufferDataField = 15;
 
 absl::Status ProtocolError(const std::string& field, const std::string& what) {
-  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)), {.reason = "PROTOCOL", .field = field, .numbers = {}});
+  return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
+                  {.reason = "PROTOCOL", .field = field, .numbers = {}});
 }
 
-/// A client's write: a message at a time, dealt with by a worker, because uploads may have to be waited for.
-class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public std::enable_shared_from_this<WriteStream> {
+/// A client's write: a message at a time, dealt with by a worker, because uploads may have to be
+/// waited for.
+class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
+                          public std::enable_shared_from_this<WriteStream> {
  public:
-  WriteStream(buffer::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response)
+  WriteStream(buffer::BufferStore* buffers, CallbackServerContext* context,
+              grpc::ByteBuffer* response)
       : buffers_(buffers), context_(context), caller_(CallerOf(*context)), response_(response) {}
 
   /// Keeps itself alive until OnDone.
-  static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(buffer::BufferStore* buffers, CallbackServerContext* context, grpc::ByteBuffer* response) {
+  static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(buffer::BufferStore* buffers,
+                                                          CallbackServerContext* context,
+                                                          grpc::ByteBuffer* response) {
     std::shared_ptr<WriteStream> stream;
     const absl::Status made = Guarded([&] {
       (void)Failpoint("stream_made");
       stream = std::make_shared<WriteStream>(buffers, context, response);
       return absl::OkStatus();
     });
-    if (stream == nullptr) return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(ToGrpc(made));
+    if (stream == nullptr)
+      return Ended<grpc::ServerReadReactor<grpc::ByteBuffer>>::Make(ToGrpc(made));
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
@@ -53,7 +60,9 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
 
   void OnReadDone(bool ok) override {
     const absl::Status posted = Guarded([&] {
-      buffers_->Post([self = shared_from_this(), ok] { ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); })); });
+      buffers_->Post([self = shared_from_this(), ok] {
+        ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); }));
+      });
       return absl::OkStatus();
     });
     if (!posted.ok()) Close(posted);
@@ -62,21 +71,28 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
 
  private:
   void TakeOne() {
-    const absl::Status status =
-        Received<v1::WriteBufferRequest>(incoming_, kBufferDataField, [&](const auto& split) { return Take(split.message, split.payload); });
+    const absl::Status status = Received<v1::WriteBufferRequest>(
+        incoming_, kBufferDataField,
+        [&](const auto& split) { return Take(split.message, split.payload); });
     incoming_.Clear();
     if (status.ok()) return StartRead(&incoming_);
     Close(status);
   }
   void Close(const absl::Status& status) {
-    (void)Guarded([&] { return writer_ = nullptr, absl::OkStatus(); });  // what was not finished has broken off
+    (void)Guarded([&] {
+      return writer_ = nullptr, absl::OkStatus();
+    });  // what was not finished has broken off
     Finish(ToGrpc(status));
   }
-  absl::Status Take(const v1::WriteBufferRequest& request, const std::vector<std::pair<const char*, size_t>>& payload) {
+  absl::Status Take(const v1::WriteBufferRequest& request,
+                    const std::vector<std::pair<const char*, size_t>>& payload) {
     if (writer_ == nullptr) {
-      if (!request.has_header()) return ProtocolError("header", "is missing; the first message is the header");
-      if (!payload.empty()) return ProtocolError("data", "is given in the first message; the header comes alone");
-      OCTAVO_ASSIGN_OR_RETURN(const model::BufferWriteSpec spec, DecodeWriteHeader(request.header()));
+      if (!request.has_header())
+        return ProtocolError("header", "is missing; the first message is the header");
+      if (!payload.empty())
+        return ProtocolError("data", "is given in the first message; the header comes alone");
+      OCTAVO_ASSIGN_OR_RETURN(const model::BufferWriteSpec spec,
+                              DecodeWriteHeader(request.header()));
       OCTAVO_ASSIGN_OR_RETURN(writer_, buffers_->OpenWrite(spec, caller_));
       return absl::OkStatus();
     }
@@ -88,7 +104,8 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
   // The client has said all, or is gone.
   absl::Status End() {
     if (context_->IsCancelled()) return absl::CancelledError("the client has gone away");
-    if (writer_ == nullptr) return ProtocolError("header", "is missing; the stream ended before its first message");
+    if (writer_ == nullptr)
+      return ProtocolError("header", "is missing; the stream ended before its first message");
     OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus written, writer_->Finish());
     PassPoint(MethodOf<v1::WriteBufferRequest>(), ".answer");
     v1::WriteBufferResponse response;
@@ -108,84 +125,116 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publ
 };
 
 using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
-    v1::BufferService::WithRawCallbackMethod_WriteBuffer<v1::BufferService::WithRawCallbackMethod_ReadBuffer<
-        v1::BufferService::WithCallbackMethod_GetBuffer<v1::BufferService::WithCallbackMethod_ListBuffers<
-            v1::BufferService::WithCallbackMethod_WatchBuffers<v1::BufferService::WithCallbackMethod_UpdateBuffer<
-                v1::BufferService::WithCallbackMethod_DestroyBuffer<v1::BufferService::WithCallbackMethod_SyncReplicas<
-                    v1::BufferService::WithCallbackMethod_ApplyOp<v1::BufferService::WithCallbackMethod_WaitBuffer<
-                        v1::BufferService::WithCallbackMethod_Export<v1::BufferService::WithCallbackMethod_RevokeExport<
-                            v1::BufferService::WithCallbackMethod_ListExports<v1::BufferService::Service>>>>>>>>>>>>>>;
+    v1::BufferService::WithRawCallbackMethod_WriteBuffer<
+        v1::BufferService::WithRawCallbackMethod_ReadBuffer<
+            v1::BufferService::WithCallbackMethod_GetBuffer<
+                v1::BufferService::WithCallbackMethod_ListBuffers<
+                    v1::BufferService::WithCallbackMethod_WatchBuffers<
+                        v1::BufferService::WithCallbackMethod_UpdateBuffer<
+                            v1::BufferService::WithCallbackMethod_DestroyBuffer<
+                                v1::BufferService::WithCallbackMethod_SyncReplicas<
+                                    v1::BufferService::WithCallbackMethod_ApplyOp<
+                                        v1::BufferService::WithCallbackMethod_WaitBuffer<
+                                            v1::BufferService::WithCallbackMethod_Export<
+                                                v1::BufferService::WithCallbackMethod_RevokeExport<
+                                                    v1::BufferService::
+                                                        WithCallbackMethod_ListExports<
+                                                            v1::BufferService::
+                                                                Service>>>>>>>>>>>>>>;
 
 class BufferServiceImpl final : public BufferBase {
  public:
   explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
 
-  ServerUnaryReactor* CreateBuffer(CallbackServerContext* context, const v1::CreateBufferRequest* request, v1::Buffer* response) override {
-    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
-      OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec, DecodeCreate(*request));
-      const model::Caller caller = CallerOf(*context);
-      if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
-        return InvalidField("octavo-owner-key", absl::StrCat("has ", caller.key.size(), " characters; allowed 16 to 128"));
-      }
-      return buffers_->Create(spec, caller);
-    });
+  ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
+                                   const v1::CreateBufferRequest* request,
+                                   v1::Buffer* response) override {
+    return Defer(context, request, response,
+                 [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
+                   OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec, DecodeCreate(*request));
+                   const model::Caller caller = CallerOf(*context);
+                   if (!caller.key.empty() && (caller.key.size() < 16 || caller.key.size() > 128)) {
+                     return InvalidField(
+                         "octavo-owner-key",
+                         absl::StrCat("has ", caller.key.size(), " characters; allowed 16 to 128"));
+                   }
+                   return buffers_->Create(spec, caller);
+                 });
   }
-  ServerUnaryReactor* SyncReplicas(CallbackServerContext* context, const v1::SyncReplicasRequest* request, v1::Buffer* response) override {
+  ServerUnaryReactor* SyncReplicas(CallbackServerContext* context,
+                                   const v1::SyncReplicasRequest* request,
+                                   v1::Buffer* response) override {
     return Defer(context, request, response, [this, request, context] {
-      return buffers_->Sync(request->name(), request->source(), {request->targets().begin(), request->targets().end()}, request->lease_token(),
-                            CallerOf(*context));
+      return buffers_->Sync(request->name(), request->source(),
+                            {request->targets().begin(), request->targets().end()},
+                            request->lease_token(), CallerOf(*context));
     });
   }
-  ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request, v1::Buffer* response) override {
-    return Defer(context, request, response, [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
-      OCTAVO_ASSIGN_OR_RETURN(const model::BufferApplySpec spec, DecodeApply(*request));
-      return buffers_->Apply(spec, CallerOf(*context));
-    });
+  ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request,
+                              v1::Buffer* response) override {
+    return Defer(context, request, response,
+                 [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
+                   OCTAVO_ASSIGN_OR_RETURN(const model::BufferApplySpec spec,
+                                           DecodeApply(*request));
+                   return buffers_->Apply(spec, CallerOf(*context));
+                 });
   }
-  ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request, v1::Buffer* response) override {
+  ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request,
+                                v1::Buffer* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Get(request->name(), CallerOf(*context)));
+      OCTAVO_ASSIGN_OR_RETURN(const auto status,
+                              buffers_->Get(request->name(), CallerOf(*context)));
       EncodeBuffer(status, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context, const v1::UpdateBufferRequest* request, v1::Buffer* response) override {
+  ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context,
+                                   const v1::UpdateBufferRequest* request,
+                                   v1::Buffer* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto status, buffers_->Change({.name = request->name(),
-                                                                   .etag = request->etag(),
-                                                                   .set_labels = request->set_labels(),
-                                                                   .set_ttl = request->set_ttl(),
-                                                                   .labels = {request->labels().begin(), request->labels().end()},
-                                                                   .ttl_seconds = request->ttl_seconds()},
-                                                                  CallerOf(*context)));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const auto status,
+          buffers_->Change({.name = request->name(),
+                            .etag = request->etag(),
+                            .set_labels = request->set_labels(),
+                            .set_ttl = request->set_ttl(),
+                            .labels = {request->labels().begin(), request->labels().end()},
+                            .ttl_seconds = request->ttl_seconds()},
+                           CallerOf(*context)));
       EncodeBuffer(status, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context, const v1::DestroyBufferRequest* request,
+  ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context,
+                                    const v1::DestroyBufferRequest* request,
                                     v1::DestroyBufferResponse* response) override {
     return ReplyOn(buffers_, context, request, response, [this, request, context] {
-      return buffers_->Destroy(request->name(), request->etag(), request->lease_token(), CallerOf(*context), request->detach_exports());
+      return buffers_->Destroy(request->name(), request->etag(), request->lease_token(),
+                               CallerOf(*context), request->detach_exports());
     });
   }
-  ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request, v1::ExportTicket* response) override {
-    return ReplyOn(buffers_, context, request, response, [this, request, response, context]() -> absl::Status {
-      const model::Caller caller = CallerOf(*context);
-      exports::ExportPeer peer = LocalPeerOf(context->peer());
-      OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
-      peer.client = caller.client;
-      OCTAVO_ASSIGN_OR_RETURN(
-          const auto ticket,
-          buffers_->Export(
-              {.name = request->name(), .replica = request->replica(), .lease_token = request->lease_token(), .lease_fence = request->lease_fence()},
-              caller, peer));
-      PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
-      EncodeExportTicket(ticket, response);
-      return absl::OkStatus();
-    });
+  ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request,
+                             v1::ExportTicket* response) override {
+    return ReplyOn(
+        buffers_, context, request, response, [this, request, response, context]() -> absl::Status {
+          const model::Caller caller = CallerOf(*context);
+          exports::ExportPeer peer = LocalPeerOf(context->peer());
+          OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
+          peer.client = caller.client;
+          OCTAVO_ASSIGN_OR_RETURN(const auto ticket,
+                                  buffers_->Export({.name = request->name(),
+                                                    .replica = request->replica(),
+                                                    .lease_token = request->lease_token(),
+                                                    .lease_fence = request->lease_fence()},
+                                                   caller, peer));
+          PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
+          EncodeExportTicket(ticket, response);
+          return absl::OkStatus();
+        });
   }
-  ServerUnaryReactor* RevokeExport(CallbackServerContext* context, const v1::RevokeExportRequest* request,
+  ServerUnaryReactor* RevokeExport(CallbackServerContext* context,
+                                   const v1::RevokeExportRequest* request,
                                    v1::RevokeExportResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t count, buffers_->exports().Revoke(request->name()));
@@ -193,86 +242,111 @@ class BufferServiceImpl final : public BufferBase {
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* ListExports(CallbackServerContext* context, const v1::ListExportsRequest* request, v1::ListExportsResponse* response) override {
+  ServerUnaryReactor* ListExports(CallbackServerContext* context,
+                                  const v1::ListExportsRequest* request,
+                                  v1::ListExportsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& status : buffers_->exports().List(request->of())) EncodeExport(status, response->add_exports());
+      for (const auto& status : buffers_->exports().List(request->of()))
+        EncodeExport(status, response->add_exports());
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* WaitBuffer(CallbackServerContext* context, const v1::WaitBufferRequest* request, v1::Buffer* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-      return buffers_->Wait(request->name(), CallerOf(*context), [reply, response](const absl::StatusOr<model::BufferStatus>& buffer) {
-        reply->Complete([&] {
-          if (buffer.ok()) EncodeBuffer(*buffer, response);
-          return buffer.status();
-        });
-      });
-    });
+  ServerUnaryReactor* WaitBuffer(CallbackServerContext* context,
+                                 const v1::WaitBufferRequest* request,
+                                 v1::Buffer* response) override {
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
+                        return buffers_->Wait(
+                            request->name(), CallerOf(*context),
+                            [reply, response](const absl::StatusOr<model::BufferStatus>& buffer) {
+                              reply->Complete([&] {
+                                if (buffer.ok()) EncodeBuffer(*buffer, response);
+                                return buffer.status();
+                              });
+                            });
+                      });
   }
 
-  ServerUnaryReactor* ListBuffers(CallbackServerContext* context, const v1::ListBuffersRequest* request, v1::ListBuffersResponse* response) override {
+  ServerUnaryReactor* ListBuffers(CallbackServerContext* context,
+                                  const v1::ListBuffersRequest* request,
+                                  v1::ListBuffersResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       for (const int state : request->states()) {
-        if (!v1::BufferState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+        if (!v1::BufferState_IsValid(state))
+          return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       auto list = buffers_->List(CallerOf(*context));
       std::erase_if(list, [&](const model::BufferStatus& b) {
         const auto& states = request->states();
-        return (!request->owner().empty() && b.owner != request->owner()) || (!request->origin().empty() && b.origin != request->origin()) ||
-               (!states.empty() && std::find(states.begin(), states.end(), static_cast<int>(b.state)) == states.end()) ||
-               !std::all_of(request->labels().begin(), request->labels().end(), [&](const auto& label) {
-                 auto it = b.labels.find(label.first);
-                 return it != b.labels.end() && it->second == label.second;
-               });
+        return (!request->owner().empty() && b.owner != request->owner()) ||
+               (!request->origin().empty() && b.origin != request->origin()) ||
+               (!states.empty() && std::find(states.begin(), states.end(),
+                                             static_cast<int>(b.state)) == states.end()) ||
+               !std::all_of(request->labels().begin(), request->labels().end(),
+                            [&](const auto& label) {
+                              auto it = b.labels.find(label.first);
+                              return it != b.labels.end() && it->second == label.second;
+                            });
       });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), list.size()));
+      OCTAVO_ASSIGN_OR_RETURN(const Page page,
+                              PageOf(request->page_size(), request->page_token(), list.size()));
       for (size_t i = page.begin; i < page.end; ++i) EncodeBuffer(list[i], response->add_buffers());
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
   }
 
-  grpc::ServerReadReactor<grpc::ByteBuffer>* WriteBuffer(CallbackServerContext* context, grpc::ByteBuffer* response) override {
+  grpc::ServerReadReactor<grpc::ByteBuffer>* WriteBuffer(CallbackServerContext* context,
+                                                         grpc::ByteBuffer* response) override {
     return WriteStream::Begin(buffers_, context, response);
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::ReadBufferRequest>(context, bytes, [&](const auto& request, const auto& writer) {
-      buffers_->Post([this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-        auto to = weak.lock();
-        if (to == nullptr) return;
-        to->Feed([&] {
-          if (const absl::Status status = Read(*request, caller, to); !status.ok()) to->End(ToGrpc(status));
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::ReadBufferRequest>(
+        context, bytes, [&](const auto& request, const auto& writer) {
+          buffers_->Post(
+              [this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+                auto to = weak.lock();
+                if (to == nullptr) return;
+                to->Feed([&] {
+                  if (const absl::Status status = Read(*request, caller, to); !status.ok())
+                    to->End(ToGrpc(status));
+                });
+              });
+          return absl::OkStatus();
         });
-      });
-      return absl::OkStatus();
-    });
   }
 
-  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
-    return Stream<v1::BufferEvent>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
-      buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
-        const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status, const std::string& text) {
-          auto to = weak.lock();
-          if (to == nullptr) return;
-          to->Feed([&] {
-            v1::BufferEvent event;
-            event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
-            EncodeBuffer(status, event.mutable_buffer());
-            event.set_text(Utf8(text));
-            const std::string name = event.buffer().name();
-            to->PushLatest(name, std::move(event), MergeEvents);
+  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(
+      CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
+    return Stream<v1::BufferEvent>(
+        context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
+          buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+            const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status,
+                                     const std::string& text) {
+              auto to = weak.lock();
+              if (to == nullptr) return;
+              to->Feed([&] {
+                v1::BufferEvent event;
+                event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
+                EncodeBuffer(status, event.mutable_buffer());
+                event.set_text(Utf8(text));
+                const std::string name = event.buffer().name();
+                to->PushLatest(name, std::move(event), MergeEvents);
+              });
+            };
+            // Held by the stream; told to end while the server stops.
+            if (auto to = weak.lock())
+              to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
           });
-        };
-        // Held by the stream; told to end while the server stops.
-        if (auto to = weak.lock()) to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
-      });
-      return absl::OkStatus();
-    });
+          return absl::OkStatus();
+        });
   }
 
  private:
-  /// What a watcher that has not heard of either hears of both: it still has to learn that the buffer is there.
+  /// What a watcher that has not heard of either hears of both: it still has to learn that the
+  /// buffer is there.
   static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
     const auto first = waiting.kind();
     const bool is_new = first == v1::BufferEvent::EXISTS || first == v1::BufferEvent::CREATED;
@@ -281,16 +355,19 @@ class BufferServiceImpl final : public BufferBase {
   }
   /// Answers from a worker: memory may have to be had first.
   template <class Request, class F>
-  ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request, v1::Buffer* response, F call) {
-    return ReplyOn(buffers_, context, request, response, [response, call = std::move(call)]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer, call());
-      PassPoint(MethodOf<Request>(), ".answer");
-      EncodeBuffer(buffer, response);
-      return absl::OkStatus();
-    });
+  ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request,
+                            v1::Buffer* response, F call) {
+    return ReplyOn(buffers_, context, request, response,
+                   [response, call = std::move(call)]() -> absl::Status {
+                     OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer, call());
+                     PassPoint(MethodOf<Request>(), ".answer");
+                     EncodeBuffer(buffer, response);
+                     return absl::OkStatus();
+                   });
   }
 
-  absl::Status Read(const v1::ReadBufferRequest& request, const model::Caller& caller, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
+  absl::Status Read(const v1::ReadBufferRequest& request, const model::Caller& caller,
+                    const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& to) {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request.chunk_bytes()));
     OCTAVO_ASSIGN_OR_RETURN(auto reader, buffers_->OpenRead(DecodeRead(request), caller));
     v1::ReadBufferResponse message;
@@ -301,8 +378,11 @@ class BufferServiceImpl final : public BufferBase {
     for (const uint32_t replica : reader->replicas()) header->add_replicas(replica);
     const int64_t total_bytes = reader->total_bytes();
     header->set_total_bytes(static_cast<uint64_t>(total_bytes));
-    const auto next = [buffers = buffers_, reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-      buffers->Post([reader, chunk_bytes, done = std::move(done)] { done(base::ExceptionToStatus([&] { return reader->Next(chunk_bytes); })); });
+    const auto next = [buffers = buffers_, reader = std::move(reader),
+                       chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
+      buffers->Post([reader, chunk_bytes, done = std::move(done)] {
+        done(base::ExceptionToStatus([&] { return reader->Next(chunk_bytes); }));
+      });
     };
     std::make_shared<PieceStream<v1::ReadBufferResponse>>(total_bytes, to, next)->Begin(message);
     return absl::OkStatus();
@@ -313,6 +393,8 @@ class BufferServiceImpl final : public BufferBase {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine) { return std::make_unique<BufferServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine) {
+  return std::make_unique<BufferServiceImpl>(engine);
+}
 
 }  // namespace octavo::rpc

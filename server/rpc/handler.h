@@ -1,6 +1,7 @@
 #pragma once
 
-// How calls are handled. Every handler of every service runs in Handle(), through one of the forms below:
+// How calls are handled. Every handler of every service runs in Handle(), through one of the forms
+// below:
 //
 //   Reply        a unary call that is answered at once, on gRPC's thread
 //   ReplyOn      one that is answered by a worker
@@ -9,16 +10,19 @@
 //   Stream, RawStream   a server stream (QueuedWriter)
 //   Received     a message of a client's stream (PushStreamBase, WriteStream)
 //
-// Handle turns what is thrown into the status of the call, so that neither gRPC's threads nor the engine's end the process, and every
-// call gets an answer. What a handler has taken by then (memory, a request id, a place in a queue, a descriptor) belongs to objects that
-// give it back as the exception passes them. What runs later for a call (a task, a callback of the engine) runs in DeferredUnaryReactor::Complete or
-// QueuedWriter::Feed, which do the same.
+// Handle turns what is thrown into the status of the call, so that neither gRPC's threads nor the
+// engine's end the process, and every call gets an answer. What a handler has taken by then
+// (memory, a request id, a place in a queue, a descriptor) belongs to objects that give it back as
+// the exception passes them. What runs later for a call (a task, a callback of the engine) runs in
+// DeferredUnaryReactor::Complete or QueuedWriter::Feed, which do the same.
 //
-// A unary answer that its peer does not take is bounded and timed (PendingAnswer), as the messages of a stream are.
+// A unary answer that its peer does not take is bounded and timed (PendingAnswer), as the messages
+// of a stream are.
 //
 // Before anything else Handle checks the request against the table of bounds (bounds.h).
 //
-// Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message" (gpu/base/failpoint.h).
+// Tests make each handler fail at its points, "<Request>.begin", ".end", ".answer" and ".message"
+// (gpu/base/failpoint.h).
 
 #include <memory>
 #include <type_traits>
@@ -52,7 +56,8 @@ absl::Status Handle(const Request& request, Work&& work) {
   });
 }
 
-/// Handle, and what the call ends with. `work` may take an AdmissionReport*, which goes with the answer where it explains it.
+/// Handle, and what the call ends with. `work` may take an AdmissionReport*, which goes with the
+/// answer where it explains it.
 template <class Request, class Work>
 grpc::Status Answer(const Request& request, Work& work) {
   if constexpr (std::is_invocable_v<Work&, model::AdmissionReport*>) {
@@ -64,10 +69,11 @@ grpc::Status Answer(const Request& request, Work& work) {
   }
 }
 
-/// A call to be answered; null where there is no memory for it. `begin(reply)` sees to it that reply->Answer is called; where it does not
-/// return OK that is the answer.
+/// A call to be answered; null where there is no memory for it. `begin(reply)` sees to it that
+/// reply->Answer is called; where it does not return OK that is the answer.
 template <class Response, class Begin>
-grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response, Begin begin) {
+grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response,
+                                Begin begin) {
   UnaryReply* reply = nullptr;
   absl::Status status = Guarded([&] {
     (void)Failpoint("reply_made");
@@ -86,42 +92,54 @@ grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Resp
 
 /// `work` is short.
 template <class Request, class Response, class Work>
-grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request, const Response* response, Work work) {
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Request* request,
+                                const Response* response, Work work) {
   return Unary(context, response, [&](UnaryReply* reply) {
     reply->Answer(Answer(*request, work));
     return absl::OkStatus();
   });
 }
 
-/// `pool`: has Post. `work` keeps nothing of the handler's frame; the request and the response live until it has answered.
+/// `pool`: has Post. `work` keeps nothing of the handler's frame; the request and the response live
+/// until it has answered.
 template <class Pool, class Request, class Response, class Work>
-grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context, const Request* request, const Response* response, Work work) {
+grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context,
+                                  const Request* request, const Response* response, Work work) {
   return Unary(context, response, [&](UnaryReply* reply) {
-    pool->Post([reply, request, work = std::move(work)]() mutable { reply->Answer(Answer(*request, work)); });
+    pool->Post([reply, request, work = std::move(work)]() mutable {
+      reply->Answer(Answer(*request, work));
+    });
     return absl::OkStatus();
   });
 }
 
 /// `work` is long. RESOURCE_EXHAUSTED (BUSY) while `most` such calls wait or run.
 template <class Request, class Response, class Work>
-grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most, grpc::CallbackServerContext* context, const Request* request,
+grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
+                                      grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
   return Unary(context, response, [&](UnaryReply* reply) -> absl::Status {
     // Refused at once where it can be.
     OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
     const auto turn = [reply, context, request, work]() mutable {
-      if (context->IsCancelled()) return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
+      if (context->IsCancelled())
+        return reply->Answer(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away"));
       reply->Answer(Answer(*request, work));
     };
     if (pool->TryPost(most, turn)) return absl::OkStatus();
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the server plans ", most, " requests already; try again")),
-                    {.reason = "BUSY", .field = "", .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("the server plans ", most, " requests already; try again")),
+                    {.reason = "BUSY",
+                     .field = "",
+                     .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
   });
 }
 
-/// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not return OK that is the answer.
+/// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not
+/// return OK that is the answer.
 template <class Request, class Response, class Begin>
-grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request, const Response* response, Begin begin) {
+grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request,
+                                     const Response* response, Begin begin) {
   std::shared_ptr<DeferredUnaryReactor> reply;
   absl::Status status = Guarded([&] {
     reply = DeferredUnaryReactor::Make(MethodOf<Request>(), context, response);
@@ -137,9 +155,11 @@ grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const
   return reply.get();
 }
 
-/// `begin(writer)` sees to it that the writer is fed and ended; where it does not return OK the stream ends with that.
+/// `begin(writer)` sees to it that the writer is fed and ended; where it does not return OK the
+/// stream ends with that.
 template <class Message, class Request, class Begin>
-grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context, const Request* request, Begin begin) {
+grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context,
+                                          const Request* request, Begin begin) {
   std::shared_ptr<QueuedWriter<Message>> writer;
   absl::Status status = Guarded([&] {
     writer = QueuedWriter<Message>::Make(MethodOf<Request>(), context);
@@ -153,17 +173,20 @@ grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context, 
 
 /// The same for a request and messages that are raw bytes: `begin(request, writer)`, both shared.
 template <class Request, class Begin>
-grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes, Begin begin) {
+grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContext* context,
+                                                      const grpc::ByteBuffer* bytes, Begin begin) {
   std::shared_ptr<QueuedWriter<grpc::ByteBuffer>> writer;
   const absl::Status status = Guarded([&]() -> absl::Status {
     writer = QueuedWriter<grpc::ByteBuffer>::Make(MethodOf<Request>(), context);
     auto request = std::make_shared<Request>();
     if (!ParseRequest(*bytes, request.get())) {
-      return absl::InvalidArgumentError(absl::StrCat("the request does not parse as ", Request::descriptor()->name()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the request does not parse as ", Request::descriptor()->name()));
     }
     return Handle(*request, [&] { return begin(std::shared_ptr<const Request>(request), writer); });
   });
-  if (writer == nullptr) return Ended<grpc::ServerWriteReactor<grpc::ByteBuffer>>::Make(ToGrpc(status));
+  if (writer == nullptr)
+    return Ended<grpc::ServerWriteReactor<grpc::ByteBuffer>>::Make(ToGrpc(status));
   if (!status.ok()) writer->End(ToGrpc(status));
   return writer.get();
 }
@@ -174,14 +197,16 @@ absl::Status Received(const grpc::ByteBuffer& bytes, uint32_t payload_field, Tak
   return Guarded([&]() -> absl::Status {
     auto split = SplitPayload<Request>(bytes, payload_field);
     if (!split.has_value()) {
-      return WithInfo(absl::InvalidArgumentError(
-                          absl::StrCat("data: the message does not parse as ", Request::descriptor()->name(), " with data as its last field")),
+      return WithInfo(absl::InvalidArgumentError(absl::StrCat(
+                          "data: the message does not parse as ", Request::descriptor()->name(),
+                          " with data as its last field")),
                       {.reason = "PROTOCOL", .field = "data", .numbers = {}});
     }
     return Handle(split->message, [&]() -> absl::Status {
       int64_t carried = 0;
       for (const auto& part : split->payload) carried += static_cast<int64_t>(part.second);
-      OCTAVO_RETURN_IF_ERROR(CheckPayload(*Request::descriptor()->FindFieldByNumber(static_cast<int>(payload_field)), carried));
+      OCTAVO_RETURN_IF_ERROR(CheckPayload(
+          *Request::descriptor()->FindFieldByNumber(static_cast<int>(payload_field)), carried));
       return take(*split);
     });
   });

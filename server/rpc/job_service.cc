@@ -21,88 +21,111 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
   JobServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
-  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request, v1::Job* response) override {
+  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request,
+                                v1::Job* response) override {
+    return ReplyInTurn(
+        &slow_->jobs, kMostSubmits, context, request, response,
+        [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec,
+                                  DecodeJobSpec(request->spec(), context->peer()));
+          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+          OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, engine_->SubmitJob(spec, report));
+          PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
+          EncodeJob(job, /*brief=*/false, response);
+          return absl::OkStatus();
+        });
+  }
+
+  ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request,
+                              v1::PlanJobResponse* response) override {
     return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response,
-                       [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-                         OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-                         OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, engine_->SubmitJob(spec, report));
-                         PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
-                         EncodeJob(job, /*brief=*/false, response);
+                       [this, context, request, response]() -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const model::JobSpec spec,
+                                                 DecodeJobSpec(request->spec(), context->peer()));
+                         job::JobPlan plan;
+                         OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
+                         response->set_plan(Utf8(plan.text));
+                         for (const std::string& warning : plan.warnings)
+                           response->add_warnings(Utf8(warning));
+                         EncodeAdmissionReport(report, response->mutable_report());
                          return absl::OkStatus();
                        });
   }
 
-  ServerUnaryReactor* PlanJob(CallbackServerContext* context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return ReplyInTurn(&slow_->jobs, kMostSubmits, context, request, response, [this, context, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::JobSpec spec, DecodeJobSpec(request->spec(), context->peer()));
-      job::JobPlan plan;
-      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
-      response->set_plan(Utf8(plan.text));
-      for (const std::string& warning : plan.warnings) response->add_warnings(Utf8(warning));
-      EncodeAdmissionReport(report, response->mutable_report());
-      return absl::OkStatus();
-    });
-  }
-
-  ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request, v1::Job* response) override {
+  ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request,
+                             v1::Job* response) override {
     return Answer(context, request, response, [&] { return engine_->GetJob(request->name()); });
   }
-  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request, v1::Job* response) override {
+  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request,
+                                v1::Job* response) override {
     return Answer(context, request, response, [&] { return engine_->CancelJob(request->name()); });
   }
 
-  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request, v1::ListJobsResponse* response) override {
+  ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,
+                               v1::ListJobsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
-        if (!v1::JobState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+        if (!v1::JobState_IsValid(state))
+          return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       auto jobs = engine_->ListJobs();
       std::erase_if(jobs, [&](const job::JobStatus& job) {
-        return !states.empty() && std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
+        return !states.empty() &&
+               std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
       });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), jobs.size()));
-      for (size_t i = page.begin; i < page.end; ++i) EncodeJob(jobs[i], /*brief=*/true, response->add_jobs());
+      OCTAVO_ASSIGN_OR_RETURN(const Page page,
+                              PageOf(request->page_size(), request->page_token(), jobs.size()));
+      for (size_t i = page.begin; i < page.end; ++i)
+        EncodeJob(jobs[i], /*brief=*/true, response->add_jobs());
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
   }
 
-  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context, const v1::WatchJobRequest* request) override {
-    return Stream<v1::Job>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
-      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<job::JobStatus>& job) {
-        auto to = weak.lock();
-        if (to == nullptr) return;
-        to->Feed([&] {
-          if (!job.ok()) return to->End(ToGrpc(job.status()));
-          v1::Job message;
-          EncodeJob(*job, /*brief=*/false, &message);
-          to->Push(std::move(message), /*replace=*/true);
-          if (IsFinal(job->state)) to->End({});
+  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context,
+                                              const v1::WatchJobRequest* request) override {
+    return Stream<v1::Job>(
+        context, request,
+        [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
+          const auto tell = [weak =
+                                 std::weak_ptr(writer)](const absl::StatusOr<job::JobStatus>& job) {
+            auto to = weak.lock();
+            if (to == nullptr) return;
+            to->Feed([&] {
+              if (!job.ok()) return to->End(ToGrpc(job.status()));
+              v1::Job message;
+              EncodeJob(*job, /*brief=*/false, &message);
+              to->Push(std::move(message), /*replace=*/true);
+              if (IsFinal(job->state)) to->End({});
+            });
+          };
+          OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchJob(request->name(), tell));
+          writer->OnOver(
+              [held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
+          return absl::OkStatus();
         });
-      };
-      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchJob(request->name(), tell));
-      writer->OnOver([held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
-      return absl::OkStatus();
-    });
   }
 
  private:
   absl::Status SetSession(const std::string& secret, model::JobSpec* spec) {
     if (!secret.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
+      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session,
+                              engine_->sessions().Find(secret));
       spec->session = session.name;
-      spec->request_digest += session.name;  // another session's retry is another request: the job would be its neighbour's
+      spec->request_digest += session.name;  // another session's retry is another request: the job
+                                             // would be its neighbour's
     } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
-      return InvalidField("orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
-                                                 " without a session (session_secret); allowed ORPHAN_KEEP"));
+      return InvalidField(
+          "orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
+                                 " without a session (session_secret); allowed ORPHAN_KEEP"));
     }
     return absl::OkStatus();
   }
 
   template <class Request, class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Job* response, F call) {
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
+                                    v1::Job* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, call());
       PassPoint(MethodOf<Request>(), ".answer");
@@ -117,6 +140,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<JobServiceImpl>(engine, slow); }
+std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow) {
+  return std::make_unique<JobServiceImpl>(engine, slow);
+}
 
 }  // namespace octavo::rpc

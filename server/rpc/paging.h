@@ -19,12 +19,15 @@ struct Page {
 };
 
 inline absl::StatusOr<Page> PageOf(int32_t page_size, const std::string& token, size_t total) {
-  if (page_size < 0 || page_size > 1000) return InvalidField("page_size", absl::StrCat("is ", page_size, "; allowed 0 (100) to 1000"));
+  if (page_size < 0 || page_size > 1000)
+    return InvalidField("page_size", absl::StrCat("is ", page_size, "; allowed 0 (100) to 1000"));
   uint64_t begin = 0;
-  if (!token.empty() && !absl::SimpleAtoi(token, &begin)) return InvalidField("page_token", "did not come from this list");
+  if (!token.empty() && !absl::SimpleAtoi(token, &begin))
+    return InvalidField("page_token", "did not come from this list");
   Page page;
   page.begin = std::min<size_t>(begin, total);
-  page.end = std::min<size_t>(page.begin + static_cast<size_t>(page_size == 0 ? 100 : page_size), total);
+  page.end =
+      std::min<size_t>(page.begin + static_cast<size_t>(page_size == 0 ? 100 : page_size), total);
   if (page.end < total) page.next_token = absl::StrCat(page.end);
   return page;
 }

@@ -24,8 +24,9 @@ namespace {
 class RpcServerImpl final : public RpcServer {
  public:
   RpcServerImpl() : workers_("oct-stream-out", 4, /*niceness=*/5) {
-    // Kept until the process ends: the library's own shutdown, which the last user's destructor would run, joins a poller
-    // thread that sleeps for up to ten seconds after a connection with a blocked write.
+    // Kept until the process ends: the library's own shutdown, which the last user's destructor
+    // would run, joins a poller thread that sleeps for up to ten seconds after a connection with a
+    // blocked write.
     static const bool kept = (LogWhatGrpcSays(), grpc_init(), true);
     (void)kept;
   }
@@ -47,17 +48,19 @@ class RpcServerImpl final : public RpcServer {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    auto tcp = builder.experimental().AddExternalConnectionAcceptor(grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-                                                                    grpc::InsecureServerCredentials());
+    auto tcp = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
-    // What peers have sent and nobody has taken: half of a message stays here until the other half comes. When it is used up, gRPC ends
-    // calls, those that hold something first.
+    // What peers have sent and nobody has taken: half of a message stays here until the other half
+    // comes. When it is used up, gRPC ends calls, those that hold something first.
     grpc::ResourceQuota quota("octavo");
     quota.Resize(static_cast<size_t>(config.memory_bytes));
     builder.SetResourceQuota(quota);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);  // for the first bytes of a connection
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               20'000);  // for the first bytes of a connection
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -65,9 +68,11 @@ class RpcServerImpl final : public RpcServer {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10'000);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::InternalError("gRPC does not start");
-    listener_->Start([server = server_.get(), tcp = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(std::move(tcp))](
-                         UniqueFd connection, bool is_unix) {
-      if (is_unix) {  // its name is the descriptor's, by which the peer's user is found (local_peer.h)
+    listener_->Start([server = server_.get(),
+                      tcp = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(
+                          std::move(tcp))](UniqueFd connection, bool is_unix) {
+      if (is_unix) {  // its name is the descriptor's, by which the peer's user is found
+                      // (local_peer.h)
         grpc::AddInsecureChannelFromFd(server, connection.release());
         return;
       }
@@ -76,10 +81,12 @@ class RpcServerImpl final : public RpcServer {
       tcp->HandleNewConnection(&parameters);
     });
     stalls_ = std::make_unique<StallWatch>(
-        std::chrono::duration<double>(config.stalled_seconds), [engine] { engine->CountCut("stalled"); },
+        std::chrono::duration<double>(config.stalled_seconds),
+        [engine] { engine->CountCut("stalled"); },
         [this](const std::string& peer) { listener_->Cut(peer); });
     SetServing(true);
-    devices_ = engine->WatchDevices([this](const std::vector<model::DeviceStatus>& devices) { SetDevices(devices); });
+    devices_ = engine->WatchDevices(
+        [this](const std::vector<model::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
   }
 
@@ -105,9 +112,12 @@ class RpcServerImpl final : public RpcServer {
   void TellHealth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_mutex_) {
     const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
-    health->SetServingStatus("", serving);  // without a name it would be that of every service, the devices included
-    for (const char* service : {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService", "octavo.v1.JobService",
-                                "octavo.v1.StreamService", "octavo.v1.SourceService", "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
+    health->SetServingStatus(
+        "", serving);  // without a name it would be that of every service, the devices included
+    for (const char* service :
+         {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
+          "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.SourceService",
+          "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
       health->SetServingStatus(service, serving);
     }
   }
@@ -116,9 +126,10 @@ class RpcServerImpl final : public RpcServer {
     if (server_ == nullptr) return;
     devices_ = nullptr;  // nothing of it touches the server any more
     listener_->Stop();
-    auto done = std::async(std::launch::async, [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
-    // A peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all the same, the server's
-    // destructor waits for it: cut what is left in any case.
+    auto done = std::async(std::launch::async,
+                           [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
+    // A peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all
+    // the same, the server's destructor waits for it: cut what is left in any case.
     done.wait_for(grace + std::chrono::milliseconds(300));
     listener_->CutAll();
     done.wait();
@@ -136,13 +147,16 @@ class RpcServerImpl final : public RpcServer {
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<StallWatch> stalls_;
   Mutex health_mutex_;
-  bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_ ABSL_GUARDED_BY(health_mutex_) = true;
+  bool serving_ ABSL_GUARDED_BY(health_mutex_) = false, any_device_
+                                                        ABSL_GUARDED_BY(health_mutex_) = true;
   std::unique_ptr<base::Handle> devices_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcConfig& config, engine::Engine* engine, ServerInfo info) {
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcConfig& config,
+                                                            engine::Engine* engine,
+                                                            ServerInfo info) {
   auto server = std::make_unique<RpcServerImpl>();
   OCTAVO_RETURN_IF_ERROR(server->Listen(config, engine, std::move(info)));
   return server;

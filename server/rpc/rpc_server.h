@@ -17,22 +17,26 @@ struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
   std::string unix_path;                               // empty = no Unix socket
   int64_t memory_bytes = 512 << 20;                    // of requests on their way in
-  int spare_descriptors = 0;                           // that connections leave free; 0 = a quarter of the process' limit, at most 1024
-  double stalled_seconds = 30;                         // a peer that takes nothing of what is written for it for so long is cut
-  int max_concurrent_streams = 4096;                   // per connection
+  int spare_descriptors =
+      0;  // that connections leave free; 0 = a quarter of the process' limit, at most 1024
+  double stalled_seconds =
+      30;  // a peer that takes nothing of what is written for it for so long is cut
+  int max_concurrent_streams = 4096;  // per connection
 };
 
 /// The gRPC front of an engine: services, health, reflection, listeners.
 class RpcServer {
  public:
   /// Listens and serves. FailedPrecondition if an address cannot be had.
-  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcConfig& config, engine::Engine* engine, ServerInfo info);
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcConfig& config,
+                                                          engine::Engine* engine, ServerInfo info);
   virtual ~RpcServer() = default;
   /// Addresses that clients can use: "127.0.0.1:41234", "unix:/run/octavo.sock".
   virtual std::vector<std::string> addresses() const = 0;
   /// What the health service says, overall and for each service.
   virtual void SetServing(bool serving) = 0;
-  /// Ends all calls, those that do not end by themselves within `grace` by force. Returns within a second of that.
+  /// Ends all calls, those that do not end by themselves within `grace` by force. Returns within a
+  /// second of that.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };
 

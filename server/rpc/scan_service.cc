@@ -18,94 +18,123 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
  public:
   ScanServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
 
-  ServerUnaryReactor* SubmitScan(CallbackServerContext* context, const v1::SubmitScanRequest* request, v1::Scan* response) override {
-    return ReplyMaybeSlow(&slow_->submits, kMostSubmits, context, request, response,
-                          [this, request, response](model::AdmissionReport* report) -> absl::Status {
-                            OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
-                            OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-                            OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->SubmitScan(spec, report));
-                            PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
-                            EncodeScan(scan, response);
-                            return absl::OkStatus();
-                          });
+  ServerUnaryReactor* SubmitScan(CallbackServerContext* context,
+                                 const v1::SubmitScanRequest* request,
+                                 v1::Scan* response) override {
+    return ReplyMaybeSlow(
+        &slow_->submits, kMostSubmits, context, request, response,
+        [this, request, response](model::AdmissionReport* report) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
+          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->SubmitScan(spec, report));
+          PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
+          EncodeScan(scan, response);
+          return absl::OkStatus();
+        });
   }
 
-  ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request, v1::PlanScanResponse* response) override {
-    return ReplyMaybeSlow(&slow_->plans, kMostPlans, context, request, response, [this, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
-      OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-      std::vector<std::string> warnings;
-      OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanScan(spec, response->mutable_plan(), &warnings));
-      PassPoint(MethodOf<v1::PlanScanRequest>(), ".answer");
-      for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
-      response->set_plan(Utf8(response->plan()));
-      EncodeAdmissionReport(report, response->mutable_report());
-      if (!request->waveform() && !request->plot()) return absl::OkStatus();
-      OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave, engine_->PlanWaveform(spec, request->odd_volume()));
-      if (request->waveform()) OCTAVO_RETURN_IF_ERROR(EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
-      if (!request->plot()) return absl::OkStatus();
-      OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), picture::PlotPattern(wave));
-      return absl::OkStatus();
-    });
+  ServerUnaryReactor* PlanScan(CallbackServerContext* context, const v1::PlanScanRequest* request,
+                               v1::PlanScanResponse* response) override {
+    return ReplyMaybeSlow(
+        &slow_->plans, kMostPlans, context, request, response,
+        [this, request, response]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
+          OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
+          std::vector<std::string> warnings;
+          OCTAVO_ASSIGN_OR_RETURN(const auto report,
+                                  engine_->PlanScan(spec, response->mutable_plan(), &warnings));
+          PassPoint(MethodOf<v1::PlanScanRequest>(), ".answer");
+          for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
+          response->set_plan(Utf8(response->plan()));
+          EncodeAdmissionReport(report, response->mutable_report());
+          if (!request->waveform() && !request->plot()) return absl::OkStatus();
+          OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave,
+                                  engine_->PlanWaveform(spec, request->odd_volume()));
+          if (request->waveform())
+            OCTAVO_RETURN_IF_ERROR(
+                EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
+          if (!request->plot()) return absl::OkStatus();
+          OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), picture::PlotPattern(wave));
+          return absl::OkStatus();
+        });
   }
 
-  ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request, v1::ScanEvent* response) override {
+  ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request,
+                               v1::ScanEvent* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event, engine_->MarkScan(request->name(), request->marker()));
+      OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event,
+                              engine_->MarkScan(request->name(), request->marker()));
       EncodeScanEvent(event, response);
       return absl::OkStatus();
     });
   }
 
-  ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request, v1::Scan* response) override {
+  ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request,
+                              v1::Scan* response) override {
     return Answer(context, request, response, [&] { return engine_->GetScan(request->name()); });
   }
-  ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request, v1::Scan* response) override {
+  ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request,
+                               v1::Scan* response) override {
     return Answer(context, request, response, [&] { return engine_->StopScan(request->name()); });
   }
-  ServerUnaryReactor* CancelScan(CallbackServerContext* context, const v1::CancelScanRequest* request, v1::Scan* response) override {
+  ServerUnaryReactor* CancelScan(CallbackServerContext* context,
+                                 const v1::CancelScanRequest* request,
+                                 v1::Scan* response) override {
     return Answer(context, request, response, [&] { return engine_->CancelScan(request->name()); });
   }
-  ServerUnaryReactor* UpdateScan(CallbackServerContext* context, const v1::UpdateScanRequest* request, v1::Scan* response) override {
-    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response, [this, request, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing, DecodeProcessing(request->processing()));
-      OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->UpdateScan(request->name(), processing));
-      PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
-      EncodeScan(scan, response);
-      return absl::OkStatus();
-    });
+  ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
+                                 const v1::UpdateScanRequest* request,
+                                 v1::Scan* response) override {
+    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response,
+                       [this, request, response]() -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing,
+                                                 DecodeProcessing(request->processing()));
+                         OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
+                                                 engine_->UpdateScan(request->name(), processing));
+                         PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
+                         EncodeScan(scan, response);
+                         return absl::OkStatus();
+                       });
   }
 
-  ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request, v1::ListScansResponse* response) override {
+  ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request,
+                                v1::ListScansResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const auto scans = engine_->ListScans();
-      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), scans.size()));
+      OCTAVO_ASSIGN_OR_RETURN(const Page page,
+                              PageOf(request->page_size(), request->page_token(), scans.size()));
       for (size_t i = page.begin; i < page.end; ++i) {
         EncodeScan(scans[i], response->add_scans());
-        response->mutable_scans(response->scans_size() - 1)->clear_events();  // a page of them would be megabytes
+        response->mutable_scans(response->scans_size() - 1)
+            ->clear_events();  // a page of them would be megabytes
       }
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
   }
 
-  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context, const v1::WatchScanRequest* request) override {
-    return Stream<v1::Scan>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
-      const auto tell = [weak = std::weak_ptr(writer)](const absl::StatusOr<model::ScanStatus>& scan) {
-        auto to = weak.lock();
-        if (to == nullptr) return;
-        to->Feed([&] {
-          if (!scan.ok()) return to->End(ToGrpc(scan.status()));
-          v1::Scan message;
-          EncodeScan(*scan, &message);
-          to->Push(std::move(message), /*replace=*/true);
-          if (IsFinal(scan->state)) to->End({});
+  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context,
+                                                const v1::WatchScanRequest* request) override {
+    return Stream<v1::Scan>(
+        context, request,
+        [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
+          const auto tell =
+              [weak = std::weak_ptr(writer)](const absl::StatusOr<model::ScanStatus>& scan) {
+                auto to = weak.lock();
+                if (to == nullptr) return;
+                to->Feed([&] {
+                  if (!scan.ok()) return to->End(ToGrpc(scan.status()));
+                  v1::Scan message;
+                  EncodeScan(*scan, &message);
+                  to->Push(std::move(message), /*replace=*/true);
+                  if (IsFinal(scan->state)) to->End({});
+                });
+              };
+          OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchScan(request->name(), tell));
+          writer->OnOver(
+              [held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
+          return absl::OkStatus();
         });
-      };
-      OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchScan(request->name(), tell));
-      writer->OnOver([held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
-      return absl::OkStatus();
-    });
   }
 
  private:
@@ -113,19 +142,24 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     if (secret.empty()) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
     spec->session = session.name;
-    spec->request_digest += session.name;  // another session's retry is another request: the scan would be its neighbour's
+    spec->request_digest +=
+        session
+            .name;  // another session's retry is another request: the scan would be its neighbour's
     return absl::OkStatus();
   }
 
   // What asks a camera waits for the others that do, and not for the rest.
   template <class Request, class Response, class Work>
-  ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most, CallbackServerContext* context, const Request* request,
+  ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most,
+                                     CallbackServerContext* context, const Request* request,
                                      const Response* response, Work work) {
-    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context, request, response, std::move(work));
+    return ReplyInTurn(request->spec().has_camera() ? &slow_->cameras : pool, most, context,
+                       request, response, std::move(work));
   }
 
   template <class Request, class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Scan* response, F call) {
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
+                                    v1::Scan* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, call());
       PassPoint(MethodOf<Request>(), ".answer");
@@ -140,6 +174,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow) { return std::make_unique<ScanServiceImpl>(engine, slow); }
+std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow) {
+  return std::make_unique<ScanServiceImpl>(engine, slow);
+}
 
 }  // namespace octavo::rpc

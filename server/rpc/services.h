@@ -25,19 +25,22 @@ struct ServerInfo {
   std::vector<std::string> open_addresses;  // that other hosts can reach, without TLS and login
 };
 
-/// What takes longer than gRPC's few threads may wait: each kind has threads of its own, so that none waits for another.
+/// What takes longer than gRPC's few threads may wait: each kind has threads of its own, so that
+/// none waits for another.
 struct SlowWork {
   base::WorkerPool cameras{"oct-camera", 1};  // a camera may take seconds to answer
-  base::WorkerPool plans{"oct-plan", 1, 5};   // PlanScan: patterns of many records, waveforms, plots
+  base::WorkerPool plans{"oct-plan", 1, 5};  // PlanScan: patterns of many records, waveforms, plots
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
-  base::WorkerPool jobs{"oct-job-plan", 4};   // SubmitJob, PlanJob: they open files, on storage that may hang
+  base::WorkerPool jobs{"oct-job-plan",
+                        4};  // SubmitJob, PlanJob: they open files, on storage that may hang
 };
 /// Calls of one kind that may wait or run.
 constexpr int kMostPlans = 16, kMostSubmits = 64;
 
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
 /// `workers` ask cameras; `copiers` put projections that are pushed in their place.
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers);
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 base::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
 std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);
@@ -46,6 +49,7 @@ std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::W
 /// Sessions and leases.
 std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine);
 /// `workers` measure, which takes seconds.
-std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info);
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 ServerInfo info);
 
 }  // namespace octavo::rpc

@@ -35,18 +35,23 @@ void EncodeLease(const session::Lease& in, int64_t now_ns, v1::LeaseGrant* out) 
   out->set_fence(in.fence);
   out->set_session(in.session);
   out->set_holder(in.holder);
-  out->set_expires_seconds(in.expires_ns == 0 ? 0 : static_cast<double>(in.expires_ns - now_ns) * 1e-9);
+  out->set_expires_seconds(in.expires_ns == 0 ? 0
+                                              : static_cast<double>(in.expires_ns - now_ns) * 1e-9);
 }
 
 absl::Status CheckText(const char* field, const std::string& text) {
-  return text.size() <= 256 ? absl::OkStatus() : InvalidField(field, absl::StrCat("has ", text.size(), " characters; allowed 256"));
+  return text.size() <= 256
+             ? absl::OkStatus()
+             : InvalidField(field, absl::StrCat("has ", text.size(), " characters; allowed 256"));
 }
 
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
   explicit SessionServiceImpl(engine::Engine* engine) : engine_(engine) {}
 
-  ServerUnaryReactor* OpenSession(CallbackServerContext* context, const v1::OpenSessionRequest* request, v1::OpenSessionResponse* response) override {
+  ServerUnaryReactor* OpenSession(CallbackServerContext* context,
+                                  const v1::OpenSessionRequest* request,
+                                  v1::OpenSessionResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
       OCTAVO_ASSIGN_OR_RETURN(const auto opened, engine_->OpenSession(request->client()));
@@ -57,55 +62,74 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request, v1::ClientSession* response) override {
+  ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request,
+                                v1::ClientSession* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->KeepAlive(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* CloseSession(CallbackServerContext* context, const v1::CloseSessionRequest* request, v1::ClientSession* response) override {
+  ServerUnaryReactor* CloseSession(CallbackServerContext* context,
+                                   const v1::CloseSessionRequest* request,
+                                   v1::ClientSession* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->CloseSession(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* ListSessions(CallbackServerContext* context, const v1::ListSessionsRequest* request,
+  ServerUnaryReactor* ListSessions(CallbackServerContext* context,
+                                   const v1::ListSessionsRequest* request,
                                    v1::ListSessionsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& session : engine_->ListSessions()) EncodeSession(session, response->add_sessions());
+      for (const auto& session : engine_->ListSessions())
+        EncodeSession(session, response->add_sessions());
       return absl::OkStatus();
     });
   }
 
-  ServerUnaryReactor* AcquireLease(CallbackServerContext* context, const v1::AcquireLeaseRequest* request, v1::LeaseGrant* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
-      // It may stand in a queue: a client that goes away leaves it.
-      const uint64_t place = engine_->AcquireLease(decoded, CallerOf(*context), [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
-        const bool told = reply->Complete([&] {
-          if (lease.ok()) EncodeLease(*lease, clock_.Now().monotonic_ns, response);
-          return lease.status();
+  ServerUnaryReactor* AcquireLease(CallbackServerContext* context,
+                                   const v1::AcquireLeaseRequest* request,
+                                   v1::LeaseGrant* response) override {
+    return ReplyLater(
+        context, request, response,
+        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
+          // It may stand in a queue: a client that goes away leaves it.
+          const uint64_t place = engine_->AcquireLease(
+              decoded, CallerOf(*context),
+              [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
+                const bool told = reply->Complete([&] {
+                  if (lease.ok()) EncodeLease(*lease, clock_.Now().monotonic_ns, response);
+                  return lease.status();
+                });
+                if (lease.ok() && !told)
+                  (void)engine_->leases().Release(lease->token);  // nobody will ever hear of it
+              });
+          reply->OnCancelled([leases = &engine_->leases(), place] { leases->Withdraw(place); });
+          return absl::OkStatus();
         });
-        if (lease.ok() && !told) (void)engine_->leases().Release(lease->token);  // nobody will ever hear of it
-      });
-      reply->OnCancelled([leases = &engine_->leases(), place] { leases->Withdraw(place); });
-      return absl::OkStatus();
-    });
   }
-  ServerUnaryReactor* RenewLease(CallbackServerContext* context, const v1::RenewLeaseRequest* request, v1::LeaseGrant* response) override {
+  ServerUnaryReactor* RenewLease(CallbackServerContext* context,
+                                 const v1::RenewLeaseRequest* request,
+                                 v1::LeaseGrant* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto lease, engine_->leases().Renew(request->token(), request->seconds()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto lease,
+                              engine_->leases().Renew(request->token(), request->seconds()));
       EncodeLease(lease, clock_.Now().monotonic_ns, response);
       return absl::OkStatus();
     });
   }
-  ServerUnaryReactor* ReleaseLease(CallbackServerContext* context, const v1::ReleaseLeaseRequest* request,
+  ServerUnaryReactor* ReleaseLease(CallbackServerContext* context,
+                                   const v1::ReleaseLeaseRequest* request,
                                    v1::ReleaseLeaseResponse* response) override {
-    return Reply(context, request, response, [&] { return engine_->leases().Release(request->token()); });
+    return Reply(context, request, response,
+                 [&] { return engine_->leases().Release(request->token()); });
   }
-  ServerUnaryReactor* ListLeases(CallbackServerContext* context, const v1::ListLeasesRequest* request, v1::ListLeasesResponse* response) override {
+  ServerUnaryReactor* ListLeases(CallbackServerContext* context,
+                                 const v1::ListLeasesRequest* request,
+                                 v1::ListLeasesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       for (const auto& lease : engine_->leases().List(request->resource())) {
         auto* row = response->add_leases();
@@ -119,19 +143,25 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
  private:
   absl::StatusOr<session::LeaseRequest> DecodeAcquire(const v1::AcquireLeaseRequest& in) {
     OCTAVO_RETURN_IF_ERROR(CheckText("holder", in.holder()));
-    if (!v1::LeaseMode_IsValid(in.mode())) return InvalidField("mode", absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
+    if (!v1::LeaseMode_IsValid(in.mode()))
+      return InvalidField("mode",
+                          absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
     session::LeaseRequest out{.resource = in.resource(),
-                             .mode = in.mode() == v1::LEASE_EXCLUSIVE ? session::LeaseMode::kExclusive : session::LeaseMode::kShared,
-                             .session = "",
-                             .holder = in.holder(),
-                             .seconds = in.seconds(),
-                             .wait_seconds = in.wait_seconds()};
+                              .mode = in.mode() == v1::LEASE_EXCLUSIVE
+                                          ? session::LeaseMode::kExclusive
+                                          : session::LeaseMode::kShared,
+                              .session = "",
+                              .holder = in.holder(),
+                              .seconds = in.seconds(),
+                              .wait_seconds = in.wait_seconds()};
     if (!in.session_secret().empty()) {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->sessions().Find(in.session_secret()));
       out.session = session.name;
       if (out.holder.empty()) out.holder = session.client;
     } else if (in.seconds() == 0) {
-      return InvalidField("seconds", "is 0: without a session (session_secret) a lease has to end by itself; allowed 0 < seconds <= 86400");
+      return InvalidField("seconds",
+                          "is 0: without a session (session_secret) a lease has to end by itself; "
+                          "allowed 0 < seconds <= 86400");
     }
     return out;
   }
@@ -142,6 +172,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine) { return std::make_unique<SessionServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine) {
+  return std::make_unique<SessionServiceImpl>(engine);
+}
 
 }  // namespace octavo::rpc

@@ -30,7 +30,8 @@ class PushStream final : public PushStreamBase {
 
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    return Received<v1::PushRequest>(message, kPushDataField, [&](auto& split) { return TakeBlock(split); });
+    return Received<v1::PushRequest>(message, kPushDataField,
+                                     [&](auto& split) { return TakeBlock(split); });
   }
   bool Connected() const override { return port_ != nullptr; }
   void Disconnected() override {
@@ -40,7 +41,8 @@ class PushStream final : public PushStreamBase {
   absl::Status TakeBlock(WithoutPayload<v1::PushRequest>& split) {
     const v1::PushRequest& request = split.message;
     if (port_ == nullptr) return Open(request, !split.payload.empty() || request.records() != 0);
-    if (!request.scan().empty()) return InvalidField("scan", "is given; only the first message names the scan");
+    if (!request.scan().empty())
+      return InvalidField("scan", "is given; only the first message names the scan");
     if (request.records() != 0 || !split.payload.empty()) {
       source::PushBlock block;
       block.first_record = request.first_record();
@@ -48,7 +50,8 @@ class PushStream final : public PushStreamBase {
       block.parts.assign(split.payload.begin(), split.payload.end());
       block.owner = std::move(split.owner);
       for (const auto& marker : request.markers()) {
-        const auto record = std::min<uint64_t>(marker.record(), std::numeric_limits<int64_t>::max());
+        const auto record =
+            std::min<uint64_t>(marker.record(), std::numeric_limits<int64_t>::max());
         block.marks.push_back({.name = marker.name(), .record = static_cast<int64_t>(record)});
       }
       OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, std::move(block)));
@@ -57,16 +60,22 @@ class PushStream final : public PushStreamBase {
   }
 
   absl::Status Open(const v1::PushRequest& request, bool has_data) {
-    if (request.scan().empty()) return InvalidField("scan", "is empty; the first message names the scan");
-    if (has_data) return InvalidField("data", "is given in the first message, before there is credit");
+    if (request.scan().empty())
+      return InvalidField("scan", "is empty; the first message names the scan");
+    if (has_data)
+      return InvalidField("data", "is given in the first message, before there is credit");
     OCTAVO_ASSIGN_OR_RETURN(auto port, engine_->OpenPush(request.scan()));
     OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->GetScan(request.scan()));
     const model::Acquisition& a = scan.spec.acquisition;
     if (request.samples_per_record() != 0 && request.samples_per_record() != a.samples_per_record) {
-      return InvalidField("samples_per_record", absl::StrCat("is ", request.samples_per_record(), "; the scan has ", a.samples_per_record));
+      return InvalidField("samples_per_record",
+                          absl::StrCat("is ", request.samples_per_record(), "; the scan has ",
+                                       a.samples_per_record));
     }
-    if (const v1::RawType type = EncodeRawType(a); request.raw_type() != v1::RAW_TYPE_UNSPECIFIED && request.raw_type() != type) {
-      return InvalidField("raw_type", absl::StrCat("is ", static_cast<int>(request.raw_type()), "; the scan has ", v1::RawType_Name(type)));
+    if (const v1::RawType type = EncodeRawType(a);
+        request.raw_type() != v1::RAW_TYPE_UNSPECIFIED && request.raw_type() != type) {
+      return InvalidField("raw_type", absl::StrCat("is ", static_cast<int>(request.raw_type()),
+                                                   "; the scan has ", v1::RawType_Name(type)));
     }
     port_ = std::move(port);
     connection_ = port_->Connect();
@@ -84,7 +93,8 @@ class PushStream final : public PushStreamBase {
     response.set_credit(static_cast<uint64_t>(progress->credit));
     response.set_next_record(static_cast<uint64_t>(progress->next_record));
     response.set_total_records(static_cast<uint64_t>(port_->total_records()));
-    response.set_max_block_records(static_cast<uint32_t>(std::min(port_->limits().block_records, kMostPushedBytes / port_->limits().record_bytes)));
+    response.set_max_block_records(static_cast<uint32_t>(
+        std::min(port_->limits().block_records, kMostPushedBytes / port_->limits().record_bytes)));
     response.set_record_bytes(static_cast<uint32_t>(port_->limits().record_bytes));
     response.set_received(static_cast<uint64_t>(progress->received));
     response.set_done(progress->done);
@@ -98,17 +108,21 @@ class PushStream final : public PushStreamBase {
   int64_t connection_ = 0;
 };
 
-/// One connection that pushes frames to a job. They are copied to their place by a worker: gRPC's threads do not wait for memory.
+/// One connection that pushes frames to a job. They are copied to their place by a worker: gRPC's
+/// threads do not wait for memory.
 class ProjectionStream final : public PushStreamBase {
  public:
-  ProjectionStream(engine::Engine* engine, base::WorkerPool* copiers) : engine_(engine), copiers_(copiers) {}
+  ProjectionStream(engine::Engine* engine, base::WorkerPool* copiers)
+      : engine_(engine), copiers_(copiers) {}
 
  private:
   void Work() override {
-    copiers_->Post([self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
+    copiers_->Post(
+        [self = shared_from_this()] { static_cast<ProjectionStream&>(*self).TakeAndRead(); });
   }
   absl::Status Take(const grpc::ByteBuffer& message) override {
-    return Received<v1::PushProjectionsRequest>(message, kPushDataField, [&](const auto& split) { return TakeRows(split); });
+    return Received<v1::PushProjectionsRequest>(message, kPushDataField,
+                                                [&](const auto& split) { return TakeRows(split); });
   }
   bool Connected() const override { return port_ != nullptr; }
   void Disconnected() override {
@@ -119,7 +133,8 @@ class ProjectionStream final : public PushStreamBase {
     const v1::PushProjectionsRequest& request = split.message;
     const bool has_data = request.rows() != 0 || !split.payload.empty();
     if (port_ == nullptr) return Open(request, has_data);
-    if (!request.job().empty()) return InvalidField("job", "is given; only the first message names the job");
+    if (!request.job().empty())
+      return InvalidField("job", "is given; only the first message names the job");
     if (has_data) {
       source::PushedFrame frame;
       frame.sequence = request.sequence();
@@ -131,7 +146,10 @@ class ProjectionStream final : public PushStreamBase {
       OCTAVO_RETURN_IF_ERROR(port_->Offer(connection_, frame));
     }
     if (request.end()) return port_->EndOfFrames(connection_);
-    if (!has_data) return InvalidField("rows", "is 0 in a message that brings nothing and is not the end; allowed are 1 and more");
+    if (!has_data)
+      return InvalidField(
+          "rows",
+          "is 0 in a message that brings nothing and is not the end; allowed are 1 and more");
     return absl::OkStatus();
   }
 
@@ -140,13 +158,17 @@ class ProjectionStream final : public PushStreamBase {
       case v1::PushProjectionsRequest::PROJECTION: return storage::FrameKind::kProjection;
       case v1::PushProjectionsRequest::FLAT: return storage::FrameKind::kFlat;
       case v1::PushProjectionsRequest::DARK: return storage::FrameKind::kDark;
-      default: return InvalidField("kind", absl::StrCat("is ", static_cast<int>(kind), "; allowed PROJECTION, FLAT, DARK"));
+      default:
+        return InvalidField("kind", absl::StrCat("is ", static_cast<int>(kind),
+                                                 "; allowed PROJECTION, FLAT, DARK"));
     }
   }
 
   absl::Status Open(const v1::PushProjectionsRequest& request, bool has_data) {
-    if (request.job().empty()) return InvalidField("job", "is empty; the first message names the job");
-    if (has_data) return InvalidField("data", "is given in the first message, before there is credit");
+    if (request.job().empty())
+      return InvalidField("job", "is empty; the first message names the job");
+    if (has_data)
+      return InvalidField("data", "is given in the first message, before there is credit");
     OCTAVO_ASSIGN_OR_RETURN(port_, engine_->OpenProjectionPush(request.job()));
     connection_ = port_->Connect();
     port_->OnProgress(connection_, [weak = weak_from_this()] {
@@ -197,25 +219,31 @@ class ProjectionStream final : public PushStreamBase {
 };
 
 class SourceServiceImpl final
-    : public v1::SourceService::WithRawCallbackMethod_Push<v1::SourceService::WithRawCallbackMethod_PushProjections<
-          v1::SourceService::WithCallbackMethod_OpenRing<v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
+    : public v1::SourceService::WithRawCallbackMethod_Push<
+          v1::SourceService::WithRawCallbackMethod_PushProjections<
+              v1::SourceService::WithCallbackMethod_OpenRing<
+                  v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
  public:
   SourceServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
       : engine_(engine), workers_(workers), copiers_(copiers) {}
 
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(grpc::CallbackServerContext*) override {
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
+      grpc::CallbackServerContext*) override {
     return PushStreamBase::Begin<PushStream>(engine_);
   }
-  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushProjections(grpc::CallbackServerContext*) override {
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushProjections(
+      grpc::CallbackServerContext*) override {
     return PushStreamBase::Begin<ProjectionStream>(engine_, copiers_);
   }
 
-  grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context, const v1::OpenRingRequest* request,
+  grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context,
+                                     const v1::OpenRingRequest* request,
                                      v1::OpenRingResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       const exports::ExportPeer peer = LocalPeerOf(context->peer());
       if (!peer.local) {
-        return WithInfo(absl::PermissionDeniedError("a ring is memory of this host; the call came from another one"),
+        return WithInfo(absl::PermissionDeniedError(
+                            "a ring is memory of this host; the call came from another one"),
                         {.reason = "NOT_LOCAL", .field = "", .numbers = {}});
       }
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, engine_->OpenRing(request->scan(), peer.uid));
@@ -232,7 +260,8 @@ class SourceServiceImpl final
     });
   }
 
-  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context, const v1::ListCamerasRequest* request,
+  grpc::ServerUnaryReactor* ListCameras(grpc::CallbackServerContext* context,
+                                        const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
     return ReplyOn(workers_, context, request, response, [this, response]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto cameras, engine_->ListCameras());
@@ -258,7 +287,8 @@ class SourceServiceImpl final
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers) {
+std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 base::WorkerPool* copiers) {
   return std::make_unique<SourceServiceImpl>(engine, workers, copiers);
 }
 

@@ -19,10 +19,12 @@ constexpr uint32_t kDataField = 100;
 
 using PicturePtr = std::shared_ptr<const picture::Picture>;
 
-/// Pictures shared by all subscribers that want the same frame in the same way; frames are few and short-lived.
+/// Pictures shared by all subscribers that want the same frame in the same way; frames are few and
+/// short-lived.
 class PictureCache {
  public:
-  absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame, const picture::ImageOptions& options) {
+  absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame,
+                                 const picture::ImageOptions& options) {
     const auto key = std::pair(frame.get(), options);
     {
       MutexLock lock(mutex_);
@@ -42,14 +44,17 @@ class PictureCache {
     PicturePtr picture;
   };
   Mutex mutex_;
-  std::map<std::pair<const model::Frame*, picture::ImageOptions>, Entry> cache_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<const model::Frame*, picture::ImageOptions>, Entry> cache_
+      ABSL_GUARDED_BY(mutex_);
 };
 
-/// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at most one step at a time.
+/// One subscriber: takes a frame when the last one is written, in chunks. Runs on the workers; at
+/// most one step at a time.
 class FrameStream final : public std::enable_shared_from_this<FrameStream> {
  public:
-  FrameStream(SubscribeOptions options, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, base::WorkerPool* workers,
-              PictureCache* pictures)
+  FrameStream(SubscribeOptions options,
+              const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer,
+              base::WorkerPool* workers, PictureCache* pictures)
       : options_(std::move(options)), writer_(writer), workers_(workers), pictures_(pictures) {}
 
   void Start(std::shared_ptr<model::Subscription> subscription) {
@@ -148,7 +153,8 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     header.set_offset(static_cast<uint64_t>(offset_));
     header.set_total_bytes(static_cast<uint64_t>(payload_.size));
     const int64_t size = std::min(options_.chunk_bytes, payload_.size - offset_);
-    crc_ = model::Crc32c(static_cast<const char*>(payload_.data) + offset_, static_cast<size_t>(size), crc_);
+    crc_ = model::Crc32c(static_cast<const char*>(payload_.data) + offset_,
+                         static_cast<size_t>(size), crc_);
     const bool last = offset_ + size == payload_.size;
     if (last) header.set_crc32c(crc_);
     if (header.has_stages()) header.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
@@ -179,22 +185,28 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   uint32_t crc_ = 0;
 };
 
-class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
+class StreamServiceImpl final
+    : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
  public:
-  StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers) : engine_(engine), workers_(workers) {}
+  StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
+      : engine_(engine), workers_(workers) {}
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::SubscribeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
-      const model::SubscribeSpec spec = options.spec;
-      auto stream = std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
-      OCTAVO_ASSIGN_OR_RETURN(auto subscription, engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
-        if (auto to = weak.lock()) to->Wake();
-      }));
-      writer->OnOver([stream] { stream->Close(); });
-      stream->Start(std::move(subscription));
-      return absl::OkStatus();
-    });
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::SubscribeRequest>(
+        context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(SubscribeOptions options, DecodeSubscribe(*request));
+          const model::SubscribeSpec spec = options.spec;
+          auto stream =
+              std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
+          OCTAVO_ASSIGN_OR_RETURN(auto subscription,
+                                  engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
+                                    if (auto to = weak.lock()) to->Wake();
+                                  }));
+          writer->OnOver([stream] { stream->Close(); });
+          stream->Start(std::move(subscription));
+          return absl::OkStatus();
+        });
   }
 
  private:
@@ -205,7 +217,8 @@ class StreamServiceImpl final : public v1::StreamService::WithRawCallbackMethod_
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers) {
+std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine,
+                                                 base::WorkerPool* workers) {
   return std::make_unique<StreamServiceImpl>(engine, workers);
 }
 

@@ -18,7 +18,9 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   SystemServiceImpl(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info)
       : engine_(engine), workers_(workers), info_(std::move(info)) {}
 
-  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context, const v1::GetInfoRequest* request, v1::Info* response) override {
+  grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
+                                    const v1::GetInfoRequest* request,
+                                    v1::Info* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       response->set_version(info_.version);
       response->set_server_id(info_.server_id);
@@ -35,7 +37,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       for (const auto& root : engine_->storage_roots()) {
         AddRoot(root, "commit", W_OK, response);
         const auto& use = quarantines[root];
-        response->mutable_storage(response->storage_size() - 1)->set_quarantine_entries(use.entries);
+        response->mutable_storage(response->storage_size() - 1)
+            ->set_quarantine_entries(use.entries);
         response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
       }
       for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
@@ -57,26 +60,32 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     });
   }
 
-  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context, const v1::ListDevicesRequest* request,
+  grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
+                                        const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& device : engine_->ListDevices()) EncodeDeviceStatus(device, response->add_devices());
+      for (const auto& device : engine_->ListDevices())
+        EncodeDeviceStatus(device, response->add_devices());
       return absl::OkStatus();
     });
   }
 
-  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext* context, const v1::MeasureRequest* request) override {
-    return Stream<v1::Measurement>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
-      auto gone = std::make_shared<std::atomic<bool>>(false);
-      writer->OnOver([gone] { *gone = true; });
-      workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
-        if (auto to = weak.lock()) to->Feed([&] { RunMeasure(asked, weak, *gone); });
-      });
-      return absl::OkStatus();
-    });
+  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext* context,
+                                                     const v1::MeasureRequest* request) override {
+    return Stream<v1::Measurement>(
+        context, request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
+          auto gone = std::make_shared<std::atomic<bool>>(false);
+          writer->OnOver([gone] { *gone = true; });
+          workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
+            if (auto to = weak.lock()) to->Feed([&] { RunMeasure(asked, weak, *gone); });
+          });
+          return absl::OkStatus();
+        });
   }
 
-  grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context, const v1::GetMemoryRequest* request, v1::Memory* response) override {
+  grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context,
+                                      const v1::GetMemoryRequest* request,
+                                      v1::Memory* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       EncodeMemory(engine_->GetMemory(), response);
       EncodeHostMemory(response->mutable_host());
@@ -85,24 +94,30 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
  private:
-  void RunMeasure(const v1::MeasureRequest& asked, const std::weak_ptr<QueuedWriter<v1::Measurement>>& weak, const std::atomic<bool>& gone) {
-    const engine::MeasureSpec spec{
-        .device = asked.device(), .samples = asked.samples(), .records = asked.records_per_block(), .seconds = asked.seconds()};
+  void RunMeasure(const v1::MeasureRequest& asked,
+                  const std::weak_ptr<QueuedWriter<v1::Measurement>>& weak,
+                  const std::atomic<bool>& gone) {
+    const engine::MeasureSpec spec{.device = asked.device(),
+                                   .samples = asked.samples(),
+                                   .records = asked.records_per_block(),
+                                   .seconds = asked.seconds()};
     const auto devices = engine_->ListDevices();
-    const absl::Status status = engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
-      auto to = weak.lock();
-      if (gone || to == nullptr) return absl::CancelledError("the client has gone away");
-      v1::Measurement out;
-      EncodeMeasured(figure, &out);
-      for (const auto& device : devices) {
-        if (device.name != (asked.device().empty() ? devices[0].name : asked.device())) continue;
-        out.set_device(device.name);
-        out.set_backend(device.backend);
-        out.set_model(device.model);
-      }
-      to->Push(std::move(out));
-      return absl::OkStatus();
-    });
+    const absl::Status status =
+        engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
+          auto to = weak.lock();
+          if (gone || to == nullptr) return absl::CancelledError("the client has gone away");
+          v1::Measurement out;
+          EncodeMeasured(figure, &out);
+          for (const auto& device : devices) {
+            if (device.name != (asked.device().empty() ? devices[0].name : asked.device()))
+              continue;
+            out.set_device(device.name);
+            out.set_backend(device.backend);
+            out.set_model(device.model);
+          }
+          to->Push(std::move(out));
+          return absl::OkStatus();
+        });
     if (auto to = weak.lock()) to->End(ToGrpc(status));
   }
 
@@ -114,7 +129,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     out->set_limited_by(Utf8(memory.limited_by));
   }
 
-  static void AddRoot(const std::string& path, const char* use, int access_mode, v1::Info* response) {
+  static void AddRoot(const std::string& path, const char* use, int access_mode,
+                      v1::Info* response) {
     auto* root = response->add_storage();
     root->set_path(Utf8(path));
     root->set_use(use);
@@ -124,7 +140,10 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       return;
     }
     root->set_free_bytes(static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize));
-    root->set_mode(::access(path.c_str(), access_mode) == 0 && (access_mode == R_OK || (fs.f_flag & ST_RDONLY) == 0) ? "buffered" : "read-only");
+    root->set_mode(::access(path.c_str(), access_mode) == 0 &&
+                           (access_mode == R_OK || (fs.f_flag & ST_RDONLY) == 0)
+                       ? "buffered"
+                       : "read-only");
   }
 
   engine::Engine* const engine_;
@@ -134,7 +153,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info) {
+std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers,
+                                                 ServerInfo info) {
   return std::make_unique<SystemServiceImpl>(engine, workers, std::move(info));
 }
 

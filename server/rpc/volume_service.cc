@@ -18,158 +18,220 @@ using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
 using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
-    v1::VolumeService::WithCallbackMethod_ListVolumes<v1::VolumeService::WithRawCallbackMethod_ReadVolume<
-        v1::VolumeService::WithCallbackMethod_HoldVolume<v1::VolumeService::WithCallbackMethod_CommitVolume<
-            v1::VolumeService::WithCallbackMethod_DiscardVolume<v1::VolumeService::WithCallbackMethod_DeriveVolume<
-                v1::VolumeService::WithCallbackMethod_WaitVolume<v1::VolumeService::WithCallbackMethod_SpillVolume<
-                    v1::VolumeService::WithCallbackMethod_RestoreVolume<v1::VolumeService::Service>>>>>>>>>>;
+    v1::VolumeService::WithCallbackMethod_ListVolumes<
+        v1::VolumeService::WithRawCallbackMethod_ReadVolume<
+            v1::VolumeService::WithCallbackMethod_HoldVolume<
+                v1::VolumeService::WithCallbackMethod_CommitVolume<
+                    v1::VolumeService::WithCallbackMethod_DiscardVolume<
+                        v1::VolumeService::WithCallbackMethod_DeriveVolume<
+                            v1::VolumeService::WithCallbackMethod_WaitVolume<
+                                v1::VolumeService::WithCallbackMethod_SpillVolume<
+                                    v1::VolumeService::WithCallbackMethod_RestoreVolume<
+                                        v1::VolumeService::Service>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
   explicit VolumeServiceImpl(engine::Engine* engine) : engine_(engine) {}
 
-  ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request, v1::Volume* response) override {
+  ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
+                                v1::Volume* response) override {
     return Answer(context, request, response, [&] { return engine_->GetVolume(request->name()); });
   }
-  ServerUnaryReactor* HoldVolume(CallbackServerContext* context, const v1::HoldVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, request, response, [&] { return engine_->HoldVolume(request->name(), request->release(), request->lease_token()); });
+  ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
+                                 const v1::HoldVolumeRequest* request,
+                                 v1::Volume* response) override {
+    return Answer(context, request, response, [&] {
+      return engine_->HoldVolume(request->name(), request->release(), request->lease_token());
+    });
   }
-  ServerUnaryReactor* DiscardVolume(CallbackServerContext* context, const v1::DiscardVolumeRequest* request, v1::Volume* response) override {
-    return Answer(context, request, response,
-                  [&] { return engine_->DiscardVolume(request->name(), request->detach_exports(), request->lease_token()); });
+  ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
+                                    const v1::DiscardVolumeRequest* request,
+                                    v1::Volume* response) override {
+    return Answer(context, request, response, [&] {
+      return engine_->DiscardVolume(request->name(), request->detach_exports(),
+                                    request->lease_token());
+    });
   }
 
-  ServerUnaryReactor* ListVolumes(CallbackServerContext* context, const v1::ListVolumesRequest* request, v1::ListVolumesResponse* response) override {
+  ServerUnaryReactor* ListVolumes(CallbackServerContext* context,
+                                  const v1::ListVolumesRequest* request,
+                                  v1::ListVolumesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       std::vector<int> states(request->states().begin(), request->states().end());
       for (const int state : states) {
-        if (!v1::VolumeState_IsValid(state)) return InvalidField("states", absl::StrCat("has the unknown value ", state));
+        if (!v1::VolumeState_IsValid(state))
+          return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
       if (states.empty()) states = {v1::ACQUIRING, v1::HELD, v1::COMMITTING};
-      const bool in_memory =
-          std::all_of(states.begin(), states.end(), [](int state) { return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING; });
-      auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
-      if (volumes.empty() && !request->scan().empty()) OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
-      std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
-        return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) == states.end();
+      const bool in_memory = std::all_of(states.begin(), states.end(), [](int state) {
+        return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING;
       });
-      OCTAVO_ASSIGN_OR_RETURN(const Page page, PageOf(request->page_size(), request->page_token(), volumes.size()));
-      for (size_t i = page.begin; i < page.end; ++i) EncodeVolume(volumes[i], response->add_volumes());
+      auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
+      if (volumes.empty() && !request->scan().empty())
+        OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
+      std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
+        return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) ==
+               states.end();
+      });
+      OCTAVO_ASSIGN_OR_RETURN(const Page page,
+                              PageOf(request->page_size(), request->page_token(), volumes.size()));
+      for (size_t i = page.begin; i < page.end; ++i)
+        EncodeVolume(volumes[i], response->add_volumes());
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();
     });
   }
 
-  /// NotFound for a scan or job that is not known and of which no volume is: a slip of the pen is no scan without volumes.
+  /// NotFound for a scan or job that is not known and of which no volume is: a slip of the pen is
+  /// no scan without volumes.
   absl::Status CheckScan(const std::string& scan) {
-    if (engine_->GetScan(scan).ok() || engine_->GetJob(scan).ok() || !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty())
+    if (engine_->GetScan(scan).ok() || engine_->GetJob(scan).ok() ||
+        !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty())
       return absl::OkStatus();
-    return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)), {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+    return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)),
+                    {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
   }
 
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context, const grpc::ByteBuffer* bytes) override {
-    return RawStream<v1::ReadVolumeRequest>(context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes, DecodeChunkBytes(request->chunk_bytes()));
-      OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(request->name(), {request->start().begin(), request->start().end()},
-                                                               {request->count().begin(), request->count().end()}));
-      v1::ReadVolumeResponse header;
-      EncodeVolume(reader->volume(), header.mutable_volume());
-      for (const int64_t extent : reader->shape()) header.add_shape(extent);
-      const int64_t total_bytes = reader->total_bytes();
-      header.set_total_bytes(static_cast<uint64_t>(total_bytes));
-      const auto next = [reader = std::move(reader), chunk_bytes](PieceStream<v1::ReadVolumeResponse>::Done done) {
-        reader->Next(chunk_bytes, std::move(done));
-      };
-      std::make_shared<PieceStream<v1::ReadVolumeResponse>>(total_bytes, writer, next)->Begin(header);
-      return absl::OkStatus();
-    });
-  }
-
-  ServerUnaryReactor* SpillVolume(CallbackServerContext* context, const v1::SpillVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-      const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
-      if (tier != v1::HOST && tier != v1::DISK) {
-        return InvalidField("tier", absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
-      }
-      engine_->SpillVolume(request->name(), static_cast<model::Tier>(tier), Tell(reply, response), request->lease_token());
-      return absl::OkStatus();
-    });
-  }
-  ServerUnaryReactor* RestoreVolume(CallbackServerContext* context, const v1::RestoreVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-      engine_->RestoreVolume(request->name(), Tell(reply, response));
-      return absl::OkStatus();
-    });
-  }
-
-  ServerUnaryReactor* DeriveVolume(CallbackServerContext* context, const v1::DeriveVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec, DecodeDerive(*request));
-      return engine_->DeriveVolume(spec, Tell(reply, response));
-    });
-  }
-
-  ServerUnaryReactor* WaitVolume(CallbackServerContext* context, const v1::WaitVolumeRequest* request, v1::Volume* response) override {
-    return ReplyLater(context, request, response, [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-      return engine_->WaitVolume(request->name(), Tell(reply, response), [reply] { return reply->over(); });
-    });
-  }
-
-  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
-    return Stream<v1::CommitProgress>(context, request, [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
-      OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto options, DecodeCommitOptions(request->options(), "options"));
-      if (request->check_only()) {
-        if (!request->name().empty()) return InvalidField("name", "is given with check_only, which looks at the destination; allowed is an empty one");
-        OCTAVO_RETURN_IF_ERROR(engine_->CheckCommit(options));
-        v1::CommitProgress checked;
-        checked.set_stage("checked");
-        writer->Push(std::move(checked));
-        writer->End({});
-        return absl::OkStatus();
-      }
-      volume::CommitCallbacks callbacks;
-      callbacks.on_progress = [weak = std::weak_ptr(writer)](const volume::CommitProgress& progress) {
-        auto to = weak.lock();
-        if (to == nullptr) return;
-        to->Feed([&] {
-          v1::CommitProgress message;
-          message.set_done_bytes(progress.done_bytes);
-          message.set_total_bytes(progress.total_bytes);
-          message.set_disk_bytes(progress.disk_bytes);
-          message.set_seconds(progress.seconds);
-          message.set_stage(progress.stage);
-          to->Push(std::move(message), /*replace=*/true);
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context,
+                                                         const grpc::ByteBuffer* bytes) override {
+    return RawStream<v1::ReadVolumeRequest>(
+        context, bytes, [&](const auto& request, const auto& writer) -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes,
+                                  DecodeChunkBytes(request->chunk_bytes()));
+          OCTAVO_ASSIGN_OR_RETURN(
+              auto reader, engine_->ReadVolume(request->name(),
+                                               {request->start().begin(), request->start().end()},
+                                               {request->count().begin(), request->count().end()}));
+          v1::ReadVolumeResponse header;
+          EncodeVolume(reader->volume(), header.mutable_volume());
+          for (const int64_t extent : reader->shape()) header.add_shape(extent);
+          const int64_t total_bytes = reader->total_bytes();
+          header.set_total_bytes(static_cast<uint64_t>(total_bytes));
+          const auto next = [reader = std::move(reader),
+                             chunk_bytes](PieceStream<v1::ReadVolumeResponse>::Done done) {
+            reader->Next(chunk_bytes, std::move(done));
+          };
+          std::make_shared<PieceStream<v1::ReadVolumeResponse>>(total_bytes, writer, next)
+              ->Begin(header);
+          return absl::OkStatus();
         });
-      };
-      callbacks.on_done = [this, name = request->name(), weak = std::weak_ptr(writer)](absl::StatusOr<storage::CommitOutcome> outcome) {
-        auto to = weak.lock();
-        if (to == nullptr) return;
-        to->Feed([&] {
-          if (!outcome.ok()) return to->End(ToGrpc(outcome.status()));
-          v1::CommitProgress message;
-          message.set_stage("done");
-          message.set_done_bytes(outcome->raw_bytes);
-          message.set_total_bytes(outcome->raw_bytes);
-          message.set_disk_bytes(outcome->disk_bytes);
-          message.set_seconds(outcome->seconds);
-          EncodeCommitResult(*outcome, message.mutable_result());
-          if (const auto volume = engine_->GetVolume(name); volume.ok()) EncodeVolume(*volume, message.mutable_volume());
-          to->Push(std::move(message));
-          to->End({});
+  }
+
+  ServerUnaryReactor* SpillVolume(CallbackServerContext* context,
+                                  const v1::SpillVolumeRequest* request,
+                                  v1::Volume* response) override {
+    return ReplyLater(
+        context, request, response,
+        [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+          const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
+          if (tier != v1::HOST && tier != v1::DISK) {
+            return InvalidField(
+                "tier",
+                absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
+          }
+          engine_->SpillVolume(request->name(), static_cast<model::Tier>(tier),
+                               Tell(reply, response), request->lease_token());
+          return absl::OkStatus();
         });
-      };
-      OCTAVO_ASSIGN_OR_RETURN(auto handle,
-                              engine_->CommitVolume(request->name(), options, request->request_id(), std::move(callbacks), request->lease_token()));
-      // A client that goes away takes its commit with it (unless others wait for it too).
-      writer->OnOver([handle] { handle->Cancel(); });
-      return absl::OkStatus();
-    });
+  }
+  ServerUnaryReactor* RestoreVolume(CallbackServerContext* context,
+                                    const v1::RestoreVolumeRequest* request,
+                                    v1::Volume* response) override {
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
+                        engine_->RestoreVolume(request->name(), Tell(reply, response));
+                        return absl::OkStatus();
+                      });
+  }
+
+  ServerUnaryReactor* DeriveVolume(CallbackServerContext* context,
+                                   const v1::DeriveVolumeRequest* request,
+                                   v1::Volume* response) override {
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
+                        OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec,
+                                                DecodeDerive(*request));
+                        return engine_->DeriveVolume(spec, Tell(reply, response));
+                      });
+  }
+
+  ServerUnaryReactor* WaitVolume(CallbackServerContext* context,
+                                 const v1::WaitVolumeRequest* request,
+                                 v1::Volume* response) override {
+    return ReplyLater(context, request, response,
+                      [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
+                        return engine_->WaitVolume(request->name(), Tell(reply, response),
+                                                   [reply] { return reply->over(); });
+                      });
+  }
+
+  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(
+      CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
+    return Stream<v1::CommitProgress>(
+        context, request,
+        [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
+          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
+          OCTAVO_ASSIGN_OR_RETURN(const auto options,
+                                  DecodeCommitOptions(request->options(), "options"));
+          if (request->check_only()) {
+            if (!request->name().empty())
+              return InvalidField("name",
+                                  "is given with check_only, which looks at the destination; "
+                                  "allowed is an empty one");
+            OCTAVO_RETURN_IF_ERROR(engine_->CheckCommit(options));
+            v1::CommitProgress checked;
+            checked.set_stage("checked");
+            writer->Push(std::move(checked));
+            writer->End({});
+            return absl::OkStatus();
+          }
+          volume::CommitCallbacks callbacks;
+          callbacks.on_progress =
+              [weak = std::weak_ptr(writer)](const volume::CommitProgress& progress) {
+                auto to = weak.lock();
+                if (to == nullptr) return;
+                to->Feed([&] {
+                  v1::CommitProgress message;
+                  message.set_done_bytes(progress.done_bytes);
+                  message.set_total_bytes(progress.total_bytes);
+                  message.set_disk_bytes(progress.disk_bytes);
+                  message.set_seconds(progress.seconds);
+                  message.set_stage(progress.stage);
+                  to->Push(std::move(message), /*replace=*/true);
+                });
+              };
+          callbacks.on_done = [this, name = request->name(), weak = std::weak_ptr(writer)](
+                                  absl::StatusOr<storage::CommitOutcome> outcome) {
+            auto to = weak.lock();
+            if (to == nullptr) return;
+            to->Feed([&] {
+              if (!outcome.ok()) return to->End(ToGrpc(outcome.status()));
+              v1::CommitProgress message;
+              message.set_stage("done");
+              message.set_done_bytes(outcome->raw_bytes);
+              message.set_total_bytes(outcome->raw_bytes);
+              message.set_disk_bytes(outcome->disk_bytes);
+              message.set_seconds(outcome->seconds);
+              EncodeCommitResult(*outcome, message.mutable_result());
+              if (const auto volume = engine_->GetVolume(name); volume.ok())
+                EncodeVolume(*volume, message.mutable_volume());
+              to->Push(std::move(message));
+              to->End({});
+            });
+          };
+          OCTAVO_ASSIGN_OR_RETURN(
+              auto handle, engine_->CommitVolume(request->name(), options, request->request_id(),
+                                                 std::move(callbacks), request->lease_token()));
+          // A client that goes away takes its commit with it (unless others wait for it too).
+          writer->OnOver([handle] { handle->Cancel(); });
+          return absl::OkStatus();
+        });
   }
 
  private:
   /// Answers a call when the volume is as it was asked to be.
-  static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
+  static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(
+      const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
     return [reply, response](const absl::StatusOr<model::VolumeStatus>& volume) {
       reply->Complete([&] {
         if (volume.ok()) EncodeVolume(*volume, response);
@@ -178,7 +240,8 @@ class VolumeServiceImpl final : public Base {
     };
   }
   template <class Request, class F>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request, v1::Volume* response, F call) {
+  static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
+                                    v1::Volume* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, call());
       PassPoint(MethodOf<Request>(), ".answer");
@@ -192,6 +255,8 @@ class VolumeServiceImpl final : public Base {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine) { return std::make_unique<VolumeServiceImpl>(engine); }
+std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine) {
+  return std::make_unique<VolumeServiceImpl>(engine);
+}
 
 }  // namespace octavo::rpc

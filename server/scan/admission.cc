@@ -12,7 +12,8 @@
 
 namespace octavo::scan {
 
-void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, model::AdmissionReport* report) {
+void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots,
+                   int64_t spill_free_bytes, model::AdmissionReport* report) {
   const model::ScanSpec& spec = scan.spec;
   report->volume_bytes = scan.volume_bytes;
   report->run_bytes = spec.pattern.volumes * scan.volume_bytes;
@@ -21,38 +22,50 @@ void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::strin
   const auto* simulated = std::get_if<model::SimulatedSource>(&spec.source);
   const bool paced = simulated == nullptr || !simulated->as_fast_as_possible;
   if (paced && scan.source.record_rate_hz > 0) {
-    report->volumes_per_second = scan.source.record_rate_hz / static_cast<double>(scan.volume_records * scan.chain.record_average);
+    report->volumes_per_second =
+        scan.source.record_rate_hz /
+        static_cast<double>(scan.volume_records * scan.chain.record_average);
   }
   if (!roots.empty()) {
     struct statvfs fs {};
     if (statvfs(roots[0].c_str(), &fs) == 0) {
-      report->disk_free_bytes = static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize);
+      report->disk_free_bytes =
+          static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize);
     }
   }
   if (report->volumes_per_second <= 0) return;
   const model::Retention& retention = spec.retention;
   const int64_t slots = ScanSession::VolumeSlots(scan);
-  const bool fills_memory = retention.mode == model::RetentionMode::kCapture && retention.disposition == model::Disposition::kAsk &&
+  const bool fills_memory = retention.mode == model::RetentionMode::kCapture &&
+                            retention.disposition == model::Disposition::kAsk &&
                             (spec.pattern.volumes == 0 || spec.pattern.volumes > slots);
-  if (fills_memory) report->seconds_to_memory_full = static_cast<double>(slots) / report->volumes_per_second;
+  if (fills_memory)
+    report->seconds_to_memory_full = static_cast<double>(slots) / report->volumes_per_second;
   const int64_t with_tier = slots + spill_free_bytes / scan.volume_bytes;
-  if (fills_memory && model::Spills(retention.on_full) && (spec.pattern.volumes == 0 || spec.pattern.volumes > with_tier)) {
+  if (fills_memory && model::Spills(retention.on_full) &&
+      (spec.pattern.volumes == 0 || spec.pattern.volumes > with_tier)) {
     report->seconds_to_spill_full = static_cast<double>(with_tier) / report->volumes_per_second;
   }
-  const double disk_volumes = static_cast<double>(report->disk_free_bytes) / static_cast<double>(scan.volume_bytes);
-  if (retention.disposition == model::Disposition::kAutoCommit && (spec.pattern.volumes == 0 || static_cast<double>(spec.pattern.volumes) > disk_volumes)) {
+  const double disk_volumes =
+      static_cast<double>(report->disk_free_bytes) / static_cast<double>(scan.volume_bytes);
+  if (retention.disposition == model::Disposition::kAutoCommit &&
+      (spec.pattern.volumes == 0 || static_cast<double>(spec.pattern.volumes) > disk_volumes)) {
     report->seconds_to_disk_full = disk_volumes / report->volumes_per_second;
   }
 }
 
-absl::Status CheckAutoCommit(const model::ResolvedScan& scan, const std::vector<std::string>& roots) {
+absl::Status CheckAutoCommit(const model::ResolvedScan& scan,
+                             const std::vector<std::string>& roots) {
   const model::Retention& retention = scan.spec.retention;
   if (retention.disposition != model::Disposition::kAutoCommit) return absl::OkStatus();
   const auto rename = [](const absl::Status& status) {
     const ErrorInfo info = InfoOf(status);
     if (!absl::IsInvalidArgument(status)) return status;
-    const std::string field = absl::StrReplaceAll(info.field.empty() ? "options.destination" : info.field, {{"options.", "retention.auto_commit."}});
-    return WithInfo(absl::InvalidArgumentError(absl::StrReplaceAll(status.message(), {{"options.", "retention.auto_commit."}})),
+    const std::string field =
+        absl::StrReplaceAll(info.field.empty() ? "options.destination" : info.field,
+                            {{"options.", "retention.auto_commit."}});
+    return WithInfo(absl::InvalidArgumentError(absl::StrReplaceAll(
+                        status.message(), {{"options.", "retention.auto_commit."}})),
                     {.reason = info.reason, .field = field, .numbers = info.numbers});
   };
   model::VolumeStatus volume;
@@ -62,13 +75,18 @@ absl::Status CheckAutoCommit(const model::ResolvedScan& scan, const std::vector<
   std::copy(scan.shape, scan.shape + 3, volume.shape);
   const auto destination = volume::ExpandDestination(retention.auto_commit.destination, volume);
   if (!destination.ok()) return rename(destination.status());
-  if (absl::Status status = storage::ResolveDestination(roots, *destination).status(); !status.ok()) return rename(status);
+  if (absl::Status status = storage::ResolveDestination(roots, *destination).status(); !status.ok())
+    return rename(status);
   // Two volumes of one scan must not want the same name.
   volume.index = 1;
-  if (scan.spec.pattern.volumes != 1 && *volume::ExpandDestination(retention.auto_commit.destination, volume) == *destination) {
-    return InvalidField("retention.auto_commit.destination", "names the same file for every volume; use {index} in it");
+  if (scan.spec.pattern.volumes != 1 &&
+      *volume::ExpandDestination(retention.auto_commit.destination, volume) == *destination) {
+    return InvalidField("retention.auto_commit.destination",
+                        "names the same file for every volume; use {index} in it");
   }
-  return rename(storage::ResolveOptions(retention.auto_commit.writer, volume::MetaOf(volume, "", "")).status());
+  return rename(
+      storage::ResolveOptions(retention.auto_commit.writer, volume::MetaOf(volume, "", ""))
+          .status());
 }
 
 }  // namespace octavo::scan

@@ -11,11 +11,14 @@
 
 namespace octavo::scan {
 
-/// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes, when memory and disk would
-/// be full at its rate, free disk space at `roots`. `spill_free_bytes`: of the tier that the scan spills to.
-void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots, int64_t spill_free_bytes, model::AdmissionReport* report);
+/// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes,
+/// when memory and disk would be full at its rate, free disk space at `roots`. `spill_free_bytes`:
+/// of the tier that the scan spills to.
+void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots,
+                   int64_t spill_free_bytes, model::AdmissionReport* report);
 
 /// Checks the destination and writer options of AUTO_COMMIT before the scan starts.
-absl::Status CheckAutoCommit(const model::ResolvedScan& scan, const std::vector<std::string>& roots);
+absl::Status CheckAutoCommit(const model::ResolvedScan& scan,
+                             const std::vector<std::string>& roots);
 
 }  // namespace octavo::scan

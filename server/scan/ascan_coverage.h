@@ -9,14 +9,18 @@
 
 namespace octavo::scan {
 
-/// Keeps account of which A-scans of a volume have been placed, from the records that came in order.
+/// Keeps account of which A-scans of a volume have been placed, from the records that came in
+/// order.
 class AscanCoverage {
  public:
   explicit AscanCoverage(const math::RasterPlacement& raster)
       : raster_(raster),
-        active_records_((raster.bscans_per_volume - 1) * (raster.ascans_per_bscan + raster.flyback_records) + raster.ascans_per_bscan) {}
-  /// `placement` [record]: A-scan index or -1, each index `passes` times; must outlive the assembly. `active_records`: one past the
-  /// last record that carries an A-scan. An A-scan is missing if none of its records came.
+        active_records_((raster.bscans_per_volume - 1) *
+                            (raster.ascans_per_bscan + raster.flyback_records) +
+                        raster.ascans_per_bscan) {}
+  /// `placement` [record]: A-scan index or -1, each index `passes` times; must outlive the
+  /// assembly. `active_records`: one past the last record that carries an A-scan. An A-scan is
+  /// missing if none of its records came.
   AscanCoverage(const std::vector<int32_t>& placement, int64_t active_records, int64_t passes = 1)
       : placement_(&placement), active_records_(active_records), passes_(passes) {}
 
@@ -25,14 +29,18 @@ class AscanCoverage {
   /// No more records will come: what was not placed is missing.
   void Finish();
 
-  /// One past the last record that carries an A-scan: the volume is complete when this record was placed.
+  /// One past the last record that carries an A-scan: the volume is complete when this record was
+  /// placed.
   int64_t active_records() const { return active_records_; }
   bool all_seen() const { return next_ >= active_records(); }
   int64_t next_record() const { return next_; }
   int64_t missing_ascans() const { return missing_ascans_; }
   /// Missing A-scans as sorted, disjoint ranges (first, count) of y * ascans_per_bscan + x.
   const std::vector<std::pair<int64_t, int64_t>>& missing() const { return missing_; }
-  double fraction() const { return static_cast<double>(std::min(next_, active_records())) / static_cast<double>(active_records()); }
+  double fraction() const {
+    return static_cast<double>(std::min(next_, active_records())) /
+           static_cast<double>(active_records());
+  }
 
  private:
   void Miss(int64_t first, int64_t last);

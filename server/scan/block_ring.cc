@@ -5,7 +5,8 @@
 
 namespace octavo::scan {
 
-BlockRing::BlockRing(int slots, GatherRule gather) : gather_(gather), slots_(static_cast<size_t>(slots)), full_(2 * static_cast<size_t>(slots)) {
+BlockRing::BlockRing(int slots, GatherRule gather)
+    : gather_(gather), slots_(static_cast<size_t>(slots)), full_(2 * static_cast<size_t>(slots)) {
   free_.reserve(slots_.size());
   for (int i = slots; i-- > 0;) free_.push_back(i);
 }
@@ -46,7 +47,8 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const source::SourceBloc
   cv_.NotifyAll();
   if (full_count_ > 0) {
     Part& last = full_[(first_full_ + full_count_ - 1) % full_.size()].part;
-    if (last.slot == slot && last.offset + last.block.records == offset && last.block.first_record + last.block.records == block.first_record) {
+    if (last.slot == slot && last.offset + last.block.records == offset &&
+        last.block.first_record + last.block.records == block.first_record) {
       last.block.records += block.records;
       last.block.acquired = block.acquired;
       return;
@@ -56,13 +58,15 @@ void BlockRing::PublishLocked(int slot, int64_t offset, const source::SourceBloc
   ++slots_[static_cast<size_t>(slot)].parts;
 }
 
-void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan, const source::SourceBlock& block, bool last) {
+void BlockRing::PublishLent(const uint8_t* data, int64_t bytes, int64_t loan,
+                            const source::SourceBlock& block, bool last) {
   MutexLock lock(mutex_);
   cv_.NotifyAll();
   if (full_count_ > 0) {
     Full& before = full_[(first_full_ + full_count_ - 1) % full_.size()];
     Part& part = before.part;
-    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data && part.block.first_record + part.block.records == block.first_record &&
+    if (part.slot < 0 && !before.last && part.lent + part.lent_bytes == data &&
+        part.block.first_record + part.block.records == block.first_record &&
         part.block.records + block.records <= gather_.enough_records) {
       part.block.records += block.records;
       part.block.acquired = block.acquired;
@@ -82,7 +86,8 @@ void BlockRing::Append(const Part& part, bool last) {
     full_ = std::move(larger);
     first_full_ = 0;
   }
-  full_[(first_full_ + full_count_++) % full_.size()] = {.part = part, .since = Clock::now(), .last = last};
+  full_[(first_full_ + full_count_++) % full_.size()] = {
+      .part = part, .since = Clock::now(), .last = last};
 }
 
 void BlockRing::Seal(int slot) {
@@ -108,10 +113,13 @@ void BlockRing::Close(absl::Status status) {
 
 std::chrono::nanoseconds BlockRing::StillToWait() const {
   const Full& first = full_[first_full_];
-  const bool no_more = closed_ || full_count_ > 1 || (first.part.slot < 0 ? first.last : slots_[static_cast<size_t>(first.part.slot)].sealed);
+  const bool no_more =
+      closed_ || full_count_ > 1 ||
+      (first.part.slot < 0 ? first.last : slots_[static_cast<size_t>(first.part.slot)].sealed);
   // With two uploads before it a part waits for the device in any case: it may as well grow.
   if (no_more || taken_ < 2 || first.part.block.records >= gather_.enough_records) return {};
-  return std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(first.since + gather_.patience - Clock::now()));
+  return std::max(std::chrono::nanoseconds(0),
+                  std::chrono::nanoseconds(first.since + gather_.patience - Clock::now()));
 }
 
 bool BlockRing::Pop(Part* part, std::stop_token stop) {

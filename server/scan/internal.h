@@ -35,9 +35,11 @@ struct ScanSession::Completion {
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;
-  const int64_t *uploaded = nullptr, *processed = nullptr, *on_host = nullptr;  // stamps of a volume
+  const int64_t *uploaded = nullptr, *processed = nullptr,
+                *on_host = nullptr;  // stamps of a volume
   std::vector<std::shared_ptr<SpectralProcessor>> replaced;
-  std::unique_ptr<processing::FirstRecords> first_records;  // with the first volume: to be looked at
+  std::unique_ptr<processing::FirstRecords>
+      first_records;  // with the first volume: to be looked at
 };
 
 struct ScanSession::VolumeFrameJob {
@@ -45,8 +47,8 @@ struct ScanSession::VolumeFrameJob {
   double display_lo = 0, display_hi = 255;
 };
 
-/// A device that takes some B-scans of the scan beside the home device; of a striped scan also the home device itself, whose streams,
-/// raw blocks and processor are the session's own.
+/// A device that takes some B-scans of the scan beside the home device; of a striped scan also the
+/// home device itself, whose streams, raw blocks and processor are the session's own.
 struct ScanSession::Peer {
   Peer(Device& of, int at) : device(of), index(at) {}
   Device& device;
@@ -61,7 +63,7 @@ struct ScanSession::Peer {
   struct OpenRow {
     int64_t row, end;  // one past its last record
   };
-  std::vector<OpenRow> open;                      // B-scans that the processor may not have made whole yet
+  std::vector<OpenRow> open;  // B-scans that the processor may not have made whole yet
   std::vector<std::pair<int64_t, int64_t>> rows;  // first, count: to be sent home
 };
 

@@ -9,7 +9,8 @@
 
 namespace octavo::scan {
 
-void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options) {
+void ScanQueues::Add(const std::shared_ptr<ScanSession>& session,
+                     const model::QueueOptions& options) {
   if (options.name.empty()) {
     session->Start();
     return;
@@ -20,8 +21,10 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session, const model::Q
     Queue& queue = queues_[options.name];
     Entry entry{.name = session->name(), .session = session};
     if (!queue.acquiring.name.empty()) {
-      const bool interrupts = options.insert == model::QueueInsert::kInterruptAtVolume || options.insert == model::QueueInsert::kInterruptNow;
-      queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(), std::move(entry));
+      const bool interrupts = options.insert == model::QueueInsert::kInterruptAtVolume ||
+                              options.insert == model::QueueInsert::kInterruptNow;
+      queue.waiting.insert(interrupts ? queue.waiting.begin() : queue.waiting.end(),
+                           std::move(entry));
       if (!interrupts) return;
       interrupted = queue.acquiring.session.lock();
       if (interrupted == nullptr) return;
@@ -67,7 +70,8 @@ int64_t ScanQueues::PositionOf(const std::string& queue, const std::string& sess
   auto it = queues_.find(queue);
   if (it == queues_.end()) return 0;
   const auto& waiting = it->second.waiting;
-  auto self = std::find_if(waiting.begin(), waiting.end(), [&](const Entry& entry) { return entry.name == session; });
+  auto self = std::find_if(waiting.begin(), waiting.end(),
+                           [&](const Entry& entry) { return entry.name == session; });
   return self == waiting.end() ? 0 : self - waiting.begin() + 1;
 }
 

@@ -26,7 +26,8 @@ std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> 
 
 }  // namespace
 
-ScanSession::ScanSession(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source, SessionContext context)
+ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
+                         std::unique_ptr<source::Source> source, SessionContext context)
     : name_(std::move(name)),
       client_session_(scan.spec.session),
       context_(std::move(context)),
@@ -43,11 +44,13 @@ ScanSession::ScanSession(std::string name, model::ResolvedScan scan, std::unique
   status_.created = context_.clock->Now();
   status_.device = base::DeviceName(context_.device_index);
   if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);
-  for (const SessionPeer& peer : context_.peers) status_.spread_devices.push_back(base::DeviceName(peer.index));
+  for (const SessionPeer& peer : context_.peers)
+    status_.spread_devices.push_back(base::DeviceName(peer.index));
 }
 
-absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
-                                                                 const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context) {
+absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
+    std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
+    const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context) {
   memory::SlotCache* const cache = context.slot_cache;
   // Declared before the session: memory is freed first, then the charges end.
   memory::ChargeHolder held(context.ledger, [cache](memory::Ledger::ChargeId id) {
@@ -55,17 +58,21 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(std::string nam
   });
   held.Add(charges);
   for (const SessionPeer& peer : context.peers) held.Add(peer.charges);
-  std::unique_ptr<ScanSession> session(new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
+  std::unique_ptr<ScanSession> session(
+      new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
   session->MakeThreads();
   OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
-  session->RecordEvent({.kind = model::EventKind::kState, .text = absl::StrCat("scan ", Name(model::ScanState::kQueued))});
+  session->RecordEvent({.kind = model::EventKind::kState,
+                        .text = absl::StrCat("scan ", Name(model::ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
-  if (session->push_ != nullptr) session->push_->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
+  if (session->push_ != nullptr)
+    session->push_->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
   (void)held.Keep();
   return session;
 }
 
-// Threads are reserved with the scan, like its memory: where none can start any more the scan is refused, and none is missing later.
+// Threads are reserved with the scan, like its memory: where none can start any more the scan is
+// refused, and none is missing later.
 void ScanSession::MakeThreads() {
   const auto make = [this](const char* name, std::function<void(std::stop_token)> body) {
     (void)Failpoint("thread_started");
@@ -76,7 +83,9 @@ void ScanSession::MakeThreads() {
   };
   copy_thread_ = make("oct-copy", [this](const std::stop_token& stop) { CopyVolumes(stop); });
   retire_thread_ = make("oct-retire", [this](const std::stop_token&) { FollowCompletions(); });
-  acquire_thread_ = make("oct-acquire", [this](const std::stop_token& stop) { lender_ == nullptr ? Acquire(stop) : AcquireLent(stop); });
+  acquire_thread_ = make("oct-acquire", [this](const std::stop_token& stop) {
+    lender_ == nullptr ? Acquire(stop) : AcquireLent(stop);
+  });
   compute_thread_ = make("oct-compute", [this](const std::stop_token&) { Compute(); });
 }
 
@@ -117,16 +126,17 @@ void ScanSession::SetState(model::ScanState state) {
       status_.state = state;
     }
     RecordEventLocked({.kind = state == model::ScanState::kRunning ? model::EventKind::kStarted
-                        : IsFinal(state)             ? model::EventKind::kFinished
-                                                     : model::EventKind::kState,
-                .text = absl::StrCat("scan ", Name(state)),
-                .time = context_.clock->Now()},
-               /*publish=*/true);
+                               : IsFinal(state)                    ? model::EventKind::kFinished
+                                                                   : model::EventKind::kState,
+                       .text = absl::StrCat("scan ", Name(state)),
+                       .time = context_.clock->Now()},
+                      /*publish=*/true);
   }
   context_.changed();
 }
 
-bool ScanSession::EndWith(model::ScanState state, const std::string& code, const std::string& reason) {
+bool ScanSession::EndWith(model::ScanState state, const std::string& code,
+                          const std::string& reason) {
   MutexLock lock(status_mutex_);
   if (!status_.reason_code.empty()) return false;
   end_state_ = state;
@@ -153,8 +163,10 @@ model::ScanStatus ScanSession::Status() {
   status.blocks_dropped = blocks_dropped_;
   // In the source's records: what the source refused, and what the scan found no place for.
   status.duplicate_records = source.duplicate_records + duplicate_records_ * record_average_;
-  status.out_of_range_records = source.out_of_range_records + out_of_range_records_ * record_average_;
-  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) / static_cast<double>(record_average_);
+  status.out_of_range_records =
+      source.out_of_range_records + out_of_range_records_ * record_average_;
+  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) /
+                            static_cast<double>(record_average_);
   MutexLock lock(event_mutex_);  // after the state: its event is there
   status.events.assign(recent_events_.begin(), recent_events_.end());
   status.event_count = event_count_;
@@ -165,7 +177,8 @@ model::SourceCounts ScanSession::SourceCountsNow() {
   MutexLock lock(source_mutex_);
   if (!source_gone_) return source_->Counts();
   if (push_ == nullptr) return last_counts_;
-  model::SourceCounts counts = push_->Counts();  // clients may still send what the scan does not take
+  model::SourceCounts counts =
+      push_->Counts();  // clients may still send what the scan does not take
   counts.connected = false;
   return counts;
 }
@@ -176,13 +189,16 @@ int64_t ScanSession::ListedBytes() {
     MutexLock lock(status_mutex_);
     const model::ScanSpec& spec = status_.spec;
     const model::Processing& p = spec.processing;
-    const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() + p.k_polynomial.size() + p.k_wavelength_nm.size();
-    const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() + p.dispersion_phase.size();
+    const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() +
+                           p.k_polynomial.size() + p.k_wavelength_nm.size();
+    const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() +
+                          p.dispersion_phase.size();
     bytes += static_cast<int64_t>(8 * doubles + 4 * floats + status_.plan.size());
     for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
   }
   MutexLock lock(event_mutex_);
-  for (const model::ScanEvent& event : recent_events_) bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
+  for (const model::ScanEvent& event : recent_events_)
+    bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
   return bytes;
 }
 
@@ -196,7 +212,9 @@ model::ScanStatus ScanSession::StatusWithoutEvents() {
   model::ScanStatus status = status_;
   const int64_t now = context_.clock->Now().monotonic_ns;
   if (IsFinal(status.state)) {
-    const double seconds = static_cast<double>(std::max<int64_t>(status.ended.monotonic_ns - status.started.monotonic_ns, 1)) * 1e-9;
+    const double seconds = static_cast<double>(std::max<int64_t>(
+                               status.ended.monotonic_ns - status.started.monotonic_ns, 1)) *
+                           1e-9;
     status.records_per_second = static_cast<double>(status.records) / seconds;
     status.volumes_per_second = static_cast<double>(status.volumes_done) / seconds;
   } else {
@@ -207,7 +225,9 @@ model::ScanStatus ScanSession::StatusWithoutEvents() {
   return status;
 }
 
-double ScanSession::RingOccupancy() { return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy(); }
+double ScanSession::RingOccupancy() {
+  return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy();
+}
 
 ScanSession::Timings ScanSession::TimingsNow() {
   MutexLock lock(status_mutex_);
@@ -219,22 +239,32 @@ model::ResolvedScan ScanSession::Resolved() {
   return latest_;
 }
 
-// The charge ends with the processor: however often a scan is updated, it holds two at most and those that the device still uses.
-absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(const model::ResolvedScan& scan, Device& device, int index) {
+// The charge ends with the processor: however often a scan is updated, it holds two at most and
+// those that the device still uses.
+absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(
+    const model::ResolvedScan& scan, Device& device, int index) {
   OCTAVO_ASSIGN_OR_RETURN(
       auto charges,
       context_.ledger->Reserve(index, name_, scan.spec.title,
-                               {{.what = "chain workspace", .bytes = SpectralProcessor::DeviceBytes(scan.chain, device), .count = 1}}, nullptr));
+                               {{.what = "chain workspace",
+                                 .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
+                                 .count = 1}},
+                               nullptr));
   const auto held = std::make_shared<memory::ChargeHolder>(context_.ledger, std::move(charges));
-  OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created, SpectralProcessor::Create(scan.chain, device));
-  return std::shared_ptr<SpectralProcessor>(created.release(), [held](SpectralProcessor* p) { delete p; });
+  OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created,
+                          SpectralProcessor::Create(scan.chain, device));
+  return std::shared_ptr<SpectralProcessor>(created.release(),
+                                            [held](SpectralProcessor* p) { delete p; });
 }
 
 absl::Status ScanSession::CanUpdate() {
   MutexLock lock(status_mutex_);
-  if (status_.state == model::ScanState::kRunning || status_.state == model::ScanState::kQueued) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state), "; only QUEUED and RUNNING scans can be updated")),
-                  {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+  if (status_.state == model::ScanState::kRunning || status_.state == model::ScanState::kQueued)
+    return absl::OkStatus();
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state),
+                                                 "; only QUEUED and RUNNING scans can be updated")),
+      {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
 }
 
 absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
@@ -247,15 +277,17 @@ absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
   }
   MutexLock lock(update_mutex_);
   if (finished_) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")), {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")),
+                    {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
   }
   next_processor_.swap(processor);
   next_peer_processors_.swap(of_peers);
   latest_ = updated;
   MutexLock status_lock(status_mutex_);
   status_.spec.processing = updated.spec.processing;
-  status_.plan =
-      DescribeSource(updated) + next_processor_->Describe() + "\n" + DescribeSpacing(updated) + processing::DescribeMemory(updated, VolumeSlots(updated));
+  status_.plan = DescribeSource(updated) + next_processor_->Describe() + "\n" +
+                 DescribeSpacing(updated) +
+                 processing::DescribeMemory(updated, VolumeSlots(updated));
   return absl::OkStatus();
 }
 
@@ -265,7 +297,8 @@ std::shared_ptr<processing::ChainState> ScanSession::chain_memory() {
 }
 
 void ScanSession::Stop(const char* reason_code, const std::string& reason) {
-  if (EndWith(model::ScanState::kDone, reason_code, reason)) PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
+  if (EndWith(model::ScanState::kDone, reason_code, reason))
+    PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
   stop_at_volume_ = true;
   SetState(model::ScanState::kDraining);
   if (!started_.exchange(true)) {  // QUEUED: there is no volume to wait for

@@ -43,7 +43,8 @@ namespace octavo::scan {
 struct SessionPeer {
   Device* device = nullptr;
   int index = 0;
-  std::vector<memory::Ledger::ChargeId> charges;  // as reserved for PeerNeeds; of a striped scan first those of the volumes' parts
+  std::vector<memory::Ledger::ChargeId>
+      charges;  // as reserved for PeerNeeds; of a striped scan first those of the volumes' parts
 };
 
 /// What a session needs from the engine around it. All must outlive the session.
@@ -58,34 +59,45 @@ struct SessionContext {
   const Clock* clock = nullptr;
   std::string server_id;
   std::function<void(const std::string& volume, const model::CommitOptions&)> auto_commit;
-  std::function<bool(const std::string& scan)> commits_pending;  // whether storage will free slots of the scan
-  memory::SlotCache* slot_cache = nullptr;                               // null = slots are freed with the scan
-  std::function<bool(const std::string& scan, model::Tier)> spill = [](const std::string&, model::Tier) { return false; };  // as Spiller::Request
-  std::function<int64_t(const std::string& scan)> spill_failures = [](const std::string&) { return int64_t{0}; };
-  std::function<void()> changed;   // state changed: watchers want to know
-  std::function<void()> acquired;  // no more records are taken: the next scan of the queue may begin
+  std::function<bool(const std::string& scan)>
+      commits_pending;                      // whether storage will free slots of the scan
+  memory::SlotCache* slot_cache = nullptr;  // null = slots are freed with the scan
+  std::function<bool(const std::string& scan, model::Tier)> spill =
+      [](const std::string&, model::Tier) { return false; };  // as Spiller::Request
+  std::function<int64_t(const std::string& scan)> spill_failures = [](const std::string&) {
+    return int64_t{0};
+  };
+  std::function<void()> changed;  // state changed: watchers want to know
+  std::function<void()>
+      acquired;  // no more records are taken: the next scan of the queue may begin
 };
 
 /// One scan from its source to held volumes: THE main path.
-///   acquisition thread: source → pinned ring;  compute thread: ring → upload → chain → products, enqueue only;
+///   acquisition thread: source → pinned ring;  compute thread: ring → upload → chain → products,
+///       enqueue only;
 ///   retire thread: waits for the device in order, recycles blocks, seals volumes, publishes.
 ///   volume-frame thread: copies whole volumes to host memory for subscribers, beside the others.
 class ScanSession {
  public:
   /// What a scan needs of device memory, in the order that Create takes its charges.
-  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device);
+  static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
+                                                         Device& device);
   /// The same of a device that only takes its share of the B-scans.
-  static std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& scan, Device& device);
+  static std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& scan,
+                                                             Device& device);
   static int64_t VolumeSlots(const model::ResolvedScan& scan);
   static memory::SlotLayout LayoutOf(const model::ResolvedScan& scan, int device);
   static int64_t PinnedBytes(const model::ResolvedScan& scan);
   /// Where the B-scans of a striped scan's volumes go; needs scan.stripe_devices.
   static memory::StripeRule StripesOf(const model::ResolvedScan& scan);
-  static int64_t StripeBytes(const model::ResolvedScan& scan);  // of a volume on each further device
+  static int64_t StripeBytes(
+      const model::ResolvedScan& scan);  // of a volume on each further device
 
-  /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On failure the charges are released.
-  static absl::StatusOr<std::unique_ptr<ScanSession>> Create(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
-                                                             const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context);
+  /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On
+  /// failure the charges are released.
+  static absl::StatusOr<std::unique_ptr<ScanSession>> Create(
+      std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
+      const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context);
   ~ScanSession();
   /// Begins to acquire. Idempotent.
   void Start();
@@ -104,10 +116,13 @@ class ScanSession {
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const model::ResolvedScan& updated);
   model::ResolvedScan Resolved();
-  /// Host memory that the scan takes while it is listed, about: what the client asked for, and events.
+  /// Host memory that the scan takes while it is listed, about: what the client asked for, and
+  /// events.
   int64_t ListedBytes();
-  void Stop(const char* reason_code, const std::string& reason);  // after the current volume; QUEUED: at once
-  void Cancel(const char* reason_code = "CANCELLED", const std::string& reason = "cancelled by a client");  // at once
+  void Stop(const char* reason_code,
+            const std::string& reason);  // after the current volume; QUEUED: at once
+  void Cancel(const char* reason_code = "CANCELLED",
+              const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
   std::shared_ptr<processing::ChainState> chain_memory();
   /// Whether the scan runs on devices/<device>, as home or as a peer.
@@ -118,12 +133,13 @@ class ScanSession {
   absl::StatusOr<model::ScanEvent> Mark(const std::string& marker);
   /// Where clients push records. FailedPrecondition if the scan has another source.
   absl::StatusOr<std::shared_ptr<source::PushPort>> Push();
-  /// Where a process on this host feeds the scan. FailedPrecondition if the scan has another source or takes no producer now.
+  /// Where a process on this host feeds the scan. FailedPrecondition if the scan has another source
+  /// or takes no producer now.
   absl::StatusOr<std::shared_ptr<source::RingPort>> Ring();
   /// Adds to the events that Status tells, and to the scan's EVENT topic.
   model::ScanEvent PublishEvent(model::ScanEvent event);
-  /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged. A text counts once; of too many the
-  /// later ones are only logged.
+  /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged.
+  /// A text counts once; of too many the later ones are only logged.
   void Warn(const std::string& text);
   /// The same of a volume that is on no disk: no file of the scan repeats it.
   void WarnOfCommit(const std::string& text);
@@ -150,24 +166,29 @@ class ScanSession {
   struct Peer;
   struct Lane;
 
-  ScanSession(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source, SessionContext context);
+  ScanSession(std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
+              SessionContext context);
   absl::Status Allocate(const std::vector<memory::Ledger::ChargeId>& charges);
   absl::Status AllocateSlot(Device& device, memory::VolumeSlot* slot) const;
-  absl::Status AllocatePlacement(Device& device, StreamRef stream, int64_t lane, DeviceBuffer* tables) const;
+  absl::Status AllocatePlacement(Device& device, StreamRef stream, int64_t lane,
+                                 DeviceBuffer* tables) const;
   absl::Status AllocateStripe(Device& device, memory::VolumeStripe* stripe) const;
   absl::Status AllocatePeers();
   absl::Status AllocateAngiogram();
   absl::Status AllocateRing();
   absl::Status AllocateRetiring(int64_t slots);
   using Slots = std::vector<std::unique_ptr<memory::VolumeSlot>>;
-  absl::Status AllocateAll(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots, Slots* raw_slots);
-  absl::Status AllocateSlots(const std::vector<memory::Ledger::ChargeId>& charges, memory::SlotCache* cache, Slots* slots);
+  absl::Status AllocateAll(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots,
+                           Slots* raw_slots);
+  absl::Status AllocateSlots(const std::vector<memory::Ledger::ChargeId>& charges,
+                             memory::SlotCache* cache, Slots* slots);
   absl::Status AllocateRawSlots(const std::vector<memory::Ledger::ChargeId>& charges, Slots* slots);
   enum class Gate : uint8_t { kClosed, kOpen, kNever };
   void MakeThreads();
   void OpenGate(Gate gate);
   void Begin();
-  absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const model::ResolvedScan& scan, Device& device, int index);
+  absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessorFor(const model::ResolvedScan& scan,
+                                                                  Device& device, int index);
 
   // acquisition thread
   void Acquire(std::stop_token stop);
@@ -180,27 +201,36 @@ class ScanSession {
   absl::Status ProcessBlock(const uint8_t* raw, const source::SourceBlock& block);
   int64_t TakeRecords(const source::SourceBlock& block, int64_t done);
   int64_t EndOf(const ActiveVolume& volume) const;
-  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const source::SourceBlock& block);
-  RecordPlacement PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const;
+  absl::Status ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record,
+                              int64_t records, const source::SourceBlock& block);
+  RecordPlacement PlacementOf(const DeviceBuffer (&tables)[2], int64_t index,
+                              int64_t first_record) const;
   bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
   absl::Status BeginVolume(int64_t index, const source::SourceBlock& block);
   model::VolumeStatus DescribeVolume(const memory::VolumeSlot& slot) const;
   absl::Status ClearProjections(const memory::VolumeSlot& slot);
   absl::Status EndVolume(const source::SourceBlock& block);
-  absl::Status FinishVolume(const std::shared_ptr<ActiveVolume>& volume, const source::SourceBlock& block);
+  absl::Status FinishVolume(const std::shared_ptr<ActiveVolume>& volume,
+                            const source::SourceBlock& block);
   void FailVolume(const ActiveVolume& volume);
   absl::Status EnqueueProducts(const ActiveVolume& volume, bool complete, Completion* item);
-  /// Products of complete volumes have a stream of their own, beside the next kernels; previews go with the kernels that they interrupt.
-  StreamRef ProductStream(bool complete) const { return complete ? products_.ref() : compute_.ref(); }
+  /// Products of complete volumes have a stream of their own, beside the next kernels; previews go
+  /// with the kernels that they interrupt.
+  StreamRef ProductStream(bool complete) const {
+    return complete ? products_.ref() : compute_.ref();
+  }
   absl::Status EnqueueAngiogram(const ActiveVolume& volume, Completion* item);
   absl::Status EnqueuePreview(const source::SourceBlock& block);
-  absl::Status EnqueueFrame(const ActiveVolume& volume, const publish::TopicKey& key, const void* device_data, DType dtype, bool complete, Completion* item);
+  absl::Status EnqueueFrame(const ActiveVolume& volume, const publish::TopicKey& key,
+                            const void* device_data, DType dtype, bool complete, Completion* item);
   std::shared_ptr<memory::VolumeSlot> TakeSlot(memory::SlotPool& pool);
-  void AddVolume(model::VolumeStatus status, const source::SourceBlock& block, const std::shared_ptr<memory::VolumeSlot>& slot, model::VolumeStatus* out);
+  void AddVolume(model::VolumeStatus status, const source::SourceBlock& block,
+                 const std::shared_ptr<memory::VolumeSlot>& slot, model::VolumeStatus* out);
   void End();
   absl::Status TakeUpdate(int64_t volume);
   void TellMarkers(const source::SourceBlock& block);
-  model::ScanEvent RecordEventLocked(model::ScanEvent event, bool publish) ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
+  model::ScanEvent RecordEventLocked(model::ScanEvent event, bool publish)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(event_mutex_);
   void PublishEventFrame(const model::ScanEvent& event);
   model::ScanStatus StatusWithoutEvents();
   model::SourceCounts SourceCountsNow();
@@ -227,14 +257,20 @@ class ScanSession {
   };
   BscanPlace PlaceAt(int64_t volume, int64_t record) const;
   Lane LaneAt(size_t lane, size_t raw_index);
-  absl::Status UploadShares(size_t raw_index, const uint8_t* from, const source::SourceBlock& block);
+  absl::Status UploadShares(size_t raw_index, const uint8_t* from,
+                            const source::SourceBlock& block);
   void AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed);
-  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const source::SourceBlock& block);
-  absl::Status ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t active);
+  absl::Status ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active,
+                             const source::SourceBlock& block);
+  absl::Status ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset,
+                            int64_t records, int64_t active);
   void ShareWindows();
-  size_t LaneOfRow(int64_t row) const { return static_cast<size_t>(row / spread_rows_) % lane_records_.size(); }
+  size_t LaneOfRow(int64_t row) const {
+    return static_cast<size_t>(row / spread_rows_) % lane_records_.size();
+  }
   absl::Status FinishShares();
-  void NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last);
+  void NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first,
+                int64_t last);
   absl::Status SendRows(Peer& peer);
   // -- of a scan whose volumes are striped
   bool striped() const { return scan_.stripe_devices > 1; }
@@ -268,7 +304,8 @@ class ScanSession {
 
   const std::string name_, client_session_;
   const SessionContext context_;
-  // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask SourceCountsNow and the ports.
+  // Of the scan's own threads; let go of at the end, with its files, cameras and tables. Others ask
+  // SourceCountsNow and the ports.
   std::unique_ptr<source::Source> source_;
   const std::shared_ptr<source::PushPort> push_;  // the source's, if it has one
   const std::shared_ptr<source::RingPort> ring_port_;
@@ -279,7 +316,9 @@ class ScanSession {
 
   // Fixed after Allocate; used by the compute thread.
   bool allocated_ = false;
-  int64_t record_bytes_ = 0, block_records_ = 0, upload_records_ = 0;  // of the records that are placed: means of record_average_ of the source's
+  int64_t record_bytes_ = 0, block_records_ = 0,
+          upload_records_ =
+              0;  // of the records that are placed: means of record_average_ of the source's
   int64_t record_average_ = 1;
   int64_t volume_records_ = 0;
   int64_t wanted_records_ = 0;  // of a counted scan; 0 = until stopped
@@ -295,60 +334,70 @@ class ScanSession {
   Stream upload_, compute_, products_, copy_;
   Event volume_ready_;  // what products are made of is there
   Event uploaded_[kRawBuffers], raw_free_[kRawBuffers];
-  DeviceBuffer repeat_rows_, angiogram_;  // [bscans, repeats] and f32 [bscans, x], with products.angiography
-  DeviceBuffer placement_[2];             // of even and odd volumes; empty: the raster rule
-  std::vector<BscanSpan> spans_[2];       // their B-scans in the order of the scan
+  DeviceBuffer repeat_rows_,
+      angiogram_;              // [bscans, repeats] and f32 [bscans, x], with products.angiography
+  DeviceBuffer placement_[2];  // of even and odd volumes; empty: the raster rule
+  std::vector<BscanSpan> spans_[2];  // their B-scans in the order of the scan
   std::vector<std::unique_ptr<Peer>> peers_;
   std::unique_ptr<Peer> home_;         // of a striped scan
   std::vector<int64_t> span_rows_[2];  // the stored row of each of spans_; if spread
   int64_t spread_rows_ = 1;            // neighbouring rows that one device takes
   Event begun_;                        // the home device has prepared the volume
   std::shared_ptr<memory::SlotPool> slots_;
-  std::shared_ptr<memory::SlotPool> raw_slots_;    // with retention.hold_raw
+  std::shared_ptr<memory::SlotPool> raw_slots_;        // with retention.hold_raw
   std::unique_ptr<processing::RawRecorder> recorder_;  // the same
-  PinnedBuffer digests_;                   // digest_words_ u64 per event: kSealWords for each device, and the digest of the raw records
+  PinnedBuffer digests_;  // digest_words_ u64 per event: kSealWords for each device, and the digest
+                          // of the raw records
   size_t digest_words_ = 0;
-  PinnedBuffer non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
-  // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its products are on the host. One slot
-  // more than there are events: what is in flight keeps its own.
+  PinnedBuffer
+      non_finite_;  // u64 [event, device]: records with a sample that is not finite; of F32
+  // i64 [3][stamp_slots_], by the device's clock: a block may begin; a volume is processed; its
+  // products are on the host. One slot more than there are events: what is in flight keeps its own.
   PinnedBuffer stamps_;
   int64_t stamp_slots_ = 0;
   std::vector<memory::Ledger::ChargeId> charges_;  // less those of the slots
 
   // Compute thread only.
   std::shared_ptr<SpectralProcessor> processor_;
-  model::ResolvedScan scan_;                           // of the volume being acquired
-  std::shared_ptr<const model::ResolvedScan> origin_;  // a copy of scan_ for the volumes made with it
+  model::ResolvedScan scan_;  // of the volume being acquired
+  std::shared_ptr<const model::ResolvedScan>
+      origin_;  // a copy of scan_ for the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t blocks_ = 0, last_preview_ns_ = 0, next_volume_ = 0;
   int64_t awaited_record_ = 0;          // records before this one have had their place
   std::vector<Share> shares_;           // shares of the current block
   std::vector<int64_t> lane_records_;   // the records of each lane in it
-  std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the others. With windows longer than a group
+  std::vector<Event> summed_, pulled_;  // of each lane: its sums are there; it has those of the
+                                        // others. With windows longer than a group
   size_t raw_index_now_ = 0;
   int64_t taken_now_ns_ = 0;               // when it was taken from the ring
   const int64_t* uploaded_now_ = nullptr;  // its stamp, if a volume may end with it
   int64_t volumes_stamped_ = 0;
   std::unique_ptr<processing::FirstRecords> first_records_;  // until the first volume ends
-  bool stop_reached_ = false;                                 // no further volume will begin
-  std::vector<std::shared_ptr<SpectralProcessor>> replaced_;  // live until the device has passed their last use
+  bool stop_reached_ = false;                                // no further volume will begin
+  std::vector<std::shared_ptr<SpectralProcessor>>
+      replaced_;  // live until the device has passed their last use
 
   Mutex update_mutex_;
   model::ResolvedScan latest_ ABSL_GUARDED_BY(update_mutex_);
-  std::shared_ptr<SpectralProcessor> next_processor_ ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
-  std::vector<std::shared_ptr<SpectralProcessor>> next_peer_processors_ ABSL_GUARDED_BY(update_mutex_);
+  std::shared_ptr<SpectralProcessor> next_processor_
+      ABSL_GUARDED_BY(update_mutex_);  // its charges end with it
+  std::vector<std::shared_ptr<SpectralProcessor>> next_peer_processors_
+      ABSL_GUARDED_BY(update_mutex_);
   std::shared_ptr<processing::ChainState> chain_memory_ ABSL_GUARDED_BY(update_mutex_);
 
   Mutex retire_mutex_;
   CondVar retire_cv_;
   std::vector<Completion> retiring_ ABSL_GUARDED_BY(retire_mutex_);  // a circle, one for each event
-  size_t first_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0, retiring_count_ ABSL_GUARDED_BY(retire_mutex_) = 0;
+  size_t first_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0, retiring_count_
+                                                             ABSL_GUARDED_BY(retire_mutex_) = 0;
   std::vector<Event> events_;
   std::vector<int> free_events_ ABSL_GUARDED_BY(retire_mutex_);
   int volumes_retiring_ ABSL_GUARDED_BY(retire_mutex_) = 0;
   bool compute_done_ ABSL_GUARDED_BY(retire_mutex_) = false;
-  ClockReading device_clock_;                          // retire thread only, once it runs
-  std::shared_ptr<const model::ResolvedScan> clipping_told_;  // the same: the processing of which it was told that it clips
+  ClockReading device_clock_;  // retire thread only, once it runs
+  std::shared_ptr<const model::ResolvedScan>
+      clipping_told_;  // the same: the processing of which it was told that it clips
 
   Mutex copy_mutex_;
   CondVar copy_cv_;
@@ -357,9 +406,11 @@ class ScanSession {
 
   Mutex status_mutex_;
   model::ScanStatus status_ ABSL_GUARDED_BY(status_mutex_);
-  std::set<std::string> commit_warnings_ ABSL_GUARDED_BY(status_mutex_);  // those of its warnings that are no matter of the data
+  std::set<std::string> commit_warnings_
+      ABSL_GUARDED_BY(status_mutex_);  // those of its warnings that are no matter of the data
   Timings timings_ ABSL_GUARDED_BY(status_mutex_);
-  base::RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_ ABSL_GUARDED_BY(status_mutex_);
+  base::RateMeter records_rate_ ABSL_GUARDED_BY(status_mutex_), volumes_rate_
+      ABSL_GUARDED_BY(status_mutex_);
   model::ScanState end_state_ ABSL_GUARDED_BY(status_mutex_) = model::ScanState::kDone;
 
   static constexpr size_t kEventsKept = 64, kWarningsKept = 64;
@@ -371,7 +422,8 @@ class ScanSession {
   std::atomic<bool> started_{false}, stop_at_volume_{false}, finished_{false}, ended_{false};
   std::atomic<bool> all_acquired_{false};  // the source has come to the end of a counted scan
   std::atomic<int64_t> next_record_{0};    // the first record that was not processed yet
-  std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0}, out_of_range_records_{0};
+  std::atomic<int64_t> missing_ascans_{0}, blocks_dropped_{0}, duplicate_records_{0},
+      out_of_range_records_{0};
   std::atomic<Gate> gate_{Gate::kClosed};  // the threads wait for it
   std::jthread acquire_thread_, compute_thread_, retire_thread_, copy_thread_;
 };

@@ -25,7 +25,8 @@ void ScanSession::Acquire(std::stop_token stop) {
   };
   while (!stop.stop_requested() && !abort_.stop_requested()) {
     // Not one record more than a counted scan wants: another scan may be waiting for the source.
-    int64_t records = wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
+    int64_t records =
+        wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
     if (records <= 0) {
       all_acquired_ = true;
       break;
@@ -35,7 +36,8 @@ void ScanSession::Acquire(std::stop_token stop) {
     if (slot < 0) {
       if (overrun_ == model::Overrun::kFailScan) {
         ended = WithInfo(
-            absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(), " blocks: the device was too slow for it")),
+            absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
+                                             " blocks: the device was too slow for it")),
             {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
         break;
       }
@@ -49,24 +51,30 @@ void ScanSession::Acquire(std::stop_token stop) {
       continue;
     }
     records = std::min(records, upload_records_ - held);
-    const auto block = groups.Next(*source_, ring_memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_, records, stop);
+    const auto block = groups.Next(
+        *source_, ring_memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_,
+        records, stop);
     if (!block.ok() || block->records == 0) {
       ended = block.status();
       break;
     }
-    // Records of no volume do not bring the end nearer; but a source that stays beyond the end for a whole volume has lost the
-    // rest and will not come back.
-    if (wanted_records_ == 0 || (block->first_record >= 0 && block->first_record < wanted_records_)) {
+    // Records of no volume do not bring the end nearer; but a source that stays beyond the end for
+    // a whole volume has lost the rest and will not come back.
+    if (wanted_records_ == 0 ||
+        (block->first_record >= 0 && block->first_record < wanted_records_)) {
       next = std::max(next, block->first_record + block->records);
       beyond = 0;
-    } else if (block->first_record >= wanted_records_ && (beyond += block->records) >= volume_records_) {
+    } else if (block->first_record >= wanted_records_ &&
+               (beyond += block->records) >= volume_records_) {
       next = wanted_records_;
     }
     ring_->PublishPart(slot, held, *block);
     held += block->records;
     // With its last record a volume goes on its way; nothing of the next one is worth waiting for.
     const int64_t end = block->first_record + block->records;
-    if (held == upload_records_ || (block->first_record >= 0 && block->first_record / volume_records_ != end / volume_records_)) seal();
+    if (held == upload_records_ || (block->first_record >= 0 &&
+                                    block->first_record / volume_records_ != end / volume_records_))
+      seal();
   }
   seal();
   ring_->Close(ended);
@@ -88,7 +96,8 @@ void ScanSession::AcquireLent(std::stop_token stop) {
     }
     next = loan->block.first_record + loan->block.records;
     const bool last = loan->block.first_record / volume_records_ != next / volume_records_;
-    ring_->PublishLent(loan->data, loan->block.records * record_bytes_, loan->loan, loan->block, last);
+    ring_->PublishLent(loan->data, loan->block.records * record_bytes_, loan->loan, loan->block,
+                       last);
   }
   ring_->Close(ended);
 }

@@ -1,4 +1,5 @@
-// The compute thread: takes blocks from the ring and enqueues everything that happens to them, without waiting.
+// The compute thread: takes blocks from the ring and enqueues everything that happens to them,
+// without waiting.
 
 #include <algorithm>
 #include <utility>
@@ -42,20 +43,26 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
   item.enqueued_ns = context_.clock->Now().monotonic_ns;
   {
     MutexLock lock(status_mutex_);
-    timings_.stages["wait"].Add(static_cast<double>(item.enqueued_ns - block.acquired.monotonic_ns) * 1e-9);
+    timings_.stages["wait"].Add(
+        static_cast<double>(item.enqueued_ns - block.acquired.monotonic_ns) * 1e-9);
   }
-  // Upload beside the kernels of the block before; the raw buffer is free once its last user is done.
+  // Upload beside the kernels of the block before; the raw buffer is free once its last user is
+  // done.
   const auto raw_index = static_cast<size_t>(blocks_++ % kRawBuffers);
   auto* raw = raw_[raw_index].as<uint8_t>();
   taken_now_ns_ = item.enqueued_ns;
-  const uint8_t* from = part.lent != nullptr ? part.lent : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
+  const uint8_t* from = part.lent != nullptr
+                            ? part.lent
+                            : ring_memory_[static_cast<size_t>(part.slot)].as<uint8_t>() +
+                                  part.offset * record_bytes_;
   if (first_records_ != nullptr) first_records_->Take(from, block.first_record, block.records);
   if (!peers_.empty()) {
     OCTAVO_RETURN_IF_ERROR(UploadShares(raw_index, from, block));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));
   } else {
     OCTAVO_RETURN_IF_ERROR(raw_free_[raw_index].EnqueueWait(upload_.ref()));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToDevice(upload_.ref(), raw, from, block.records * record_bytes_));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].Record(upload_.ref()));
     OCTAVO_RETURN_IF_ERROR(uploaded_[raw_index].EnqueueWait(compute_.ref()));
     OCTAVO_RETURN_IF_ERROR(StampUpload(block));
@@ -72,13 +79,15 @@ absl::Status ScanSession::ProcessUpload(const BlockRing::Part& part) {
 absl::Status ScanSession::StampUpload(const source::SourceBlock& block) {
   uploaded_now_ = nullptr;
   const int64_t end = block.first_record + block.records;
-  if (active_ != nullptr && end - active_->index * scan_.volume_records < EndOf(*active_)) return absl::OkStatus();
+  if (active_ != nullptr && end - active_->index * scan_.volume_records < EndOf(*active_))
+    return absl::OkStatus();
   int64_t* stamp = stamps_.as<int64_t>() + blocks_ % stamp_slots_;
   uploaded_now_ = stamp;
   return device_.Stamp(compute_.ref(), stamp);
 }
 
-// The place in the volume at which it is complete: behind its last A-scan, or behind that one's group, which has one background.
+// The place in the volume at which it is complete: behind its last A-scan, or behind that one's
+// group, which has one background.
 int64_t ScanSession::EndOf(const ActiveVolume& volume) const {
   const int64_t active = volume.assembly.active_records();
   return rolling() ? RollingShapeOf(scan_.chain).GroupEnd(active - 1) : active;
@@ -99,19 +108,23 @@ absl::Status ScanSession::ProcessBlock(const uint8_t* raw, const source::SourceB
     if (stop_reached_) break;
     const int64_t in_volume = record - index * scan_.volume_records;
     int64_t count = std::min(block.records - done, scan_.volume_records - in_volume);
-    if (active_ == nullptr && index >= next_volume_) OCTAVO_RETURN_IF_ERROR(BeginVolume(index, block));
+    if (active_ == nullptr && index >= next_volume_)
+      OCTAVO_RETURN_IF_ERROR(BeginVolume(index, block));
     if (stop_reached_) break;
     // Flyback records arrive after their volume has ended.
-    if (active_ != nullptr && in_volume < EndOf(*active_)) count = std::min(count, EndOf(*active_) - in_volume);
-    OCTAVO_RETURN_IF_ERROR(ProcessSegment(raw + done * record_bytes_, index, in_volume, count, block));
+    if (active_ != nullptr && in_volume < EndOf(*active_))
+      count = std::min(count, EndOf(*active_) - in_volume);
+    OCTAVO_RETURN_IF_ERROR(
+        ProcessSegment(raw + done * record_bytes_, index, in_volume, count, block));
     done += count;
     awaited_record_ = record + count;
   }
   return absl::OkStatus();
 }
 
-// How many records of the block from `done` on have no place: those that came already (or too late, when their place was given
-// up), and those below 0 or beyond the last volume. They are counted and touch nothing. The others are taken as come.
+// How many records of the block from `done` on have no place: those that came already (or too late,
+// when their place was given up), and those below 0 or beyond the last volume. They are counted and
+// touch nothing. The others are taken as come.
 int64_t ScanSession::TakeRecords(const source::SourceBlock& block, int64_t done) {
   const int64_t first = block.first_record + done, end = block.first_record + block.records;
   if (first < 0) {
@@ -119,7 +132,8 @@ int64_t ScanSession::TakeRecords(const source::SourceBlock& block, int64_t done)
     out_of_range_records_ += below;
     return below;
   }
-  if (const int64_t volumes = scan_.spec.pattern.volumes; volumes > 0 && first / scan_.volume_records >= volumes) {
+  if (const int64_t volumes = scan_.spec.pattern.volumes;
+      volumes > 0 && first / scan_.volume_records >= volumes) {
     out_of_range_records_ += end - first;
     return end - first;
   }
@@ -128,31 +142,42 @@ int64_t ScanSession::TakeRecords(const source::SourceBlock& block, int64_t done)
   return before;
 }
 
-// Records of volume `index`, which may have ended already: they still count for a rolling background.
-absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record, int64_t records, const source::SourceBlock& block) {
-  const int64_t active = active_ == nullptr ? 0 : std::clamp<int64_t>(active_->assembly.active_records() - first_record, 0, records);
+// Records of volume `index`, which may have ended already: they still count for a rolling
+// background.
+absl::Status ScanSession::ProcessSegment(const uint8_t* raw, int64_t index, int64_t first_record,
+                                         int64_t records, const source::SourceBlock& block) {
+  const int64_t active =
+      active_ == nullptr
+          ? 0
+          : std::clamp<int64_t>(active_->assembly.active_records() - first_record, 0, records);
   const bool placed = active > 0 && active_->slot != nullptr;
   if (!peers_.empty()) {
     OCTAVO_RETURN_IF_ERROR(ProcessShares(index, first_record, records, active, block));
   } else {
     if (placed) {
-      OCTAVO_RETURN_IF_ERROR(
-          processor_->Process(compute_.ref(), raw, active, PlacementOf(placement_, index, first_record), TargetOf(scan_, *active_->slot)));
+      OCTAVO_RETURN_IF_ERROR(processor_->Process(compute_.ref(), raw, active,
+                                                 PlacementOf(placement_, index, first_record),
+                                                 TargetOf(scan_, *active_->slot)));
     }
     if (const int64_t rest = placed ? active : 0; rolling() && rest < records) {
       OCTAVO_RETURN_IF_ERROR(
-          processor_->Process(compute_.ref(), raw + rest * record_bytes_, records - rest, PlacementOf(placement_, index, first_record + rest), {}));
+          processor_->Process(compute_.ref(), raw + rest * record_bytes_, records - rest,
+                              PlacementOf(placement_, index, first_record + rest), {}));
     }
   }
-  if (recorder_ != nullptr) OCTAVO_RETURN_IF_ERROR(recorder_->Take(compute_.ref(), raw, index, first_record, records));
+  if (recorder_ != nullptr)
+    OCTAVO_RETURN_IF_ERROR(recorder_->Take(compute_.ref(), raw, index, first_record, records));
   if (active_ == nullptr) return absl::OkStatus();
   if (active > 0) active_->assembly.Placed(first_record, active);
   active_->status.acquired_end = block.acquired;
   // Complete with its last A-scan, not when the next volume begins.
-  return active_->assembly.all_seen() && first_record + records >= EndOf(*active_) ? EndVolume(block) : absl::OkStatus();
+  return active_->assembly.all_seen() && first_record + records >= EndOf(*active_)
+             ? EndVolume(block)
+             : absl::OkStatus();
 }
 
-RecordPlacement ScanSession::PlacementOf(const DeviceBuffer (&tables)[2], int64_t index, int64_t first_record) const {
+RecordPlacement ScanSession::PlacementOf(const DeviceBuffer (&tables)[2], int64_t index,
+                                         int64_t first_record) const {
   const size_t kind = tables[1] ? static_cast<size_t>(index & 1) : 0;
   const auto* table = tables[kind].as<int32_t>();
   return {.raster = processing::RasterOf(scan_),
@@ -165,7 +190,8 @@ RecordPlacement ScanSession::PlacementOf(const DeviceBuffer (&tables)[2], int64_
 
 absl::Status ScanSession::PushRetire(Completion item) {
   {
-    // Events come back from the retire thread; there are enough for all blocks and slots, so this hardly ever waits.
+    // Events come back from the retire thread; there are enough for all blocks and slots, so this
+    // hardly ever waits.
     MutexLock lock(retire_mutex_);
     while (free_events_.empty()) retire_cv_.Wait(lock);
     item.event = free_events_.back();
@@ -188,32 +214,41 @@ absl::Status ScanSession::CopyNonFinite(StreamRef stream, size_t event) {
   const size_t devices = 1 + peers_.size();
   for (size_t d = 0; non_finite_.data() != nullptr && d < devices; ++d) {
     const SpectralProcessor& processor = d == 0 ? *processor_ : *peers_[d - 1]->processor;
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, non_finite_.as<uint64_t>() + devices * event + d, processor.non_finite_records(), 8));
+    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream,
+                                              non_finite_.as<uint64_t>() + devices * event + d,
+                                              processor.non_finite_records(), 8));
   }
   return absl::OkStatus();
 }
 
-// What the volume is sealed with, to the words of its event: those of each device in turn, then the digest of its raw records.
+// What the volume is sealed with, to the words of its event: those of each device in turn, then the
+// digest of its raw records.
 absl::Status ScanSession::EnqueueSeal(StreamRef stream, const ActiveVolume& volume, size_t event) {
   if (striped()) return DigestStripes(stream, volume, event);
   uint64_t* const words = digests_.as<uint64_t>() + digest_words_ * event;
   const memory::VolumeSlot& slot = *volume.slot;
-  OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
-  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
-  for (size_t p = 0; p < peers_.size(); ++p) {  // their digests count for nothing: the volume lies here
+  OCTAVO_RETURN_IF_ERROR(
+      device_.Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(
+      device_.CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
+  for (size_t p = 0; p < peers_.size();
+       ++p) {  // their digests count for nothing: the volume lies here
     Peer& peer = *peers_[p];
-    OCTAVO_RETURN_IF_ERROR(
-        peer.device.CopyToHost(peer.compute.ref(), words + static_cast<int64_t>(p + 1) * memory::kSealWords, peer.part.digest.data(), memory::kSealWords * 8));
+    OCTAVO_RETURN_IF_ERROR(peer.device.CopyToHost(
+        peer.compute.ref(), words + static_cast<int64_t>(p + 1) * memory::kSealWords,
+        peer.part.digest.data(), memory::kSealWords * 8));
     OCTAVO_RETURN_IF_ERROR(peer.processed.Record(peer.compute.ref()));
     OCTAVO_RETURN_IF_ERROR(peer.processed.EnqueueWait(stream));
   }
   if (volume.raw_slot == nullptr) return absl::OkStatus();
   const memory::VolumeSlot& raw = *volume.raw_slot;
-  OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw.volume.data(), volume.raw_status.bytes, raw.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(device_.Digest(stream, raw.volume.data(), volume.raw_status.bytes,
+                                        raw.digest.as<uint64_t>()));
   return device_.CopyToHost(stream, words + digest_words_ - 1, raw.digest.data(), 8);
 }
 
-// Whether a slot may come back by itself: of a volume behind the device, or one that is still copied for subscribers.
+// Whether a slot may come back by itself: of a volume behind the device, or one that is still
+// copied for subscribers.
 bool ScanSession::VolumesRetiring() {
   {
     MutexLock lock(retire_mutex_);
@@ -229,7 +264,8 @@ void ScanSession::End() {
   source_->Close();
   context_.acquired();  // the next scan may begin while this one drains
   const bool aborted = abort_.stop_requested();
-  if (active_ != nullptr && !aborted && active_->assembly.all_seen()) {  // it waited for the end of a group
+  if (active_ != nullptr && !aborted &&
+      active_->assembly.all_seen()) {  // it waited for the end of a group
     (void)EndVolume({.acquired = active_->status.acquired_end});
   }
   const absl::Status source_status = ring_->close_status();
@@ -237,18 +273,23 @@ void ScanSession::End() {
   if (!stop_reached_ && !aborted && !all_acquired) {
     if (!source_status.ok()) {
       const std::string reason = InfoOf(source_status).reason;
-      const bool known = reason == "SOURCE_OVERRUN" || reason == "SOURCE_STALLED" || reason == "SOURCE_LOST";
-      EndWith(model::ScanState::kFailed, known ? reason : "SOURCE_ERROR", std::string(source_status.message()));
+      const bool known =
+          reason == "SOURCE_OVERRUN" || reason == "SOURCE_STALLED" || reason == "SOURCE_LOST";
+      EndWith(model::ScanState::kFailed, known ? reason : "SOURCE_ERROR",
+              std::string(source_status.message()));
     } else {
-      EndWith(model::ScanState::kDone, "SOURCE_ENDED", absl::StrCat("the source ended after ", next_volume_, " volumes"));
+      EndWith(model::ScanState::kDone, "SOURCE_ENDED",
+              absl::StrCat("the source ended after ", next_volume_, " volumes"));
     }
   }
   if (active_ != nullptr) {
     if (aborted || active_->slot == nullptr) {
       FailVolume(*active_);
       active_ = nullptr;
-    } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end}); !status.ok()) {
-      Log(LogLevel::kError, "volume not finished", {{"scan", name_}, {"error", std::string(status.message())}});
+    } else if (absl::Status status = EndVolume({.acquired = active_->status.acquired_end});
+               !status.ok()) {
+      Log(LogLevel::kError, "volume not finished",
+          {{"scan", name_}, {"error", std::string(status.message())}});
     }
   }
   if (all_acquired) {  // the last records were lost
@@ -258,7 +299,8 @@ void ScanSession::End() {
       MutexLock lock(status_mutex_);
       status_.volumes_dropped += lost;
     }
-    EndWith(model::ScanState::kDone, "COMPLETED", absl::StrCat("all ", volumes, " volumes acquired"));
+    EndWith(model::ScanState::kDone, "COMPLETED",
+            absl::StrCat("all ", volumes, " volumes acquired"));
   }
   SetState(model::ScanState::kDraining);
   MutexLock lock(retire_mutex_);

@@ -1,5 +1,5 @@
-// The retire thread: follows the device, hands out what is finished, in order. Beside it the thread that copies whole
-// volumes to host memory for subscribers.
+// The retire thread: follows the device, hands out what is finished, in order. Beside it the thread
+// that copies whole volumes to host memory for subscribers.
 
 #include <algorithm>
 #include <utility>
@@ -48,23 +48,30 @@ void ScanSession::FollowCompletions() {
       MutexLock lock(status_mutex_);
       status_.records += item.records;
       records_rate_.Add(now, item.records);
-      if (item.ring_slot >= 0 || item.loan > 0) timings_.stages["process"].Add(static_cast<double>(now - item.enqueued_ns) * 1e-9);
+      if (item.ring_slot >= 0 || item.loan > 0)
+        timings_.stages["process"].Add(static_cast<double>(now - item.enqueued_ns) * 1e-9);
     }
     if (item.volume != nullptr) {
       if (status.ok()) {
         SealVolume(item);
       } else {
-        context_.store->Fail(item.volume->status.name, absl::StrCat("device error: ", status.message()));
-        if (item.volume->raw_slot != nullptr) context_.store->Fail(item.volume->raw_status.name, absl::StrCat("device error: ", status.message()));
+        context_.store->Fail(item.volume->status.name,
+                             absl::StrCat("device error: ", status.message()));
+        if (item.volume->raw_slot != nullptr)
+          context_.store->Fail(item.volume->raw_status.name,
+                               absl::StrCat("device error: ", status.message()));
       }
       stages = StagesOf(item, now);
     }
     for (PendingFrame& pending : item.frames) {
       if (!status.ok() || pending.lost) {
-        context_.publisher->Lost(name_, pending.key, pending.yielded ? publish::Publisher::Loss::kYielded : publish::Publisher::Loss::kNoMemory);
+        context_.publisher->Lost(name_, pending.key,
+                                 pending.yielded ? publish::Publisher::Loss::kYielded
+                                                 : publish::Publisher::Loss::kNoMemory);
       } else {
         pending.frame.stages = stages;
-        if (Failpoint("published_frame") != 0) *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
+        if (Failpoint("published_frame") != 0)
+          *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
         context_.publisher->Publish(pending.key, std::move(pending.frame));
       }
     }
@@ -108,7 +115,8 @@ void ScanSession::SealVolume(Completion& item) {
   }
   TellNonFinite(static_cast<size_t>(item.event));
   CountClipped(volume.status);
-  RecordEvent({.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
+  RecordEvent(
+      {.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
   {
     MutexLock lock(status_mutex_);
@@ -122,7 +130,8 @@ void ScanSession::SealVolume(Completion& item) {
 void ScanSession::TellNonFinite(size_t event) {
   if (non_finite_.data() == nullptr) return;
   const uint64_t* counts = non_finite_.as<uint64_t>() + (1 + peers_.size()) * event;
-  const auto sum = static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
+  const auto sum =
+      static_cast<int64_t>(std::accumulate(counts, counts + 1 + peers_.size(), uint64_t{0}));
   bool first = false;
   {
     MutexLock lock(status_mutex_);
@@ -131,20 +140,23 @@ void ScanSession::TellNonFinite(size_t event) {
   }
   if (first) {
     Warn(
-        "Records hold samples that are not finite (NaN, infinite). Their A-scans are NaN; in integers NaN is the lowest number. "
+        "Records hold samples that are not finite (NaN, infinite). Their A-scans are NaN; in "
+        "integers NaN is the lowest number. "
         "non_finite_records counts them.");
   }
 }
 
 namespace {
-// Above this share of clipped voxels the levels hide more than noise. scan.proto (Processing.levels), README.md (The chain) and
-// deploy/prometheus-rules.yml (OctavoVoxelsClipped) say the same.
+// Above this share of clipped voxels the levels hide more than noise. scan.proto
+// (Processing.levels), README.md (The chain) and deploy/prometheus-rules.yml (OctavoVoxelsClipped)
+// say the same.
 constexpr double kClippedTold = 0.01;
 }  // namespace
 
 // Told once for each processing.
 void ScanSession::CountClipped(const model::VolumeStatus& volume) {
-  const int64_t voxels = (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
+  const int64_t voxels =
+      (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
   {
     MutexLock lock(status_mutex_);
     status_.voxels += voxels;
@@ -152,18 +164,23 @@ void ScanSession::CountClipped(const model::VolumeStatus& volume) {
     status_.clipped_above += volume.clipped_above;
   }
   const auto clipped = static_cast<double>(volume.clipped_below + volume.clipped_above);
-  if (clipped <= kClippedTold * static_cast<double>(voxels) || clipping_told_ == volume.origin) return;
+  if (clipped <= kClippedTold * static_cast<double>(voxels) || clipping_told_ == volume.origin)
+    return;
   clipping_told_ = volume.origin;
   Warn(processing::DescribeClipping(volume, voxels));
 }
 
-// What the device stamped, by the host's clock and in order: an error of the conversion must not make a stage negative.
+// What the device stamped, by the host's clock and in order: an error of the conversion must not
+// make a stage negative.
 model::StageTimes ScanSession::StagesOf(const Completion& item, int64_t seen_ns) {
-  model::StageTimes stages{.taken_ns = item.enqueued_ns, .seen_ns = seen_ns, .sealed_ns = context_.clock->Now().monotonic_ns};
+  model::StageTimes stages{.taken_ns = item.enqueued_ns,
+                           .seen_ns = seen_ns,
+                           .sealed_ns = context_.clock->Now().monotonic_ns};
   int64_t before = stages.taken_ns;
   const auto host_time = [&](const int64_t* stamp) -> int64_t {
     if (stamp == nullptr || *stamp == 0 || device_clock_.host_ns == 0) return 0;
-    return before = std::clamp(*stamp - device_clock_.device_ns + device_clock_.host_ns, before, std::max(before, seen_ns));
+    return before = std::clamp(*stamp - device_clock_.device_ns + device_clock_.host_ns, before,
+                               std::max(before, seen_ns));
   };
   stages.uploaded_ns = host_time(item.uploaded);
   stages.processed_ns = host_time(item.processed);
@@ -171,8 +188,10 @@ model::StageTimes ScanSession::StagesOf(const Completion& item, int64_t seen_ns)
   if (stages.uploaded_ns != 0 && stages.on_host_ns != 0) {
     MutexLock lock(status_mutex_);
     timings_.stages["upload"].Add(static_cast<double>(stages.uploaded_ns - stages.taken_ns) * 1e-9);
-    timings_.stages["download"].Add(static_cast<double>(stages.on_host_ns - stages.processed_ns) * 1e-9);
-    timings_.stages["publish"].Add(static_cast<double>(stages.sealed_ns - stages.on_host_ns) * 1e-9);
+    timings_.stages["download"].Add(static_cast<double>(stages.on_host_ns - stages.processed_ns) *
+                                    1e-9);
+    timings_.stages["publish"].Add(static_cast<double>(stages.sealed_ns - stages.on_host_ns) *
+                                   1e-9);
   }
   return stages;
 }
@@ -184,17 +203,21 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
     if (wanted.key != key) continue;
     auto pinned = context_.store->PinAnyTier(volume.status.name);
     MutexLock lock(copy_mutex_);
-    if (!pinned.ok() || copies_.size() >= 5) {  // the copying falls behind: memory must not pile up behind it
+    if (!pinned.ok() ||
+        copies_.size() >= 5) {  // the copying falls behind: memory must not pile up behind it
       context_.publisher->Lost(name_, key);
     } else {
-      copies_.push_back({.pinned = *std::move(pinned), .display_lo = volume.display_lo, .display_hi = volume.display_hi});
+      copies_.push_back({.pinned = *std::move(pinned),
+                         .display_lo = volume.display_lo,
+                         .display_hi = volume.display_hi});
       copy_cv_.NotifyAll();
     }
   }
   const model::Retention& retention = volume.retention;
   if (retention.disposition == model::Disposition::kAutoDiscard) {
     (void)context_.store->Discard(volume.status.name, "AUTO_DISCARD");
-    if (volume.raw_slot != nullptr) (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
+    if (volume.raw_slot != nullptr)
+      (void)context_.store->Discard(volume.raw_status.name, "AUTO_DISCARD");
   } else if (retention.disposition == model::Disposition::kAutoCommit) {
     context_.auto_commit(volume.status.name, retention.auto_commit);
     if (volume.raw_slot != nullptr) {
@@ -203,7 +226,8 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
       context_.auto_commit(volume.raw_status.name, raw);
     }
   }
-  // One slot ahead of the need: what is moved while the next volumes are acquired costs the scan nothing.
+  // One slot ahead of the need: what is moved while the next volumes are acquired costs the scan
+  // nothing.
   const int64_t free = slots_->Free();
   int64_t begun = 0;
   {
@@ -211,7 +235,8 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
     begun = status_.current_volume + 1;
   }
   const bool needed = wanted_records_ == 0 || wanted_records_ / volume_records_ - begun > free;
-  if (model::Spills(retention.on_full) && retention.mode != model::RetentionMode::kLive && needed && free <= 1) {
+  if (model::Spills(retention.on_full) && retention.mode != model::RetentionMode::kLive && needed &&
+      free <= 1) {
     context_.spill(name_, model::TierOf(retention.on_full));
   }
 }
@@ -240,11 +265,13 @@ void ScanSession::CopyVolumes(std::stop_token) {
       MutexLock lock(copy_mutex_);
       while (copies_.empty() && !copies_end_) copy_cv_.Wait(lock);
       if (copies_.empty()) return;
-      job = std::move(copies_.front());  // its place stays taken until its slot is free: see VolumesRetiring
+      job = std::move(
+          copies_.front());  // its place stays taken until its slot is free: see VolumesRetiring
     }
     auto payload = volume::CopyVolumeToHost(device_, copy_.ref(), *context_.frames, job.pinned);
     model::Frame frame = VolumeFrame(job.pinned.status, job.display_lo, job.display_hi);
-    job.pinned.slot = nullptr;  // the slot is not needed any more: let it go before subscribers are served
+    job.pinned.slot =
+        nullptr;  // the slot is not needed any more: let it go before subscribers are served
     {
       MutexLock lock(copy_mutex_);
       copies_.pop_front();
@@ -258,7 +285,8 @@ void ScanSession::CopyVolumes(std::stop_token) {
   }
 }
 
-// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client asked for, and how it went.
+// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client
+// asked for, and how it went.
 void ScanSession::LetGo() {
   std::unique_ptr<source::Source> source;  // goes without the lock: a camera takes its time
   {
@@ -284,9 +312,11 @@ void ScanSession::Finish() {
     copy_cv_.NotifyAll();
   }
   if (copy_thread_.joinable()) copy_thread_.join();
-  for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()}) (void)stream.Synchronize();
+  for (StreamRef stream : {upload_.ref(), compute_.ref(), products_.ref(), copy_.ref()})
+    (void)stream.Synchronize();
   SynchronizePeers();
-  if (non_finite_.data() != nullptr && processor_ != nullptr && CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
+  if (non_finite_.data() != nullptr && processor_ != nullptr &&
+      CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
     TellNonFinite(0);
   context_.store->KeepAll(name_);
   {
@@ -311,7 +341,8 @@ void ScanSession::Finish() {
     MutexLock lock(retire_mutex_);
     events_.clear();
   }
-  for (Event* event : {uploaded_, raw_free_}) std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
+  for (Event* event : {uploaded_, raw_free_})
+    std::for_each(event, event + kRawBuffers, [](Event& e) { e = Event(); });
   volume_ready_ = Event();
   for (Stream* stream : {&upload_, &compute_, &products_, &copy_}) *stream = Stream();
   slots_->Close();
@@ -327,16 +358,26 @@ void ScanSession::Finish() {
     status_.current_volume = -1;
     status_.current_fraction = 0;
   }
-  if (const model::ScanStatus so_far = Status(); (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") && so_far.missing_ascans > 0) {
+  if (const model::ScanStatus so_far = Status();
+      (so_far.reason_code == "COMPLETED" || so_far.reason_code == "SOURCE_ENDED") &&
+      so_far.missing_ascans > 0) {
     const int64_t came = std::max(so_far.source.records, so_far.records);
-    const std::string why = so_far.source.late_records > 0
-                                ? absl::StrCat(so_far.source.late_records, " records came too late, behind ones of higher numbers, and were left out of ",
-                                               came + so_far.source.late_records)
-                                : absl::StrCat("the source ended, or lost records, after ", came, " records");
-    Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: ", why, ". Volume.missing_ascans says which volumes are not complete",
-                      so_far.volumes_dropped > 0 ? absl::StrCat("; ", so_far.volumes_dropped, " volumes of which nothing came are not kept.") : "."));
+    const std::string why =
+        so_far.source.late_records > 0
+            ? absl::StrCat(
+                  so_far.source.late_records,
+                  " records came too late, behind ones of higher numbers, and were left out of ",
+                  came + so_far.source.late_records)
+            : absl::StrCat("the source ended, or lost records, after ", came, " records");
+    Warn(absl::StrCat(so_far.missing_ascans, " A-scans of the scan's volumes are missing: ", why,
+                      ". Volume.missing_ascans says which volumes are not complete",
+                      so_far.volumes_dropped > 0
+                          ? absl::StrCat("; ", so_far.volumes_dropped,
+                                         " volumes of which nothing came are not kept.")
+                          : "."));
   }
-  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that are there end after the last event.
+  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that
+  // are there end after the last event.
   context_.publisher->ScanEnding(name_);
   SetState(end);
   context_.publisher->ScanEnded(name_);

@@ -1,6 +1,7 @@
-// One scan over several devices, B-scan by B-scan: each block is cut into shares, each share is uploaded to its device and goes
-// through the chain there; what the peers make is copied into the volume on the home device, beside their next kernels. The home
-// device is lane 0, the peers follow.
+// One scan over several devices, B-scan by B-scan: each block is cut into shares, each share is
+// uploaded to its device and goes through the chain there; what the peers make is copied into the
+// volume on the home device, beside their next kernels. The home device is lane 0, the peers
+// follow.
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +32,8 @@ void EachOnce(std::vector<std::pair<int64_t, int64_t>>* rows) {
 }
 
 void AddRow(int64_t row, std::vector<std::pair<int64_t, int64_t>>* rows) {
-  if (!rows->empty() && row >= rows->back().first && row < rows->back().first + rows->back().second) return;
+  if (!rows->empty() && row >= rows->back().first && row < rows->back().first + rows->back().second)
+    return;
   if (!rows->empty() && rows->back().first + rows->back().second == row) {
     ++rows->back().second;
   } else {
@@ -41,16 +43,20 @@ void AddRow(int64_t row, std::vector<std::pair<int64_t, int64_t>>* rows) {
 
 }  // namespace
 
-std::vector<model::AdmissionReport::Item> ScanSession::PeerNeeds(const model::ResolvedScan& scan, Device& device) {
+std::vector<model::AdmissionReport::Item> ScanSession::PeerNeeds(const model::ResolvedScan& scan,
+                                                                 Device& device) {
   std::vector<model::AdmissionReport::Item> needs = Needs(scan, device);
   std::vector<model::AdmissionReport::Item> kept;
   for (auto& item : needs) {
     if (item.what == "volume slots" && scan.stripe_devices > 1) {
       const int64_t slots = VolumeSlots(scan);
-      kept.push_back({.what = "parts of volumes", .bytes = slots * StripeBytes(scan), .count = slots});
+      kept.push_back(
+          {.what = "parts of volumes", .bytes = slots * StripeBytes(scan), .count = slots});
     } else if (item.what == "volume slots") {
-      kept.push_back({.what = "B-scans on their way home", .bytes = item.bytes / item.count, .count = 1});
-    } else if (item.what == "raw blocks" || item.what == "chain workspace" || item.what == "placement table") {
+      kept.push_back(
+          {.what = "B-scans on their way home", .bytes = item.bytes / item.count, .count = 1});
+    } else if (item.what == "raw blocks" || item.what == "chain workspace" ||
+               item.what == "placement table") {
       kept.push_back(std::move(item));
     }
   }
@@ -81,7 +87,8 @@ absl::Status ScanSession::AllocatePeers() {
     OCTAVO_ASSIGN_OR_RETURN(peer->processed, device.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(peer->copied, device.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(peer->processor, SpectralProcessor::Create(scan_.chain, device));
-    OCTAVO_RETURN_IF_ERROR(AllocatePlacement(device, peer->compute.ref(), std::ssize(peers_) + 1, peer->placement));
+    OCTAVO_RETURN_IF_ERROR(
+        AllocatePlacement(device, peer->compute.ref(), std::ssize(peers_) + 1, peer->placement));
     peers_.push_back(std::move(peer));
   }
   OCTAVO_ASSIGN_OR_RETURN(begun_, device_.NewEvent());
@@ -99,25 +106,31 @@ absl::Status ScanSession::AllocatePeers() {
   if (p.plan != nullptr) {
     for (int k = 0; k < p.plan->kinds; ++k) {
       for (const BscanSpan& span : spans_[k]) {
-        span_rows_[k].push_back(p.plan->kind[k].placement[static_cast<size_t>(span.first_record)] / p.ascans_per_bscan);
+        span_rows_[k].push_back(p.plan->kind[k].placement[static_cast<size_t>(span.first_record)] /
+                                p.ascans_per_bscan);
       }
     }
     bscans_per_block = upload_records_ * std::ssize(spans_[0]) / scan_.volume_records;
   }
-  // So many neighbours at once that every device has its share of each block, in one piece: small pieces do not fill a link.
-  spread_rows_ = striped() ? StripesOf(scan_).bscans : std::max<int64_t>(1, bscans_per_block / std::ssize(lane_records_));
+  // So many neighbours at once that every device has its share of each block, in one piece: small
+  // pieces do not fill a link.
+  spread_rows_ = striped() ? StripesOf(scan_).bscans
+                           : std::max<int64_t>(1, bscans_per_block / std::ssize(lane_records_));
   return absl::OkStatus();
 }
 
 ScanSession::BscanPlace ScanSession::PlaceAt(int64_t volume, int64_t record) const {
   const pattern::Pattern& p = scan_.spec.pattern;
   if (p.plan == nullptr) {
-    const int64_t line = p.ascans_per_bscan + p.flyback_records, row = std::min(record / line, p.bscans_per_volume - 1);
-    return {.row = row, .end = row == p.bscans_per_volume - 1 ? scan_.volume_records : (row + 1) * line};
+    const int64_t line = p.ascans_per_bscan + p.flyback_records,
+                  row = std::min(record / line, p.bscans_per_volume - 1);
+    return {.row = row,
+            .end = row == p.bscans_per_volume - 1 ? scan_.volume_records : (row + 1) * line};
   }
   const size_t kind = placement_[1] ? static_cast<size_t>(volume & 1) : 0;
   const auto& spans = spans_[kind];
-  const auto next = std::partition_point(spans.begin() + 1, spans.end(), [&](const BscanSpan& s) { return s.first_record <= record; });
+  const auto next = std::partition_point(
+      spans.begin() + 1, spans.end(), [&](const BscanSpan& s) { return s.first_record <= record; });
   return {.row = span_rows_[kind][static_cast<size_t>(next - spans.begin()) - 1],
           .end = next == spans.end() ? scan_.volume_records : next->first_record};
 }
@@ -144,7 +157,8 @@ ScanSession::Lane ScanSession::LaneAt(size_t lane, size_t raw_index) {
           .placement = peer.placement};
 }
 
-absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, const source::SourceBlock& block) {
+absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from,
+                                       const source::SourceBlock& block) {
   raw_index_now_ = raw_index;
   shares_.clear();
   std::fill(lane_records_.begin(), lane_records_.end(), 0);
@@ -168,7 +182,8 @@ absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, co
         r = of.end;
       }
       for (size_t lane = 0; lane < takes.size(); ++lane) {
-        if (takes[lane]) AddShare(lane, at - block.first_record, stop - at, /*borrowed=*/lane != owner);
+        if (takes[lane])
+          AddShare(lane, at - block.first_record, stop - at, /*borrowed=*/lane != owner);
       }
     }
     at = stop;
@@ -180,8 +195,9 @@ absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, co
   }
   for (const Share& share : shares_) {
     const Lane lane = LaneAt(share.lane, raw_index);
-    OCTAVO_RETURN_IF_ERROR(lane.device.CopyToDevice(lane.upload, lane.raw + share.raw_offset * record_bytes_, from + share.offset * record_bytes_,
-                                                    share.count * record_bytes_));
+    OCTAVO_RETURN_IF_ERROR(
+        lane.device.CopyToDevice(lane.upload, lane.raw + share.raw_offset * record_bytes_,
+                                 from + share.offset * record_bytes_, share.count * record_bytes_));
   }
   for (size_t l = 0; l < lane_records_.size(); ++l) {
     if (lane_records_[l] == 0) continue;
@@ -194,37 +210,51 @@ absl::Status ScanSession::UploadShares(size_t raw_index, const uint8_t* from, co
 
 void ScanSession::AddShare(size_t lane, int64_t offset, int64_t count, bool borrowed) {
   Share* const last = shares_.empty() ? nullptr : &shares_.back();
-  if (last != nullptr && last->lane == lane && last->borrowed == borrowed && last->offset + last->count == offset) {
+  if (last != nullptr && last->lane == lane && last->borrowed == borrowed &&
+      last->offset + last->count == offset) {
     last->count += count;
   } else {
-    shares_.push_back({.lane = lane, .offset = offset, .count = count, .raw_offset = lane_records_[lane], .borrowed = borrowed});
+    shares_.push_back({.lane = lane,
+                       .offset = offset,
+                       .count = count,
+                       .raw_offset = lane_records_[lane],
+                       .borrowed = borrowed});
   }
   lane_records_[lane] += count;
 }
 
 // The first `active` of the records are placed, if the volume has a slot.
-absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int64_t records, int64_t active, const source::SourceBlock& block) {
+absl::Status ScanSession::ProcessShares(int64_t index, int64_t first_record, int64_t records,
+                                        int64_t active, const source::SourceBlock& block) {
   const bool placed = active_ != nullptr && active_->slot != nullptr;
-  const int64_t done = index * scan_.volume_records + first_record - block.first_record;  // within the block
+  const int64_t done =
+      index * scan_.volume_records + first_record - block.first_record;  // within the block
   for (const Share& share : shares_) {
-    const int64_t begin = std::max(share.offset, done), count = std::min(share.offset + share.count, done + records) - begin;
+    const int64_t begin = std::max(share.offset, done),
+                  count = std::min(share.offset + share.count, done + records) - begin;
     if (count <= 0) continue;
     const int64_t first = first_record + begin - done;
-    const int64_t own = placed && !share.borrowed ? std::clamp<int64_t>(first_record + active - first, 0, count) : 0;
+    const int64_t own = placed && !share.borrowed
+                            ? std::clamp<int64_t>(first_record + active - first, 0, count)
+                            : 0;
     OCTAVO_RETURN_IF_ERROR(ProcessShare(share, index, first, begin - share.offset, count, own));
-    if (Peer* peer = LanePeer(share.lane); peer != nullptr && own > 0) NoteRows(*peer, LaneAt(share.lane, 0).processor, index, first, first + count);
+    if (Peer* peer = LanePeer(share.lane); peer != nullptr && own > 0)
+      NoteRows(*peer, LaneAt(share.lane, 0).processor, index, first, first + count);
   }
   // Means of repeats grow until the volume ends: copied then, once.
   if (!placed || scan_.chain.repeats > 1) return absl::OkStatus();
   if (home_ != nullptr) OCTAVO_RETURN_IF_ERROR(SendProjections(*home_, 0));
   for (size_t l = 1; l < lane_records_.size(); ++l) {
-    OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peers_[l - 1], l) : SendRows(*peers_[l - 1]));
+    OCTAVO_RETURN_IF_ERROR(striped() ? SendProjections(*peers_[l - 1], l)
+                                     : SendRows(*peers_[l - 1]));
   }
   return absl::OkStatus();
 }
 
-// Records from `first_record` of the volume on, `offset` into the share, of which the first `own` are placed.
-absl::Status ScanSession::ProcessShare(const Share& share, int64_t index, int64_t first_record, int64_t offset, int64_t records, int64_t own) {
+// Records from `first_record` of the volume on, `offset` into the share, of which the first `own`
+// are placed.
+absl::Status ScanSession::ProcessShare(const Share& share, int64_t index, int64_t first_record,
+                                       int64_t offset, int64_t records, int64_t own) {
   const Lane lane = LaneAt(share.lane, raw_index_now_);
   const uint8_t* raw = lane.raw + (share.raw_offset + offset) * record_bytes_;
   if (rolling()) {
@@ -240,46 +270,56 @@ absl::Status ScanSession::ProcessShare(const Share& share, int64_t index, int64_
   }
   RecordPlacement placement = PlacementOf(lane.placement, index, first_record);
   placement.borrowed = share.borrowed;
-  if (own > 0) OCTAVO_RETURN_IF_ERROR(lane.processor.Process(lane.compute, raw, own, placement, LaneTarget(*active_->slot, share.lane)));
+  if (own > 0)
+    OCTAVO_RETURN_IF_ERROR(lane.processor.Process(lane.compute, raw, own, placement,
+                                                  LaneTarget(*active_->slot, share.lane)));
   if (!rolling() || own == records) return absl::OkStatus();
   placement = PlacementOf(lane.placement, index, first_record + own);
   placement.borrowed = share.borrowed;
-  return lane.processor.Process(lane.compute, raw + own * record_bytes_, records - own, placement, {});
+  return lane.processor.Process(lane.compute, raw + own * record_bytes_, records - own, placement,
+                                {});
 }
 
-// With windows longer than a group every device needs the sums of all groups: whoever has made some brings them to the others.
+// With windows longer than a group every device needs the sums of all groups: whoever has made some
+// brings them to the others.
 void ScanSession::ShareWindows() {
   if (peers_.empty() || processor_->window() == nullptr) return;
   for (size_t l = 0; l < lane_records_.size(); ++l) {
-    LaneAt(l, 0).processor.ShareWindow(processor_->window(), [this, l](int64_t first, int64_t entries) -> absl::Status {
-      const Lane from = LaneAt(l, 0);
-      OCTAVO_RETURN_IF_ERROR(summed_[l].Record(from.compute));
-      for (size_t m = 0; m < lane_records_.size(); ++m) {
-        if (m == l) continue;
-        const Lane to = LaneAt(m, 0);
-        OCTAVO_RETURN_IF_ERROR(summed_[l].EnqueueWait(to.compute));
-        OCTAVO_RETURN_IF_ERROR(
-            to.device.CopyAcross(to.compute, to.processor.SumsAt(first), from.processor.SumsAt(first), entries * to.processor.sum_bytes()));
-        OCTAVO_RETURN_IF_ERROR(pulled_[m].Record(to.compute));
-      }
-      return absl::OkStatus();
-    });
+    LaneAt(l, 0).processor.ShareWindow(
+        processor_->window(), [this, l](int64_t first, int64_t entries) -> absl::Status {
+          const Lane from = LaneAt(l, 0);
+          OCTAVO_RETURN_IF_ERROR(summed_[l].Record(from.compute));
+          for (size_t m = 0; m < lane_records_.size(); ++m) {
+            if (m == l) continue;
+            const Lane to = LaneAt(m, 0);
+            OCTAVO_RETURN_IF_ERROR(summed_[l].EnqueueWait(to.compute));
+            OCTAVO_RETURN_IF_ERROR(to.device.CopyAcross(to.compute, to.processor.SumsAt(first),
+                                                        from.processor.SumsAt(first),
+                                                        entries * to.processor.sum_bytes()));
+            OCTAVO_RETURN_IF_ERROR(pulled_[m].Record(to.compute));
+          }
+          return absl::OkStatus();
+        });
   }
 }
 
-// The rows that records [first, last) of the volume complete. One that will still be written, by the next block or because the
-// processor has kept its beginning, waits: it must not be copied meanwhile.
-void ScanSession::NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume, int64_t first, int64_t last) {
+// The rows that records [first, last) of the volume complete. One that will still be written, by
+// the next block or because the processor has kept its beginning, waits: it must not be copied
+// meanwhile.
+void ScanSession::NoteRows(Peer& peer, const SpectralProcessor& processor, int64_t volume,
+                           int64_t first, int64_t last) {
   for (int64_t at = first; at < last;) {
     const BscanPlace place = PlaceAt(volume, at);
-    if (peer.open.empty() || peer.open.back().row != place.row) peer.open.push_back({.row = place.row, .end = place.end});
+    if (peer.open.empty() || peer.open.back().row != place.row)
+      peer.open.push_back({.row = place.row, .end = place.end});
     at = place.end;
   }
   const int64_t begin = volume * scan_.volume_records;
   const int64_t made = processor.KeptFrom(begin + last) - begin;  // up to here
   size_t whole = 0;
   const size_t most = peer.open.size() - (scan_.chain.bscan_records > 0 ? 1 : 0);
-  for (; whole < most && peer.open[whole].end <= made; ++whole) AddRow(peer.open[whole].row, &peer.rows);
+  for (; whole < most && peer.open[whole].end <= made; ++whole)
+    AddRow(peer.open[whole].row, &peer.rows);
   peer.open.erase(peer.open.begin(), peer.open.begin() + static_cast<std::ptrdiff_t>(whole));
 }
 
@@ -292,8 +332,10 @@ absl::Status ScanSession::SendRows(Peer& peer) {
   const int64_t ascan_bytes = scan_.shape[2] * SizeOf(scan_.chain.output);
   const auto send = [&](const DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes_per_ascan) {
     for (const auto& [row, count] : peer.rows) {
-      const int64_t first = row * scan_.shape[1] * bytes_per_ascan, bytes = count * scan_.shape[1] * bytes_per_ascan;
-      OCTAVO_RETURN_IF_ERROR(peer.device.CopyAcross(peer.copy.ref(), to.as<uint8_t>() + first, from.as<uint8_t>() + first, bytes));
+      const int64_t first = row * scan_.shape[1] * bytes_per_ascan,
+                    bytes = count * scan_.shape[1] * bytes_per_ascan;
+      OCTAVO_RETURN_IF_ERROR(peer.device.CopyAcross(peer.copy.ref(), to.as<uint8_t>() + first,
+                                                    from.as<uint8_t>() + first, bytes));
     }
     return absl::OkStatus();
   };
@@ -326,15 +368,19 @@ absl::Status ScanSession::BeginVolumeOnPeers() {
     home_->rows.clear();
   }
   for (const auto& peer : peers_) {
-    OCTAVO_RETURN_IF_ERROR(peer->copied.EnqueueWait(peer->compute.ref()));  // the rows of the volume before have gone
+    OCTAVO_RETURN_IF_ERROR(
+        peer->copied.EnqueueWait(peer->compute.ref()));  // the rows of the volume before have gone
     OCTAVO_RETURN_IF_ERROR(peer->processor->BeginVolume(peer->compute.ref()));
     peer->open.clear();
     peer->rows.clear();
     if (striped()) continue;
-    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), memory::ClippedIn(peer->part.digest), 16, 0));
-    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.mip.data(), plane * SizeOf(projection), FillPattern(projection)));
+    OCTAVO_RETURN_IF_ERROR(
+        peer->device.Fill(peer->compute.ref(), memory::ClippedIn(peer->part.digest), 16, 0));
+    OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.mip.data(),
+                                             plane * SizeOf(projection), FillPattern(projection)));
     if (peer->part.aip) {
-      OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.aip.data(), plane * 4, FillPattern(DType::kF32)));
+      OCTAVO_RETURN_IF_ERROR(peer->device.Fill(peer->compute.ref(), peer->part.aip.data(),
+                                               plane * 4, FillPattern(DType::kF32)));
     }
   }
   return absl::OkStatus();
@@ -404,7 +450,8 @@ void ScanSession::FailForDevice(const absl::Status& status) {
 
 bool ScanSession::Uses(int device) const {
   return device == context_.device_index ||
-         std::any_of(context_.peers.begin(), context_.peers.end(), [&](const auto& p) { return p.index == device; });
+         std::any_of(context_.peers.begin(), context_.peers.end(),
+                     [&](const auto& p) { return p.index == device; });
 }
 
 void ScanSession::DeviceLost() {

@@ -21,19 +21,24 @@ SessionStatus ClientSessions::StatusOf(const Session& session) const {
   SessionStatus status = session.status;
   status.alive = session.ended_ns == 0;
   if (status.alive) {
-    status.expires_seconds = static_cast<double>(status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) - clock_->Now().monotonic_ns) * 1e-9;
+    status.expires_seconds =
+        static_cast<double>(status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) -
+                            clock_->Now().monotonic_ns) *
+        1e-9;
   }
   return status;
 }
 
 void ClientSessions::EndOverdue() {
   const int64_t now = clock_->Now().monotonic_ns;
-  while (!alive_.empty() && alive_.front().status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
+  while (!alive_.empty() &&
+         alive_.front().status.seen.monotonic_ns + Nanoseconds(config_.expiry_seconds) <= now) {
     alive_.front().ended_ns = now;
     ++expired_;
     ended_.splice(ended_.end(), alive_, alive_.begin());
   }
-  while (!told_.empty() && (now - told_.front().ended_ns > kRememberNs || std::ssize(told_) > config_.most)) {
+  while (!told_.empty() &&
+         (now - told_.front().ended_ns > kRememberNs || std::ssize(told_) > config_.most)) {
     by_secret_.erase(told_.front().secret);
     by_name_.erase(told_.front().status.name);
     told_.pop_front();
@@ -42,8 +47,11 @@ void ClientSessions::EndOverdue() {
 
 absl::Status ClientSessions::CheckRoom() {
   if (std::ssize(alive_) < config_.most) return absl::OkStatus();
-  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
-                  {.reason = "SESSIONS", .field = "", .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
+                  {.reason = "SESSIONS",
+                   .field = "",
+                   .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
 }
 
 void ClientSessions::Touch(Sessions::iterator session) {
@@ -51,13 +59,14 @@ void ClientSessions::Touch(Sessions::iterator session) {
   alive_.splice(alive_.end(), alive_, session);
 }
 
-absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(const std::string& secret) {
+absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(
+    const std::string& secret) {
   EndOverdue();
   const auto it = by_secret_.find(secret);
   if (it == by_secret_.end()) {
-    return WithInfo(
-        absl::NotFoundError("no session has this secret; open one (the server forgets a session within a day of its end, and when it restarts)"),
-        {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
+    return WithInfo(absl::NotFoundError("no session has this secret; open one (the server forgets "
+                                        "a session within a day of its end, and when it restarts)"),
+                    {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
   }
   return it->second;
 }
@@ -106,8 +115,11 @@ absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const Sessions::iterator session, FindLocked(secret));
   if (session->ended_ns != 0) {
-    return WithInfo(absl::NotFoundError(absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
-                    {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session->status.name}}});
+    return WithInfo(absl::NotFoundError(
+                        absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
+                    {.reason = "NO_SESSION",
+                     .field = "session_secret",
+                     .numbers = {{"session", session->status.name}}});
   }
   Touch(session);
   return StatusOf(*session);
@@ -120,7 +132,8 @@ std::vector<SessionStatus> ClientSessions::List() {
   for (const Sessions* part : {&alive_, &ended_, &told_}) {
     for (const Session& session : *part) all.push_back(&session);
   }
-  std::sort(all.begin(), all.end(), [](const Session* a, const Session* b) { return a->number < b->number; });
+  std::sort(all.begin(), all.end(),
+            [](const Session* a, const Session* b) { return a->number < b->number; });
   std::vector<SessionStatus> list;
   list.reserve(all.size());
   for (const Session* session : all) list.push_back(StatusOf(*session));

@@ -29,8 +29,9 @@ struct SessionConfig {
   int64_t most = 10'000;          // alive at once; of the ended ones so many are remembered, too
 };
 
-/// Clients that the server notices the end of. Expired sessions are remembered for a day, the newest config.most of them: whoever has the secret
-/// revives them. Thread-safe; no callbacks: the housekeeping asks Expire. Every call but List takes time that does not grow with the number of
+/// Clients that the server notices the end of. Expired sessions are remembered for a day, the
+/// newest config.most of them: whoever has the secret revives them. Thread-safe; no callbacks: the
+/// housekeeping asks Expire. Every call but List takes time that does not grow with the number of
 /// sessions.
 class ClientSessions {
  public:
@@ -43,7 +44,8 @@ class ClientSessions {
   };
   /// ResourceExhausted (SESSIONS) while config.most are alive.
   absl::StatusOr<Opened> Open(const std::string& client);
-  /// A sign of life. `revived`: it had expired. NotFound (NO_SESSION); ResourceExhausted (SESSIONS) for one to be revived, as Open.
+  /// A sign of life. `revived`: it had expired. NotFound (NO_SESSION); ResourceExhausted (SESSIONS)
+  /// for one to be revived, as Open.
   struct Alive {
     SessionStatus session;
     bool revived = false;
@@ -51,7 +53,8 @@ class ClientSessions {
   absl::StatusOr<Alive> KeepAlive(const std::string& secret);
   /// Ends it now, as if it had expired. NotFound (NO_SESSION).
   absl::StatusOr<SessionStatus> Close(const std::string& secret);
-  /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION), also for one that has expired and was not revived.
+  /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION), also for one
+  /// that has expired and was not revived.
   absl::StatusOr<SessionStatus> Find(const std::string& secret);
   std::vector<SessionStatus> List();  // oldest first
   /// Whether a session has expired, or is not known any more.
@@ -72,21 +75,24 @@ class ClientSessions {
     int64_t ended_ns = 0;  // 0 = alive
     bool told = false;     // by Expire
   };
-  // A session is in one of three: alive, the one that was seen longest ago first; ended and not told by Expire; ended and told, the one that ended
-  // first first.
+  // A session is in one of three: alive, the one that was seen longest ago first; ended and not
+  // told by Expire; ended and told, the one that ended first first.
   using Sessions = std::list<Session>;
   SessionStatus StatusOf(const Session& session) const;
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touch(Sessions::iterator session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Sessions::iterator> FindLocked(const std::string& secret)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
   const SessionConfig config_;
   const std::string server_id_;
   Mutex mutex_;
-  Sessions alive_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_), told_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Sessions::iterator> by_name_ ABSL_GUARDED_BY(mutex_), by_secret_ ABSL_GUARDED_BY(mutex_);
+  Sessions alive_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_),
+      told_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Sessions::iterator> by_name_ ABSL_GUARDED_BY(mutex_), by_secret_
+      ABSL_GUARDED_BY(mutex_);
   uint64_t opened_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -16,7 +16,8 @@ namespace {
 int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 absl::Status Lost(const std::string& what) {
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease is lost: ", what, "; acquire it again")),
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat("the lease is lost: ", what, "; acquire it again")),
                   {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {}});
 }
 
@@ -30,15 +31,19 @@ absl::Status CheckSeconds(const char* field, double seconds, double most) {
 const char* Name(LeaseMode mode) { return mode == LeaseMode::kExclusive ? "EXCLUSIVE" : "SHARED"; }
 
 absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
-  if (request.resource.empty()) return InvalidField("resource", "is empty; give buffers/... or volumes/...");
+  if (request.resource.empty())
+    return InvalidField("resource", "is empty; give buffers/... or volumes/...");
   if (request.mode != LeaseMode::kShared && request.mode != LeaseMode::kExclusive) {
-    return InvalidField("mode", absl::StrCat("is ", static_cast<int>(request.mode), "; allowed SHARED, EXCLUSIVE"));
+    return InvalidField(
+        "mode", absl::StrCat("is ", static_cast<int>(request.mode), "; allowed SHARED, EXCLUSIVE"));
   }
   OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", request.seconds, kLongestLeaseSeconds));
   OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait_seconds", request.wait_seconds, kLongestWaitSeconds));
   if (request.mode == LeaseMode::kExclusive && absl::StartsWith(request.resource, "volumes/")) {
     return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(request.resource, " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
+        absl::FailedPreconditionError(absl::StrCat(
+            request.resource,
+            " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
         {.reason = "SEALED", .field = "mode", .numbers = {}});
   }
   return absl::OkStatus();
@@ -51,24 +56,32 @@ bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
 
 absl::Status LeaseTable::CheckAlive(const std::string& session) const {
   if (session.empty() || gone_ == nullptr || !gone_(session)) return absl::OkStatus();
-  return WithInfo(absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
-                  {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
+  return WithInfo(
+      absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
+      {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
 }
 
 absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
-  return ConflictWith(resource.held.empty() ? nullptr : &resource.held.front(), resource, name, waited);
+  return ConflictWith(resource.held.empty() ? nullptr : &resource.held.front(), resource, name,
+                      waited);
 }
 
-absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resource, const std::string& name, bool waited) {
-  const double left = lease == nullptr || lease->expires_ns == 0 ? -1 : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
+absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resource,
+                                      const std::string& name, bool waited) {
+  const double left =
+      lease == nullptr || lease->expires_ns == 0
+          ? -1
+          : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
   const std::string who = lease == nullptr          ? "somebody who waits"
                           : !lease->holder.empty()  ? lease->holder
                           : !lease->session.empty() ? lease->session
                                                     : "another operation";
   const std::string mode = lease == nullptr ? "waiting" : Name(lease->mode);
-  const std::string text =
-      absl::StrCat(name, " is leased (", mode, ") by ", who, left >= 0 ? absl::StrCat(" for ", left, " s more") : "",
-                   resource.waiting.empty() ? "" : absl::StrCat(", and ", resource.waiting.size(), " wait"), waited ? "; the wait ran out" : "");
+  const std::string text = absl::StrCat(
+      name, " is leased (", mode, ") by ", who,
+      left >= 0 ? absl::StrCat(" for ", left, " s more") : "",
+      resource.waiting.empty() ? "" : absl::StrCat(", and ", resource.waiting.size(), " wait"),
+      waited ? "; the wait ran out" : "");
   return WithInfo(waited ? absl::DeadlineExceededError(text) : absl::AbortedError(text),
                   {.reason = "LEASED",
                    .field = "",
@@ -109,7 +122,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     lease = resource.held.erase(lease);
     ++totals_.expired;
   }
-  // In order: whoever is first gets what has become free, even if his time ran out in the same moment.
+  // In order: whoever is first gets what has become free, even if his time ran out in the same
+  // moment.
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
     Waiter waiter = std::move(resource.waiting.front());
     resource.waiting.pop_front();
@@ -129,7 +143,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
   }
   // One that gave up may have stood in the way of those behind him.
-  if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) return Settle(it, told);
+  if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode))
+    return Settle(it, told);
   return resource.held.empty() && resource.waiting.empty() ? resources_.erase(it) : std::next(it);
 }
 
@@ -156,8 +171,11 @@ absl::Status LeaseTable::CheckRoom() {
   if (std::ssize(resource_of_) + waiting_ < most_) return absl::OkStatus();
   ++totals_.refused;
   return WithInfo(absl::ResourceExhaustedError(
-                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_, " wait for one; allowed lease.most = ", most_)),
-                  {.reason = "LEASES", .field = "", .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
+                      absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_,
+                                   " wait for one; allowed lease.most = ", most_)),
+                  {.reason = "LEASES",
+                   .field = "",
+                   .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
 }
 
 absl::StatusOr<Lease> LeaseTable::TryLocked(const LeaseRequest& request) {
@@ -216,8 +234,11 @@ uint64_t LeaseTable::Acquire(const LeaseRequest& request, Done done, Told* told)
   const int64_t now = clock_->Now().monotonic_ns;
   const uint64_t place = ++last_place_;
   ++totals_.waits;
-  resource.waiting.push_back(
-      {.place = place, .request = request, .since_ns = now, .until_ns = now + Nanoseconds(request.wait_seconds), .done = std::move(done)});
+  resource.waiting.push_back({.place = place,
+                              .request = request,
+                              .since_ns = now,
+                              .until_ns = now + Nanoseconds(request.wait_seconds),
+                              .done = std::move(done)});
   ++waiting_;
   return place;
 }
@@ -228,9 +249,11 @@ void LeaseTable::Withdraw(uint64_t place) {
     MutexLock lock(mutex_);
     for (auto it = resources_.begin(); place != 0 && it != resources_.end(); ++it) {
       auto& waiting = it->second.waiting;
-      const auto waiter = std::find_if(waiting.begin(), waiting.end(), [&](const Waiter& w) { return w.place == place; });
+      const auto waiter = std::find_if(waiting.begin(), waiting.end(),
+                                       [&](const Waiter& w) { return w.place == place; });
       if (waiter == waiting.end()) continue;
-      told.emplace_back(std::move(waiter->done), absl::CancelledError("the wait for the lease was given up"));
+      told.emplace_back(std::move(waiter->done),
+                        absl::CancelledError("the wait for the lease was given up"));
       waiting.erase(waiter);
       --waiting_;
       Settle(it, &told);
@@ -248,7 +271,8 @@ Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
   auto it = resources_.find(resource);
   if (it == resources_.end()) return nullptr;
   auto& held = it->second.held;
-  const auto lease = std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; });
+  const auto lease =
+      std::find_if(held.begin(), held.end(), [&](const Lease& l) { return l.token == token; });
   return lease == held.end() ? nullptr : &*lease;
 }
 
@@ -282,41 +306,51 @@ absl::Status LeaseTable::Release(const std::string& token, Told* told) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode) {
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token,
+                                        uint64_t fence, LeaseMode mode) {
   return Telling([&](Told* told) { return Check(resource, token, fence, mode, told); });
 }
 
-absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token, uint64_t fence, LeaseMode mode, Told* told) {
+absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::string& token,
+                                        uint64_t fence, LeaseMode mode, Told* told) {
   MutexLock lock(mutex_);
   const Lease* lease = FindToken(token, told);
   if (lease == nullptr) return Lost("it expired, was given back, or never was");
-  if (lease->resource != resource) return Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
-  if (fence != 0 && fence != lease->fence) return Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
+  if (lease->resource != resource)
+    return Lost(absl::StrCat("it is one of ", lease->resource, ", not of ", resource));
+  if (fence != 0 && fence != lease->fence)
+    return Lost(absl::StrCat("its fencing number is ", lease->fence, ", not ", fence));
   if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        "the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
                     {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
   }
   return *lease;
 }
 
-absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource, LeaseMode mode, const std::string& token, uint64_t fence,
+absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource, LeaseMode mode,
+                                                    const std::string& token, uint64_t fence,
                                                     const std::string& holder, Told* told) {
   if (!token.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(Lease lease, Check(resource, token, fence, mode, told));
     return Guard(this, std::move(lease), /*own=*/false);
   }
-  OCTAVO_ASSIGN_OR_RETURN(Lease lease, TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}, told));
+  OCTAVO_ASSIGN_OR_RETURN(
+      Lease lease,
+      TryAcquire({.resource = resource, .mode = mode, .session = "", .holder = holder}, told));
   return Guard(this, std::move(lease), /*own=*/true);
 }
 
 absl::Status LeaseTable::Guard::Stands() const {
-  if (asked_ == nullptr || table_ != nullptr) return absl::OkStatus();  // one of its own has no end but its own
+  if (asked_ == nullptr || table_ != nullptr)
+    return absl::OkStatus();  // one of its own has no end but its own
   MutexLock lock(asked_->mutex_);
   const auto resource = asked_->resources_.find(lease_.resource);
   if (resource != asked_->resources_.end()) {
     const int64_t now = asked_->clock_->Now().monotonic_ns;
     for (const Lease& lease : resource->second.held) {
-      if (lease.token == lease_.token && (lease.expires_ns == 0 || lease.expires_ns > now)) return absl::OkStatus();
+      if (lease.token == lease_.token && (lease.expires_ns == 0 || lease.expires_ns > now))
+        return absl::OkStatus();
     }
   }
   return Lost("it ended while the operation waited for its turn");
@@ -349,7 +383,8 @@ bool LeaseTable::Leased(const std::string& name) {
   const auto it = resources_.find(name);
   const int64_t now = clock_->Now().monotonic_ns;
   return it != resources_.end() &&
-         std::any_of(it->second.held.begin(), it->second.held.end(), [&](const Lease& l) { return l.expires_ns == 0 || l.expires_ns > now; });
+         std::any_of(it->second.held.begin(), it->second.held.end(),
+                     [&](const Lease& l) { return l.expires_ns == 0 || l.expires_ns > now; });
 }
 
 void LeaseTable::Guard::Done() {
@@ -373,7 +408,8 @@ void LeaseTable::Forget(const std::string& name, Told* told) {
   for (const Lease& lease : it->second.held) resource_of_.erase(lease.token);
   for (Waiter& waiter : it->second.waiting) {
     told->emplace_back(std::move(waiter.done),
-                       WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")), {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
+                       WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")),
+                                {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
   }
   waiting_ -= std::ssize(it->second.waiting);
   resources_.erase(it);
@@ -402,7 +438,8 @@ void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
           ++waiter;
           continue;
         }
-        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(waiter->request.session, " has ended")));
+        told.emplace_back(std::move(waiter->done), absl::CancelledError(absl::StrCat(
+                                                       waiter->request.session, " has ended")));
         waiter = waiting.erase(waiter);
         --waiting_;
       }
@@ -429,8 +466,10 @@ std::vector<Lease> LeaseTable::List(const std::string& resource) {
     MutexLock lock(mutex_);
     if (!resource.empty()) SettleOne(resource, &told);
     const auto begin = resource.empty() ? resources_.begin() : resources_.find(resource);
-    const auto end = resource.empty() || begin == resources_.end() ? resources_.end() : std::next(begin);
-    for (auto it = begin; it != end; ++it) list.insert(list.end(), it->second.held.begin(), it->second.held.end());
+    const auto end =
+        resource.empty() || begin == resources_.end() ? resources_.end() : std::next(begin);
+    for (auto it = begin; it != end; ++it)
+      list.insert(list.end(), it->second.held.begin(), it->second.held.end());
   }
   Tell(told);
   return list;
@@ -444,10 +483,12 @@ LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
   if (it == resources_.end()) return counts;
   const int64_t now = clock_->Now().monotonic_ns;
   for (const Lease& lease : it->second.held) {
-    if (lease.expires_ns == 0 || lease.expires_ns > now) ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
+    if (lease.expires_ns == 0 || lease.expires_ns > now)
+      ++(lease.mode == LeaseMode::kShared ? counts.shared : counts.exclusive);
   }
   const auto& waiting = it->second.waiting;
-  counts.waiting = std::count_if(waiting.begin(), waiting.end(), [&](const Waiter& waiter) { return waiter.until_ns > now; });
+  counts.waiting = std::count_if(waiting.begin(), waiting.end(),
+                                 [&](const Waiter& waiter) { return waiter.until_ns > now; });
   return counts;
 }
 
@@ -466,7 +507,8 @@ LeaseTable::Totals LeaseTable::CountAll() {
   MutexLock lock(mutex_);
   Totals totals = totals_;
   for (const auto& [name, row] : resources_) {
-    for (const Lease& lease : row.held) ++(lease.mode == LeaseMode::kShared ? totals.now.shared : totals.now.exclusive);
+    for (const Lease& lease : row.held)
+      ++(lease.mode == LeaseMode::kShared ? totals.now.shared : totals.now.exclusive);
     totals.now.waiting += std::ssize(row.waiting);
   }
   return totals;

@@ -21,10 +21,12 @@ struct SourceKind {
 };
 std::vector<SourceKind> SourceKinds();
 
-/// Where cameras are looked for from now on: names of Aravis' interfaces. Process-wide, as it is there.
+/// Where cameras are looked for from now on: names of Aravis' interfaces. Process-wide, as it is
+/// there.
 void SetCameraInterfaces(const std::vector<std::string>& interfaces);
 
-/// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT) in a build without Aravis.
+/// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT) in a build
+/// without Aravis.
 absl::StatusOr<std::vector<CameraInfo>> ListCameras();
 
 /// Whether this build can use cameras, and why (not).

@@ -1,4 +1,5 @@
-// What is done with a GenICam camera (GigE Vision, USB3 Vision) before it runs: find, open, check, configure. Its records: camera_aravis_source.cc.
+// What is done with a GenICam camera (GigE Vision, USB3 Vision) before it runs: find, open, check,
+// configure. Its records: camera_aravis_source.cc.
 
 #include "server/source/camera_aravis.h"
 
@@ -41,7 +42,8 @@ std::vector<CameraInfo> ListLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex
 }
 
 // Which camera the request means; takes a second when it names none or one that is not known yet.
-absl::StatusOr<std::string> FindLocked(const std::string& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
+absl::StatusOr<std::string> FindLocked(const std::string& wanted)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
   if (!wanted.empty()) {
     for (unsigned i = 0; i < arv_get_n_devices(); ++i) {
       if (wanted == arv_get_device_id(i)) return wanted;
@@ -54,15 +56,20 @@ absl::StatusOr<std::string> FindLocked(const std::string& wanted) ABSL_EXCLUSIVE
     ids.push_back(info.id);
   }
   if (wanted.empty() && ids.size() == 1) return ids[0];
-  const std::string there = ids.empty() ? "none answers" : absl::StrCat("there are ", absl::StrJoin(ids, ", "));
-  if (wanted.empty() && !ids.empty()) return InvalidField("camera.id", absl::StrCat("is not given; ", there));
-  return WithInfo(absl::NotFoundError(absl::StrCat("camera.id: no camera '", wanted, "'; ", there)),
-                  {.reason = "NO_CAMERA", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+  const std::string there =
+      ids.empty() ? "none answers" : absl::StrCat("there are ", absl::StrJoin(ids, ", "));
+  if (wanted.empty() && !ids.empty())
+    return InvalidField("camera.id", absl::StrCat("is not given; ", there));
+  return WithInfo(
+      absl::NotFoundError(absl::StrCat("camera.id: no camera '", wanted, "'; ", there)),
+      {.reason = "NO_CAMERA", .field = "camera.id", .numbers = {{"retryable", "true"}}});
 }
 
 absl::Status Within(const char* field, int64_t value, int64_t lo, int64_t hi, int64_t step) {
-  if (value >= lo && value <= hi && (step <= 1 || (value - lo) % step == 0)) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi, step > 1 ? absl::StrCat(" in steps of ", step) : ""));
+  if (value >= lo && value <= hi && (step <= 1 || (value - lo) % step == 0))
+    return absl::OkStatus();
+  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi,
+                                          step > 1 ? absl::StrCat(" in steps of ", step) : ""));
 }
 
 absl::Status Within(const char* field, double value, double lo, double hi) {
@@ -77,20 +84,26 @@ std::vector<std::string> Strings(const char** list, guint count) {
   return strings;
 }
 
-bool Has(const std::vector<std::string>& list, const std::string& text) { return std::find(list.begin(), list.end(), text) != list.end(); }
+bool Has(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
 
 }  // namespace
 
 absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error) {
-  return WithInfo(absl::UnavailableError(absl::StrCat("camera ", camera, ": ", doing, ": ", error.text())),
-                  {.reason = "CAMERA_ERROR", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+  return WithInfo(
+      absl::UnavailableError(absl::StrCat("camera ", camera, ": ", doing, ": ", error.text())),
+      {.reason = "CAMERA_ERROR", .field = "camera.id", .numbers = {{"retryable", "true"}}});
 }
 
-absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
+absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
   OCTAVO_ASSIGN_OR_RETURN(const std::string id, FindLocked(wanted));
   if (cameras_in_use.count(id) > 0) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
-                    {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
+        {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
   }
   Error error;
   Object<ArvCamera> camera(arv_camera_new(id.c_str(), error.out()));
@@ -98,12 +111,14 @@ absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIV
   return OpenedCamera{.id = id, .camera = std::move(camera)};
 }
 
-absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec, const model::CameraSource& s) {
+absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec,
+                            const model::CameraSource& s) {
   ArvCamera* camera = opened.camera.get();
   Error error;
   Shape shape;
   guint count = 0;
-  const char** list = arv_camera_dup_available_pixel_formats_as_strings(camera, &count, error.out());
+  const char** list =
+      arv_camera_dup_available_pixel_formats_as_strings(camera, &count, error.out());
   if (error.is_set()) return Broken(opened.id, "pixel formats", error);
   const std::vector<std::string> offered = Strings(list, count);
   std::string format = s.pixel_format;
@@ -115,8 +130,11 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
   shape.format = FindPixelFormat(format);
   if (shape.format == nullptr || !Has(offered, format)) {
     std::vector<std::string> both;
-    std::copy_if(offered.begin(), offered.end(), std::back_inserter(both), [](const auto& name) { return FindPixelFormat(name) != nullptr; });
-    return InvalidField("camera.pixel_format", absl::StrCat("is ", format, "; this camera and Octavo both know ", absl::StrJoin(both, ", ")));
+    std::copy_if(offered.begin(), offered.end(), std::back_inserter(both),
+                 [](const auto& name) { return FindPixelFormat(name) != nullptr; });
+    return InvalidField("camera.pixel_format",
+                        absl::StrCat("is ", format, "; this camera and Octavo both know ",
+                                     absl::StrJoin(both, ", ")));
   }
 
   gint lo = 0, hi = 0;
@@ -127,16 +145,23 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
   if (error.is_set()) return Broken(opened.id, "sensor size", error);
   const int64_t samples = spec.acquisition.samples_per_record;
   if (s.width != 0 && samples != 0 && s.width != samples) {
-    return InvalidField("camera.width", absl::StrCat("is ", s.width, " and acquisition.samples_per_record ", samples, "; they must be the same"));
+    return InvalidField("camera.width",
+                        absl::StrCat("is ", s.width, " and acquisition.samples_per_record ",
+                                     samples, "; they must be the same"));
   }
-  const int64_t width = s.width != 0 ? s.width : samples != 0 ? samples : shape.width, height = s.height != 0 ? s.height : shape.height;
+  const int64_t width = s.width != 0   ? s.width
+                        : samples != 0 ? samples
+                                       : shape.width,
+                height = s.height != 0 ? s.height : shape.height;
   arv_camera_get_width_bounds(camera, &lo, &hi, error.out());
   if (error.is_set()) return Broken(opened.id, "width", error);
-  OCTAVO_RETURN_IF_ERROR(Within(s.width == 0 && samples != 0 ? "acquisition.samples_per_record" : "camera.width", width, lo,
-                                std::max(hi, sensor_width), arv_camera_get_width_increment(camera, error.out())));
+  OCTAVO_RETURN_IF_ERROR(Within(
+      s.width == 0 && samples != 0 ? "acquisition.samples_per_record" : "camera.width", width, lo,
+      std::max(hi, sensor_width), arv_camera_get_width_increment(camera, error.out())));
   arv_camera_get_height_bounds(camera, &lo, &hi, error.out());
   if (error.is_set()) return Broken(opened.id, "height", error);
-  OCTAVO_RETURN_IF_ERROR(Within("camera.height", height, lo, std::max(hi, sensor_height), arv_camera_get_height_increment(camera, error.out())));
+  OCTAVO_RETURN_IF_ERROR(Within("camera.height", height, lo, std::max(hi, sensor_height),
+                                arv_camera_get_height_increment(camera, error.out())));
   OCTAVO_RETURN_IF_ERROR(Within("camera.offset_x", s.offset_x, 0, sensor_width - width, 1));
   OCTAVO_RETURN_IF_ERROR(Within("camera.offset_y", s.offset_y, 0, sensor_height - height, 1));
   shape.x = static_cast<int>(s.offset_x);
@@ -144,24 +169,32 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
   shape.width = static_cast<int>(width);
   shape.height = static_cast<int>(height);
   if (shape.format->packed && shape.width % 2 != 0) {
-    return InvalidField("camera.width",
-                        absl::StrCat("is ", shape.width, "; ", shape.format->name, " packs two pixels into three bytes, so that it must be even"));
+    return InvalidField(
+        "camera.width",
+        absl::StrCat("is ", shape.width, "; ", shape.format->name,
+                     " packs two pixels into three bytes, so that it must be even"));
   }
 
   double least = 0, most = 0;
   if (s.exposure_us != 0) {
     arv_camera_get_exposure_time_bounds(camera, &least, &most, error.out());
-    if (error.is_set()) return InvalidField("camera.exposure_us", absl::StrCat("is given, and the camera has none: ", error.text()));
+    if (error.is_set())
+      return InvalidField("camera.exposure_us",
+                          absl::StrCat("is given, and the camera has none: ", error.text()));
     OCTAVO_RETURN_IF_ERROR(Within("camera.exposure_us", s.exposure_us, least, most));
   }
   if (s.gain != 0) {
     arv_camera_get_gain_bounds(camera, &least, &most, error.out());
-    if (error.is_set()) return InvalidField("camera.gain", absl::StrCat("is given, and the camera has none: ", error.text()));
+    if (error.is_set())
+      return InvalidField("camera.gain",
+                          absl::StrCat("is given, and the camera has none: ", error.text()));
     OCTAVO_RETURN_IF_ERROR(Within("camera.gain", s.gain, least, most));
   }
   if (s.frame_rate_hz != 0) {
     arv_camera_get_frame_rate_bounds(camera, &least, &most, error.out());
-    if (error.is_set()) return InvalidField("camera.frame_rate_hz", absl::StrCat("is given, and the camera has none: ", error.text()));
+    if (error.is_set())
+      return InvalidField("camera.frame_rate_hz",
+                          absl::StrCat("is given, and the camera has none: ", error.text()));
     OCTAVO_RETURN_IF_ERROR(Within("camera.frame_rate_hz", s.frame_rate_hz, least, most));
   }
   if (!s.trigger_source.empty()) {
@@ -169,7 +202,8 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
     const auto sources = error.is_set() ? std::vector<std::string>() : Strings(list, count);
     if (!Has(sources, s.trigger_source)) {
       return InvalidField("camera.trigger_source",
-                          absl::StrCat("is ", s.trigger_source, "; allowed ", sources.empty() ? "none" : absl::StrJoin(sources, ", ")));
+                          absl::StrCat("is ", s.trigger_source, "; allowed ",
+                                       sources.empty() ? "none" : absl::StrJoin(sources, ", ")));
     }
   } else {
     shape.frame_rate_hz = s.frame_rate_hz;
@@ -181,36 +215,52 @@ absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& s
   return shape;
 }
 
-absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& s, const Shape& shape) {
+absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& s,
+                       const Shape& shape) {
   ArvCamera* camera = opened.camera.get();
   Error error;
   const auto set = [&](const char* what, auto call) -> absl::Status {
     call(error.out());
-    return error.is_set() ? Broken(opened.id, absl::StrCat("cannot set ", what), error) : absl::OkStatus();
+    return error.is_set() ? Broken(opened.id, absl::StrCat("cannot set ", what), error)
+                          : absl::OkStatus();
   };
-  OCTAVO_RETURN_IF_ERROR(set("acquisition mode", [&](GError** e) { arv_camera_set_acquisition_mode(camera, ARV_ACQUISITION_MODE_CONTINUOUS, e); }));
-  OCTAVO_RETURN_IF_ERROR(set("pixel format", [&](GError** e) { arv_camera_set_pixel_format_from_string(camera, shape.format->name, e); }));
-  OCTAVO_RETURN_IF_ERROR(set("region", [&](GError** e) { arv_camera_set_region(camera, shape.x, shape.y, shape.width, shape.height, e); }));
+  OCTAVO_RETURN_IF_ERROR(set("acquisition mode", [&](GError** e) {
+    arv_camera_set_acquisition_mode(camera, ARV_ACQUISITION_MODE_CONTINUOUS, e);
+  }));
+  OCTAVO_RETURN_IF_ERROR(set("pixel format", [&](GError** e) {
+    arv_camera_set_pixel_format_from_string(camera, shape.format->name, e);
+  }));
+  OCTAVO_RETURN_IF_ERROR(set("region", [&](GError** e) {
+    arv_camera_set_region(camera, shape.x, shape.y, shape.width, shape.height, e);
+  }));
   if (s.frame_rate_hz != 0) {
-    OCTAVO_RETURN_IF_ERROR(set("frame rate", [&](GError** e) { arv_camera_set_frame_rate(camera, s.frame_rate_hz, e); }));
+    OCTAVO_RETURN_IF_ERROR(set(
+        "frame rate", [&](GError** e) { arv_camera_set_frame_rate(camera, s.frame_rate_hz, e); }));
   }
   if (s.exposure_us != 0) {
-    OCTAVO_RETURN_IF_ERROR(set("exposure", [&](GError** e) { arv_camera_set_exposure_time(camera, s.exposure_us, e); }));
+    OCTAVO_RETURN_IF_ERROR(set(
+        "exposure", [&](GError** e) { arv_camera_set_exposure_time(camera, s.exposure_us, e); }));
   }
   if (s.gain != 0) {
-    OCTAVO_RETURN_IF_ERROR(set("gain", [&](GError** e) { arv_camera_set_gain(camera, s.gain, e); }));
+    OCTAVO_RETURN_IF_ERROR(
+        set("gain", [&](GError** e) { arv_camera_set_gain(camera, s.gain, e); }));
   }
   if (s.trigger_source.empty()) {
-    OCTAVO_RETURN_IF_ERROR(set("free running", [&](GError** e) { arv_camera_clear_triggers(camera, e); }));
+    OCTAVO_RETURN_IF_ERROR(
+        set("free running", [&](GError** e) { arv_camera_clear_triggers(camera, e); }));
   } else {
-    OCTAVO_RETURN_IF_ERROR(set("trigger", [&](GError** e) { arv_camera_set_trigger(camera, s.trigger_source.c_str(), e); }));
+    OCTAVO_RETURN_IF_ERROR(set("trigger", [&](GError** e) {
+      arv_camera_set_trigger(camera, s.trigger_source.c_str(), e);
+    }));
   }
   gint x = 0, y = 0, width = 0, height = 0;
   arv_camera_get_region(camera, &x, &y, &width, &height, error.out());
   if (error.is_set()) return Broken(opened.id, "region", error);
   if (width != shape.width || height != shape.height || x != shape.x || y != shape.y) {
-    return InvalidField("camera.width", absl::StrCat("with the region ", shape.width, " x ", shape.height, " at ", shape.x, ", ", shape.y,
-                                                     " was made ", width, " x ", height, " at ", x, ", ", y, " by the camera"));
+    return InvalidField("camera.width",
+                        absl::StrCat("with the region ", shape.width, " x ", shape.height, " at ",
+                                     shape.x, ", ", shape.y, " was made ", width, " x ", height,
+                                     " at ", x, ", ", y, " by the camera"));
   }
   return absl::OkStatus();
 }
@@ -220,7 +270,8 @@ absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& s,
 SourceKind CameraSupport() {
   return {.name = "camera",
           .available = true,
-          .reason = absl::StrCat("Aravis ", arv_get_major_version(), ".", arv_get_minor_version(), ".", arv_get_micro_version())};
+          .reason = absl::StrCat("Aravis ", arv_get_major_version(), ".", arv_get_minor_version(),
+                                 ".", arv_get_micro_version())};
 }
 
 void SetCameraInterfaces(const std::vector<std::string>& interfaces) {
@@ -240,49 +291,70 @@ absl::StatusOr<std::vector<CameraInfo>> ListCameras() {
   return aravis::ListLocked();
 }
 
-absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec, const model::CameraSource& given) {
+absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
+                                                  const model::CameraSource& given) {
   const model::CameraSource s = WithDefaults(given);
   for (const auto& [field, value] :
-       {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain}, std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
-    if (!std::isfinite(value) || value < 0) return InvalidField(field, absl::StrCat("is ", value, "; allowed >= 0"));
+       {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain},
+        std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
+    if (!std::isfinite(value) || value < 0)
+      return InvalidField(field, absl::StrCat("is ", value, "; allowed >= 0"));
   }
   if (!std::isfinite(s.frame_timeout_s) || s.frame_timeout_s > 1e9) {
-    return InvalidField("camera.frame_timeout_s", absl::StrCat("is ", s.frame_timeout_s, "; allowed at most 1e9; negative = never"));
+    return InvalidField(
+        "camera.frame_timeout_s",
+        absl::StrCat("is ", s.frame_timeout_s, "; allowed at most 1e9; negative = never"));
   }
-  if (s.buffers < 2 || s.buffers > 1024) return InvalidField("camera.buffers", absl::StrCat("is ", given.buffers, "; allowed 0 (16), 2 to 1024"));
+  if (s.buffers < 2 || s.buffers > 1024)
+    return InvalidField("camera.buffers",
+                        absl::StrCat("is ", given.buffers, "; allowed 0 (16), 2 to 1024"));
   if (spec.acquisition.channels > 1)
-    return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels, "; a camera's lines have 1"));
+    return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels,
+                                                             "; a camera's lines have 1"));
   if (spec.acquisition.packing != math::Packing::kNone)
-    return InvalidField("acquisition.raw_type", "is packed; a camera's packed pixels are stored as u16");
+    return InvalidField("acquisition.raw_type",
+                        "is packed; a camera's packed pixels are stored as u16");
   MutexLock lock(aravis::library_mutex);
   OCTAVO_ASSIGN_OR_RETURN(const std::string id, aravis::FindLocked(s.id));
   aravis::Shape shape;
   if (aravis::cameras_in_use.count(id) > 0) {
-    // It cannot be asked while it runs for another scan; what it will do is then checked when this one's turn comes.
+    // It cannot be asked while it runs for another scan; what it will do is then checked when this
+    // one's turn comes.
     const PixelFormat* format = FindPixelFormat(s.pixel_format);
     if (spec.queue.name.empty()) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
-                      {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+      return WithInfo(
+          absl::FailedPreconditionError(absl::StrCat(
+              "camera ", id, " is used by another scan; put both scans into one queue")),
+          {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
     }
     if (format == nullptr)
-      return InvalidField("camera.pixel_format", absl::StrCat("is '", s.pixel_format, "'; it must be given while another scan uses the camera"));
-    if (s.width == 0) return InvalidField("camera.width", "is 0; it must be given while another scan uses the camera");
-    shape = {
-        .width = static_cast<int>(s.width), .height = static_cast<int>(s.height), .x = 0, .y = 0, .format = format, .frame_rate_hz = s.frame_rate_hz};
+      return InvalidField("camera.pixel_format",
+                          absl::StrCat("is '", s.pixel_format,
+                                       "'; it must be given while another scan uses the camera"));
+    if (s.width == 0)
+      return InvalidField("camera.width",
+                          "is 0; it must be given while another scan uses the camera");
+    shape = {.width = static_cast<int>(s.width),
+             .height = static_cast<int>(s.height),
+             .x = 0,
+             .y = 0,
+             .format = format,
+             .frame_rate_hz = s.frame_rate_hz};
   } else {
     OCTAVO_ASSIGN_OR_RETURN(const aravis::OpenedCamera opened, aravis::OpenLocked(id));
     OCTAVO_ASSIGN_OR_RETURN(shape, aravis::Check(opened, spec, s));
   }
   if (spec.acquisition.raw_type_given && spec.acquisition.raw_type != shape.format->stored) {
     return InvalidField("acquisition.raw_type",
-                        absl::StrCat("is ", Info(spec.acquisition.raw_type).name, "; ", shape.format->name, " is ", Info(shape.format->stored).name));
+                        absl::StrCat("is ", Info(spec.acquisition.raw_type).name, "; ",
+                                     shape.format->name, " is ", Info(shape.format->stored).name));
   }
   return model::SourceTraits{.samples_per_record = shape.width,
-                      .raw_type = shape.format->stored,
-                      .record_rate_hz = shape.frame_rate_hz * shape.height,
-                      .adc_bits = shape.format->adc_bits,
-                      .total_records = 0,
-                      .wavelength_nm = {}};
+                             .raw_type = shape.format->stored,
+                             .record_rate_hz = shape.frame_rate_hz * shape.height,
+                             .adc_bits = shape.format->adc_bits,
+                             .total_records = 0,
+                             .wavelength_nm = {}};
 }
 
 }  // namespace octavo::source

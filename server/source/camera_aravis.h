@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to camera_aravis.cc and camera_aravis_source.cc: Aravis' objects as owners, and what is done with a camera before it runs.
+// Private to camera_aravis.cc and camera_aravis_source.cc: Aravis' objects as owners, and what is
+// done with a camera before it runs.
 
 #include <arv.h>
 #include <memory>
@@ -49,9 +50,11 @@ struct OpenedCamera {
   Object<ArvCamera> camera;
 };
 
-/// Opens the camera that a request means; NotFound (NO_CAMERA), FailedPrecondition (CAMERA_BUSY), InvalidArgument where it names none
-/// and there are several. Takes a second when it names none or one that is not known yet.
-absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex);
+/// Opens the camera that a request means; NotFound (NO_CAMERA), FailedPrecondition (CAMERA_BUSY),
+/// InvalidArgument where it names none and there are several. Takes a second when it names none or
+/// one that is not known yet.
+absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex);
 
 /// What the camera would deliver for a request.
 struct Shape {
@@ -61,9 +64,11 @@ struct Shape {
 };
 
 /// Compares the request with what the camera says of itself. Writes nothing to it.
-absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec, const model::CameraSource& source);
+absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec,
+                            const model::CameraSource& source);
 
 /// Puts the camera into the state that the request asks for, and reads back that it is there.
-absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& source, const Shape& shape);
+absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& source,
+                       const Shape& shape);
 
 }  // namespace octavo::source::aravis

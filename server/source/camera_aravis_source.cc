@@ -1,5 +1,5 @@
-// Records of a GenICam camera through Aravis. A line of an image is a record; frames are numbered by the camera, so that a lost one
-// leaves a gap and never shifts what follows.
+// Records of a GenICam camera through Aravis. A line of an image is a record; frames are numbered
+// by the camera, so that a lost one leaves a gap and never shifts what follows.
 
 #include <algorithm>
 #include <atomic>
@@ -24,13 +24,16 @@ constexpr guint64 kPopUs = 20'000;  // between looks at the stop token
 /// A camera that runs from the first Next to Close.
 class CameraRecords final : public Source {
  public:
-  CameraRecords(const model::ScanSpec& spec, model::CameraSource source, const Clock* clock) : spec_(spec), source_(std::move(source)), clock_(clock) {}
+  CameraRecords(const model::ScanSpec& spec, model::CameraSource source, const Clock* clock)
+      : spec_(spec), source_(std::move(source)), clock_(clock) {}
   ~CameraRecords() override { Close(); }
 
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
     return Take(static_cast<char*>(slot), max_records, stop);
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(nullptr, records, stop); }
+  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override {
+    return Take(nullptr, records, stop);
+  }
   bool CanWait() const override { return false; }
   void OnNews(std::function<void(const std::string&)> tell) override { news_ = std::move(tell); }
   model::SourceCounts Counts() override {
@@ -42,7 +45,8 @@ class CameraRecords final : public Source {
     if (stream_ == nullptr) return;
     GiveBack();
     aravis::Error error;
-    arv_camera_stop_acquisition(opened_.camera.get(), error.out());  // one that has gone away cannot hear it
+    arv_camera_stop_acquisition(opened_.camera.get(),
+                                error.out());  // one that has gone away cannot hear it
     g_signal_handlers_disconnect_by_data(arv_camera_get_device(opened_.camera.get()), this);
     stream_ = nullptr;
     {
@@ -55,25 +59,32 @@ class CameraRecords final : public Source {
   }
 
  private:
-  // Only now, not when the scan is submitted: until its turn comes, another scan of the queue may have the camera.
+  // Only now, not when the scan is submitted: until its turn comes, another scan of the queue may
+  // have the camera.
   absl::Status Open() {
     MutexLock lock(aravis::library_mutex);
     OCTAVO_ASSIGN_OR_RETURN(opened_, aravis::OpenLocked(source_.id));
     OCTAVO_ASSIGN_OR_RETURN(shape_, aravis::Check(opened_, spec_, source_));
     OCTAVO_RETURN_IF_ERROR(aravis::Configure(opened_, source_, shape_));
-    if (shape_.width != spec_.acquisition.samples_per_record || shape_.format->stored != spec_.acquisition.raw_type) {
-      return WithInfo(absl::FailedPreconditionError(absl::StrCat("camera ", opened_.id, " has changed since the scan was submitted: it delivers ",
-                                                                 shape_.width, " samples of ", shape_.format->name)),
-                      {.reason = "CAMERA_CHANGED", .field = "camera", .numbers = {}});
+    if (shape_.width != spec_.acquisition.samples_per_record ||
+        shape_.format->stored != spec_.acquisition.raw_type) {
+      return WithInfo(
+          absl::FailedPreconditionError(absl::StrCat(
+              "camera ", opened_.id, " has changed since the scan was submitted: it delivers ",
+              shape_.width, " samples of ", shape_.format->name)),
+          {.reason = "CAMERA_CHANGED", .field = "camera", .numbers = {}});
     }
     ArvCamera* camera = opened_.camera.get();
     aravis::Error error;
-    aravis::Object<ArvStream> stream(arv_camera_create_stream(camera, nullptr, nullptr, error.out()));
+    aravis::Object<ArvStream> stream(
+        arv_camera_create_stream(camera, nullptr, nullptr, error.out()));
     if (stream == nullptr || error.is_set()) return aravis::Broken(opened_.id, "no stream", error);
     const guint payload = arv_camera_get_payload(camera, error.out());
     if (error.is_set()) return aravis::Broken(opened_.id, "payload", error);
-    for (int64_t i = 0; i < source_.buffers; ++i) arv_stream_push_buffer(stream.get(), arv_buffer_new(payload, nullptr));
-    g_signal_connect(arv_camera_get_device(camera), "control-lost", G_CALLBACK(&CameraRecords::OnControlLost), this);
+    for (int64_t i = 0; i < source_.buffers; ++i)
+      arv_stream_push_buffer(stream.get(), arv_buffer_new(payload, nullptr));
+    g_signal_connect(arv_camera_get_device(camera), "control-lost",
+                     G_CALLBACK(&CameraRecords::OnControlLost), this);
     arv_camera_start_acquisition(camera, error.out());
     if (error.is_set()) {
       g_signal_handlers_disconnect_by_data(arv_camera_get_device(camera), this);
@@ -83,8 +94,13 @@ class CameraRecords final : public Source {
     aravis::cameras_in_use.insert(opened_.id);
     last_frame_at_ = std::chrono::steady_clock::now();
     Log(LogLevel::kInfo, "camera started",
-        {{"camera", opened_.id}, {"format", shape_.format->name}, {"width", shape_.width}, {"height", shape_.height}});
-    if (news_) news_(absl::StrCat("camera ", opened_.id, " runs: ", shape_.width, " x ", shape_.height, " ", shape_.format->name));
+        {{"camera", opened_.id},
+         {"format", shape_.format->name},
+         {"width", shape_.width},
+         {"height", shape_.height}});
+    if (news_)
+      news_(absl::StrCat("camera ", opened_.id, " runs: ", shape_.width, " x ", shape_.height, " ",
+                         shape_.format->name));
     MutexLock counts_lock(mutex_);
     counts_.connected = true;
     return absl::OkStatus();
@@ -117,7 +133,8 @@ class CameraRecords final : public Source {
       } else if (first != out.first_record + out.records) {
         break;  // frames were lost in between
       }
-      const int64_t count = std::min<int64_t>(max_records - out.records, shape_.height - frame_used_);
+      const int64_t count =
+          std::min<int64_t>(max_records - out.records, shape_.height - frame_used_);
       if (slot != nullptr) CopyLines(slot + out.records * RecordBytes(), count);
       frame_used_ += count;
       out.records += count;
@@ -140,27 +157,35 @@ class CameraRecords final : public Source {
 
   // The next whole frame into frame_, if one comes in a moment.
   absl::Status Pop(bool wait) {
-    ArvBuffer* buffer = wait ? arv_stream_timeout_pop_buffer(stream_.get(), kPopUs) : arv_stream_try_pop_buffer(stream_.get());
+    ArvBuffer* buffer = wait ? arv_stream_timeout_pop_buffer(stream_.get(), kPopUs)
+                             : arv_stream_try_pop_buffer(stream_.get());
     const auto now = std::chrono::steady_clock::now();
     if (buffer == nullptr) {
       if (control_lost_) {
-        return WithInfo(absl::UnavailableError(absl::StrCat("camera ", opened_.id, " has gone away")),
-                        {.reason = "SOURCE_LOST", .field = "camera.id", .numbers = {}});
-      }
-      if (wait && source_.frame_timeout_s > 0 && std::chrono::duration<double>(now - last_frame_at_).count() > source_.frame_timeout_s) {
         return WithInfo(
-            absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id, " has sent no whole frame for ", source_.frame_timeout_s, " s")),
+            absl::UnavailableError(absl::StrCat("camera ", opened_.id, " has gone away")),
+            {.reason = "SOURCE_LOST", .field = "camera.id", .numbers = {}});
+      }
+      if (wait && source_.frame_timeout_s > 0 &&
+          std::chrono::duration<double>(now - last_frame_at_).count() > source_.frame_timeout_s) {
+        return WithInfo(
+            absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id,
+                                                     " has sent no whole frame for ",
+                                                     source_.frame_timeout_s, " s")),
             {.reason = "SOURCE_STALLED", .field = "camera.frame_timeout_s", .numbers = {}});
       }
       return absl::OkStatus();
     }
     size_t size = 0;
     arv_buffer_get_data(buffer, &size);
-    const bool whole = arv_buffer_get_status(buffer) == ARV_BUFFER_STATUS_SUCCESS && arv_buffer_get_image_width(buffer) == shape_.width &&
+    const bool whole = arv_buffer_get_status(buffer) == ARV_BUFFER_STATUS_SUCCESS &&
+                       arv_buffer_get_image_width(buffer) == shape_.width &&
                        arv_buffer_get_image_height(buffer) == shape_.height &&
-                       size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height * shape_.format->bits / 8);
+                       size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height *
+                                                   shape_.format->bits / 8);
     // The id of a frame whose first packets were lost says nothing.
-    const std::optional<int64_t> frame = whole ? ids_.Number(arv_buffer_get_frame_id(buffer)) : std::nullopt;
+    const std::optional<int64_t> frame =
+        whole ? ids_.Number(arv_buffer_get_frame_id(buffer)) : std::nullopt;
     MutexLock lock(mutex_);
     if (!whole) {
       ++counts_.frames_broken;
@@ -208,7 +233,9 @@ class CameraRecords final : public Source {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec& resolved, const model::CameraSource& source, const Clock* clock) {
+absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec& resolved,
+                                                   const model::CameraSource& source,
+                                                   const Clock* clock) {
   return std::make_unique<CameraRecords>(resolved, WithDefaults(source), clock);
 }
 

@@ -10,16 +10,25 @@ namespace octavo::source {
 namespace {
 
 absl::Status NoSupport() {
-  return WithInfo(absl::UnimplementedError(absl::StrCat("this server has no camera source: ", CameraSupport().reason)),
+  return WithInfo(absl::UnimplementedError(
+                      absl::StrCat("this server has no camera source: ", CameraSupport().reason)),
                   {.reason = "NO_CAMERA_SUPPORT", .field = "camera", .numbers = {}});
 }
 
 }  // namespace
 
-SourceKind CameraSupport() { return {.name = "camera", .available = false, .reason = OCTAVO_ARAVIS_REASON}; }
+SourceKind CameraSupport() {
+  return {.name = "camera", .available = false, .reason = OCTAVO_ARAVIS_REASON};
+}
 void SetCameraInterfaces(const std::vector<std::string>&) {}
 absl::StatusOr<std::vector<CameraInfo>> ListCameras() { return NoSupport(); }
-absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec&, const model::CameraSource&) { return NoSupport(); }
-absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec&, const model::CameraSource&, const Clock*) { return NoSupport(); }
+absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec&,
+                                                  const model::CameraSource&) {
+  return NoSupport();
+}
+absl::StatusOr<std::unique_ptr<Source>> OpenCamera(const model::ScanSpec&,
+                                                   const model::CameraSource&, const Clock*) {
+  return NoSupport();
+}
 
 }  // namespace octavo::source

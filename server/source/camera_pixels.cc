@@ -5,8 +5,12 @@
 namespace octavo::source {
 namespace {
 
-void CopyBytes(const uint8_t* from, void* to, int64_t pixels) { std::memcpy(to, from, static_cast<size_t>(pixels)); }
-void CopyWords(const uint8_t* from, void* to, int64_t pixels) { std::memcpy(to, from, static_cast<size_t>(pixels) * 2); }
+void CopyBytes(const uint8_t* from, void* to, int64_t pixels) {
+  std::memcpy(to, from, static_cast<size_t>(pixels));
+}
+void CopyWords(const uint8_t* from, void* to, int64_t pixels) {
+  std::memcpy(to, from, static_cast<size_t>(pixels) * 2);
+}
 
 // GigE Vision: the high eight bits of both pixels around the low four of each.
 void UnpackMono12Packed(const uint8_t* from, void* to, int64_t pixels) {
@@ -27,11 +31,36 @@ void UnpackMono12p(const uint8_t* from, void* to, int64_t pixels) {
 }
 
 constexpr PixelFormat kFormats[] = {
-    {.name = "Mono8", .bits = 8, .packed = false, .stored = DType::kU8, .adc_bits = 8, .copy = CopyBytes},
-    {.name = "Mono12", .bits = 16, .packed = false, .stored = DType::kU16, .adc_bits = 12, .copy = CopyWords},
-    {.name = "Mono16", .bits = 16, .packed = false, .stored = DType::kU16, .adc_bits = 16, .copy = CopyWords},
-    {.name = "Mono12Packed", .bits = 12, .packed = true, .stored = DType::kU16, .adc_bits = 12, .copy = UnpackMono12Packed},
-    {.name = "Mono12p", .bits = 12, .packed = true, .stored = DType::kU16, .adc_bits = 12, .copy = UnpackMono12p},
+    {.name = "Mono8",
+     .bits = 8,
+     .packed = false,
+     .stored = DType::kU8,
+     .adc_bits = 8,
+     .copy = CopyBytes},
+    {.name = "Mono12",
+     .bits = 16,
+     .packed = false,
+     .stored = DType::kU16,
+     .adc_bits = 12,
+     .copy = CopyWords},
+    {.name = "Mono16",
+     .bits = 16,
+     .packed = false,
+     .stored = DType::kU16,
+     .adc_bits = 16,
+     .copy = CopyWords},
+    {.name = "Mono12Packed",
+     .bits = 12,
+     .packed = true,
+     .stored = DType::kU16,
+     .adc_bits = 12,
+     .copy = UnpackMono12Packed},
+    {.name = "Mono12p",
+     .bits = 12,
+     .packed = true,
+     .stored = DType::kU16,
+     .adc_bits = 12,
+     .copy = UnpackMono12p},
 };
 
 }  // namespace
@@ -53,8 +82,9 @@ std::optional<int64_t> FrameNumbers::Number(uint64_t id) {
   uint64_t ahead = 0;
   if (id > last_id_) {
     ahead = id - last_id_;
-    if (wrapped_ && id <= 0xFFFF && ahead > 0x7FFF) return std::nullopt;  // from before the wrap: a frame that waited for its packets
-  } else if (last_id_ <= 0xFFFF && last_id_ - id > 0x7FFF) {              // wrapped
+    if (wrapped_ && id <= 0xFFFF && ahead > 0x7FFF)
+      return std::nullopt;  // from before the wrap: a frame that waited for its packets
+  } else if (last_id_ <= 0xFFFF && last_id_ - id > 0x7FFF) {  // wrapped
     ahead = id + (zero_seen_ ? 0x10000 : 0xFFFF) - last_id_;
     wrapped_ = true;
   } else {

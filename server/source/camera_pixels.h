@@ -22,8 +22,8 @@ struct PixelFormat {
 /// Null for a format that Octavo does not take.
 const PixelFormat* FindPixelFormat(const std::string& name);
 
-/// Numbers frames from 0 by the ids that cameras give them. GigE Vision's classic ids have 16 bits, skip 0 and wrap; others have
-/// 64 bits or wrap through 0.
+/// Numbers frames from 0 by the ids that cameras give them. GigE Vision's classic ids have 16 bits,
+/// skip 0 and wrap; others have 64 bits or wrap through 0.
 class FrameNumbers {
  public:
   /// The frame's number; nothing for one that was seen before or comes too late.

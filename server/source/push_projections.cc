@@ -15,7 +15,8 @@ namespace {
 
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
-constexpr double kGraceSeconds = 5;  // in which a client whose connection broke comes back, or another one connects
+constexpr double kGraceSeconds =
+    5;  // in which a client whose connection broke comes back, or another one connects
 
 model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
@@ -26,18 +27,25 @@ model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
 /// The frames that were in at one moment. What they hold does not change any more.
 class PushedInput final : public storage::ProjectionInput {
  public:
-  PushedInput(storage::ProjectionInfo info, std::vector<int64_t> (&&index)[3], std::shared_ptr<char> memory)
-      : ProjectionInput(std::move(info)), index_{std::move(index[0]), std::move(index[1]), std::move(index[2])}, memory_(std::move(memory)) {}
+  PushedInput(storage::ProjectionInfo info, std::vector<int64_t> (&&index)[3],
+              std::shared_ptr<char> memory)
+      : ProjectionInput(std::move(info)),
+        index_{std::move(index[0]), std::move(index[1]), std::move(index[2])},
+        memory_(std::move(memory)) {}
 
  private:
   absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
-    const int64_t size = SizeOf(info_.dtype), row = info_.columns * size, frame = info_.rows * row, piece = box.columns * size;
+    const int64_t size = SizeOf(info_.dtype), row = info_.columns * size, frame = info_.rows * row,
+                  piece = box.columns * size;
     const auto& index = index_[static_cast<size_t>(box.kind)];
     auto* to = static_cast<char*>(out);
     for (int64_t f = 0; f < box.frames; ++f) {
-      const char* from = memory_.get() + index[static_cast<size_t>(box.first_frame + f)] * frame + box.first_row * row + box.first_column * size;
-      const int64_t pieces = piece == row ? 1 : box.rows, bytes = piece == row ? box.rows * row : piece;
-      for (int64_t r = 0; r < pieces; ++r, from += row, to += bytes) std::memcpy(to, from, static_cast<size_t>(bytes));
+      const char* from = memory_.get() + index[static_cast<size_t>(box.first_frame + f)] * frame +
+                         box.first_row * row + box.first_column * size;
+      const int64_t pieces = piece == row ? 1 : box.rows,
+                    bytes = piece == row ? box.rows * row : piece;
+      for (int64_t r = 0; r < pieces; ++r, from += row, to += bytes)
+        std::memcpy(to, from, static_cast<size_t>(bytes));
     }
     return absl::OkStatus();
   }
@@ -50,26 +58,31 @@ class PushedInput final : public storage::ProjectionInput {
 
 absl::StatusOr<std::shared_ptr<char>> ProjectionMemory::Take(int64_t bytes) {
   const auto refused = [&](int64_t free, const std::string& why) {
-    return WithInfo(absl::ResourceExhaustedError(why), {.reason = "HOST_MEMORY",
-                                                        .field = "push.frames",
-                                                        .numbers = {{"wanted", absl::StrCat(bytes)},
-                                                                    {"free", absl::StrCat(free)},
-                                                                    {"limit", absl::StrCat(limit_)},
-                                                                    {"retryable", bytes <= limit_ ? "true" : "false"}}});
+    return WithInfo(absl::ResourceExhaustedError(why),
+                    {.reason = "HOST_MEMORY",
+                     .field = "push.frames",
+                     .numbers = {{"wanted", absl::StrCat(bytes)},
+                                 {"free", absl::StrCat(free)},
+                                 {"limit", absl::StrCat(limit_)},
+                                 {"retryable", bytes <= limit_ ? "true" : "false"}}});
   };
   {
     MutexLock lock(mutex_);
     if (bytes > limit_ - used_) {
-      return refused(limit_ - used_, absl::StrCat("push.frames: the frames need ", bytes, " bytes of host memory; of ", limit_,
-                                                  " for pushed projections ", limit_ - used_, " are free"));
+      return refused(
+          limit_ - used_,
+          absl::StrCat("push.frames: the frames need ", bytes, " bytes of host memory; of ", limit_,
+                       " for pushed projections ", limit_ - used_, " are free"));
     }
     used_ += bytes;
   }
-  void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     MutexLock lock(mutex_);
     used_ -= bytes;
-    return refused(limit_ - used_, absl::StrCat("push.frames: the system gives no ", bytes, " bytes of host memory"));
+    return refused(limit_ - used_, absl::StrCat("push.frames: the system gives no ", bytes,
+                                                " bytes of host memory"));
   }
   return std::shared_ptr<char>(static_cast<char*>(data), [this, bytes](char* memory) {
     ::munmap(memory, static_cast<size_t>(bytes));
@@ -92,25 +105,37 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   OCTAVO_RETURN_IF_ERROR(range("push.columns", spec.columns, 2, kMostExtent));
   OCTAVO_RETURN_IF_ERROR(range("push.frames", spec.frames, 1, kMostFrames));
   OCTAVO_RETURN_IF_ERROR(range("push.credit_messages", spec.credit_messages, 0, 256));
-  if (spec.dtype != DType::kU8 && spec.dtype != DType::kU16 && spec.dtype != DType::kI16 && spec.dtype != DType::kF32)
-    return InvalidField("push.dtype", absl::StrCat("is ", Info(spec.dtype).name, "; allowed u8, u16, i16, f32"));
+  if (spec.dtype != DType::kU8 && spec.dtype != DType::kU16 && spec.dtype != DType::kI16 &&
+      spec.dtype != DType::kF32)
+    return InvalidField("push.dtype",
+                        absl::StrCat("is ", Info(spec.dtype).name, "; allowed u8, u16, i16, f32"));
   if (!(spec.pixel_size_um >= 0 && spec.pixel_size_um <= 1e6))
-    return InvalidField("push.pixel_size_um", absl::StrCat("is ", spec.pixel_size_um, "; allowed 0 (not known) to 1e6"));
+    return InvalidField("push.pixel_size_um",
+                        absl::StrCat("is ", spec.pixel_size_um, "; allowed 0 (not known) to 1e6"));
   if (!(spec.idle_timeout_s <= 1e9) || std::isinf(spec.idle_timeout_s))
-    return InvalidField("push.idle_timeout_s", absl::StrCat("is ", spec.idle_timeout_s, "; allowed at most 1e9; negative = never"));
+    return InvalidField(
+        "push.idle_timeout_s",
+        absl::StrCat("is ", spec.idle_timeout_s, "; allowed at most 1e9; negative = never"));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(const model::PushedProjectionsSpec& given, ProjectionMemory* memory,
-                                                                       const Clock* clock) {
+absl::StatusOr<std::shared_ptr<ProjectionPort>> ProjectionPort::Create(
+    const model::PushedProjectionsSpec& given, ProjectionMemory* memory, const Clock* clock) {
   OCTAVO_RETURN_IF_ERROR(Check(given));
   const model::PushedProjectionsSpec spec = WithDefaults(given);
-  OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<char> taken, memory->Take(spec.frames * spec.rows * spec.columns * SizeOf(spec.dtype)));
+  OCTAVO_ASSIGN_OR_RETURN(
+      std::shared_ptr<char> taken,
+      memory->Take(spec.frames * spec.rows * spec.columns * SizeOf(spec.dtype)));
   return std::shared_ptr<ProjectionPort>(new ProjectionPort(spec, std::move(taken), clock));
 }
 
-ProjectionPort::ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock)
-    : spec_(spec), memory_(std::move(memory)), clock_(clock), frames_(static_cast<size_t>(spec.frames)), missing_({{0, spec.frames}}) {}
+ProjectionPort::ProjectionPort(const model::PushedProjectionsSpec& spec,
+                               std::shared_ptr<char> memory, const Clock* clock)
+    : spec_(spec),
+      memory_(std::move(memory)),
+      clock_(clock),
+      frames_(static_cast<size_t>(spec.frames)),
+      missing_({{0, spec.frames}}) {}
 
 absl::StatusOr<ProjectionPort::Connection*> ProjectionPort::Find(int64_t connection) {
   const auto it = connections_.find(connection);
@@ -123,7 +148,8 @@ int64_t ProjectionPort::Connect() {
   connections_[++counts_.connections];
   counts_.connected = true;
   moved_ns_ = clock_->Now().monotonic_ns;
-  if (counts_.connections == 1) news_ns_ = moved_ns_;  // later ones that connect and send nothing do not keep the job waiting
+  if (counts_.connections == 1)
+    news_ns_ = moved_ns_;  // later ones that connect and send nothing do not keep the job waiting
   return counts_.connections;
 }
 
@@ -134,15 +160,20 @@ void ProjectionPort::OnProgress(int64_t connection, std::function<void()> notify
 
 absl::Status ProjectionPort::CheckFrame(const PushedFrame& frame) const {
   if (frame.first_row < 0 || frame.first_row >= spec_.rows)
-    return InvalidField("first_row", absl::StrCat("is ", frame.first_row, "; allowed 0 to ", spec_.rows - 1));
+    return InvalidField("first_row",
+                        absl::StrCat("is ", frame.first_row, "; allowed 0 to ", spec_.rows - 1));
   if (frame.rows < 1 || frame.rows > spec_.rows - frame.first_row)
-    return InvalidField("rows", absl::StrCat("is ", frame.rows, "; allowed 1 to ", spec_.rows - frame.first_row));
+    return InvalidField(
+        "rows", absl::StrCat("is ", frame.rows, "; allowed 1 to ", spec_.rows - frame.first_row));
   size_t bytes = 0;
   for (const auto& [data, size] : frame.parts) bytes += size;
   if (static_cast<int64_t>(bytes) != frame.rows * row_bytes())
-    return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", frame.rows, " rows have ", frame.rows * row_bytes()));
-  if (frame.kind == FrameKind::kProjection && frame.first_row == 0 && !std::isfinite(frame.angle_rad))
-    return InvalidField("angle_rad", absl::StrCat("is ", frame.angle_rad, "; allowed are finite angles"));
+    return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", frame.rows, " rows have ",
+                                             frame.rows * row_bytes()));
+  if (frame.kind == FrameKind::kProjection && frame.first_row == 0 &&
+      !std::isfinite(frame.angle_rad))
+    return InvalidField("angle_rad",
+                        absl::StrCat("is ", frame.angle_rad, "; allowed are finite angles"));
   return absl::OkStatus();
 }
 
@@ -153,13 +184,18 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(Connection * from, Find(connection));
     if (from->received >= from->told_credit) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("message ", from->received + 1, " came without credit for it")),
-                      {.reason = "CREDIT_EXCEEDED", .field = "", .numbers = {{"credit", absl::StrCat(from->told_credit)}, {"retryable", "true"}}});
+      return WithInfo(
+          absl::ResourceExhaustedError(
+              absl::StrCat("message ", from->received + 1, " came without credit for it")),
+          {.reason = "CREDIT_EXCEEDED",
+           .field = "",
+           .numbers = {{"credit", absl::StrCat(from->told_credit)}, {"retryable", "true"}}});
     }
     ++from->received;
     news_ns_ = clock_->Now().monotonic_ns;
     if (frame.sequence >= static_cast<uint64_t>(spec_.frames) || from->ended || Done()) {
-      if (!Done() || frame.sequence >= static_cast<uint64_t>(spec_.frames) || !frames_[frame.sequence].in) {
+      if (!Done() || frame.sequence >= static_cast<uint64_t>(spec_.frames) ||
+          !frames_[frame.sequence].in) {
         ++counts_.out_of_range_frames;
         if (frame.first_row == 0) ++counts_.surplus_frames;
       } else if (frame.first_row == 0) {
@@ -180,7 +216,8 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
   }
   if (place != nullptr) {
     // Nobody reads a frame before it is in, and nobody else writes it while it is busy.
-    char* to = memory_.get() + (static_cast<int64_t>(frame.sequence) * spec_.rows + frame.first_row) * row_bytes();
+    char* to = memory_.get() +
+               (static_cast<int64_t>(frame.sequence) * spec_.rows + frame.first_row) * row_bytes();
     for (const auto& [data, size] : frame.parts) {
       std::memcpy(to, data, size);
       to += size;
@@ -191,7 +228,9 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     if (place->next_row == spec_.rows) {
       place->in = true;
       ++counts_.frames;
-      ++(place->kind == FrameKind::kProjection ? counts_.projections : place->kind == FrameKind::kFlat ? counts_.flats : counts_.darks);
+      ++(place->kind == FrameKind::kProjection ? counts_.projections
+         : place->kind == FrameKind::kFlat     ? counts_.flats
+                                               : counts_.darks);
       Arrived(static_cast<int64_t>(frame.sequence));
     }
     cv_.NotifyAll();
@@ -266,7 +305,8 @@ absl::StatusOr<ProjectionPushProgress> ProjectionPort::Progress(int64_t connecti
   return out;
 }
 
-absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, double at_most_s, std::stop_token stop) {
+absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, double at_most_s,
+                                                      std::stop_token stop) {
   using Seconds = std::chrono::duration<double>;
   std::stop_callback wake(stop, [this] {
     MutexLock lock(mutex_);
@@ -284,29 +324,39 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     if (counts_.frames > seen_frames || Done()) break;
     const double idle_s = static_cast<double>(clock_->Now().monotonic_ns - news_ns_) * 1e-9;
     if (spec_.idle_timeout_s > 0 && idle_s >= spec_.idle_timeout_s && end_in_s < 0) {
-      if (anyone_ended_) {  // one that is connected, and silent, is all that keeps the push from its end
+      if (anyone_ended_) {  // one that is connected, and silent, is all that keeps the push from
+                            // its end
         ended_ = true;
         break;
       }
       const char* who = counts_.connections == 0 ? "no client ever connected"
                         : counts_.connected      ? "a client is connected, but silent"
                                                  : "no client is connected";
-      return WithInfo(absl::DeadlineExceededError(absl::StrCat("no projections came for ", spec_.idle_timeout_s, " s (", who, "); ", counts_.frames,
-                                                               " of ", spec_.frames, " frames are in")),
-                      {.reason = "SOURCE_STALLED", .field = "push.idle_timeout_s", .numbers = {{"frames", absl::StrCat(counts_.frames)}}});
+      return WithInfo(absl::DeadlineExceededError(absl::StrCat(
+                          "no projections came for ", spec_.idle_timeout_s, " s (", who, "); ",
+                          counts_.frames, " of ", spec_.frames, " frames are in")),
+                      {.reason = "SOURCE_STALLED",
+                       .field = "push.idle_timeout_s",
+                       .numbers = {{"frames", absl::StrCat(counts_.frames)}}});
     }
     const Seconds left = Seconds(at_most_s) - (std::chrono::steady_clock::now() - began);
     if (left.count() <= 0) break;
     double most = left.count();
-    if (spec_.idle_timeout_s > 0 && end_in_s < 0) most = std::min(most, std::max(spec_.idle_timeout_s - idle_s, 0.0) + 1e-3);
+    if (spec_.idle_timeout_s > 0 && end_in_s < 0)
+      most = std::min(most, std::max(spec_.idle_timeout_s - idle_s, 0.0) + 1e-3);
     if (end_in_s >= 0) most = std::min(most, end_in_s + 1e-3);
-    cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(std::min(most, 3600.0))));
+    cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          Seconds(std::min(most, 3600.0))));
   }
   return ProjectionsSoFar{.counts = counts_, .complete = Done()};
 }
 
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapshot() {
-  storage::ProjectionInfo info{.path = "", .format = "push", .dtype = spec_.dtype, .stored_type = Info(spec_.dtype).name, .angles_rad = {}};
+  storage::ProjectionInfo info{.path = "",
+                               .format = "push",
+                               .dtype = spec_.dtype,
+                               .stored_type = Info(spec_.dtype).name,
+                               .angles_rad = {}};
   info.rows = spec_.rows;
   info.columns = spec_.columns;
   info.pixel_size_um = spec_.pixel_size_um;
@@ -325,11 +375,13 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapsh
     if (Done() && counts_.frames < spec_.frames) {
       std::string first;
       if (!missing_.empty()) first = absl::StrCat(", the first is ", missing_.begin()->first);
-      info.notes.push_back(absl::StrCat(spec_.frames - counts_.frames, " of ", spec_.frames, " frames never came", first));
+      info.notes.push_back(absl::StrCat(spec_.frames - counts_.frames, " of ", spec_.frames,
+                                        " frames never came", first));
     }
   }
   if (index[0].empty()) {
-    return WithInfo(absl::FailedPreconditionError("no projection has come"), {.reason = "NO_PROJECTIONS", .field = "push", .numbers = {}});
+    return WithInfo(absl::FailedPreconditionError("no projection has come"),
+                    {.reason = "NO_PROJECTIONS", .field = "push", .numbers = {}});
   }
   info.projections = std::ssize(index[0]);
   info.flats = std::ssize(index[1]);

@@ -19,14 +19,17 @@
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 
-// Projections that clients push while a tomography scan is running, and the job that reconstructs them.
+// Projections that clients push while a tomography scan is running, and the job that reconstructs
+// them.
 namespace octavo::source {
 
-/// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports' memory.
+/// Host memory that the frames of all ports may take together. Thread-safe; must outlive the ports'
+/// memory.
 class ProjectionMemory {
  public:
   explicit ProjectionMemory(int64_t limit_bytes) : limit_(limit_bytes) {}
-  /// Memory that reads as zero, given back with the last reference. ResourceExhausted (HOST_MEMORY: wanted, free, limit).
+  /// Memory that reads as zero, given back with the last reference. ResourceExhausted (HOST_MEMORY:
+  /// wanted, free, limit).
   absl::StatusOr<std::shared_ptr<char>> Take(int64_t bytes);
   int64_t limit_bytes() const { return limit_; }
   int64_t used_bytes();
@@ -43,26 +46,29 @@ struct PushedFrame {
   storage::FrameKind kind = storage::FrameKind::kProjection;
   double angle_rad = 0;  // of a projection
   int64_t first_row = 0, rows = 0;
-  absl::InlinedVector<std::pair<const char*, size_t>, 4> parts;  // together [rows, columns] of dtype
+  absl::InlinedVector<std::pair<const char*, size_t>, 4>
+      parts;  // together [rows, columns] of dtype
 };
 
 /// All fields as in octavo.v1.ProjectionPushStatus.
 struct ProjectionPushCounts {
   int64_t frames = 0, projections = 0, flats = 0, darks = 0;  // whole ones, in
-  int64_t missing_frames = 0;                                 // not in, before the last one that came
-  int64_t gaps = 0;                                           // runs of missing frames
+  int64_t missing_frames = 0;  // not in, before the last one that came
+  int64_t gaps = 0;            // runs of missing frames
   int64_t duplicate_frames = 0, out_of_range_frames = 0;
-  int64_t surplus_frames = 0;  // whole ones that the job does not take: numbered beyond its frames, or come after the end
-  int64_t connections = 0;  // so far
-  bool connected = false;   // one is
+  int64_t surplus_frames = 0;  // whole ones that the job does not take: numbered beyond its frames,
+                               // or come after the end
+  int64_t connections = 0;     // so far
+  bool connected = false;      // one is
 };
 
 struct ProjectionPushProgress {
-  int64_t credit = 0;                                // messages that the connection may have offered in all
-  int64_t received = 0;                              // messages that it has offered
-  int64_t next_sequence = 0;                         // the first frame that is not in
-  std::vector<std::pair<int64_t, int64_t>> missing;  // first and count of the first 256 runs of frames that are not in
-  bool done = false;                                 // no more frames are wanted, or of this connection
+  int64_t credit = 0;         // messages that the connection may have offered in all
+  int64_t received = 0;       // messages that it has offered
+  int64_t next_sequence = 0;  // the first frame that is not in
+  std::vector<std::pair<int64_t, int64_t>>
+      missing;        // first and count of the first 256 runs of frames that are not in
+  bool done = false;  // no more frames are wanted, or of this connection
   ProjectionPushCounts counts;
 };
 
@@ -72,37 +78,47 @@ struct ProjectionsSoFar {
   bool complete = false;  // nothing more will come: all frames are in, or the client said so
 };
 
-/// Between clients that push projections and the job that reconstructs them. A frame is put by its sequence number into host memory
-/// that was set aside for all of them, so frames may come in any order, before the job runs, over any number of connections, and
-/// more than once. A frame that is in never changes. Thread-safe.
+/// Between clients that push projections and the job that reconstructs them. A frame is put by its
+/// sequence number into host memory that was set aside for all of them, so frames may come in any
+/// order, before the job runs, over any number of connections, and more than once. A frame that is
+/// in never changes. Thread-safe.
 ///
-/// A job makes its port with Create when it is submitted, gives it away by JobWork::projection_port, and when it runs:
+/// A job makes its port with Create when it is submitted, gives it away by
+/// JobWork::projection_port, and when it runs:
 ///
 ///   for (int64_t seen = 0;;) {
 ///     OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar so_far, port->Wait(seen, 0.1, stop));
 ///     run.Step(so_far.counts.frames, NaN);
 ///     if (so_far.complete) break;
-///     if (so_far.counts.projections > 0 && run.PreviewDue()) { OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot()); … }   // FBP of it
+///     if (so_far.counts.projections > 0 && run.PreviewDue()) {
+///       OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot());  // FBP of it
+///     }
 ///     seen = so_far.counts.frames;
 ///   }
-///   OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot());   // from here on as from a file: the same storage::ProjectionInput
+///   // From here on as from a file: the same storage::ProjectionInput.
+///   OCTAVO_ASSIGN_OR_RETURN(auto input, port->Snapshot());
 class ProjectionPort {
  public:
-  /// Takes the memory. InvalidArgument names the field ("push.rows"), ResourceExhausted (HOST_MEMORY).
-  static absl::StatusOr<std::shared_ptr<ProjectionPort>> Create(const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
+  /// Takes the memory. InvalidArgument names the field ("push.rows"), ResourceExhausted
+  /// (HOST_MEMORY).
+  static absl::StatusOr<std::shared_ptr<ProjectionPort>> Create(
+      const model::PushedProjectionsSpec& spec, ProjectionMemory* memory, const Clock* clock);
   /// Only the checks of Create.
   static absl::Status Check(const model::PushedProjectionsSpec& spec);
 
-  // -- clients' side. Any number of connections at once, each with its own credit; a frame comes by whichever.
+  // -- clients' side. Any number of connections at once, each with its own credit; a frame comes by
+  // whichever.
   int64_t Connect();
-  /// `notify` is called (from any thread; must not block nor call anything here but Progress) when Progress of the connection
-  /// has news.
+  /// `notify` is called (from any thread; must not block nor call anything here but Progress) when
+  /// Progress of the connection has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
-  /// Copies the rows to their place, which takes as long as a copy does. InvalidArgument (nothing is taken), ResourceExhausted
-  /// (CREDIT_EXCEEDED). What cannot be used because of its numbers is counted and answered OK.
+  /// Copies the rows to their place, which takes as long as a copy does. InvalidArgument (nothing
+  /// is taken), ResourceExhausted (CREDIT_EXCEEDED). What cannot be used because of its numbers is
+  /// counted and answered OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// No more frames will come by this connection. When one has said so, all that are open have, and none has said so, broken off or connected
-  /// within the last seconds (another client may be about to connect), what is missing stays missing.
+  /// No more frames will come by this connection. When one has said so, all that are open have, and
+  /// none has said so, broken off or connected within the last seconds (another client may be about
+  /// to connect), what is missing stays missing.
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -112,15 +128,19 @@ class ProjectionPort {
   int64_t row_bytes() const { return spec_.columns * SizeOf(spec_.dtype); }
 
   // -- the job's side
-  /// Waits until more than `seen_frames` frames are in, nothing more will come, or `at_most_s` have passed. Cancelled once `stop` is
-  /// asked for; DeadlineExceeded (SOURCE_STALLED) when nothing came for idle_timeout_s while the job was waiting.
-  absl::StatusOr<ProjectionsSoFar> Wait(int64_t seen_frames, double at_most_s, std::stop_token stop);
-  /// The frames that are in now, as an input: projections, flats and darks in the order of their sequence numbers, with their positions. It
-  /// stays as it is while more come, and keeps the memory. FailedPrecondition (NO_PROJECTIONS) while there is none.
+  /// Waits until more than `seen_frames` frames are in, nothing more will come, or `at_most_s` have
+  /// passed. Cancelled once `stop` is asked for; DeadlineExceeded (SOURCE_STALLED) when nothing
+  /// came for idle_timeout_s while the job was waiting.
+  absl::StatusOr<ProjectionsSoFar> Wait(int64_t seen_frames, double at_most_s,
+                                        std::stop_token stop);
+  /// The frames that are in now, as an input: projections, flats and darks in the order of their
+  /// sequence numbers, with their positions. It stays as it is while more come, and keeps the
+  /// memory. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
   /// Runs of frames that have not come: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
-  /// No more frames are taken; clients are told `done`. The job's work calls it when it is destroyed.
+  /// No more frames are taken; clients are told `done`. The job's work calls it when it is
+  /// destroyed.
   void Close();
 
  private:
@@ -130,16 +150,20 @@ class ProjectionPort {
     int64_t next_row = 0;
     double angle_rad = 0;
   };
-  ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory, const Clock* clock);
+  ProjectionPort(const model::PushedProjectionsSpec& spec, std::shared_ptr<char> memory,
+                 const Clock* clock);
   struct Connection {
     int64_t received = 0, told_credit = 0;
     bool ended = false;  // said that it brings no more
   };
   absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Ends the push if it may end now. Else the seconds of grace that are left, or -1 if that does not depend on time.
+  /// Ends the push if it may end now. Else the seconds of grace that are left, or -1 if that does
+  /// not depend on time.
   double EndIfAllSaidSo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFrame(const PushedFrame& frame) const;
-  bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || ended_ || counts_.frames == spec_.frames; }
+  bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closed_ || ended_ || counts_.frames == spec_.frames;
+  }
   void Arrived(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Notify();
 
@@ -151,14 +175,17 @@ class ProjectionPort {
   std::vector<Frame> frames_ ABSL_GUARDED_BY(mutex_);
   /// Runs of frames that have not come whole: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
-  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;                          // highest sequence that is in
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that is in
   std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that are open
   bool anyone_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when a connection began, said that it is the end, or closed last
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, waited_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t news_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when a frame, a client or an end came last, or the job began to wait
+  int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) =
+      0;  // when a connection began, said that it is the end, or closed last
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
+              waited_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t news_ns_ ABSL_GUARDED_BY(mutex_) =
+      0;  // when a frame, a client or an end came last, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
-  Mutex notify_mutex_;                                                              // held while notify runs, so that Disconnect can promise silence
+  Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection
 };
 

@@ -12,17 +12,20 @@
 namespace octavo::source {
 namespace {
 
-// A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
+// A number further ahead than this is a broken number, not a gap: following it would throw away all
+// that comes after.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr size_t kMostMarks = 4096, kMostMarksPerBlock = 64;
-constexpr size_t kMostGaps = 1024;     // that are remembered, to know what comes late
-constexpr size_t kLook = 256 << 10;    // bytes of the first records that are looked at: some milliseconds
+constexpr size_t kMostGaps = 1024;  // that are remembered, to know what comes late
+constexpr size_t kLook =
+    256 << 10;  // bytes of the first records that are looked at: some milliseconds
 
 }  // namespace
 
 absl::Status PushPort::CheckConnection(int64_t connection) const {
   if (connection == connection_) return absl::OkStatus();
-  return WithInfo(absl::AbortedError("another connection pushes to this scan now"), {.reason = "REPLACED", .field = "", .numbers = {}});
+  return WithInfo(absl::AbortedError("another connection pushes to this scan now"),
+                  {.reason = "REPLACED", .field = "", .numbers = {}});
 }
 
 int64_t PushPort::Connect() {
@@ -53,20 +56,26 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
     if (block.records < 1 || block.records > limits_.block_records) {
-      return InvalidField("records", absl::StrCat("is ", block.records, "; allowed 1 to ", limits_.block_records));
+      return InvalidField(
+          "records", absl::StrCat("is ", block.records, "; allowed 1 to ", limits_.block_records));
     }
     size_t bytes = 0;
     for (const auto& [data, size] : block.parts) bytes += size;
     if (static_cast<int64_t>(bytes) != block.records * limits_.record_bytes) {
-      return InvalidField("data", absl::StrCat("has ", bytes, " bytes; ", block.records, " records have ", block.records * limits_.record_bytes));
+      return InvalidField("data",
+                          absl::StrCat("has ", bytes, " bytes; ", block.records, " records have ",
+                                       block.records * limits_.record_bytes));
     }
     OCTAVO_RETURN_IF_ERROR(CheckMarks(block));
     if (static_cast<int64_t>(queue_.size()) >= limits_.credit_blocks) {
-      return WithInfo(
-          absl::ResourceExhaustedError(absl::StrCat("block ", received_ + 1, " came without credit; ", queue_.size(), " blocks wait for the device")),
-          {.reason = "CREDIT_EXCEEDED",
-           .field = "",
-           .numbers = {{"credit", absl::StrCat(received_)}, {"next_record", absl::StrCat(next_record_)}, {"retryable", "true"}}});
+      return WithInfo(absl::ResourceExhaustedError(
+                          absl::StrCat("block ", received_ + 1, " came without credit; ",
+                                       queue_.size(), " blocks wait for the device")),
+                      {.reason = "CREDIT_EXCEEDED",
+                       .field = "",
+                       .numbers = {{"credit", absl::StrCat(received_)},
+                                   {"next_record", absl::StrCat(next_record_)},
+                                   {"retryable", "true"}}});
     }
     ++received_;
     doubt = DoubtNumbers(block);
@@ -85,60 +94,80 @@ int64_t PushPort::RecordLimit() const {
 
 absl::Status PushPort::CheckMarks(const PushBlock& block) const {
   if (block.marks.size() > kMostMarksPerBlock) {
-    return InvalidField("markers", absl::StrCat("has ", block.marks.size(), " markers; allowed ", kMostMarksPerBlock));
+    return InvalidField("markers", absl::StrCat("has ", block.marks.size(), " markers; allowed ",
+                                                kMostMarksPerBlock));
   }
   const uint64_t limit = static_cast<uint64_t>(RecordLimit());
   for (const auto& mark : block.marks) {
     if (mark.name.empty() || mark.name.size() > 63) {
-      return InvalidField("markers.name", absl::StrCat("has ", mark.name.size(), " characters; allowed 1 to 63"));
+      return InvalidField("markers.name",
+                          absl::StrCat("has ", mark.name.size(), " characters; allowed 1 to 63"));
     }
-    // A client may push more than the scan wants: markers of surplus records are left out with them. Elsewhere the number is a mistake.
+    // A client may push more than the scan wants: markers of surplus records are left out with
+    // them. Elsewhere the number is a mistake.
     const auto record = static_cast<uint64_t>(mark.record);
-    const bool surplus = record >= block.first_record && record - block.first_record < static_cast<uint64_t>(block.records);
+    const bool surplus = record >= block.first_record &&
+                         record - block.first_record < static_cast<uint64_t>(block.records);
     if (mark.record < 0 || (record >= limit && !surplus)) {
-      return InvalidField("markers.record", absl::StrCat("is ", mark.record, " (marker '", mark.name, "'); allowed 0 to ", limit - 1));
+      return InvalidField("markers.record",
+                          absl::StrCat("is ", mark.record, " (marker '", mark.name,
+                                       "'); allowed 0 to ", limit - 1));
     }
   }
   if (marks_.size() + block.marks.size() > kMostMarks) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(marks_.size(), " markers wait for their records; with ", block.marks.size(),
-                                                              " more they would be more than the ", kMostMarks, " that may")),
-                    {.reason = "MARKERS_WAITING", .field = "markers", .numbers = {{"waiting", absl::StrCat(marks_.size())}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        marks_.size(), " markers wait for their records; with ", block.marks.size(),
+                        " more they would be more than the ", kMostMarks, " that may")),
+                    {.reason = "MARKERS_WAITING",
+                     .field = "markers",
+                     .numbers = {{"waiting", absl::StrCat(marks_.size())}}});
   }
   return absl::OkStatus();
 }
 
 bool PushPort::HasSurplus(const PushBlock& block) const {
-  return total_records_ > 0 && block.first_record + static_cast<uint64_t>(block.records) > static_cast<uint64_t>(total_records_);
+  return total_records_ > 0 && block.first_record + static_cast<uint64_t>(block.records) >
+                                   static_cast<uint64_t>(total_records_);
 }
 
 // What the numbers of a block's records say of a mistake; empty for nothing.
 std::string PushPort::DoubtNumbers(const PushBlock& block) {
   const int64_t limit = RecordLimit();
-  if (!ended_ && !closed_ && next_record_ < limit && block.first_record >= static_cast<uint64_t>(limit) &&
+  if (!ended_ && !closed_ && next_record_ < limit &&
+      block.first_record >= static_cast<uint64_t>(limit) &&
       block.first_record > static_cast<uint64_t>(next_record_)) {
     if (std::exchange(outside_told_, true)) return "";
-    return absl::StrCat("Records were pushed with numbers outside of ", total_records_ > 0 ? "the scan's 0" : absl::StrCat("those that may follow, ", next_record_),
-                        " to ", limit - 1, ", the first of them ", block.first_record,
-                        ": they are left out, and counted as out_of_range_records.");
+    return absl::StrCat(
+        "Records were pushed with numbers outside of ",
+        total_records_ > 0 ? "the scan's 0" : absl::StrCat("those that may follow, ", next_record_),
+        " to ", limit - 1, ", the first of them ", block.first_record,
+        ": they are left out, and counted as out_of_range_records.");
   }
   if (HasSurplus(block)) {
-    return absl::StrCat("More records were pushed than the ", total_records_,
-                        " that the scan takes: what is more is left out, and counted as out_of_range_records.");
+    return absl::StrCat(
+        "More records were pushed than the ", total_records_,
+        " that the scan takes: what is more is left out, and counted as out_of_range_records.");
   }
   const auto first = static_cast<int64_t>(block.first_record), end = first + block.records;
-  const auto late = std::find_if(given_up_.begin(), given_up_.end(), [&](const auto& gap) { return first < gap.second && end > gap.first; });
+  const auto late = std::find_if(given_up_.begin(), given_up_.end(), [&](const auto& gap) {
+    return first < gap.second && end > gap.first;
+  });
   if (late == given_up_.end() || std::exchange(late_told_, true)) return "";
-  return absl::StrCat("Records came out of order: record ", std::max(first, late->first), " came when ", next_record_ - 1,
-                      " was there already. Records are taken in the order of their numbers: what comes behind a later one is left out, and is missing in "
+  return absl::StrCat("Records came out of order: record ", std::max(first, late->first),
+                      " came when ", next_record_ - 1,
+                      " was there already. Records are taken in the order of their numbers: what "
+                      "comes behind a later one is left out, and is missing in "
                       "its volume.");
 }
 
 // Of the records that a block brings again, those that never came in time.
 void PushPort::CountLate(int64_t first, int64_t end) {
-  for (const auto& [begin, behind] : given_up_) counts_.late_records += std::max<int64_t>(0, std::min(end, behind) - std::max(first, begin));
+  for (const auto& [begin, behind] : given_up_)
+    counts_.late_records += std::max<int64_t>(0, std::min(end, behind) - std::max(first, begin));
 }
 
-// Collects the first records, and says what they look like once there are enough, or no more: without a block.
+// Collects the first records, and says what they look like once there are enough, or no more:
+// without a block.
 void PushPort::Look(const PushBlock* block) {
   if (limits_.form.samples < 1) return;
   const int64_t total = total_records();
@@ -150,9 +179,13 @@ void PushPort::Look(const PushBlock* block) {
     if (block != nullptr) {
       size_t bytes = 0;
       for (const auto& [data, size] : block->parts) bytes += size;
-      if (block->records < 1 || static_cast<int64_t>(bytes) != block->records * limits_.record_bytes) return;  // it is refused
-      for (const auto& [data, size] : block->parts) look_.append(data, std::min(size, kLook - std::min(kLook, look_.size())));
-      last = total > 0 && block->first_record + static_cast<uint64_t>(block->records) >= static_cast<uint64_t>(total);
+      if (block->records < 1 ||
+          static_cast<int64_t>(bytes) != block->records * limits_.record_bytes)
+        return;  // it is refused
+      for (const auto& [data, size] : block->parts)
+        look_.append(data, std::min(size, kLook - std::min(kLook, look_.size())));
+      last = total > 0 && block->first_record + static_cast<uint64_t>(block->records) >=
+                              static_cast<uint64_t>(total);
     }
     if (look_.size() < kLook && !last) return;
     looked_ = true;
@@ -183,7 +216,8 @@ void PushPort::Accept(PushBlock block) {
     return;
   }
   const auto first = static_cast<int64_t>(block.first_record);
-  if (const int64_t beyond = first + block.records - total_records_; total_records_ > 0 && beyond > 0) {
+  if (const int64_t beyond = first + block.records - total_records_;
+      total_records_ > 0 && beyond > 0) {
     counts_.out_of_range_records += beyond;
     block.records -= beyond;
   }
@@ -250,11 +284,12 @@ void PushPort::Tell(const std::string& news) {
 absl::StatusOr<PushProgress> PushPort::Progress(int64_t connection) {
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
-  return PushProgress{.credit = received_ + limits_.credit_blocks - static_cast<int64_t>(queue_.size()),
-                      .received = received_,
-                      .next_record = next_record_,
-                      .done = closed_,
-                      .counts = counts_};
+  return PushProgress{
+      .credit = received_ + limits_.credit_blocks - static_cast<int64_t>(queue_.size()),
+      .received = received_,
+      .next_record = next_record_,
+      .done = closed_,
+      .counts = counts_};
 }
 
 int64_t PushPort::total_records() {
@@ -269,7 +304,8 @@ void PushPort::Want(int64_t total_records) {
 
 int64_t PushPort::Copy(Waiting& waiting, char* slot, int64_t records) const {
   const int64_t count = std::min(records, waiting.block.records - waiting.offset);
-  auto skip = static_cast<size_t>(waiting.offset * limits_.record_bytes), wanted = static_cast<size_t>(count * limits_.record_bytes);
+  auto skip = static_cast<size_t>(waiting.offset * limits_.record_bytes),
+       wanted = static_cast<size_t>(count * limits_.record_bytes);
   for (const auto& [data, size] : waiting.block.parts) {
     if (skip >= size) {
       skip -= size;
@@ -307,7 +343,8 @@ absl::StatusOr<SourceBlock> PushPort::Next(char* slot, int64_t max_records, std:
       return out;  // a gap: the next slot begins behind it
     }
     out.acquired = current_.arrived;
-    const int64_t copied = Copy(current_, slot + out.records * limits_.record_bytes, max_records - out.records);
+    const int64_t copied =
+        Copy(current_, slot + out.records * limits_.record_bytes, max_records - out.records);
     out.records += copied;
     {
       MutexLock lock(mutex_);
@@ -330,16 +367,21 @@ absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& st
       cv_.Wait(lock);
       continue;
     }
-    const Seconds left = Seconds(limits_.idle_timeout_s) - (std::chrono::steady_clock::now() - began);
+    const Seconds left =
+        Seconds(limits_.idle_timeout_s) - (std::chrono::steady_clock::now() - began);
     if (left.count() <= 0) {
       const char* who = counts_.connections == 0 ? "no client ever connected"
                         : counts_.connected      ? "a client is connected, but silent"
                                                  : "no client is connected";
       return WithInfo(absl::DeadlineExceededError(
-                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ", next_record_)),
-                      {.reason = "SOURCE_STALLED", .field = "push.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
+                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,
+                                       "); the next would be record ", next_record_)),
+                      {.reason = "SOURCE_STALLED",
+                       .field = "push.idle_timeout_s",
+                       .numbers = {{"next_record", absl::StrCat(next_record_)}}});
     }
-    cv_.WaitFor(lock, std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(left, Seconds(3600))));
+    cv_.WaitFor(
+        lock, std::chrono::duration_cast<std::chrono::nanoseconds>(std::min(left, Seconds(3600))));
   }
   return absl::OkStatus();
 }

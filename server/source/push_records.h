@@ -25,7 +25,8 @@ namespace octavo::source {
 struct PushBlock {
   uint64_t first_record = 0;  // counted from the start of the scan
   int64_t records = 0;
-  absl::InlinedVector<std::pair<const char*, size_t>, 4> parts;  // together [records, S] of raw_type
+  absl::InlinedVector<std::pair<const char*, size_t>, 4>
+      parts;  // together [records, S] of raw_type
   std::shared_ptr<const void> owner;
   std::vector<SourceMark> marks;
 };
@@ -44,12 +45,14 @@ struct PushLimits {
   int64_t block_records = 0;   // most records of a block
   int64_t credit_blocks = 4;   // blocks that may wait here
   double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
-  storage::RecordForm form;    // what the first records are held against; without samples they are not looked at
+  storage::RecordForm
+      form;  // what the first records are held against; without samples they are not looked at
 };
 
-/// Between clients that push records and the scan's acquisition thread: a queue of at most credit_blocks blocks. Never waits for a
-/// client and never lets one send more than there is room for. What does not follow on from what was accepted is counted, and
-/// what cannot be used is dropped, so that a record is placed by its number or not at all. Thread-safe.
+/// Between clients that push records and the scan's acquisition thread: a queue of at most
+/// credit_blocks blocks. Never waits for a client and never lets one send more than there is room
+/// for. What does not follow on from what was accepted is counted, and what cannot be used is
+/// dropped, so that a record is placed by its number or not at all. Thread-safe.
 class PushPort {
  public:
   PushPort(const PushLimits& limits, const Clock* clock) : limits_(limits), clock_(clock) {}
@@ -57,11 +60,11 @@ class PushPort {
   // -- clients' side
   /// A new connection, in place of the one before.
   int64_t Connect();
-  /// `notify` is called (from any thread; must not block nor call anything here but Progress) when Progress of the connection
-  /// has news.
+  /// `notify` is called (from any thread; must not block nor call anything here but Progress) when
+  /// Progress of the connection has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
-  /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted (REPLACED). Blocks that cannot be
-  /// used because of their numbers are counted and answered OK.
+  /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted
+  /// (REPLACED). Blocks that cannot be used because of their numbers are counted and answered OK.
   absl::Status Offer(int64_t connection, PushBlock block);
   /// No more records will come.
   absl::Status EndOfRecords(int64_t connection);
@@ -75,8 +78,9 @@ class PushPort {
   // -- the source's side
   void Want(int64_t total_records);
   void OnNews(std::function<void(const std::string&)> tell);
-  /// `tell` is called with what might be a mistake, by whichever thread brings it, also after Close: what the first records look like, records
-  /// beyond the end of the scan or outside of it, records that come behind later ones. Null: no more from here on.
+  /// `tell` is called with what might be a mistake, by whichever thread brings it, also after
+  /// Close: what the first records look like, records beyond the end of the scan or outside of it,
+  /// records that come behind later ones. Null: no more from here on.
   void OnDoubt(std::function<void(const std::string&)> tell);
   /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
@@ -101,7 +105,8 @@ class PushPort {
   void Look(const PushBlock* block);
   void Doubt(const std::string& text);
   void Accept(PushBlock block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForRecords(MutexLock& lock, const std::stop_token& stop)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t Copy(Waiting& waiting, char* slot, int64_t records) const;
   void Notify();
   void Tell(const std::string& news);
@@ -112,7 +117,8 @@ class PushPort {
   CondVar cv_;
   Waiting current_;  // of the source's side: the block that is being copied
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
-  std::multimap<int64_t, SourceMark> marks_ ABSL_GUARDED_BY(mutex_);  // by record: those that wait for it
+  std::multimap<int64_t, SourceMark> marks_
+      ABSL_GUARDED_BY(mutex_);  // by record: those that wait for it
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -122,7 +128,8 @@ class PushPort {
   std::function<void()> notify_ ABSL_GUARDED_BY(notify_mutex_);
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
-  std::vector<std::pair<int64_t, int64_t>> given_up_ ABSL_GUARDED_BY(mutex_);  // [first, end) of the gaps, the first kMostGaps of them
+  std::vector<std::pair<int64_t, int64_t>> given_up_
+      ABSL_GUARDED_BY(mutex_);  // [first, end) of the gaps, the first kMostGaps of them
   bool outside_told_ ABSL_GUARDED_BY(mutex_) = false, late_told_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex doubt_mutex_;  // held while doubt_ runs
   std::function<void(const std::string&)> doubt_ ABSL_GUARDED_BY(doubt_mutex_);

@@ -21,14 +21,17 @@ class RateLimiter {
     const auto now = std::chrono::steady_clock::now();
     if (start_ == std::chrono::steady_clock::time_point{}) start_ = now;
     // At most 30 years, which the clock's integer still holds.
-    const std::chrono::duration<double> after(std::min(static_cast<double>(records) / rate_hz_, 1e9));
-    const auto due = start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(after);
+    const std::chrono::duration<double> after(
+        std::min(static_cast<double>(records) / rate_hz_, 1e9));
+    const auto due =
+        start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(after);
     std::stop_callback wake(stop, [this] {
       MutexLock lock(mutex_);
       cv_.NotifyAll();
     });
     MutexLock lock(mutex_);
-    for (auto left = due - std::chrono::steady_clock::now(); left.count() > 0 && !stop.stop_requested();
+    for (auto left = due - std::chrono::steady_clock::now();
+         left.count() > 0 && !stop.stop_requested();
          left = due - std::chrono::steady_clock::now()) {
       cv_.WaitFor(lock, left);
     }

@@ -7,7 +7,8 @@
 
 namespace octavo::source {
 
-absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64_t max_groups, std::stop_token stop) {
+absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64_t max_groups,
+                                               std::stop_token stop) {
   if (size_ == 1) return source.Next(slot, max_groups, stop);
   auto* bytes = static_cast<char*>(slot);
   int64_t first = 0, held = 0;  // records in the slot, the first one at the beginning of a group
@@ -47,7 +48,8 @@ absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64
   return SourceBlock{.first_record = first / size_, .records = held / size_, .acquired = acquired};
 }
 
-absl::StatusOr<SourceBlock> RecordGroups::Skip(Source& source, int64_t groups, std::stop_token stop) {
+absl::StatusOr<SourceBlock> RecordGroups::Skip(Source& source, int64_t groups,
+                                               std::stop_token stop) {
   behind_block_ = {};
   OCTAVO_ASSIGN_OR_RETURN(SourceBlock block, source.Skip(groups * size_, stop));
   block.first_record /= size_;

@@ -13,7 +13,8 @@
 namespace octavo::source {
 namespace {
 
-// A number further ahead than this is a broken number, not a gap: following it would throw away all that comes after.
+// A number further ahead than this is a broken number, not a gap: following it would throw away all
+// that comes after.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr int64_t kOldestNs = 60'000'000'000;  // a block is not older than a minute
 
@@ -33,11 +34,13 @@ std::string TextOf(const char* text) {
 // Takes in what was published since.
 void RingPort::Look() {
   if (!feeding_) return;
-  const auto state = static_cast<RingProducerState>(Load(producer()->state));  // before the counter: what it published before it ended is there
+  const auto state = static_cast<RingProducerState>(
+      Load(producer()->state));  // before the counter: what it published before it ended is there
   const uint64_t published = Load(producer()->published), fresh = published - seen_;
   const uint64_t room = static_cast<uint64_t>(limits_.slots) - (seen_ - released_);
   if (fresh > room) {
-    Break(absl::StrCat("published ", published, " blocks; ", seen_, " were there before and there was room for ", room));
+    Break(absl::StrCat("published ", published, " blocks; ", seen_,
+                       " were there before and there was room for ", room));
     return;
   }
   const uint64_t before = seen_;
@@ -45,8 +48,11 @@ void RingPort::Look() {
   if (feeding_ && state == RingProducerState::kEnded) Ended();
   if (feeding_ && state == RingProducerState::kFailed) {
     Ended();
-    failed_ = WithInfo(absl::UnavailableError(absl::StrCat("the producer failed: ", TextOf(producer()->error))),
-                       {.reason = "SOURCE_LOST", .field = "", .numbers = {{"next_record", absl::StrCat(next_record_)}}});
+    failed_ = WithInfo(
+        absl::UnavailableError(absl::StrCat("the producer failed: ", TextOf(producer()->error))),
+        {.reason = "SOURCE_LOST",
+         .field = "",
+         .numbers = {{"next_record", absl::StrCat(next_record_)}}});
   }
   if (seen_ == before) return;
   const bool useless = count_ == 0 && returned_ == lent_;  // nothing of it can be used
@@ -58,8 +64,8 @@ void RingPort::Look() {
 // Of the block, what follows on from what is known.
 void RingPort::Accept(uint64_t number) {
   const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
-  const auto& given =
-      *reinterpret_cast<const RingDescriptor*>(memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
+  const auto& given = *reinterpret_cast<const RingDescriptor*>(
+      memory_.data() + kRingDescriptorOffset + slot * static_cast<int64_t>(sizeof(RingDescriptor)));
   const uint64_t given_number = Load(given.number), given_first = Load(given.first_record);
   const int64_t given_records = Load(given.records), time_ns = Load(given.time_ns);
   const bool overrun = (Load(given.flags) & kRingOverrun) != 0;
@@ -76,7 +82,8 @@ void RingPort::Accept(uint64_t number) {
     counts_.out_of_range_records += given_records;
     return;
   }
-  const int64_t limit = total_records_ > 0 ? std::min(total_records_, next_record_ + kMostAhead) : next_record_ + kMostAhead;
+  const int64_t limit = total_records_ > 0 ? std::min(total_records_, next_record_ + kMostAhead)
+                                           : next_record_ + kMostAhead;
   if (given_first >= static_cast<uint64_t>(limit)) {
     counts_.out_of_range_records += given_records;
     return;
@@ -102,21 +109,25 @@ void RingPort::Accept(uint64_t number) {
   }
   next_record_ = first + records;
   TimePoint acquired = clock_->Now();
-  if (time_ns > 0 && time_ns < acquired.monotonic_ns && acquired.monotonic_ns - time_ns < kOldestNs) {  // any number may stand there
+  if (time_ns > 0 && time_ns < acquired.monotonic_ns &&
+      acquired.monotonic_ns - time_ns < kOldestNs) {  // any number may stand there
     acquired.unix_ns -= acquired.monotonic_ns - time_ns;
     acquired.monotonic_ns = time_ns;
   }
   waiting.block = {.first_record = first + known, .records = records - known, .acquired = acquired};
-  queue_[(first_ + count_++) % queue_.size()] = waiting;  // no more than slots that are not released
+  queue_[(first_ + count_++) % queue_.size()] =
+      waiting;  // no more than slots that are not released
 }
 
-// Its word cannot be relied on any more: what was accepted counts, what it writes from now on does not.
+// Its word cannot be relied on any more: what was accepted counts, what it writes from now on does
+// not.
 void RingPort::Break(const std::string& what) {
   feeding_ = false;
   ++counts_.broken_blocks;
   const std::string text = absl::StrCat("the ring is broken: the producer ", what);
   StoreInt(server()->error_code, static_cast<int64_t>(absl::StatusCode::kInvalidArgument));
-  for (size_t i = 0; i < kRingText; ++i) Store(server()->error[i], i < text.size() && i + 1 < kRingText ? text[i] : '\0');
+  for (size_t i = 0; i < kRingText; ++i)
+    Store(server()->error[i], i < text.size() && i + 1 < kRingText ? text[i] : '\0');
   TellProducer();
   WakeProducer();
   gone_ = std::chrono::steady_clock::now();
@@ -130,7 +141,9 @@ void RingPort::Ended() {
   ended_ = true;
   const uint64_t next = Load(producer()->next_record), dropped = Load(producer()->overrun_records);
   const int64_t limit = total_records_ > 0 ? total_records_ : next_record_ + kMostAhead;
-  const int64_t end = next > static_cast<uint64_t>(limit) ? (total_records_ > 0 ? limit : next_record_) : static_cast<int64_t>(next);
+  const int64_t end = next > static_cast<uint64_t>(limit)
+                          ? (total_records_ > 0 ? limit : next_record_)
+                          : static_cast<int64_t>(next);
   const int64_t lost = end - next_record_;
   if (lost <= 0) return;
   ++counts_.gaps;
@@ -138,7 +151,8 @@ void RingPort::Ended() {
   const auto counted = static_cast<uint64_t>(counts_.overrun_records - overruns_before_);
   if (counted < dropped) {
     ++counts_.overruns;
-    counts_.overrun_records += static_cast<int64_t>(std::min(dropped - counted, static_cast<uint64_t>(lost)));
+    counts_.overrun_records +=
+        static_cast<int64_t>(std::min(dropped - counted, static_cast<uint64_t>(lost)));
   }
 }
 

@@ -7,12 +7,15 @@
 
 namespace octavo::source {
 
-/// What a ticket for a ring opens: the memory's descriptor; a producer is attached while the connection lasts.
+/// What a ticket for a ring opens: the memory's descriptor; a producer is attached while the
+/// connection lasts.
 class RingGrant final : public handoff::Grant {
  public:
   explicit RingGrant(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}
-  /// Answers {"ring": {"bytes": …, "attachment": …}} and the descriptor. FailedPrecondition (RING_TAKEN, SCAN_STATE).
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const nlohmann::json& request, std::shared_ptr<handoff::Link> link) override;
+  /// Answers {"ring": {"bytes": …, "attachment": …}} and the descriptor. FailedPrecondition
+  /// (RING_TAKEN, SCAN_STATE).
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer& peer, const nlohmann::json& request,
+                                       std::shared_ptr<handoff::Link> link) override;
   void Ended(handoff::GrantEnd why) override;
 
  private:

@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// How the memory looks that a producer on the same host and the server share; client/cpp/include/octavo/octavo_ring.h says the same to producers
-// (a test compares the two). Numbers are of the machine's own byte order, and every one of them is read and written atomically.
-// The server writes the pages RingFacts and RingServerPage and never reads them back; what it reads of the rest is another
-// process's, and may be anything at any time.
+// How the memory looks that a producer on the same host and the server share;
+// client/cpp/include/octavo/octavo_ring.h says the same to producers (a test compares the two).
+// Numbers are of the machine's own byte order, and every one of them is read and written
+// atomically. The server writes the pages RingFacts and RingServerPage and never reads them back;
+// what it reads of the rest is another process's, and may be anything at any time.
 namespace octavo::source {
 
 inline constexpr uint64_t kRingMagic = 0x474E49524F54434F;  // the bytes "OCTORING"
@@ -43,7 +44,8 @@ struct RingServerPage {
   uint32_t waits;        // the server waits on RingProducerPage.bell
   uint32_t error_code;   // google.rpc.Code: why the producer was cut off; 0 = it was not
   uint64_t attachment;   // of the producer that may write
-  uint64_t next_record;  // records before it were accepted or are given up; brought up to date as blocks are looked at
+  uint64_t next_record;  // records before it were accepted or are given up; brought up to date as
+                         // blocks are looked at
   uint64_t records, lost_records, duplicate_records, out_of_range_records, broken_blocks;
   uint64_t padding[22];
   char error[kRingText];
@@ -53,10 +55,11 @@ enum class RingProducerState : uint32_t { kFeeding = 0, kEnded = 1, kFailed = 2 
 
 /// Page 2: written by the producer.
 struct RingProducerPage {
-  uint64_t published;  // slots filled, from the beginning; set by the server when a producer attaches
-  uint32_t bell;       // futex; moves with each change
-  uint32_t state;      // RingProducerState
-  uint32_t waits;      // it waits on RingServerPage.bell
+  uint64_t
+      published;   // slots filled, from the beginning; set by the server when a producer attaches
+  uint32_t bell;   // futex; moves with each change
+  uint32_t state;  // RingProducerState
+  uint32_t waits;  // it waits on RingServerPage.bell
   uint32_t reserved;
   uint64_t next_record;  // the record that it would write next: what it dropped at the end shows
   uint64_t overruns;     // times that it found the ring full and dropped records
@@ -74,11 +77,13 @@ struct RingDescriptor {
   int64_t time_ns;  // CLOCK_MONOTONIC at its last record; 0 = now
   uint64_t reserved[4];
 };
-inline constexpr uint32_t kRingOverrun = 1;  // records before the block were dropped because the ring was full
+inline constexpr uint32_t kRingOverrun =
+    1;  // records before the block were dropped because the ring was full
 
 static_assert(sizeof(RingDescriptor) == 64);
 static_assert(offsetof(RingServerPage, error) == 256 && offsetof(RingProducerPage, error) == 256);
 
-inline constexpr int64_t kRingServerOffset = kRingPage, kRingProducerOffset = 2 * kRingPage, kRingDescriptorOffset = 3 * kRingPage;
+inline constexpr int64_t kRingServerOffset = kRingPage, kRingProducerOffset = 2 * kRingPage,
+                         kRingDescriptorOffset = 3 * kRingPage;
 
 }  // namespace octavo::source

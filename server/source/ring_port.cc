@@ -21,7 +21,8 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A producer may forget to ring, or be killed between publishing and ringing: nobody waits longer than this for a bell.
+// A producer may forget to ring, or be killed between publishing and ringing: nobody waits longer
+// than this for a bell.
 constexpr std::chrono::milliseconds kLongestWait(50);
 // A bell that rings for nothing so many times in a row is not listened to for a while.
 constexpr int kFalseAlarms = 16;
@@ -34,13 +35,16 @@ int64_t RingLimits::data_offset() const {
 }
 
 RingPort::RingPort(const RingLimits& limits, const Clock* clock)
-    : limits_(limits), clock_(clock), queue_(static_cast<size_t>(std::max<int64_t>(limits.slots, 1))) {
+    : limits_(limits),
+      clock_(clock),
+      queue_(static_cast<size_t>(std::max<int64_t>(limits.slots, 1))) {
   MutexLock lock(mutex_);
   counts_.ring = true;
 }
 
 absl::Status RingPort::OpenMemory(Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(memory_, memory::SharedPages::Create("octavo-ring", limits_.total_bytes()));
+  OCTAVO_ASSIGN_OR_RETURN(memory_,
+                          memory::SharedPages::Create("octavo-ring", limits_.total_bytes()));
   OCTAVO_ASSIGN_OR_RETURN(locked_, RegisterPinned(device, memory_.data(), memory_.bytes()));
   MutexLock lock(mutex_);
   auto* facts = reinterpret_cast<RingFacts*>(memory_.data());
@@ -75,11 +79,15 @@ int64_t RingPort::total_records() {
 
 absl::Status RingPort::CanAttachLocked() const {
   if (!open_ || closed_ || ended_ || !failed_.ok()) {
-    return WithInfo(absl::FailedPreconditionError("the scan takes no more records"), {.reason = "SCAN_STATE", .field = "scan", .numbers = {}});
+    return WithInfo(absl::FailedPreconditionError("the scan takes no more records"),
+                    {.reason = "SCAN_STATE", .field = "scan", .numbers = {}});
   }
   if (counts_.connected) {
-    return WithInfo(absl::FailedPreconditionError("a producer is attached to this ring; another one may be when it has gone"),
-                    {.reason = "RING_TAKEN", .field = "scan", .numbers = {{"connection", absl::StrCat(connection_)}}});
+    return WithInfo(absl::FailedPreconditionError(
+                        "a producer is attached to this ring; another one may be when it has gone"),
+                    {.reason = "RING_TAKEN",
+                     .field = "scan",
+                     .numbers = {{"connection", absl::StrCat(connection_)}}});
   }
   return absl::OkStatus();
 }
@@ -95,7 +103,9 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CanAttachLocked());
     attached.fd = UniqueFd(::fcntl(memory_.fd(), F_DUPFD_CLOEXEC, 3));
-    if (!attached.fd) return absl::ResourceExhaustedError(absl::StrCat("no descriptor for the ring: ", std::strerror(errno)));
+    if (!attached.fd)
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no descriptor for the ring: ", std::strerror(errno)));
     ++connection_;
     ++counts_.connections;
     counts_.connected = feeding_ = true;
@@ -153,7 +163,9 @@ void RingPort::TellProducer() {
   StoreInt(page.duplicate_records, counts_.duplicate_records);
   StoreInt(page.out_of_range_records, counts_.out_of_range_records);
   StoreInt(page.broken_blocks, counts_.broken_blocks);
-  StoreInt(page.state, static_cast<int64_t>(closed_ ? RingState::kClosed : running_ ? RingState::kRunning : RingState::kQueued));
+  StoreInt(page.state, static_cast<int64_t>(closed_    ? RingState::kClosed
+                                            : running_ ? RingState::kRunning
+                                                       : RingState::kQueued));
   Store(page.released, released_);
 }
 
@@ -187,10 +199,14 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
   if (!counts_.connected && counts_.connections > 0) {
     left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - Seconds(now - gone_));
     if (left.count() <= 0) {
-      const ErrorInfo info{.reason = "SOURCE_LOST", .field = "ring.restart_grace_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
-      return WithInfo(absl::UnavailableError(absl::StrCat("the producer is gone and no other came within ", std::max(limits_.restart_grace_s, 0.0),
-                                                          " s; the next would be record ", next_record_)),
-                      info);
+      const ErrorInfo info{.reason = "SOURCE_LOST",
+                           .field = "ring.restart_grace_s",
+                           .numbers = {{"next_record", absl::StrCat(next_record_)}}};
+      return WithInfo(
+          absl::UnavailableError(absl::StrCat("the producer is gone and no other came within ",
+                                              std::max(limits_.restart_grace_s, 0.0),
+                                              " s; the next would be record ", next_record_)),
+          info);
     }
   }
   if (limits_.idle_timeout_s > 0) {
@@ -200,13 +216,17 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
                         : !counts_.connected     ? "no producer is attached"
                         : feeding_               ? "a producer is attached, but silent"
                                                  : "the producer broke the ring";
-      const ErrorInfo info{.reason = "SOURCE_STALLED", .field = "ring.idle_timeout_s", .numbers = {{"next_record", absl::StrCat(next_record_)}}};
+      const ErrorInfo info{.reason = "SOURCE_STALLED",
+                           .field = "ring.idle_timeout_s",
+                           .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(absl::DeadlineExceededError(
-                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who, "); the next would be record ", next_record_)),
+                          absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,
+                                       "); the next would be record ", next_record_)),
                       info);
     }
   }
-  return std::min<std::chrono::nanoseconds>(std::chrono::duration_cast<std::chrono::nanoseconds>(left), kLongestWait);
+  return std::min<std::chrono::nanoseconds>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(left), kLongestWait);
 }
 
 absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
@@ -229,14 +249,20 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
       if (count_ > 0) {
         const Waiting& next = queue_[first_];
         if (next.overrun && limits_.fail_on_overrun) {
-          return WithInfo(absl::DataLossError(absl::StrCat("the producer overran the ring of ", limits_.slots, " slots: ", counts_.overrun_records,
-                                                           " records were dropped; the device was too slow for it")),
-                          {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
+          return WithInfo(
+              absl::DataLossError(
+                  absl::StrCat("the producer overran the ring of ", limits_.slots,
+                               " slots: ", counts_.overrun_records,
+                               " records were dropped; the device was too slow for it")),
+              {.reason = "SOURCE_OVERRUN",
+               .field = "",
+               .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }
         BorrowedBlock loan{.block = next.block,
-                        .data = reinterpret_cast<const uint8_t*>(memory_.data()) + limits_.data_offset() + next.slot * limits_.slot_bytes() +
-                                next.offset * limits_.record_bytes,
-                        .loan = static_cast<int64_t>(next.end)};
+                           .data = reinterpret_cast<const uint8_t*>(memory_.data()) +
+                                   limits_.data_offset() + next.slot * limits_.slot_bytes() +
+                                   next.offset * limits_.record_bytes,
+                           .loan = static_cast<int64_t>(next.end)};
         lent_ = next.end;
         counts_.records += loan.block.records;
         first_ = (first_ + 1) % queue_.size();
@@ -247,8 +273,11 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
         if (!failed_.ok()) return failed_;
         if (counts_.overruns > 0 && limits_.fail_on_overrun) {
           return WithInfo(
-              absl::DataLossError(absl::StrCat("the producer overran the ring: its last ", counts_.overrun_records, " records were dropped")),
-              {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
+              absl::DataLossError(absl::StrCat("the producer overran the ring: its last ",
+                                               counts_.overrun_records, " records were dropped")),
+              {.reason = "SOURCE_OVERRUN",
+               .field = "",
+               .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }
         return BorrowedBlock{};
       }
@@ -287,7 +316,8 @@ void RingPort::Return(int64_t loan) {
 double RingPort::Occupancy() {
   MutexLock lock(mutex_);
   if (!open_) return 0;
-  const uint64_t slots = static_cast<uint64_t>(limits_.slots), used = feeding_ ? Load(producer()->published) - released_ : seen_ - released_;
+  const uint64_t slots = static_cast<uint64_t>(limits_.slots),
+                 used = feeding_ ? Load(producer()->published) - released_ : seen_ - released_;
   return static_cast<double>(std::min(used, slots)) / static_cast<double>(slots);
 }
 

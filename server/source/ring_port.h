@@ -26,9 +26,10 @@ struct RingLimits {
   int64_t block_records = 0;  // most records of a slot
   int64_t slots = 0;
   int64_t samples_per_record = 0, channels = 1;
-  uint32_t raw_type = 0;        // octavo.v1.RawType, for the producer to compare
-  double idle_timeout_s = 60;   // of waiting for records; <= 0 = for ever
-  double restart_grace_s = 60;  // of waiting for another producer once one has gone; <= 0 = the scan ends at once
+  uint32_t raw_type = 0;       // octavo.v1.RawType, for the producer to compare
+  double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
+  double restart_grace_s =
+      60;  // of waiting for another producer once one has gone; <= 0 = the scan ends at once
   bool producer_waits = false;
   bool fail_on_overrun = false;
 
@@ -42,11 +43,13 @@ RingLimits LimitsOfRing(const model::ScanSpec& resolved);
 /// A line for people, of a resolved scan whose source is a ring.
 std::string DescribeRing(const model::ScanSpec& resolved);
 
-/// A ring in memory that a producer on this host and the server share: the producer fills slots in order and publishes them, the
-/// server lends them to the upload and gives them back. All that the producer writes is another process's word: it is read once,
-/// checked, and used from copies; what makes no sense is counted and left out, and a producer whose counters contradict the
-/// order of things is cut off. Neither can make the server wait longer than it would for one that is silent, or read beyond the ring.
-/// Records carry their numbers: what is lost makes gaps, what comes again is dropped. Thread-safe.
+/// A ring in memory that a producer on this host and the server share: the producer fills slots in
+/// order and publishes them, the server lends them to the upload and gives them back. All that the
+/// producer writes is another process's word: it is read once, checked, and used from copies; what
+/// makes no sense is counted and left out, and a producer whose counters contradict the order of
+/// things is cut off. Neither can make the server wait longer than it would for one that is silent,
+/// or read beyond the ring. Records carry their numbers: what is lost makes gaps, what comes again
+/// is dropped. Thread-safe.
 class RingPort {
  public:
   RingPort(const RingLimits& limits, const Clock* clock);
@@ -58,8 +61,8 @@ class RingPort {
     int64_t connection = 0;
     UniqueFd fd;  // of the memory
   };
-  /// A producer has come. `cut` is called (any thread, no lock held, at most once) when it must go. FailedPrecondition (RING_TAKEN:
-  /// there is one; SCAN_STATE: the scan takes no more records).
+  /// A producer has come. `cut` is called (any thread, no lock held, at most once) when it must go.
+  /// FailedPrecondition (RING_TAKEN: there is one; SCAN_STATE: the scan takes no more records).
   absl::StatusOr<Attachment> Attach(std::function<void()> cut);
   /// As Attach would answer now.
   absl::Status CanAttach();
@@ -71,7 +74,8 @@ class RingPort {
   void Want(int64_t total_records);
   void OnNews(std::function<void(const std::string&)> tell);
   absl::Status OpenMemory(Device& device);
-  /// As ZeroCopySource::Lend. DataLoss (SOURCE_OVERRUN), DeadlineExceeded (SOURCE_STALLED), Unavailable (SOURCE_LOST).
+  /// As ZeroCopySource::Lend. DataLoss (SOURCE_OVERRUN), DeadlineExceeded (SOURCE_STALLED),
+  /// Unavailable (SOURCE_LOST).
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop);
   void Return(int64_t loan);  // not while CloseMemory runs
   double Occupancy();
@@ -95,23 +99,29 @@ class RingPort {
   void TellProducer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeProducer();
   void RingServer();
-  absl::StatusOr<std::chrono::nanoseconds> MayWait(std::chrono::steady_clock::time_point began) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::chrono::nanoseconds> MayWait(std::chrono::steady_clock::time_point began)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CanAttachLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CutIfBroken();
   void Tell(const std::string& news);
 
-  RingServerPage* server() const { return reinterpret_cast<RingServerPage*>(memory_.data() + kRingServerOffset); }
-  RingProducerPage* producer() const { return reinterpret_cast<RingProducerPage*>(memory_.data() + kRingProducerOffset); }
+  RingServerPage* server() const {
+    return reinterpret_cast<RingServerPage*>(memory_.data() + kRingServerOffset);
+  }
+  RingProducerPage* producer() const {
+    return reinterpret_cast<RingProducerPage*>(memory_.data() + kRingProducerOffset);
+  }
 
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
   memory::SharedPages memory_;  // set before the first thread comes, closed behind the last
   PinnedBuffer locked_;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false, running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
+             running_ ABSL_GUARDED_BY(mutex_) = false;
   // Slots, counted from the beginning: looked at; lent; returned; given back to the producer.
-  uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0, lent_ ABSL_GUARDED_BY(mutex_) = 0, returned_ ABSL_GUARDED_BY(mutex_) = 0,
-                 released_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0, lent_ ABSL_GUARDED_BY(mutex_) = 0,
+                 returned_ ABSL_GUARDED_BY(mutex_) = 0, released_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Waiting> queue_ ABSL_GUARDED_BY(mutex_);  // a circle: looked at, not lent
   size_t first_ ABSL_GUARDED_BY(mutex_) = 0, count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -121,10 +131,11 @@ class RingPort {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // it said that it failed
   std::chrono::steady_clock::time_point gone_ ABSL_GUARDED_BY(mutex_);
   model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
-  int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) = 0;  // counts_.overrun_records when the producer came: it tells its own only
+  int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) =
+      0;  // counts_.overrun_records when the producer came: it tells its own only
   std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
   std::string broken_ ABSL_GUARDED_BY(mutex_);  // news that was not told yet
-  Mutex news_mutex_;                            // held while news_ runs, so that Close can promise silence
+  Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };
 

@@ -1,4 +1,5 @@
-// Records that a process on this host writes into a ring of shared memory: lent to the upload where they lie.
+// Records that a process on this host writes into a ring of shared memory: lent to the upload where
+// they lie.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +23,10 @@ constexpr int64_t kMostSlots = 65536, kMostRingBytes = int64_t{64} << 30;
 uint32_t RawTypeNumber(const model::Acquisition& a) {
   if (a.packing == math::Packing::kLowFirst12) return 5;
   if (a.packing != math::Packing::kNone) return 6;
-  return a.raw_type == DType::kU8 ? 1 : a.raw_type == DType::kU16 ? 2 : a.raw_type == DType::kI16 ? 3 : 4;
+  return a.raw_type == DType::kU8    ? 1
+         : a.raw_type == DType::kU16 ? 2
+         : a.raw_type == DType::kI16 ? 3
+                                     : 4;
 }
 
 class RingRecords final : public Source, public ZeroCopySource {
@@ -40,7 +44,9 @@ class RingRecords final : public Source, public ZeroCopySource {
     SourceBlock block = current_.block;
     block.first_record += copied_;
     block.records = std::min(block.records - copied_, max_records);
-    if (block.records > 0) std::memcpy(slot, current_.data + copied_ * bytes, static_cast<size_t>(block.records * bytes));
+    if (block.records > 0)
+      std::memcpy(slot, current_.data + copied_ * bytes,
+                  static_cast<size_t>(block.records * bytes));
     copied_ += block.records;
     if (block.records > 0 && copied_ == current_.block.records) port_->Return(current_.loan);
     return block;
@@ -52,7 +58,9 @@ class RingRecords final : public Source, public ZeroCopySource {
   }
   bool CanWait() const override { return port_->limits().producer_waits; }
   void Want(int64_t total_records) override { port_->Want(total_records); }
-  void OnNews(std::function<void(const std::string&)> tell) override { port_->OnNews(std::move(tell)); }
+  void OnNews(std::function<void(const std::string&)> tell) override {
+    port_->OnNews(std::move(tell));
+  }
   model::SourceCounts Counts() override { return port_->Counts(); }
   void Close() override { port_->Close(); }
   std::shared_ptr<RingPort> ring() override { return port_; }
@@ -67,7 +75,7 @@ class RingRecords final : public Source, public ZeroCopySource {
  private:
   const std::shared_ptr<RingPort> port_;
   BorrowedBlock current_;  // of Next
-  int64_t copied_ = 0;  // records of it
+  int64_t copied_ = 0;     // records of it
 };
 
 }  // namespace
@@ -79,10 +87,12 @@ model::RingSource WithDefaults(const model::RingSource& given) {
   return s;
 }
 
-absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec, const model::RingSource& given) {
-  for (const auto& [field, seconds] :
-       {std::pair("ring.idle_timeout_s", given.idle_timeout_s), std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
-    if (!std::isfinite(seconds) || seconds > 1e9) return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
+absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec,
+                                                const model::RingSource& given) {
+  for (const auto& [field, seconds] : {std::pair("ring.idle_timeout_s", given.idle_timeout_s),
+                                       std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
+    if (!std::isfinite(seconds) || seconds > 1e9)
+      return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
   }
   return TraitsOfDelivered(spec.acquisition, "a ring");
 }
@@ -91,12 +101,17 @@ absl::Status ResolveRing(model::ScanSpec* spec, int64_t volume_records) {
   auto& ring = std::get<model::RingSource>(spec->source);
   ring = WithDefaults(ring);
   const model::Acquisition& a = spec->acquisition;
-  // As much memory as the slots of other sources take, in pieces of a block: uploads gather neighbours.
-  if (ring.slots == 0) ring.slots = std::min(kMostSlots, a.ring_blocks * (model::UploadRecords(*spec, volume_records) / a.records_per_block));
-  const int64_t slot_bytes = a.records_per_block * a.SourceRecordBytes() * std::max<int64_t>(a.record_average, 1);
+  // As much memory as the slots of other sources take, in pieces of a block: uploads gather
+  // neighbours.
+  if (ring.slots == 0)
+    ring.slots = std::min(kMostSlots, a.ring_blocks * (model::UploadRecords(*spec, volume_records) /
+                                                       a.records_per_block));
+  const int64_t slot_bytes =
+      a.records_per_block * a.SourceRecordBytes() * std::max<int64_t>(a.record_average, 1);
   const int64_t most = std::min(kMostSlots, kMostRingBytes / slot_bytes);
   if (ring.slots < 2 || ring.slots > most) {
-    return InvalidField("ring.slots", absl::StrCat("is ", ring.slots, "; allowed 0 (chosen), 2 to ", most, " of ", slot_bytes, " bytes"));
+    return InvalidField("ring.slots", absl::StrCat("is ", ring.slots, "; allowed 0 (chosen), 2 to ",
+                                                   most, " of ", slot_bytes, " bytes"));
   }
   return absl::OkStatus();
 }
@@ -122,9 +137,13 @@ std::unique_ptr<Source> OpenRing(const model::ScanSpec& resolved, const Clock* c
 
 std::string DescribeRing(const model::ScanSpec& resolved) {
   const RingLimits limits = LimitsOfRing(resolved);
-  return absl::StrCat("ring: a producer on this host fills ", limits.slots, " slots of ", limits.slot_bytes(), " bytes (", limits.block_records,
-                      " records), ", limits.total_bytes(), " bytes of shared page-locked memory; ",
-                      resolved.acquisition.record_average > 1 ? "records are copied once, to be averaged" : "uploaded without a copy", "\n");
+  return absl::StrCat("ring: a producer on this host fills ", limits.slots, " slots of ",
+                      limits.slot_bytes(), " bytes (", limits.block_records, " records), ",
+                      limits.total_bytes(), " bytes of shared page-locked memory; ",
+                      resolved.acquisition.record_average > 1
+                          ? "records are copied once, to be averaged"
+                          : "uploaded without a copy",
+                      "\n");
 }
 
 }  // namespace octavo::source

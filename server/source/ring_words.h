@@ -26,7 +26,9 @@ void StoreInt(T& word, int64_t value) {
 }
 
 // Between processes, so not FUTEX_PRIVATE.
-inline void FutexWake(uint32_t& word) { (void)::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+inline void FutexWake(uint32_t& word) {
+  (void)::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 inline void FutexWait(uint32_t& word, uint32_t value, std::chrono::nanoseconds longest) {
   const timespec timeout{.tv_sec = static_cast<time_t>(longest.count() / 1'000'000'000),
                          .tv_nsec = static_cast<long>(longest.count() % 1'000'000'000)};

@@ -20,10 +20,11 @@ namespace {
 
 class SimulatedRecords final : public Source {
  public:
-  SimulatedRecords(const model::ScanSpec& spec, const model::SimulatedSource& source, const Clock* clock)
+  SimulatedRecords(const model::ScanSpec& spec, const model::SimulatedSource& source,
+                   const Clock* clock)
       : acquisition_(spec.acquisition),
-        model_(std::in_place, source, spec.pattern, spec.acquisition.samples_per_record, spec.acquisition.raw_type,
-               std::max<int64_t>(spec.acquisition.record_average, 1)),
+        model_(std::in_place, source, spec.pattern, spec.acquisition.samples_per_record,
+               spec.acquisition.raw_type, std::max<int64_t>(spec.acquisition.record_average, 1)),
         record_bytes_(spec.acquisition.SourceRecordBytes()),
         plain_(spec.acquisition.packing == math::Packing::kNone && spec.acquisition.channels <= 1),
         repeat_block_(source.repeat_block),
@@ -38,7 +39,9 @@ class SimulatedRecords final : public Source {
     }
     return Take(max_records, stop);
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override { return Take(records, stop); }
+  absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) override {
+    return Take(records, stop);
+  }
   bool CanWait() const override { return !pacer_.paced(); }
   void Close() override {  // an ended scan stays listed; the tissue need not
     model_.reset();
@@ -55,7 +58,8 @@ class SimulatedRecords final : public Source {
         model_->Render(next_ + r, out);
       } else {
         thread_local std::vector<uint8_t> samples;
-        samples.resize(static_cast<size_t>(acquisition_.samples_per_record * SizeOf(acquisition_.raw_type)));
+        samples.resize(
+            static_cast<size_t>(acquisition_.samples_per_record * SizeOf(acquisition_.raw_type)));
         model_->Render(next_ + r, samples.data());
         Interleave(samples.data(), out);
       }
@@ -69,7 +73,8 @@ class SimulatedRecords final : public Source {
     }
     int64_t& filled = filled_[slot];
     if (filled >= records) return;
-    std::memcpy(slot, first_block_.data(), std::min(first_block_.size(), static_cast<size_t>(records * record_bytes_)));
+    std::memcpy(slot, first_block_.data(),
+                std::min(first_block_.size(), static_cast<size_t>(records * record_bytes_)));
     filled = records;
   }
   // Samples [S] into their channel of a record, packed if so; the other channels hold 0.
@@ -96,8 +101,8 @@ class SimulatedRecords final : public Source {
     return block;
   }
 
-  const model::Acquisition acquisition_;        // resolved
-  std::optional<SimulatedModel> model_;  // until Close
+  const model::Acquisition acquisition_;  // resolved
+  std::optional<SimulatedModel> model_;   // until Close
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed
   const bool repeat_block_;
@@ -127,19 +132,24 @@ model::SimulatedSource WithDefaults(const model::SimulatedSource& given, DType r
   return s;
 }
 
-absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec, const model::SimulatedSource& given) {
+absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec,
+                                                     const model::SimulatedSource& given) {
   model::SourceTraits traits;
   traits.raw_type = spec.acquisition.raw_type_given ? spec.acquisition.raw_type : DType::kU16;
   traits.packing = spec.acquisition.packing;
-  traits.samples_per_record = spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
+  traits.samples_per_record =
+      spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
   if (traits.samples_per_record < 16 || traits.samples_per_record > 65536) {
-    return InvalidField("acquisition.samples_per_record", absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
+    return InvalidField("acquisition.samples_per_record",
+                        absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
   }
   const model::SimulatedSource s = WithDefaults(given, traits.raw_type);
-  OCTAVO_RETURN_IF_ERROR(InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
+  OCTAVO_RETURN_IF_ERROR(
+      InRange("simulated.centre_wavelength_nm", s.centre_wavelength_nm, 400, 2000));
   if (!(s.bandwidth_nm > 0 && s.bandwidth_nm < s.centre_wavelength_nm)) {
     return InvalidField("simulated.bandwidth_nm",
-                        absl::StrCat("is ", s.bandwidth_nm, "; allowed > 0 and < ", s.centre_wavelength_nm, ", the centre wavelength"));
+                        absl::StrCat("is ", s.bandwidth_nm, "; allowed > 0 and < ",
+                                     s.centre_wavelength_nm, ", the centre wavelength"));
   }
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.nonlinearity", s.nonlinearity, -0.2, 0.2));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.dispersion_a2", s.dispersion_a2, -1, 1));
@@ -150,14 +160,19 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
                                  traits.raw_type == DType::kU8            ? 8
                                  : traits.packing != math::Packing::kNone ? 12
                                                                           : 16));
-  OCTAVO_RETURN_IF_ERROR(InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
+  OCTAVO_RETURN_IF_ERROR(
+      InRange("simulated.motion_um_per_volume", s.motion_um_per_volume, -1e9, 1e6));
   OCTAVO_RETURN_IF_ERROR(InRange("simulated.scatterers", s.scatterers, 0, 10000));
   if (s.repeat_block && spec.acquisition.record_average > 1) {
-    return InvalidField("simulated.repeat_block",
-                        absl::StrCat("is given with acquisition.record_average ", spec.acquisition.record_average, "; allowed with 0 or 1 only"));
+    return InvalidField(
+        "simulated.repeat_block",
+        absl::StrCat("is given with acquisition.record_average ", spec.acquisition.record_average,
+                     "; allowed with 0 or 1 only"));
   }
   if (std::ssize(s.layers) > model::SimulatedSource::kMostLayers) {
-    return InvalidField("simulated.layers", absl::StrCat("has ", s.layers.size(), " layers; allowed ", model::SimulatedSource::kMostLayers));
+    return InvalidField("simulated.layers",
+                        absl::StrCat("has ", s.layers.size(), " layers; allowed ",
+                                     model::SimulatedSource::kMostLayers));
   }
   for (size_t i = 0; i < s.layers.size(); ++i) {
     const model::SimulatedLayer& layer = s.layers[i];
@@ -172,15 +187,19 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
   traits.record_rate_hz = s.as_fast_as_possible ? 0 : rate == 0 ? 100e3 : rate;
   traits.adc_bits = s.adc_bits;
   traits.wavelength_nm = SimulatedModel::WavelengthNm(s, traits.samples_per_record);
-  if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(), std::less_equal<>()) != traits.wavelength_nm.end()) {
+  if (std::adjacent_find(traits.wavelength_nm.begin(), traits.wavelength_nm.end(),
+                         std::less_equal<>()) != traits.wavelength_nm.end()) {
     return InvalidField("simulated.bandwidth_nm",
-                        absl::StrCat("is ", s.bandwidth_nm, ", too little to tell ", traits.samples_per_record, " samples apart"));
+                        absl::StrCat("is ", s.bandwidth_nm, ", too little to tell ",
+                                     traits.samples_per_record, " samples apart"));
   }
   return traits;
 }
 
-std::unique_ptr<Source> OpenSimulated(const model::ScanSpec& resolved, const model::SimulatedSource& source, const Clock* clock) {
-  return std::make_unique<SimulatedRecords>(resolved, WithDefaults(source, resolved.acquisition.raw_type), clock);
+std::unique_ptr<Source> OpenSimulated(const model::ScanSpec& resolved,
+                                      const model::SimulatedSource& source, const Clock* clock) {
+  return std::make_unique<SimulatedRecords>(
+      resolved, WithDefaults(source, resolved.acquisition.raw_type), clock);
 }
 
 }  // namespace octavo::source

@@ -7,21 +7,25 @@
 
 namespace octavo::source {
 
-/// Physical forward model of a spectral-domain OCT instrument looking at a phantom. For the sample j of a record
+/// Physical forward model of a spectral-domain OCT instrument looking at a phantom. For the sample
+/// j of a record
 ///   I(j) = A S(j) [1 + Σ 2 r_i cos(2 k(j) z_i + ψ(j))] (1 + f(j)) + noise,
-/// A: 45 % of the ADC range; S: source spectrum; k(j) = 2π/λ(j), λ falling along the record; ψ = a2 d² + a3 d³ with d the
-/// sample's position on the k-linear axis counted from the middle, so that processing with the same a2, a3 compensates;
-/// f: fixed pattern; shot noise for 100 electrons a count and read noise. Deterministic in (seed, record): independent of
-/// block size and threads; between kinds of CPU a count may round the other way. Raw values: whole numbers 0 ... 2^bits-1
-/// (U8, U16, F32), I16 less half the range. Depths beyond the spectrometer's range alias, as they do in the instrument; the
-/// default phantom shrinks until it fits.
+/// A: 45 % of the ADC range; S: source spectrum; k(j) = 2π/λ(j), λ falling along the record; ψ = a2
+/// d² + a3 d³ with d the sample's position on the k-linear axis counted from the middle, so that
+/// processing with the same a2, a3 compensates; f: fixed pattern; shot noise for 100 electrons a
+/// count and read noise. Deterministic in (seed, record): independent of block size and threads;
+/// between kinds of CPU a count may round the other way. Raw values: whole numbers 0 ... 2^bits-1
+/// (U8, U16, F32), I16 less half the range. Depths beyond the spectrometer's range alias, as they
+/// do in the instrument; the default phantom shrinks until it fits.
 class SimulatedModel {
  public:
   /// `source` and geometry must have been checked (InspectSource).
   /// Of `average` successive records each shows the same place.
-  SimulatedModel(const model::SimulatedSource& source, const pattern::Pattern& pattern, int64_t samples, DType raw_type, int64_t average = 1);
+  SimulatedModel(const model::SimulatedSource& source, const pattern::Pattern& pattern,
+                 int64_t samples, DType raw_type, int64_t average = 1);
 
-  /// Writes record `record` (counted from the start of the scan, flyback included) to `out` [S] of the raw type. Thread-safe.
+  /// Writes record `record` (counted from the start of the scan, flyback included) to `out` [S] of
+  /// the raw type. Thread-safe.
   void Render(int64_t record, void* out) const;
 
   /// Wavelength of each sample in nm, descending.
@@ -63,8 +67,9 @@ class SimulatedModel {
   std::vector<float> psi_;       // [S] dispersion phase, turns, -1/2 ... 1/2
   std::vector<float> spectrum_;  // [S] A S(j) (1 + f(j)), counts
   std::vector<Scatterer> scatterers_;
-  size_t speckle_ = 0;                        // realisations of the tissue below the surface
-  std::vector<float> tissue_re_, tissue_im_;  // [speckle_][S] analytic fringe with the surface at depth 0
+  size_t speckle_ = 0;  // realisations of the tissue below the surface
+  std::vector<float> tissue_re_,
+      tissue_im_;  // [speckle_][S] analytic fringe with the surface at depth 0
 };
 
 }  // namespace octavo::source

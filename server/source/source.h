@@ -21,9 +21,10 @@ namespace octavo::source {
 
 /// What a source delivered into a slot.
 struct SourceBlock {
-  int64_t first_record = 0;  // counted from the start of the scan; a jump means records were lost before it
-  int64_t records = 0;       // 0 = the source has ended
-  TimePoint acquired;        // when its last record was there
+  int64_t first_record =
+      0;  // counted from the start of the scan; a jump means records were lost before it
+  int64_t records = 0;  // 0 = the source has ended
+  TimePoint acquired;   // when its last record was there
 };
 
 /// Something outside happened at a record.
@@ -42,16 +43,20 @@ struct BorrowedBlock {
   int64_t loan = 0;  // counts up from 1
 };
 
-/// Page-locked memory of a source, which the upload reads where it is: what comes this way is copied by nobody.
+/// Page-locked memory of a source, which the upload reads where it is: what comes this way is
+/// copied by nobody.
 class ZeroCopySource {
  public:
   virtual ~ZeroCopySource() = default;
-  /// Makes the memory and page-locks it for `device`, which must outlive it. Before the first record; takes milliseconds.
+  /// Makes the memory and page-locks it for `device`, which must outlive it. Before the first
+  /// record; takes milliseconds.
   virtual absl::Status OpenMemory(Device& device) = 0;
-  /// The next records, at most acquisition.records_per_block; waits for them until `stop`. A stop returns 0 records. They stay as they
-  /// are until they are returned, unless whoever else has the memory is broken. By the acquisition thread.
+  /// The next records, at most acquisition.records_per_block; waits for them until `stop`. A stop
+  /// returns 0 records. They stay as they are until they are returned, unless whoever else has the
+  /// memory is broken. By the acquisition thread.
   virtual absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop) = 0;
-  /// The device has passed the last use of all loans up to and with this one. Any thread; loans in order.
+  /// The device has passed the last use of all loans up to and with this one. Any thread; loans in
+  /// order.
   virtual void Return(int64_t loan) = 0;
   /// Share of the memory that is in use, 0 ... 1. Any thread.
   virtual double Occupancy() = 0;
@@ -63,17 +68,21 @@ class ZeroCopySource {
 class Source {
  public:
   virtual ~Source() = default;
-  /// Fills `slot` ([max_records, S, channels] of raw_type, or packed) with the next records; waits for them until `stop`. A stop returns what
-  /// there is (perhaps 0 records).
-  virtual absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) = 0;
-  /// The next `records` records are lost (no slot was free): waits until their time has passed. Only if !CanWait().
+  /// Fills `slot` ([max_records, S, channels] of raw_type, or packed) with the next records; waits
+  /// for them until `stop`. A stop returns what there is (perhaps 0 records).
+  virtual absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records,
+                                           std::stop_token stop) = 0;
+  /// The next `records` records are lost (no slot was free): waits until their time has passed.
+  /// Only if !CanWait().
   virtual absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) = 0;
-  /// Whether the source waits without loss while no slot is free (files, simulation as fast as possible).
+  /// Whether the source waits without loss while no slot is free (files, simulation as fast as
+  /// possible).
   virtual bool CanWait() const = 0;
 
   /// Before the first record: how many the scan wants in all; 0 = until stopped.
   virtual void Want(int64_t total_records) { (void)total_records; }
-  /// Before the first record: whom to tell what changes at the source ("a client connected"), from any thread, until Close.
+  /// Before the first record: whom to tell what changes at the source ("a client connected"), from
+  /// any thread, until Close.
   virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
 
   // -- any thread
@@ -89,17 +98,22 @@ class Source {
   virtual std::shared_ptr<PushPort> push() { return nullptr; }
   /// Where a process on this host feeds a ring; null for other sources.
   virtual std::shared_ptr<RingPort> ring() { return nullptr; }
-  /// Memory that the source lends instead of filling slots; null: it fills slots. One that lends can fill slots too (Next).
+  /// Memory that the source lends instead of filling slots; null: it fills slots. One that lends
+  /// can fill slots too (Next).
   virtual ZeroCopySource* lender() { return nullptr; }
 };
 
-/// Checks source parameters and opens files; reads no records. InvalidArgument names the field ("simulated.bandwidth_nm",
-/// "replay.path"); NotFound, PermissionDenied for files; paths are confined to `replay_roots`. Replay: .npy (u1, u2, i2, f4,
-/// C order, last axis = samples) or raw (needs acquisition.samples_per_record and raw_type; a size that is no whole number of
-/// records is refused).
-absl::StatusOr<model::SourceTraits> InspectSource(const model::ScanSpec& spec, const std::vector<std::string>& replay_roots);
+/// Checks source parameters and opens files; reads no records. InvalidArgument names the field
+/// ("simulated.bandwidth_nm", "replay.path"); NotFound, PermissionDenied for files; paths are
+/// confined to `replay_roots`. Replay: .npy (u1, u2, i2, f4, C order, last axis = samples) or raw
+/// (needs acquisition.samples_per_record and raw_type; a size that is no whole number of records is
+/// refused).
+absl::StatusOr<model::SourceTraits> InspectSource(const model::ScanSpec& spec,
+                                                  const std::vector<std::string>& replay_roots);
 
 /// Opens the source of a resolved spec (resolve_scan.h). `clock` must outlive it.
-absl::StatusOr<std::unique_ptr<Source>> OpenSource(const model::ScanSpec& resolved, const std::vector<std::string>& replay_roots, const Clock* clock);
+absl::StatusOr<std::unique_ptr<Source>> OpenSource(const model::ScanSpec& resolved,
+                                                   const std::vector<std::string>& replay_roots,
+                                                   const Clock* clock);
 
 }  // namespace octavo::source

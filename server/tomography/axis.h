@@ -17,7 +17,8 @@ struct AxisRemarks {
   std::vector<std::string> warnings;  // what might be a mistake of the request or of the file
 };
 
-/// `axis` and the search from `begin` to `end` in columns of the whole detector; `span_rad`: what the angles cover.
+/// `axis` and the search from `begin` to `end` in columns of the whole detector; `span_rad`: what
+/// the angles cover.
 AxisRemarks RemarksOn(const AxisResult& axis, double begin, double end, double span_rad);
 
 /// What speaks against an overlap that was found; one sentence each.

@@ -22,29 +22,40 @@ constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 constexpr int64_t kSparseProjections = 96;
 
 // The range as indices of something that has `count` of them.
-absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexRange& range, int64_t count) {
-  model::IndexRange out{.begin = range.begin, .end = range.end == 0 ? count : range.end, .step = std::max<int64_t>(range.step, 1)};
+absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexRange& range,
+                                          int64_t count) {
+  model::IndexRange out{.begin = range.begin,
+                        .end = range.end == 0 ? count : range.end,
+                        .step = std::max<int64_t>(range.step, 1)};
   if (out.begin >= count)
-    return InvalidField(absl::StrCat("tomography.", field, ".begin"), absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
-  if (out.end > count) return InvalidField(absl::StrCat("tomography.", field, ".end"), absl::StrCat("is ", out.end, "; allowed 1 to ", count));
+    return InvalidField(absl::StrCat("tomography.", field, ".begin"),
+                        absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
+  if (out.end > count)
+    return InvalidField(absl::StrCat("tomography.", field, ".end"),
+                        absl::StrCat("is ", out.end, "; allowed 1 to ", count));
   return out;
 }
 
 const char* NameOf(RingMethod method) {
-  static constexpr const char* kNames[] = {"sorting", "large stripe", "dead stripe", "all stripe", "Fourier-wavelet"};
+  static constexpr const char* kNames[] = {"sorting", "large stripe", "dead stripe", "all stripe",
+                                           "Fourier-wavelet"};
   return kNames[static_cast<int>(method)];
 }
 
-// Flats of one position are one series: between series, which are taken at different times, the field is interpolated.
-absl::Status SetSeries(const std::vector<double>& positions, const model::IndexRange& projections, PrepareConfig* config) {
+// Flats of one position are one series: between series, which are taken at different times, the
+// field is interpolated.
+absl::Status SetSeries(const std::vector<double>& positions, const model::IndexRange& projections,
+                       PrepareConfig* config) {
   if (positions.empty()) {
-    return InvalidField("tomography.preparation.flats_in_time", "is set, but the input does not say when its flat fields were taken");
+    return InvalidField("tomography.preparation.flats_in_time",
+                        "is set, but the input does not say when its flat fields were taken");
   }
   for (const double position : positions) {
     if (config->flat_series.empty() || position != config->flat_times.back()) {
       if (!config->flat_times.empty() && position < config->flat_times.back()) {
-        return InvalidField("tomography.preparation.flats_in_time",
-                            "is set, but the flat fields of the input are not in the order of their positions");
+        return InvalidField(
+            "tomography.preparation.flats_in_time",
+            "is set, but the flat fields of the input are not in the order of their positions");
       }
       config->flat_series.push_back(0);
       config->flat_times.push_back(position);
@@ -53,24 +64,29 @@ absl::Status SetSeries(const std::vector<double>& positions, const model::IndexR
   }
   // A flat of position p was taken between projections p − 1 and p.
   for (int64_t i = 0; i < projections.count(); ++i)
-    config->angle_times.push_back(static_cast<double>(projections.begin + i * projections.step) + 0.5);
+    config->angle_times.push_back(static_cast<double>(projections.begin + i * projections.step) +
+                                  0.5);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographySpec& spec, const storage::ProjectionInfo& info, double overlap) {
+absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographySpec& spec,
+                                                        const storage::ProjectionInfo& info,
+                                                        double overlap) {
   TomographyLayout l;
   l.spec_ = std::make_shared<const model::TomographySpec>(spec);
-  OCTAVO_ASSIGN_OR_RETURN(l.projections_, Resolve("projections", spec.projections, info.projections));
+  OCTAVO_ASSIGN_OR_RETURN(l.projections_,
+                          Resolve("projections", spec.projections, info.projections));
   OCTAVO_ASSIGN_OR_RETURN(l.rows_, Resolve("rows", spec.rows, info.rows));
   OCTAVO_ASSIGN_OR_RETURN(l.column_range_, Resolve("columns", spec.columns, info.columns));
   l.columns_ = info.columns;
   l.detector_rows_ = info.rows;
   l.dtype_ = info.dtype == DType::kI16 ? DType::kF32 : info.dtype;
-  l.source_ =
-      absl::StrCat(info.format, ": ", info.projections, " projections of ", info.rows, " x ", info.columns, " (",
-                   info.stored_type.empty() ? Info(info.dtype).name : info.stored_type, "), ", info.flats, " flat and ", info.darks, " dark fields");
+  l.source_ = absl::StrCat(info.format, ": ", info.projections, " projections of ", info.rows,
+                           " x ", info.columns, " (",
+                           info.stored_type.empty() ? Info(info.dtype).name : info.stored_type,
+                           "), ", info.flats, " flat and ", info.darks, " dark fields");
 
   PrepareConfig& p = l.prepare_ = spec.preparation.config;
   l.flats_ = spec.preparation.ignore_fields ? 0 : info.flats;
@@ -82,23 +98,33 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   p.darks = l.darks_;
   p.crop_column = l.column_range_.begin;
   p.crop_columns = l.column_range_.end - l.column_range_.begin;
-  if (spec.preparation.flats_in_time && l.flats_ > 0) OCTAVO_RETURN_IF_ERROR(SetSeries(info.flat_positions, l.projections_, &p));
+  if (spec.preparation.flats_in_time && l.flats_ > 0)
+    OCTAVO_RETURN_IF_ERROR(SetSeries(info.flat_positions, l.projections_, &p));
   if (l.stitched() && overlap > 0) p.stitching.overlap = overlap;
   l.overlap_unknown_ = l.stitched() && p.stitching.overlap == 0;
   if (l.overlap_unknown_) p.stitching.overlap = kLeastOverlap;
-  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok()) return base::AtField("tomography.preparation.", phase);  // the margin follows from it
+  if (const absl::Status phase = CheckPhase(p.phase); !phase.ok())
+    return base::AtField("tomography.preparation.", phase);  // the margin follows from it
   p.rows = l.rows_.count();  // for the margin, which does not depend on it
   l.margin_ = PrepareMargin(p);
   if (l.rows_.step > 1 && (l.margin_ > 0 || p.bin_rows > 1)) {
-    return InvalidField("tomography.rows.step",
-                        absl::StrCat("is ", l.rows_.step, "; allowed is 1 where outliers, phase retrieval or binning look at neighbouring rows"));
+    return InvalidField(
+        "tomography.rows.step",
+        absl::StrCat(
+            "is ", l.rows_.step,
+            "; allowed is 1 where outliers, phase retrieval or binning look at neighbouring rows"));
   }
   l.slices_ = l.rows_.count() / p.bin_rows;
-  if (l.slices_ < 1) return InvalidField("tomography.rows", absl::StrCat("has ", l.rows_.count(), " rows; binning needs ", p.bin_rows));
+  if (l.slices_ < 1)
+    return InvalidField("tomography.rows",
+                        absl::StrCat("has ", l.rows_.count(), " rows; binning needs ", p.bin_rows));
   const auto slice_of = [&](int64_t row, const char* field) -> absl::StatusOr<int64_t> {
-    const int64_t slice = row < l.rows_.begin ? -1 : (row - l.rows_.begin) / (l.rows_.step * p.bin_rows);
+    const int64_t slice =
+        row < l.rows_.begin ? -1 : (row - l.rows_.begin) / (l.rows_.step * p.bin_rows);
     if (slice >= 0 && slice < l.slices_) return slice;
-    return InvalidField(absl::StrCat("tomography.", field), absl::StrCat("is ", row, "; allowed ", l.rows_.begin, " to ", l.rows_.end - 1));
+    return InvalidField(
+        absl::StrCat("tomography.", field),
+        absl::StrCat("is ", row, "; allowed ", l.rows_.begin, " to ", l.rows_.end - 1));
   };
   l.center_slice_ = l.slices_ / 2;
   if (spec.center.row.has_value()) {
@@ -106,21 +132,33 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   }
   const bool searched = spec.center.search_begin < spec.center.search_end;
   if (l.stitched()) {
-    const std::string instead = "with stitching, where the overlap says where the axis is: give stitching.overlap, 0 = it is found";
-    if (!spec.center.pixels.empty()) return InvalidField("tomography.center.pixels", absl::StrCat("is given ", instead));
-    if (spec.center.find) return InvalidField("tomography.center.method", absl::StrCat("is given ", instead));
-    if (searched) return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is given ", instead));
+    const std::string instead =
+        "with stitching, where the overlap says where the axis is: give stitching.overlap, 0 = it "
+        "is found";
+    if (!spec.center.pixels.empty())
+      return InvalidField("tomography.center.pixels", absl::StrCat("is given ", instead));
+    if (spec.center.find)
+      return InvalidField("tomography.center.method", absl::StrCat("is given ", instead));
+    if (searched)
+      return InvalidField("tomography.center.search_begin",
+                          absl::StrCat("to search_end is given ", instead));
   }
   if (!spec.center.find && searched) {
-    return InvalidField("tomography.center.search_begin", "to search_end is given without a search; allowed with center.method");
+    return InvalidField("tomography.center.search_begin",
+                        "to search_end is given without a search; allowed with center.method");
   }
   if (!spec.center.find && !l.overlap_unknown_ && spec.center.fail_on_doubt) {
     return InvalidField("tomography.center.on_doubt",
-                        "is FAIL without a search that could be in doubt; allowed with center.method, or with stitching whose overlap is found");
+                        "is FAIL without a search that could be in doubt; allowed with "
+                        "center.method, or with stitching whose overlap is found");
   }
   if (spec.try_centers.has_value()) {
-    if (l.stitched()) return InvalidField("tomography.try_centers", "is given with stitching, where the overlap says where the axis is");
-    if (spec.center.find) return InvalidField("tomography.try_centers", "is given together with center.method; allowed is one of them");
+    if (l.stitched())
+      return InvalidField("tomography.try_centers",
+                          "is given with stitching, where the overlap says where the axis is");
+    if (spec.center.find)
+      return InvalidField("tomography.try_centers",
+                          "is given together with center.method; allowed is one of them");
     if (spec.try_centers->row.has_value()) {
       OCTAVO_ASSIGN_OR_RETURN(l.center_slice_, slice_of(*spec.try_centers->row, "try_centers.row"));
     }
@@ -130,7 +168,8 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
 
   std::vector<double> angles;
   for (int64_t i = 0; i < l.projections_.count(); ++i) {
-    angles.push_back(info.angles_rad[static_cast<size_t>(l.projections_.begin + i * l.projections_.step)]);
+    angles.push_back(
+        info.angles_rad[static_cast<size_t>(l.projections_.begin + i * l.projections_.step)]);
   }
   const PrepareConfig whole = l.PrepareFor(l.RowsOf(0, l.slices_), false);
   auto shape = CheckPrepare(whole);
@@ -138,20 +177,26 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
   l.detectors_ = shape->detectors;
   l.angles_rad_ = PreparedAngles(whole, angles);
 
-  if (!spec.center.pixels.empty() && spec.center.pixels.size() != 1 && std::ssize(spec.center.pixels) != l.slices_) {
+  if (!spec.center.pixels.empty() && spec.center.pixels.size() != 1 &&
+      std::ssize(spec.center.pixels) != l.slices_) {
     return InvalidField("tomography.center.pixels",
-                        absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ", l.slices_, ", one per slice"));
+                        absl::StrCat("has ", spec.center.pixels.size(), " values; allowed 1 or ",
+                                     l.slices_, ", one per slice"));
   }
   if (spec.center.find && spec.center.search_begin < spec.center.search_end &&
       (spec.center.search_begin < static_cast<double>(l.column_range_.begin) ||
        spec.center.search_end > static_cast<double>(l.column_range_.end - 1))) {
-    return InvalidField("tomography.center.search_begin", absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
-                                                                       "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
+    return InvalidField(
+        "tomography.center.search_begin",
+        absl::StrCat("to search_end is ", spec.center.search_begin, " to ", spec.center.search_end,
+                     "; allowed ", l.column_range_.begin, " to ", l.column_range_.end - 1));
   }
   // The tomopy form has its own; stitched projections have theirs by the overlap.
-  if (spec.reconstruction.form != TomographyForm::kTomopy && !l.stitched() && !spec.center.find) l.input_axis_ = info.axis_column;
+  if (spec.reconstruction.form != TomographyForm::kTomopy && !l.stitched() && !spec.center.find)
+    l.input_axis_ = info.axis_column;
   l.reconstruct_ = spec.reconstruction;
-  l.image_size_ = spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
+  l.image_size_ =
+      spec.reconstruction.image_size == 0 ? l.detectors_ : spec.reconstruction.image_size;
   if (!l.tried_.empty()) l.slices_ = std::ssize(l.tried_);
   return l;
 }
@@ -159,11 +204,17 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
 BatchRows TomographyLayout::RowsOf(int64_t first, int64_t count) const {
   const int64_t bin = prepare_.bin_rows;
   if (rows_.step > 1) {
-    return {.first = rows_.begin + first * rows_.step, .count = count, .step = rows_.step, .crop = 0, .crop_rows = count};
+    return {.first = rows_.begin + first * rows_.step,
+            .count = count,
+            .step = rows_.step,
+            .crop = 0,
+            .crop_rows = count};
   }
   const int64_t begin = rows_.begin + first * bin, end = begin + count * bin;
-  const int64_t from = std::max<int64_t>(0, begin - margin_), to = std::min(detector_rows_, end + margin_);
-  return {.first = from, .count = to - from, .step = 1, .crop = begin - from, .crop_rows = end - begin};
+  const int64_t from = std::max<int64_t>(0, begin - margin_),
+                to = std::min(detector_rows_, end + margin_);
+  return {
+      .first = from, .count = to - from, .step = 1, .crop = begin - from, .crop_rows = end - begin};
 }
 
 PrepareConfig TomographyLayout::PrepareFor(const BatchRows& rows, bool for_overlap) const {
@@ -178,16 +229,22 @@ PrepareConfig TomographyLayout::PrepareFor(const BatchRows& rows, bool for_overl
   return config;
 }
 
-absl::StatusOr<PreparedShape> TomographyLayout::PreparedFor(const BatchRows& rows, bool for_overlap) const {
+absl::StatusOr<PreparedShape> TomographyLayout::PreparedFor(const BatchRows& rows,
+                                                            bool for_overlap) const {
   auto shape = CheckPrepare(PrepareFor(rows, for_overlap));
   if (!shape.ok()) return base::AtField("tomography.preparation.", shape.status());
   return shape;
 }
 
-int64_t TomographyLayout::RawBytes(const BatchRows& rows) const { return frames() * rows.count * columns_ * SizeOf(dtype_); }
-int64_t TomographyLayout::FieldBytes(const BatchRows& rows) const { return (flats_ + darks_) * rows.count * columns_ * SizeOf(dtype_); }
+int64_t TomographyLayout::RawBytes(const BatchRows& rows) const {
+  return frames() * rows.count * columns_ * SizeOf(dtype_);
+}
+int64_t TomographyLayout::FieldBytes(const BatchRows& rows) const {
+  return (flats_ + darks_) * rows.count * columns_ * SizeOf(dtype_);
+}
 
-TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count, const std::vector<double>& centers) const {
+TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count,
+                                                  const std::vector<double>& centers) const {
   TomographyConfig config = reconstruct_;
   config.angles_rad = angles_rad_;
   config.detectors = detectors_;
@@ -199,7 +256,8 @@ TomographyConfig TomographyLayout::ReconstructFor(int64_t first, int64_t count, 
   if (centers.size() == 1) {
     config.centers.push_back(PreparedCenterOf(centers[0]));
   } else {
-    for (int64_t i = 0; i < count; ++i) config.centers.push_back(PreparedCenterOf(centers[static_cast<size_t>(first + i)]));
+    for (int64_t i = 0; i < count; ++i)
+      config.centers.push_back(PreparedCenterOf(centers[static_cast<size_t>(first + i)]));
   }
   return config;
 }
@@ -216,7 +274,9 @@ const char* TomographyLayout::CenterSource() const {
   return input_axis_.has_value() ? "file" : "middle";
 }
 
-double TomographyLayout::PreparedCenterOf(double raw) const { return PreparedCenter(prepare_, raw); }
+double TomographyLayout::PreparedCenterOf(double raw) const {
+  return PreparedCenter(prepare_, raw);
+}
 
 double TomographyLayout::RawCenter(double prepared) const {
   if (stitched()) return prepared;  // there is no raw column that it were
@@ -225,9 +285,10 @@ double TomographyLayout::RawCenter(double prepared) const {
 }
 
 AxisConfig TomographyLayout::AxisSearch(int64_t slices) const {
-  AxisConfig axis{.search = spec_->center.search,
-                  .automatic = spec_->center.automatic,
-                  .agreement = 1 / static_cast<double>(prepare_.bin_columns)};  // a column of the detector
+  AxisConfig axis{
+      .search = spec_->center.search,
+      .automatic = spec_->center.automatic,
+      .agreement = 1 / static_cast<double>(prepare_.bin_columns)};  // a column of the detector
   CenterConfig& config = axis.search;
   config.angles_rad = angles_rad_;
   config.slices = slices;
@@ -256,9 +317,10 @@ AxisResult TomographyLayout::RawAxis(AxisResult prepared) const {
 
 bool TomographyLayout::may_widen() const {
   const TomographyConfig& c = reconstruct_;
-  const bool mlem_from_image = c.algorithm == TomographyAlgorithm::kMlem && !spec_->initial_volume.empty();  // what is 0 around it stays 0
-  return c.algorithm != TomographyAlgorithm::kFbp && c.form == TomographyForm::kCorrected && c.padding == TomographyConfig::kAutomaticPadding &&
-         c.mask_ratio == 1 && !mlem_from_image;
+  const bool mlem_from_image = c.algorithm == TomographyAlgorithm::kMlem &&
+                               !spec_->initial_volume.empty();  // what is 0 around it stays 0
+  return c.algorithm != TomographyAlgorithm::kFbp && c.form == TomographyForm::kCorrected &&
+         c.padding == TomographyConfig::kAutomaticPadding && c.mask_ratio == 1 && !mlem_from_image;
 }
 
 TomographyLayout TomographyLayout::Widened(double support) const {
@@ -267,19 +329,22 @@ TomographyLayout TomographyLayout::Widened(double support) const {
   return wider;
 }
 
-absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(const storage::ProjectionInfo& info) const {
+absl::StatusOr<TomographyLayout> TomographyLayout::Sparse(
+    const storage::ProjectionInfo& info) const {
   model::TomographySpec spec = *spec_;
   PrepareConfig& p = spec.preparation.config;
   p.stitching.enabled = false;
   p.rings.clear();
   p.bin_angles = 1;
-  spec.projections.step = projections_.step * std::max<int64_t>(1, projections_.count() / kSparseProjections);
+  spec.projections.step =
+      projections_.step * std::max<int64_t>(1, projections_.count() / kSparseProjections);
   return Make(spec, info, 0);
 }
 
 double TomographyLayout::UnjoinedCenter(double center) const {
   if (!stitched()) return center;
-  const double from_end = 0.5 * (prepare_.stitching.overlap - 1), last = static_cast<double>(OverlapSearch().detectors - 1);
+  const double from_end = 0.5 * (prepare_.stitching.overlap - 1),
+               last = static_cast<double>(OverlapSearch().detectors - 1);
   return prepare_.stitching.axis_right ? last - from_end : from_end;
 }
 
@@ -295,12 +360,15 @@ OverlapConfig TomographyLayout::OverlapSearch() const {
 int64_t TomographyLayout::search_slices() const {
   const CenterMethod method = spec_->center.search.method;
   const bool of_pairs = method == CenterMethod::kPairs || method == CenterMethod::kPhaseCorrelation;
-  return spec_->center.find && of_pairs && tried_.empty() ? std::min<int64_t>(slices_ - center_slice_, 16) : 1;
+  return spec_->center.find && of_pairs && tried_.empty()
+             ? std::min<int64_t>(slices_ - center_slice_, 16)
+             : 1;
 }
 
 int64_t TomographyLayout::check_slices() const {
   constexpr int64_t kChecked = 4, kLeastColumns = 32;
-  const bool looks = !spec_->center.find && !stitched() && tried_.empty() && spec_->reconstruction.form != TomographyForm::kTomopy;
+  const bool looks = !spec_->center.find && !stitched() && tried_.empty() &&
+                     spec_->reconstruction.form != TomographyForm::kTomopy;
   return looks && detectors_ >= kLeastColumns ? std::min(slices_ - center_slice_, kChecked) : 0;
 }
 
@@ -315,53 +383,76 @@ AxisConfig TomographyLayout::AxisCheck(int64_t slices) const {
 
 std::string TomographyLayout::Text() const {
   static constexpr const char* kAlgorithms[] = {"SIRT", "MLEM", "CGLS", "FBP"};
-  static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation", "opposite projections"};
+  static constexpr const char* kMethods[] = {"Vo", "entropy", "phase correlation",
+                                             "opposite projections"};
   const PrepareConfig& p = prepare_;
   std::string text = absl::StrCat("input: ", source_, "\n");
-  absl::StrAppend(&text, "used: ", projections_.count(), " projections, rows ", rows_.begin, " to ", rows_.end - 1,
-                  rows_.step > 1 ? absl::StrCat(" by ", rows_.step) : "", ", columns ", column_range_.begin, " to ", column_range_.end - 1, "\n");
-  if (p.outliers.window > 0) absl::StrAppend(&text, "outliers: median of ", p.outliers.window, " x ", p.outliers.window, "\n");
+  absl::StrAppend(&text, "used: ", projections_.count(), " projections, rows ", rows_.begin, " to ",
+                  rows_.end - 1, rows_.step > 1 ? absl::StrCat(" by ", rows_.step) : "",
+                  ", columns ", column_range_.begin, " to ", column_range_.end - 1, "\n");
+  if (p.outliers.window > 0)
+    absl::StrAppend(&text, "outliers: median of ", p.outliers.window, " x ", p.outliers.window,
+                    "\n");
   if (flats_ + darks_ > 0) {
-    absl::StrAppend(&text, "fields: ", flats_, " flat (", p.flat_average == FieldAverage::kMean ? "mean" : "median",
-                    p.flat_series.size() > 1 ? absl::StrCat(", ", p.flat_series.size(), " series, interpolated in time") : "", "), ", darks_,
-                    " dark (", p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
+    absl::StrAppend(&text, "fields: ", flats_, " flat (",
+                    p.flat_average == FieldAverage::kMean ? "mean" : "median",
+                    p.flat_series.size() > 1
+                        ? absl::StrCat(", ", p.flat_series.size(), " series, interpolated in time")
+                        : "",
+                    "), ", darks_, " dark (",
+                    p.dark_average == FieldAverage::kMean ? "mean" : "median", ")\n");
   }
   if (p.bin_rows * p.bin_columns * p.bin_angles > 1) {
-    absl::StrAppend(&text, "binning: ", p.bin_angles, " projections x ", p.bin_rows, " rows x ", p.bin_columns, " columns\n");
+    absl::StrAppend(&text, "binning: ", p.bin_angles, " projections x ", p.bin_rows, " rows x ",
+                    p.bin_columns, " columns\n");
   }
   if (p.phase.enabled)
-    absl::StrAppend(&text, "phase retrieval: delta/beta ", p.phase.delta_beta, ", ", p.phase.distance_mm, " mm, ", p.phase.energy_kev, " keV\n");
-  if (p.air_left + p.air_right > 0) absl::StrAppend(&text, "air: ", p.air_left, " columns on the left, ", p.air_right, " on the right\n");
+    absl::StrAppend(&text, "phase retrieval: delta/beta ", p.phase.delta_beta, ", ",
+                    p.phase.distance_mm, " mm, ", p.phase.energy_kev, " keV\n");
+  if (p.air_left + p.air_right > 0)
+    absl::StrAppend(&text, "air: ", p.air_left, " columns on the left, ", p.air_right,
+                    " on the right\n");
   if (p.minus_log) absl::StrAppend(&text, "minus logarithm\n");
   if (stitched())
-    absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ", overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");
-  for (const RingRemoval& ring : p.rings) absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
+    absl::StrAppend(&text, "stitching: 360 to 180 degrees, overlap ",
+                    overlap_unknown() ? "is found" : absl::StrCat(p.stitching.overlap), "\n");
+  for (const RingRemoval& ring : p.rings)
+    absl::StrAppend(&text, "rings: ", NameOf(ring.method), "\n");
   if (!tried_.empty()) {
-    absl::StrAppend(&text, "axis: ", tried_.size(), " tried, ", tried_.front(), " to ", tried_.back(), "\n");
+    absl::StrAppend(&text, "axis: ", tried_.size(), " tried, ", tried_.front(), " to ",
+                    tried_.back(), "\n");
   } else if (spec_->center.find && !stitched()) {
-    absl::StrAppend(&text, "axis: is found (", kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
+    absl::StrAppend(&text, "axis: is found (",
+                    kMethods[static_cast<int>(spec_->center.search.method)], ")\n");
   } else if (!stitched()) {
     absl::StrAppend(&text, "axis: ",
                     spec_->center.pixels.size() > 1 ? "one per slice"
                     : !spec_->center.pixels.empty() ? absl::StrCat(spec_->center.pixels[0])
-                    : input_axis_.has_value()       ? absl::StrCat(*input_axis_, ", as the file says")
-                                                    : "the middle",
+                    : input_axis_.has_value() ? absl::StrCat(*input_axis_, ", as the file says")
+                                              : "the middle",
                     "\n");
   }
-  absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)], reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
-  if (reconstruct_.algorithm != TomographyAlgorithm::kFbp) absl::StrAppend(&text, ", ", reconstruct_.iterations, " iterations");
+  absl::StrAppend(&text, kAlgorithms[static_cast<int>(reconstruct_.algorithm)],
+                  reconstruct_.form == TomographyForm::kTomopy ? " as TomoPy's" : "");
+  if (reconstruct_.algorithm != TomographyAlgorithm::kFbp)
+    absl::StrAppend(&text, ", ", reconstruct_.iterations, " iterations");
   if (reconstruct_.subsets > 1) absl::StrAppend(&text, " of ", reconstruct_.subsets, " subsets");
-  absl::StrAppend(&text, ": ", slices_, " slices of ", image_size_, " x ", image_size_, " from ", angles_rad_.size(), " angles over ",
-                  absl::StrFormat("%.1f", angles_rad_.empty() ? 0.0
-                                                              : (*std::max_element(angles_rad_.begin(), angles_rad_.end()) -
-                                                                 *std::min_element(angles_rad_.begin(), angles_rad_.end())) *
-                                                                    180 / kPi),
-                  " degrees\n");
+  absl::StrAppend(
+      &text, ": ", slices_, " slices of ", image_size_, " x ", image_size_, " from ",
+      angles_rad_.size(), " angles over ",
+      absl::StrFormat("%.1f", angles_rad_.empty()
+                                  ? 0.0
+                                  : (*std::max_element(angles_rad_.begin(), angles_rad_.end()) -
+                                     *std::min_element(angles_rad_.begin(), angles_rad_.end())) *
+                                        180 / kPi),
+      " degrees\n");
   return text;
 }
 
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const model::TomographySpec& spec, Device& device, int64_t slices, double support,
-                                           bool images, bool previews) {
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
+                                           const model::TomographySpec& spec, Device& device,
+                                           int64_t slices, double support, bool images,
+                                           bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
     return bytes.ok() ? bytes : base::AtField("tomography.", bytes.status());
@@ -371,13 +462,16 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   // Batches differ by how much of the margin the detector has on either side of them.
   int64_t of_slice = 0, detectors = 0;  // bytes of a sinogram, and its columns
   std::set<std::tuple<int64_t, int64_t, int64_t>> known;
-  for (int64_t first = tries ? layout.center_slice() : 0; first < (tries ? layout.center_slice() + 1 : layout.slices()); first += slices) {
-    const BatchRows rows = layout.RowsOf(first, tries ? 1 : std::min(slices, layout.slices() - first));
+  for (int64_t first = tries ? layout.center_slice() : 0;
+       first < (tries ? layout.center_slice() + 1 : layout.slices()); first += slices) {
+    const BatchRows rows =
+        layout.RowsOf(first, tries ? 1 : std::min(slices, layout.slices() - first));
     if (!known.insert({rows.count, rows.crop, rows.crop_rows}).second) continue;
     m.raw = std::max(m.raw, layout.RawBytes(rows));
     m.fields = std::max(m.fields, layout.FieldBytes(rows));
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(rows, false));
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare, at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
+    OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare,
+                            at(Preparer::DeviceBytes(layout.PrepareFor(rows, false), device)));
     m.prepare = std::max(m.prepare, prepare);
     of_slice = shape.elements() / shape.slices * 4;
     detectors = shape.detectors;
@@ -387,11 +481,13 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   std::vector<std::vector<double>> possible;
   if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
     possible.push_back(std::move(given));
-  } else {  // each batch has its own: the first, the last and the most central of them bound what it takes
+  } else {  // each batch has its own: the first, the last and the most central of them bound what
+            // it takes
     const double middle = layout.RawCenter(0.5 * static_cast<double>(detectors - 1));
     const auto [least, most] = std::minmax_element(given.begin(), given.end());
-    const auto central =
-        std::min_element(given.begin(), given.end(), [&](double a, double b) { return std::abs(a - middle) < std::abs(b - middle); });
+    const auto central = std::min_element(given.begin(), given.end(), [&](double a, double b) {
+      return std::abs(a - middle) < std::abs(b - middle);
+    });
     for (const double center : {*least, *most, *central}) {
       possible.emplace_back(given.size(), center);
       if (slices > 1) possible.back().front() += 1e-6;  // not one for all
@@ -411,23 +507,29 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const
   if (images) m.images = slices * layout.image_bytes();
   if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
   if (previews) m.preview = layout.image_bytes();
-  // The search has raw data, fields and sinograms of its own; it is over before the batches begin, but its memory is small.
+  // The search has raw data, fields and sinograms of its own; it is over before the batches begin,
+  // but its memory is small.
   const bool checks = layout.check_slices() > 0;
   if (!tries && (spec.center.find || layout.overlap_unknown() || checks)) {
     const int64_t n = checks ? layout.check_slices() : layout.search_slices();
     const BatchRows looked = layout.RowsOf(layout.center_slice(), n);
-    OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one, layout.PreparedFor(looked, layout.overlap_unknown()));
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t prepare, at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
+    OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one,
+                            layout.PreparedFor(looked, layout.overlap_unknown()));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const int64_t prepare,
+        at(Preparer::DeviceBytes(layout.PrepareFor(looked, layout.overlap_unknown()), device)));
     int64_t find = 0;
     if (layout.overlap_unknown()) {
       OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
     } else {
-      const auto bytes = FindAxisBytes(checks ? layout.AxisCheck(one.slices) : layout.AxisSearch(one.slices), device);
+      const auto bytes = FindAxisBytes(
+          checks ? layout.AxisCheck(one.slices) : layout.AxisSearch(one.slices), device);
       if (!bytes.ok() && !checks) return AtAxisField(bytes.status());
       find = bytes.value_or(0);  // of scans that say nothing of their axis, none is checked
     }
-    m.search = std::max<int64_t>(0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 + find -
-                                        (m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images));
+    m.search = std::max<int64_t>(
+        0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 +
+               find - (m.raw + m.fields + m.prepare + m.sinograms + m.reconstruct + m.images));
   }
   return m;
 }

@@ -16,8 +16,9 @@
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 
-// What a tomography job computes from what is read: ranges, sizes, and the configuration of each step for any batch of slices. A batch is
-// the unit of work: any device can make any batch, and no result depends on how slices are dealt to batches.
+// What a tomography job computes from what is read: ranges, sizes, and the configuration of each
+// step for any batch of slices. A batch is the unit of work: any device can make any batch, and no
+// result depends on how slices are dealt to batches.
 namespace octavo::tomography {
 
 /// Rows of the detector that a batch reads, and where the slices are among them.
@@ -29,9 +30,10 @@ struct BatchRows {
 /// Immutable once made.
 class TomographyLayout {
  public:
-  /// Checks everything that can be checked without reading frames. Errors name fields below "tomography.". `overlap`: of stitching, once
-  /// it was found; 0 = as asked for.
-  static absl::StatusOr<TomographyLayout> Make(const model::TomographySpec& spec, const storage::ProjectionInfo& info, double overlap);
+  /// Checks everything that can be checked without reading frames. Errors name fields below
+  /// "tomography.". `overlap`: of stitching, once it was found; 0 = as asked for.
+  static absl::StatusOr<TomographyLayout> Make(const model::TomographySpec& spec,
+                                               const storage::ProjectionInfo& info, double overlap);
 
   int64_t slices() const { return slices_; }  // of the result
   int64_t image_size() const { return image_size_; }
@@ -40,13 +42,19 @@ class TomographyLayout {
   const model::IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
-  int64_t columns() const { return columns_; }                           // of what is read: all of the detector
-  DType dtype() const { return dtype_; }                                 // on the device: u8, u16, f32
+  int64_t columns() const { return columns_; }  // of what is read: all of the detector
+  DType dtype() const { return dtype_; }        // on the device: u8, u16, f32
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
-  const std::vector<double>& tried() const { return tried_; }            // axes of try_centers, whole detector; empty: not such a job
-  int64_t center_slice() const { return center_slice_; }                 // among the slices, for the search of the axis and for try_centers
+  const std::vector<double>& tried() const {
+    return tried_;
+  }  // axes of try_centers, whole detector; empty: not such a job
+  int64_t center_slice() const {
+    return center_slice_;
+  }  // among the slices, for the search of the axis and for try_centers
   bool stitched() const { return prepare_.stitching.enabled; }
-  bool overlap_unknown() const { return overlap_unknown_; }  // to be found; sizes are those of the widest result meanwhile
+  bool overlap_unknown() const {
+    return overlap_unknown_;
+  }  // to be found; sizes are those of the widest result meanwhile
 
   /// Slices [first, first + count) of the rows (of try_centers: any, its row is center_slice()).
   BatchRows RowsOf(int64_t first, int64_t count) const;
@@ -56,27 +64,34 @@ class TomographyLayout {
   int64_t RawBytes(const BatchRows& rows) const;    // of the projections on the device
   int64_t FieldBytes(const BatchRows& rows) const;  // of flats and darks on the device
 
-  /// For slices [first, first + count). `centers`: pixel indices among the columns of the whole detector, one or one per slice of the result.
-  TomographyConfig ReconstructFor(int64_t first, int64_t count, const std::vector<double>& centers) const;
+  /// For slices [first, first + count). `centers`: pixel indices among the columns of the whole
+  /// detector, one or one per slice of the result.
+  TomographyConfig ReconstructFor(int64_t first, int64_t count,
+                                  const std::vector<double>& centers) const;
   /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
   const char* CenterSource() const;  // of them: "given", "file", "middle"
   /// From a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
-  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole detector.
+  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole
+  /// detector.
   AxisConfig AxisSearch(int64_t slices) const;
   AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
-  /// Whether the iterations may have a wider support than the circle: the caller did not say where they end.
+  /// Whether the iterations may have a wider support than the circle: the caller did not say where
+  /// they end.
   bool may_widen() const;
   TomographyLayout Widened(double support) const;
-  /// Of a few of the projections, each by itself and as the detector saw it: to look for objects that are wider than it.
+  /// Of a few of the projections, each by itself and as the detector saw it: to look for objects
+  /// that are wider than it.
   absl::StatusOr<TomographyLayout> Sparse(const storage::ProjectionInfo& info) const;
-  /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center` (of ReconstructFor's columns) is.
+  /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center`
+  /// (of ReconstructFor's columns) is.
   double UnjoinedCenter(double center) const;
   int64_t search_slices() const;  // that the search looks at
-  /// Whether an axis that nobody looks for is compared with what a few slices say of it, and with how many; 0 = it is not.
+  /// Whether an axis that nobody looks for is compared with what a few slices say of it, and with
+  /// how many; 0 = it is not.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
 
@@ -84,9 +99,11 @@ class TomographyLayout {
   std::string Text() const;
 
  private:
-  std::shared_ptr<const model::TomographySpec> spec_;  // not by value: GCC 12 takes its variant for uninitialised
+  std::shared_ptr<const model::TomographySpec>
+      spec_;  // not by value: GCC 12 takes its variant for uninitialised
   model::IndexRange projections_, rows_, column_range_;
-  int64_t slices_ = 0, image_size_ = 0, flats_ = 0, darks_ = 0, columns_ = 0, detector_rows_ = 0, margin_ = 0, center_slice_ = 0, detectors_ = 0;
+  int64_t slices_ = 0, image_size_ = 0, flats_ = 0, darks_ = 0, columns_ = 0, detector_rows_ = 0,
+          margin_ = 0, center_slice_ = 0, detectors_ = 0;
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
   std::vector<double> angles_rad_, tried_;
@@ -100,13 +117,18 @@ class TomographyLayout {
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
   double support = 1;  // that there is room for (TomographyConfig::support)
-  int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0, search = 0, preview = 0;
-  int64_t workspace() const { return search + raw + fields + prepare + sinograms + reconstruct + images + initial + preview; }
+  int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0,
+          search = 0, preview = 0;
+  int64_t workspace() const {
+    return search + raw + fields + prepare + sinograms + reconstruct + images + initial + preview;
+  }
 };
 
-/// For batches of `slices`. `support`: the widest that the iterations may have, where the layout may widen. `images`: batches of the result are made
-/// outside of it (it is stored).
-absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout, const model::TomographySpec& spec, Device& device, int64_t slices, double support,
-                                           bool images, bool previews);
+/// For batches of `slices`. `support`: the widest that the iterations may have, where the layout
+/// may widen. `images`: batches of the result are made outside of it (it is stored).
+absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
+                                           const model::TomographySpec& spec, Device& device,
+                                           int64_t slices, double support, bool images,
+                                           bool previews);
 
 }  // namespace octavo::tomography

@@ -17,13 +17,15 @@ constexpr int64_t kSlabBytes = 16 << 20;
 // Rows of the detector from the first to the last one that is read.
 int64_t Span(const BatchRows& rows) { return (rows.count - 1) * rows.step + 1; }
 
-int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInput& input, const BatchRows& rows) {
+int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInput& input,
+                   const BatchRows& rows) {
   return Span(rows) * layout.columns() * SizeOf(input.info().dtype);
 }
 
 // What is read for a batch, in this order: flats, darks, projections.
-std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout, const storage::ProjectionInput& input, const BatchRows& rows,
-                                            int64_t slot_bytes) {
+std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout,
+                                            const storage::ProjectionInput& input,
+                                            const BatchRows& rows, int64_t slot_bytes) {
   using storage::FrameKind;
   std::vector<storage::ProjectionBox> boxes;
   const int64_t together = std::max<int64_t>(1, slot_bytes / FrameBytes(layout, input, rows));
@@ -45,7 +47,8 @@ std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout, cons
   if (range.step == 1) {
     add_all(FrameKind::kProjection, range.begin, range.end);
   } else {
-    for (int64_t at = range.begin; at < range.end; at += range.step) add(FrameKind::kProjection, at, 1);
+    for (int64_t at = range.begin; at < range.end; at += range.step)
+      add(FrameKind::kProjection, at, 1);
   }
   return boxes;
 }
@@ -56,14 +59,17 @@ int64_t TomographyLoader::HostBytes(const TomographyLayout& layout, const BatchR
   return kSlots * std::max(kSlabBytes, Span(rows) * layout.columns() * SizeOf(layout.dtype()));
 }
 
-absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(job::JobRun& run, const TomographyLayout& layout,
-                                                                          std::shared_ptr<storage::ProjectionInput> input,
-                                                                          std::vector<SliceBatch> batches, int64_t raw_bytes, int64_t field_bytes) {
-  std::unique_ptr<TomographyLoader> loader(new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
+absl::StatusOr<std::unique_ptr<TomographyLoader>> TomographyLoader::Start(
+    job::JobRun& run, const TomographyLayout& layout,
+    std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
+    int64_t raw_bytes, int64_t field_bytes) {
+  std::unique_ptr<TomographyLoader> loader(
+      new TomographyLoader(layout, run.device(), std::move(input), std::move(batches)));
   OCTAVO_ASSIGN_OR_RETURN(loader->stream_, run.device().NewStream(StreamPriority::kLow));
   loader->slot_bytes_ = 0;
   for (const SliceBatch& batch : loader->batches_) {
-    loader->slot_bytes_ = std::max(loader->slot_bytes_, FrameBytes(layout, *loader->input_, batch.rows));
+    loader->slot_bytes_ =
+        std::max(loader->slot_bytes_, FrameBytes(layout, *loader->input_, batch.rows));
   }
   loader->slot_bytes_ = std::max(loader->slot_bytes_, kSlabBytes);
   for (int64_t i = 0; i < kSlots; ++i) {
@@ -120,9 +126,10 @@ absl::StatusOr<PrepareInput> TomographyLoader::Next(std::stop_token stop) {
   while (loaded_ == released_ && status_.ok() && !stop.stop_requested()) cv_.Wait(lock);
   if (stop.stop_requested()) return absl::CancelledError("cancelled");
   if (loaded_ == released_) return status_;
-  return PrepareInput{.projections = projections_,
-                      .flats = layout_.flats() > 0 ? fields_ : nullptr,
-                      .darks = layout_.darks() > 0 ? static_cast<char*>(fields_) + darks_offset_ : nullptr};
+  return PrepareInput{
+      .projections = projections_,
+      .flats = layout_.flats() > 0 ? fields_ : nullptr,
+      .darks = layout_.darks() > 0 ? static_cast<char*>(fields_) + darks_offset_ : nullptr};
 }
 
 void TomographyLoader::Release() {
@@ -159,32 +166,37 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
   }
   std::vector<void*> slots;
   for (const PinnedBuffer& slot : slots_) slots.push_back(slot.data());
-  OCTAVO_ASSIGN_OR_RETURN(const auto prefetch, storage::ProjectionPrefetch::Start(input_, boxes, std::move(slots), slot_bytes_));
+  OCTAVO_ASSIGN_OR_RETURN(const auto prefetch, storage::ProjectionPrefetch::Start(
+                                                   input_, boxes, std::move(slots), slot_bytes_));
   int64_t next = 0;
   for (size_t b = 0; b < batches_.size(); ++b) {
     const BatchRows& rows = batches_[b].rows;
-    const int64_t frame_bytes = rows.count * columns * to_size, darks_offset = layout_.flats() * frame_bytes;
+    const int64_t frame_bytes = rows.count * columns * to_size,
+                  darks_offset = layout_.flats() * frame_bytes;
     {
       MutexLock lock(mutex_);
       while (released_ < static_cast<int64_t>(b) && !stop.stop_requested()) cv_.Wait(lock);
       if (stop.stop_requested()) return absl::CancelledError("cancelled");
       darks_offset_ = darks_offset;
     }
-    char* places[3] = {static_cast<char*>(projections_), static_cast<char*>(fields_), static_cast<char*>(fields_) + darks_offset};
+    char* places[3] = {static_cast<char*>(projections_), static_cast<char*>(fields_),
+                       static_cast<char*>(fields_) + darks_offset};
     for (; next < ends[b]; ++next) {
       OCTAVO_ASSIGN_OR_RETURN(const storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
       const storage::ProjectionBox& box = slab.box();
       auto* data = static_cast<char*>(const_cast<void*>(slab.data()));  // one of slots_
-      if (rows.step > 1) {                                              // the rows that are wanted move together
+      if (rows.step > 1) {  // the rows that are wanted move together
         for (int64_t i = 1; i < box.frames * rows.count; ++i) {
-          std::memmove(data + i * row_bytes, data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes,
+          std::memmove(data + i * row_bytes,
+                       data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes,
                        static_cast<size_t>(row_bytes));
         }
       }
       const int64_t elements = box.frames * rows.count * columns;
       if (from == DType::kI16) {
         const auto* values = reinterpret_cast<const int16_t*>(data);
-        std::transform(values, values + elements, widened_.as<float>(), [](int16_t v) { return static_cast<float>(v); });
+        std::transform(values, values + elements, widened_.as<float>(),
+                       [](int16_t v) { return static_cast<float>(v); });
         data = widened_.as<char>();
       }
       char*& place = places[static_cast<size_t>(box.kind)];

@@ -23,15 +23,18 @@ struct SliceBatch {
   BatchRows rows;
 };
 
-/// Brings the raw data of batches onto a device: one thread reads ahead into page-locked memory, another uploads a batch while the job
-/// computes the one before. The device holds the raw data of one batch: a batch is prepared quickly, and then its memory is free.
+/// Brings the raw data of batches onto a device: one thread reads ahead into page-locked memory,
+/// another uploads a batch while the job computes the one before. The device holds the raw data of
+/// one batch: a batch is prepared quickly, and then its memory is free.
 class TomographyLoader {
  public:
-  /// Takes device memory out of the run's workspace: at most `raw_bytes` for projections and `field_bytes` for flats and darks, given back
-  /// by Free. `layout` must outlive the loader. The batches come in this order.
-  static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(job::JobRun& run, const TomographyLayout& layout,
-                                                                 std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
-                                                                 int64_t raw_bytes, int64_t field_bytes);
+  /// Takes device memory out of the run's workspace: at most `raw_bytes` for projections and
+  /// `field_bytes` for flats and darks, given back by Free. `layout` must outlive the loader. The
+  /// batches come in this order.
+  static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(
+      job::JobRun& run, const TomographyLayout& layout,
+      std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches,
+      int64_t raw_bytes, int64_t field_bytes);
   ~TomographyLoader();  // ends the threads; waits for copies
 
   /// Waits for the next batch. Errors of reading; Cancelled.
@@ -45,7 +48,8 @@ class TomographyLoader {
   static int64_t HostBytes(const TomographyLayout& layout, const BatchRows& rows);
 
  private:
-  TomographyLoader(const TomographyLayout& layout, Device& device, std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches)
+  TomographyLoader(const TomographyLayout& layout, Device& device,
+                   std::shared_ptr<storage::ProjectionInput> input, std::vector<SliceBatch> batches)
       : layout_(layout), device_(device), input_(std::move(input)), batches_(std::move(batches)) {}
   void Work(std::stop_token stop);
   absl::Status Load(std::stop_token stop);
@@ -63,7 +67,7 @@ class TomographyLoader {
   Mutex mutex_;
   CondVar cv_;
   int64_t loaded_ ABSL_GUARDED_BY(mutex_) = 0, released_ ABSL_GUARDED_BY(mutex_) = 0;  // batches
-  int64_t darks_offset_ ABSL_GUARDED_BY(mutex_) = 0;                                   // of the batch that was loaded last
+  int64_t darks_offset_ ABSL_GUARDED_BY(mutex_) = 0;  // of the batch that was loaded last
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };

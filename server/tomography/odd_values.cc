@@ -14,16 +14,17 @@ namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kRows = 2, kProjections = 16, kDarks = 4, kFlats = 128;
-constexpr double kOddFlat = 0.2;                     // of the usual mean of a flat field
-constexpr double kLeastAir = 0.8, kMostAir = 1.25;   // transmissions beside the object
-constexpr double kPlateau = 0.04;                    // of what the values span: air is that even
-constexpr double kNoTransmission = 2;                // as the median of all values
-constexpr double kLeastIntegral = 0.2;               // line integrals of an object that is worth a scan
+constexpr double kOddFlat = 0.2;                    // of the usual mean of a flat field
+constexpr double kLeastAir = 0.8, kMostAir = 1.25;  // transmissions beside the object
+constexpr double kPlateau = 0.04;                   // of what the values span: air is that even
+constexpr double kNoTransmission = 2;               // as the median of all values
+constexpr double kLeastIntegral = 0.2;  // line integrals of an object that is worth a scan
 
 using Frames = std::vector<std::vector<double>>;  // of each frame some rows, joined
 
 double Quantile(std::vector<double> values, double part) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::lround(part * static_cast<double>(values.size() - 1)));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(
+                                       std::lround(part * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -31,8 +32,10 @@ double Median(std::vector<double> values) { return Quantile(std::move(values), 0
 
 class Sampler {
  public:
-  Sampler(const model::TomographySpec& spec, storage::ProjectionInput& input) : spec_(spec), input_(input), info_(input.info()) {
-    const int64_t begin = spec.rows.begin, end = spec.rows.end == 0 ? info_.rows : std::min(spec.rows.end, info_.rows);
+  Sampler(const model::TomographySpec& spec, storage::ProjectionInput& input)
+      : spec_(spec), input_(input), info_(input.info()) {
+    const int64_t begin = spec.rows.begin,
+                  end = spec.rows.end == 0 ? info_.rows : std::min(spec.rows.end, info_.rows);
     rows_ = std::clamp<int64_t>(end - begin, 1, kRows);
     first_row_ = std::clamp<int64_t>(begin + (end - begin - rows_) / 2, 0, info_.rows - rows_);
   }
@@ -74,7 +77,9 @@ class Sampler {
     for (const auto& frame : frames) {
       for (int64_t row = 0; row < rows_; ++row) {
         for (int64_t x = first; x < end; ++x) {
-          if (const double value = frame[static_cast<size_t>(row * info_.columns + x)]; std::isfinite(value)) out.push_back(value);
+          if (const double value = frame[static_cast<size_t>(row * info_.columns + x)];
+              std::isfinite(value))
+            out.push_back(value);
         }
       }
     }
@@ -96,8 +101,11 @@ std::vector<double> MedianFrame(const Frames& frames) {
   return out;
 }
 
-std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Frames& flats, double dark) {
-  if (spec.preparation.config.flat_average == FieldAverage::kMedian || spec.preparation.flats_in_time || flats.size() < 3) return std::nullopt;
+std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Frames& flats,
+                                   double dark) {
+  if (spec.preparation.config.flat_average == FieldAverage::kMedian ||
+      spec.preparation.flats_in_time || flats.size() < 3)
+    return std::nullopt;
   std::vector<double> means;
   for (const auto& flat : flats) {
     double sum = 0;
@@ -110,24 +118,31 @@ std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Fram
     if (!(std::abs(means[i] - usual) <= kOddFlat * std::abs(usual - dark))) odd.push_back(i);
   }
   if (odd.empty() || odd.size() * 4 > means.size()) return std::nullopt;
-  return absl::StrFormat("Flat field %d of %d%s is %.6g in the mean, where they usually are %.6g: their mean is taken, which it spoils. flat_median "
-                         "leaves it out.",
-                         odd.front(), means.size(), odd.size() > 1 ? absl::StrFormat(", and %d more,", odd.size() - 1) : "", means[odd.front()], usual);
+  return absl::StrFormat(
+      "Flat field %d of %d%s is %.6g in the mean, where they usually are %.6g: their mean is "
+      "taken, which it spoils. flat_median "
+      "leaves it out.",
+      odd.front(), means.size(),
+      odd.size() > 1 ? absl::StrFormat(", and %d more,", odd.size() - 1) : "", means[odd.front()],
+      usual);
 }
 
-/// What lies beside the object, if it leaves both ends of the detector free: the values do not change there.
+/// What lies beside the object, if it leaves both ends of the detector free: the values do not
+/// change there.
 std::optional<double> AirOf(const Sampler& sampler, const Frames& values, double span) {
   const int64_t columns = sampler.info_.columns, margin = std::max<int64_t>(2, columns / 50);
   if (columns < 8 * margin) return std::nullopt;
   double level[2] = {0, 0};
   for (const bool right : {false, true}) {
     const auto part = [&](int64_t from) { return right ? columns - from - margin : from; };
-    const double outer = Median(sampler.Columns(values, part(0), part(0) + margin)), inner = Median(sampler.Columns(values, part(margin), part(margin) + margin));
+    const double outer = Median(sampler.Columns(values, part(0), part(0) + margin)),
+                 inner = Median(sampler.Columns(values, part(margin), part(margin) + margin));
     if (!(std::abs(outer - inner) <= kPlateau * span)) return std::nullopt;
     // Nor from one projection to the next.
     std::vector<double> frames;
     for (const auto& frame : values) {
-      if (const auto own = sampler.Columns({frame}, part(0), part(0) + margin); !own.empty()) frames.push_back(Median(own));
+      if (const auto own = sampler.Columns({frame}, part(0), part(0) + margin); !own.empty())
+        frames.push_back(Median(own));
     }
     if (Quantile(frames, 0.9) - Quantile(frames, 0.1) > 2 * kPlateau * span) return std::nullopt;
     level[right] = outer;
@@ -136,48 +151,64 @@ std::optional<double> AirOf(const Sampler& sampler, const Frames& values, double
   return 0.5 * (level[0] + level[1]);
 }
 
-std::optional<std::string> OddTransmissions(const Sampler& sampler, const Frames& values, bool fields) {
+std::optional<std::string> OddTransmissions(const Sampler& sampler, const Frames& values,
+                                            bool fields) {
   const std::vector<double> all = sampler.Columns(values, 0, sampler.info_.columns);
   if (all.size() < 64) return std::nullopt;
   const double low = Quantile(all, 0.02), high = Quantile(all, 0.98), middle = Median(all);
   const std::optional<double> air = AirOf(sampler, values, high - low);
-  if (air.has_value() && std::abs(*air) <= 0.1 * high && high >= kLeastIntegral && high < 100 && middle > *air) {
-    return absl::StrFormat("The values are about %.2g beside the object and up to %.3g within: they look like line integrals, whose logarithm was taken "
-                           "already, and it is taken again. already_sinograms takes them as they are.",
-                           std::abs(*air) < 0.005 ? 0.0 : *air, high);
+  if (air.has_value() && std::abs(*air) <= 0.1 * high && high >= kLeastIntegral && high < 100 &&
+      middle > *air) {
+    return absl::StrFormat(
+        "The values are about %.2g beside the object and up to %.3g within: they look like line "
+        "integrals, whose logarithm was taken "
+        "already, and it is taken again. already_sinograms takes them as they are.",
+        std::abs(*air) < 0.005 ? 0.0 : *air, high);
   }
   if (!fields) {
     if (middle <= kNoTransmission) return std::nullopt;
-    return absl::StrFormat("The values are taken as transmissions, which are 0 to 1, and they are %.4g in the median: counts need flat fields, and "
-                           "without them the picture stands on a background.",
-                           middle);
+    return absl::StrFormat(
+        "The values are taken as transmissions, which are 0 to 1, and they are %.4g in the median: "
+        "counts need flat fields, and "
+        "without them the picture stands on a background.",
+        middle);
   }
-  if (!air.has_value() || (*air >= kLeastAir && *air <= kMostAir) || *air <= 0.01 || *air < middle - kPlateau * (high - low)) return std::nullopt;
-  return absl::StrFormat("The transmissions beside the object are %.3g, not 1: were the flat fields taken with another exposure? Air on both sides of "
-                         "the object can set the scale (air_left, air_right).",
-                         *air);
+  if (!air.has_value() || (*air >= kLeastAir && *air <= kMostAir) || *air <= 0.01 ||
+      *air < middle - kPlateau * (high - low))
+    return std::nullopt;
+  return absl::StrFormat(
+      "The transmissions beside the object are %.3g, not 1: were the flat fields taken with "
+      "another exposure? Air on both sides of "
+      "the object can set the scale (air_left, air_right).",
+      *air);
 }
 
 }  // namespace
 
-std::vector<std::string> FindOddValues(const model::TomographySpec& spec, storage::ProjectionInput& input) {
+std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
+                                       storage::ProjectionInput& input) {
   std::vector<std::string> out;
   const model::PreparationSpec& p = spec.preparation;
   const storage::ProjectionInfo& info = input.info();
   if (info.projections < 1 || info.rows < 1 || info.columns < 1) return out;
   const bool fields = !p.ignore_fields && info.flats > 0;
   if (!p.config.minus_log && !fields) return out;
-  if (!fields && !p.ignore_fields && info.dtype != DType::kF32) return out;  // counts without flat fields: FindImplausible tells
+  if (!fields && !p.ignore_fields && info.dtype != DType::kF32)
+    return out;  // counts without flat fields: FindImplausible tells
   Sampler sampler(spec, input);
   Frames values = sampler.Read(storage::FrameKind::kProjection, kProjections);
   if (values.empty()) return out;
   if (fields) {
-    const Frames flats = sampler.Read(storage::FrameKind::kFlat, kFlats), darks = sampler.Read(storage::FrameKind::kDark, kDarks);
+    const Frames flats = sampler.Read(storage::FrameKind::kFlat, kFlats),
+                 darks = sampler.Read(storage::FrameKind::kDark, kDarks);
     if (flats.empty() || (info.darks > 0 && darks.empty())) return out;
-    const std::vector<double> flat = MedianFrame(flats), dark = darks.empty() ? std::vector<double>(flat.size(), 0.0) : MedianFrame(darks);
+    const std::vector<double> flat = MedianFrame(flats),
+                              dark = darks.empty() ? std::vector<double>(flat.size(), 0.0)
+                                                   : MedianFrame(darks);
     if (const auto odd = OddFlat(spec, flats, Median(dark))) out.push_back(*odd);
     for (auto& frame : values) {
-      for (size_t i = 0; i < frame.size(); ++i) frame[i] = flat[i] > dark[i] ? (frame[i] - dark[i]) / (flat[i] - dark[i]) : std::nan("");
+      for (size_t i = 0; i < frame.size(); ++i)
+        frame[i] = flat[i] > dark[i] ? (frame[i] - dark[i]) / (flat[i] - dark[i]) : std::nan("");
     }
   }
   const bool scaled = p.config.air_left + p.config.air_right > 0;

@@ -9,9 +9,11 @@
 // Values that give a reconstruction without an error and are not what the request takes them for.
 namespace octavo::tomography {
 
-/// Reads a little of the projections and all means of the flat fields. Warnings, one sentence each: one flat field among others that is brighter or
-/// darker; transmissions beside the object that are not 1; counts taken as transmissions; line integrals whose logarithm would be taken once more.
+/// Reads a little of the projections and all means of the flat fields. Warnings, one sentence each:
+/// one flat field among others that is brighter or darker; transmissions beside the object that are
+/// not 1; counts taken as transmissions; line integrals whose logarithm would be taken once more.
 /// None where they cannot be read: the job will say so.
-std::vector<std::string> FindOddValues(const model::TomographySpec& spec, storage::ProjectionInput& input);
+std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
+                                       storage::ProjectionInput& input);
 
 }  // namespace octavo::tomography

@@ -23,8 +23,10 @@ struct Array {
   std::array<int64_t, 3> dims{};  // as stored
 };
 
-absl::StatusOr<std::shared_ptr<buffer::BufferStore::Reader>> OpenBox(buffer::BufferStore& buffers, const std::string& name, std::vector<uint64_t> start,
-                                                             std::vector<uint64_t> count) {
+absl::StatusOr<std::shared_ptr<buffer::BufferStore::Reader>> OpenBox(buffer::BufferStore& buffers,
+                                                                     const std::string& name,
+                                                                     std::vector<uint64_t> start,
+                                                                     std::vector<uint64_t> count) {
   model::BufferReadSpec spec;
   spec.name = name;
   spec.start = std::move(start);
@@ -32,12 +34,15 @@ absl::StatusOr<std::shared_ptr<buffer::BufferStore::Reader>> OpenBox(buffer::Buf
   return buffers.OpenRead(spec, model::Caller{});
 }
 
-absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& field, const std::string& name) {
+absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& field,
+                           const std::string& name) {
   auto opened = OpenBox(buffers, name, {}, {});
   if (!opened.ok()) {
     ErrorInfo info = InfoOf(opened.status());
     info.field = absl::StrCat("tomography.arrays.", field);
-    return WithInfo(absl::Status(opened.status().code(), absl::StrCat(info.field, ": ", opened.status().message())), info);
+    return WithInfo(absl::Status(opened.status().code(),
+                                 absl::StrCat(info.field, ": ", opened.status().message())),
+                    info);
   }
   const ArrayType& type = (*opened)->type();
   Array array{.name = name, .dtype = DType::kF32, .rank = type.rank(), .dims = {1, 1, 1}};
@@ -46,10 +51,14 @@ absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& fiel
     case Scalar::kU16: array.dtype = DType::kU16; break;
     case Scalar::kI16: array.dtype = DType::kI16; break;
     case Scalar::kF32: array.dtype = DType::kF32; break;
-    default: return InvalidField(absl::StrCat("tomography.arrays.", field), absl::StrCat("is ", type.Text(), "; allowed are u8, u16, i16, f32"));
+    default:
+      return InvalidField(absl::StrCat("tomography.arrays.", field),
+                          absl::StrCat("is ", type.Text(), "; allowed are u8, u16, i16, f32"));
   }
   if (type.lanes != 1 || type.rank() < 2) {
-    return InvalidField(absl::StrCat("tomography.arrays.", field), absl::StrCat("is ", type.Text(), "; allowed are two or three axes, one lane"));
+    return InvalidField(
+        absl::StrCat("tomography.arrays.", field),
+        absl::StrCat("is ", type.Text(), "; allowed are two or three axes, one lane"));
   }
   if (array.rank == 3) {
     std::copy(type.dims.begin(), type.dims.end(), array.dims.begin());
@@ -61,15 +70,21 @@ absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& fiel
 
 class ArraysInput final : public storage::ProjectionInput {
  public:
-  ArraysInput(storage::ProjectionInfo info, buffer::BufferStore& buffers, std::array<Array, 3> arrays, bool sinogram_order)
-      : ProjectionInput(std::move(info)), buffers_(buffers), arrays_(std::move(arrays)), sinogram_order_(sinogram_order) {}
+  ArraysInput(storage::ProjectionInfo info, buffer::BufferStore& buffers,
+              std::array<Array, 3> arrays, bool sinogram_order)
+      : ProjectionInput(std::move(info)),
+        buffers_(buffers),
+        arrays_(std::move(arrays)),
+        sinogram_order_(sinogram_order) {}
 
  private:
   absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
     const Array& array = arrays_[static_cast<size_t>(box.kind)];
-    const bool rows_first = sinogram_order_ && box.kind == storage::FrameKind::kProjection && array.rank == 3;
+    const bool rows_first =
+        sinogram_order_ && box.kind == storage::FrameKind::kProjection && array.rank == 3;
     const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
-    std::vector<uint64_t> start = {u(box.first_frame), u(box.first_row), u(box.first_column)}, count = {u(box.frames), u(box.rows), u(box.columns)};
+    std::vector<uint64_t> start = {u(box.first_frame), u(box.first_row), u(box.first_column)},
+                          count = {u(box.frames), u(box.rows), u(box.columns)};
     if (rows_first) {
       std::swap(start[0], start[1]);
       std::swap(count[0], count[1]);
@@ -78,17 +93,22 @@ class ArraysInput final : public storage::ProjectionInput {
       start.erase(start.begin() + 1);
       count.erase(count.begin() + 1);
     }
-    OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers_, array.name, std::move(start), std::move(count)));
-    const int64_t row_bytes = box.columns * SizeOf(info_.dtype), total = box.elements() * SizeOf(info_.dtype);
+    OCTAVO_ASSIGN_OR_RETURN(const auto reader,
+                            OpenBox(buffers_, array.name, std::move(start), std::move(count)));
+    const int64_t row_bytes = box.columns * SizeOf(info_.dtype),
+                  total = box.elements() * SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
     int64_t at = 0;
     while (at < total) {
       OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
-      if (piece.size == 0) return absl::DataLossError(absl::StrCat(array.name, ": ended after ", at, " of ", total, " bytes"));
+      if (piece.size == 0)
+        return absl::DataLossError(
+            absl::StrCat(array.name, ": ended after ", at, " of ", total, " bytes"));
       const char* from = static_cast<const char*>(piece.data);
       for (int64_t done = 0; done < piece.size;) {
         // Where the row that goes on here lies in [frame, row, column].
-        const int64_t row = at / row_bytes, within = at % row_bytes, bytes = std::min(row_bytes - within, piece.size - done);
+        const int64_t row = at / row_bytes, within = at % row_bytes,
+                      bytes = std::min(row_bytes - within, piece.size - done);
         const int64_t placed = rows_first ? row % box.frames * box.rows + row / box.frames : row;
         std::memcpy(to + placed * row_bytes + within, from + done, static_cast<size_t>(bytes));
         done += bytes;
@@ -105,8 +125,9 @@ class ArraysInput final : public storage::ProjectionInput {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
-                                                                               const std::vector<double>& angles_rad) {
+absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
+    buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
+    const std::vector<double>& angles_rad) {
   std::array<Array, 3> arrays;
   OCTAVO_ASSIGN_OR_RETURN(arrays[0], Look(buffers, "projections", spec.projections));
   auto dims = arrays[0].dims;
@@ -118,48 +139,61 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(b
   info.projections = dims[0];
   info.rows = dims[1];
   info.columns = dims[2];
-  const std::pair<const char*, const std::string*> fields[] = {{"flats", &spec.flats}, {"darks", &spec.darks}};
+  const std::pair<const char*, const std::string*> fields[] = {{"flats", &spec.flats},
+                                                               {"darks", &spec.darks}};
   for (size_t i = 0; i < 2; ++i) {
     const auto& [field, name] = fields[i];
     if (name->empty()) continue;
     Array& array = arrays[i + 1];
     OCTAVO_ASSIGN_OR_RETURN(array, Look(buffers, field, *name));
     if (array.dtype != info.dtype || array.dims[1] != info.rows || array.dims[2] != info.columns) {
-      return InvalidField(absl::StrCat("tomography.arrays.", field),
-                          absl::StrCat("is ", Info(array.dtype).name, " [", array.dims[0], ", ", array.dims[1], ", ", array.dims[2], "]; allowed ",
-                                       Info(info.dtype).name, " [any, ", info.rows, ", ", info.columns, "] as the projections"));
+      return InvalidField(
+          absl::StrCat("tomography.arrays.", field),
+          absl::StrCat("is ", Info(array.dtype).name, " [", array.dims[0], ", ", array.dims[1],
+                       ", ", array.dims[2], "]; allowed ", Info(info.dtype).name, " [any, ",
+                       info.rows, ", ", info.columns, "] as the projections"));
     }
     (i == 0 ? info.flats : info.darks) = array.dims[0];
   }
   if (std::ssize(angles_rad) != info.projections) {
     return InvalidField("tomography.angles_rad",
-                        absl::StrCat("has ", angles_rad.size(), " values; allowed ", info.projections, ", one per projection"));
+                        absl::StrCat("has ", angles_rad.size(), " values; allowed ",
+                                     info.projections, ", one per projection"));
   }
   info.angles_rad = angles_rad;
-  return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays), spec.sinogram_order);
+  return std::make_shared<ArraysInput>(std::move(info), buffers, std::move(arrays),
+                                       spec.sinogram_order);
 }
 
-absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers, const std::string& field, const std::string& name) {
+absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
+                                                   const std::string& field,
+                                                   const std::string& name) {
   auto opened = OpenBox(buffers, name, {}, {});
   if (!opened.ok()) {
     ErrorInfo info = InfoOf(opened.status());
     info.field = field;
-    return WithInfo(absl::Status(opened.status().code(), absl::StrCat(field, ": ", opened.status().message())), info);
+    return WithInfo(
+        absl::Status(opened.status().code(), absl::StrCat(field, ": ", opened.status().message())),
+        info);
   }
   const ArrayType& type = (*opened)->type();
   if (type.scalar != Scalar::kF32 || type.lanes != 1 || type.rank() != 3) {
-    return InvalidField(field, absl::StrCat("is ", type.Text(), "; allowed is f32 with three axes"));
+    return InvalidField(field,
+                        absl::StrCat("is ", type.Text(), "; allowed is f32 with three axes"));
   }
   return type.dims;
 }
 
-absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first, int64_t count, const std::vector<int64_t>& shape, void* out) {
+absl::Status ReadPlanes(buffer::BufferStore& buffers, const std::string& name, int64_t first,
+                        int64_t count, const std::vector<int64_t>& shape, void* out) {
   const auto u = [](int64_t n) { return static_cast<uint64_t>(n); };
-  OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers, name, {u(first), 0, 0}, {u(count), u(shape[1]), u(shape[2])}));
+  OCTAVO_ASSIGN_OR_RETURN(const auto reader, OpenBox(buffers, name, {u(first), 0, 0},
+                                                     {u(count), u(shape[1]), u(shape[2])}));
   const int64_t total = count * shape[1] * shape[2] * 4;
   for (int64_t at = 0; at < total;) {
     OCTAVO_ASSIGN_OR_RETURN(const model::Bytes piece, reader->Next(kPiece));
-    if (piece.size == 0) return absl::DataLossError(absl::StrCat(name, ": ended after ", at, " of ", total, " bytes"));
+    if (piece.size == 0)
+      return absl::DataLossError(absl::StrCat(name, ": ended after ", at, " of ", total, " bytes"));
     std::memcpy(static_cast<char*>(out) + at, piece.data, static_cast<size_t>(piece.size));
     at += piece.size;
   }

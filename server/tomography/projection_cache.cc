@@ -19,12 +19,15 @@ using storage::ProjectionBox;
 
 constexpr FrameKind kKinds[] = {FrameKind::kProjection, FrameKind::kFlat, FrameKind::kDark};
 
-// Blocks of as many rows as the file's chunks, in memory as [block, frame, row of the block, column]: successive frames of a block are
-// read in one piece.
+// Blocks of as many rows as the file's chunks, in memory as [block, frame, row of the block,
+// column]: successive frames of a block are read in one piece.
 class ChunkCache final : public storage::ProjectionInput {
  public:
   ChunkCache(std::shared_ptr<storage::ProjectionInput> input, std::shared_ptr<char> memory)
-      : ProjectionInput(input->info()), input_(std::move(input)), memory_(std::move(memory)), block_rows_(input_->row_granularity()) {
+      : ProjectionInput(input->info()),
+        input_(std::move(input)),
+        memory_(std::move(memory)),
+        block_rows_(input_->row_granularity()) {
     char* at = memory_.get();
     MutexLock lock(mutex_);
     for (const FrameKind kind : kKinds) {
@@ -36,7 +39,8 @@ class ChunkCache final : public storage::ProjectionInput {
   }
 
   static int64_t Bytes(const storage::ProjectionInfo& info) {
-    return (info.projections + info.flats + info.darks) * info.rows * info.columns * SizeOf(info.dtype);
+    return (info.projections + info.flats + info.darks) * info.rows * info.columns *
+           SizeOf(info.dtype);
   }
 
  protected:
@@ -45,14 +49,18 @@ class ChunkCache final : public storage::ProjectionInput {
     Frames& frames = frames_[static_cast<size_t>(box.kind)];
     const int64_t pixel = SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
-    for (int64_t block = box.first_row / block_rows_; block * block_rows_ < box.first_row + box.rows; ++block) {
-      OCTAVO_RETURN_IF_ERROR(Load(frames, box.kind, block, box.first_frame, box.first_frame + box.frames));
-      const int64_t begin = std::max(block * block_rows_, box.first_row), end = std::min((block + 1) * block_rows_, box.first_row + box.rows);
+    for (int64_t block = box.first_row / block_rows_;
+         block * block_rows_ < box.first_row + box.rows; ++block) {
+      OCTAVO_RETURN_IF_ERROR(
+          Load(frames, box.kind, block, box.first_frame, box.first_frame + box.frames));
+      const int64_t begin = std::max(block * block_rows_, box.first_row),
+                    end = std::min((block + 1) * block_rows_, box.first_row + box.rows);
       for (int64_t f = 0; f < box.frames; ++f) {
         const char* const from = At(frames, box.kind, block, box.first_frame + f);
         for (int64_t row = begin; row < end; ++row) {
           std::memcpy(to + ((f * box.rows + row - box.first_row) * box.columns) * pixel,
-                      from + (row - block * block_rows_) * RowBytes() + box.first_column * pixel, static_cast<size_t>(box.columns * pixel));
+                      from + (row - block * block_rows_) * RowBytes() + box.first_column * pixel,
+                      static_cast<size_t>(box.columns * pixel));
         }
       }
     }
@@ -66,16 +74,21 @@ class ChunkCache final : public storage::ProjectionInput {
   };
 
   int64_t Blocks() const { return (info_.rows + block_rows_ - 1) / block_rows_; }
-  int64_t RowsOf(int64_t block) const { return std::min(block_rows_, info_.rows - block * block_rows_); }
+  int64_t RowsOf(int64_t block) const {
+    return std::min(block_rows_, info_.rows - block * block_rows_);
+  }
   int64_t RowBytes() const { return info_.columns * SizeOf(info_.dtype); }
   char* At(const Frames& frames, FrameKind kind, int64_t block, int64_t frame) const {
-    return frames.data + (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
+    return frames.data +
+           (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
   }
 
   // Reads what is not there of frames [begin, end), neighbours together.
   absl::Status Load(Frames& frames, FrameKind kind, int64_t block, int64_t begin, int64_t end) {
     std::vector<bool>& loaded = frames.loaded;
-    const auto is_loaded = [&](int64_t frame) { return loaded[static_cast<size_t>(block * info_.frames(kind) + frame)]; };
+    const auto is_loaded = [&](int64_t frame) {
+      return loaded[static_cast<size_t>(block * info_.frames(kind) + frame)];
+    };
     for (int64_t first = begin; first < end;) {
       int64_t last = first;
       while (last < end && !is_loaded(last)) ++last;
@@ -91,7 +104,8 @@ class ChunkCache final : public storage::ProjectionInput {
                                            .first_column = 0,
                                            .columns = info_.columns},
                                           At(frames, kind, block, first)));
-      for (; first < last; ++first) loaded[static_cast<size_t>(block * info_.frames(kind) + first)] = true;
+      for (; first < last; ++first)
+        loaded[static_cast<size_t>(block * info_.frames(kind) + first)] = true;
     }
     return absl::OkStatus();
   }
@@ -105,13 +119,16 @@ class ChunkCache final : public storage::ProjectionInput {
 
 }  // namespace
 
-std::shared_ptr<storage::ProjectionInput> CacheChunks(std::shared_ptr<storage::ProjectionInput> input, source::ProjectionMemory* memory, std::string* note) {
+std::shared_ptr<storage::ProjectionInput> CacheChunks(
+    std::shared_ptr<storage::ProjectionInput> input, source::ProjectionMemory* memory,
+    std::string* note) {
   if (input == nullptr || memory == nullptr || input->row_granularity() <= 1) return input;
   const int64_t bytes = ChunkCache::Bytes(input->info());
   auto taken = memory->Take(bytes);
   if (!taken.ok()) {
-    *note = absl::StrCat("the file's chunks span ", input->row_granularity(), " rows and its ", bytes >> 20,
-                         " MiB do not fit into device.projection_bytes now: each batch of slices reads them anew");
+    *note = absl::StrCat(
+        "the file's chunks span ", input->row_granularity(), " rows and its ", bytes >> 20,
+        " MiB do not fit into device.projection_bytes now: each batch of slices reads them anew");
     return input;
   }
   return std::make_shared<ChunkCache>(std::move(input), *std::move(taken));

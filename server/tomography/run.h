@@ -48,7 +48,12 @@ class TomographyLoader;
 class TomographyRunner {
  public:
   TomographyRunner(job::JobRun& run, std::stop_token stop, const TomographyTask& task)
-      : run_(run), stop_(std::move(stop)), task_(task), spec_(*task.spec), layout_(*task.layout), input_(task.input) {}
+      : run_(run),
+        stop_(std::move(stop)),
+        task_(task),
+        spec_(*task.spec),
+        layout_(*task.layout),
+        input_(task.input) {}
   absl::Status Run();
 
  private:
@@ -73,8 +78,9 @@ class TomographyRunner {
   absl::Status LookForMissing();
   absl::Status TellLeftOut();
   absl::Status AwaitProjections();
-  absl::StatusOr<Prepared> PrepareSome(const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
-                                       bool for_overlap);
+  absl::StatusOr<Prepared> PrepareSome(const TomographyLayout& layout,
+                                       std::shared_ptr<storage::ProjectionInput> input,
+                                       const BatchRows& rows, bool for_overlap);
   absl::StatusOr<Prepared> PrepareFrom(TomographyLoader& loader, const PrepareConfig& config);
   absl::Status Count(Preparer& preparer);
   absl::Status FindAxis();
@@ -96,14 +102,17 @@ class TomographyRunner {
   absl::Status TryAxes();
   absl::Status MakeBatch(int64_t first, int64_t count, const float* sinograms);
   absl::Status Tell(const TomographyResult& result, const std::vector<double>& first_norms);
-  float* ImagesOf(int64_t first) const { return static_cast<float*>(images_) + (task_.on_disk ? 0 : first * layout_.image_bytes() / 4); }
+  float* ImagesOf(int64_t first) const {
+    return static_cast<float*>(images_) + (task_.on_disk ? 0 : first * layout_.image_bytes() / 4);
+  }
 
   // run_preview.cc: what is seen of it
   absl::Status LookAt(const float* image);
   std::optional<std::pair<publish::TopicKey, int64_t>> WantedSlice(int64_t first, int64_t count);
   absl::Status Preview(const float* images);
   absl::Status PreviewSoFar();
-  absl::Status Reconstruct(const TomographyConfig& config, const float* sinograms, int64_t count, const float* initial, float* images,
+  absl::Status Reconstruct(const TomographyConfig& config, const float* sinograms, int64_t count,
+                           const float* initial, float* images,
                            const Reconstructor::Callback& callback);
   absl::Status PublishPreview(const publish::TopicKey& key, const void* image);
 
@@ -114,7 +123,8 @@ class TomographyRunner {
   const model::TomographySpec& spec_;
   TomographyLayout layout_;
   std::shared_ptr<storage::ProjectionInput> input_;
-  std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // of those that were to be pushed: first, count
+  std::vector<std::pair<int64_t, int64_t>>
+      missing_frames_;  // of those that were to be pushed: first, count
   model::TomographyReport report_;
   int64_t transmissions_ = 0;  // that were prepared for the result
   double begin_ = 0;

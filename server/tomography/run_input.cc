@@ -1,4 +1,5 @@
-// What a tomography job reconstructs: projections, those that are pushed included, and the axis that they turn about.
+// What a tomography job reconstructs: projections, those that are pushed included, and the axis
+// that they turn about.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +31,8 @@ constexpr int64_t kRowsLookedAt = 5;  // for objects wider than the detector, sp
 
 }  // namespace
 
-// Pushed projections, all of them. Other jobs have the device until they are in: a scan takes much longer than what is made of it.
+// Pushed projections, all of them. Other jobs have the device until they are in: a scan takes much
+// longer than what is made of it.
 absl::Status TomographyRunner::Collect() {
   run_.Stage("projections", task_.port->spec().frames, 0, 0);
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, task_.port->Wait(0, 0, stop_));
@@ -42,19 +44,24 @@ absl::Status TomographyRunner::Collect() {
   OCTAVO_RETURN_IF_ERROR(LookForMissing());
   const storage::ProjectionInfo& info = input_->info();
   run_.Step(info.projections + info.flats + info.darks, kNone);
-  run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ", info.darks, " dark fields"));
+  run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
+                        info.darks, " dark fields"));
   // The frames are in and cannot be taken again: what would have refused the job is a warning here.
   const Implausible doubts = FindImplausible(spec_, info);
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
-  if (const auto exchanged = FindExchangedFields(spec_, *input_)) run_.Warn(std::string(exchanged->message()));
+  if (const auto exchanged = FindExchangedFields(spec_, *input_))
+    run_.Warn(std::string(exchanged->message()));
   if (const auto none = FindNoTransmission(spec_, *input_)) run_.Warn(*none);
   for (const std::string& odd : FindOddValues(spec_, *input_)) run_.Warn(odd);
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec_, info, 0));
-  const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)), planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));
+  const int64_t fields = layout_.FieldBytes(layout_.RowsOf(0, 1)),
+                planned = task_.layout->FieldBytes(task_.layout->RowsOf(0, 1));
   if (fields > planned) {
-    return InvalidField("tomography.push", absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
-                                                        task_.layout->flats() + task_.layout->darks(), " together"));
+    return InvalidField(
+        "tomography.push",
+        absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
+                     task_.layout->flats() + task_.layout->darks(), " together"));
   }
   return absl::OkStatus();
 }
@@ -64,8 +71,10 @@ absl::Status TomographyRunner::TellLeftOut() {
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
   const int64_t count = pushed.counts.surplus_frames;
   if (count == 0) return absl::OkStatus();
-  run_.Warn(absl::StrCat(count, count == 1 ? " pushed frame was" : " pushed frames were", " left out: their numbers lie beyond tomography.push.frames (",
-                         task_.port->spec().frames, ", which counts projections, flat and dark fields together), or they came after the end."));
+  run_.Warn(absl::StrCat(
+      count, count == 1 ? " pushed frame was" : " pushed frames were",
+      " left out: their numbers lie beyond tomography.push.frames (", task_.port->spec().frames,
+      ", which counts projections, flat and dark fields together), or they came after the end."));
   return absl::OkStatus();
 }
 
@@ -76,41 +85,54 @@ absl::Status TomographyRunner::LookForMissing() {
   const model::PushedProjectionsSpec& push = task_.port->spec();
   int64_t count = 0;
   for (const auto& [first, frames] : missing_frames_) count += frames;
-  const std::string text = absl::StrCat(count, " of ", push.frames, " frames never came, the first is ", missing_frames_.front().first);
+  const std::string text =
+      absl::StrCat(count, " of ", push.frames, " frames never came, the first is ",
+                   missing_frames_.front().first);
   if (push.on_missing == model::MissingFrames::kFailJob) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
-                    {.reason = "FRAMES_MISSING",
-                     .field = "tomography.push.on_missing",
-                     .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
+        {.reason = "FRAMES_MISSING",
+         .field = "tomography.push.on_missing",
+         .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
   }
-  run_.Warn(absl::StrCat(text, "; the volume is made of the others and is not complete (tomography.push.on_missing = FAIL_JOB fails instead)"));
+  run_.Warn(absl::StrCat(text,
+                         "; the volume is made of the others and is not complete "
+                         "(tomography.push.on_missing = FAIL_JOB fails instead)"));
   return absl::OkStatus();
 }
 
-// Who looks sees what can be made of the projections that are in: one slice, a small piece of work beside the job that has the device.
+// Who looks sees what can be made of the projections that are in: one slice, a small piece of work
+// beside the job that has the device.
 absl::Status TomographyRunner::AwaitProjections() {
-  for (int64_t seen = 0, previewed = 0;;) {  // who begins to look between two frames sees what is there, too
-    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, task_.port->Wait(seen, 0.1, stop_));
+  for (int64_t seen = 0, previewed = 0;
+       ;) {  // who begins to look between two frames sees what is there, too
+    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far,
+                            task_.port->Wait(seen, 0.1, stop_));
     if (so_far.complete) return absl::OkStatus();
     if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNone);
-    if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview && !layout_.stitched() &&
-        WantedSlice(0, layout_.slices()).has_value() && run_.PreviewDue()) {
+    if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
+        !layout_.stitched() && WantedSlice(0, layout_.slices()).has_value() && run_.PreviewDue()) {
       previewed = so_far.counts.frames;
       // What is there may not do yet (no angles apart, say): the next one will.
-      if (absl::Status shown = PreviewSoFar(); absl::IsCancelled(shown) || absl::IsUnavailable(shown)) return shown;
+      if (absl::Status shown = PreviewSoFar();
+          absl::IsCancelled(shown) || absl::IsUnavailable(shown))
+        return shown;
     }
     seen = so_far.counts.frames;
   }
 }
 
 // Sinograms of a few rows. An error leaves nothing behind: previews are tried again.
-absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(const TomographyLayout& layout,
-                                                                         std::shared_ptr<storage::ProjectionInput> input, const BatchRows& rows,
-                                                                         bool for_overlap) {
+absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(
+    const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input,
+    const BatchRows& rows, bool for_overlap) {
   const PrepareConfig config = layout.PrepareFor(rows, for_overlap);
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, Preparer::DeviceBytes(config, run_.device()));
-  OCTAVO_ASSIGN_OR_RETURN(const auto loader, TomographyLoader::Start(run_, layout, std::move(input), {{.first = 0, .count = 1, .rows = rows}},
-                                                                     layout.RawBytes(rows), layout.FieldBytes(rows)));
+  OCTAVO_ASSIGN_OR_RETURN(const auto loader,
+                          TomographyLoader::Start(run_, layout, std::move(input),
+                                                  {{.first = 0, .count = 1, .rows = rows}},
+                                                  layout.RawBytes(rows), layout.FieldBytes(rows)));
   absl::StatusOr<Prepared> prepared;
   if (const absl::Status charged = run_.Charge(bytes); charged.ok()) {
     prepared = PrepareFrom(*loader, config);
@@ -122,7 +144,8 @@ absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(const T
   return prepared;
 }
 
-absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareFrom(TomographyLoader& loader, const PrepareConfig& config) {
+absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareFrom(
+    TomographyLoader& loader, const PrepareConfig& config) {
   OCTAVO_ASSIGN_OR_RETURN(const auto preparer, Preparer::Create(config, run_.device()));
   OCTAVO_ASSIGN_OR_RETURN(void* const data, run_.Allocate(preparer->shape().elements() * 4));
   const absl::Status made = [&]() -> absl::Status {
@@ -151,7 +174,8 @@ absl::Status TomographyRunner::Count(Preparer& preparer) {
 absl::Status TomographyRunner::FindAxis() {
   centers_ = layout_.GivenCenters();
   report_.center_method = layout_.CenterSource();
-  if (report_.center_method == "file") run_.Log(absl::StrCat("axis at column ", centers_[0], ", as the file says"));
+  if (report_.center_method == "file")
+    run_.Log(absl::StrCat("axis at column ", centers_[0], ", as the file says"));
   const bool find = spec_.center.find && !layout_.stitched() && layout_.tried().empty();
   if (find || layout_.overlap_unknown()) {
     begin_ = kSearchPart;
@@ -161,14 +185,19 @@ absl::Status TomographyRunner::FindAxis() {
     OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared, PrepareSome(layout_, input_, rows, overlap));
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<int64_t> dead, MendForSearch(prepared));
     if (!dead.empty()) {
-      run_.Warn(absl::StrFormat("%d %s dead in the rows that say where the axis is, or far from their neighbours in all projections; the first is "
-                                "column %.0f. The search leaves them out, the picture does not: ring removal of dead stripes (--rings dead) mends them there.",
-                                dead.size(), dead.size() == 1 ? "column is" : "columns are", layout_.RawCenter(static_cast<double>(dead.front()))));
+      run_.Warn(
+          absl::StrFormat("%d %s dead in the rows that say where the axis is, or far from their "
+                          "neighbours in all projections; the first is "
+                          "column %.0f. The search leaves them out, the picture does not: ring "
+                          "removal of dead stripes (--rings dead) mends them there.",
+                          dead.size(), dead.size() == 1 ? "column is" : "columns are",
+                          layout_.RawCenter(static_cast<double>(dead.front()))));
     }
     OCTAVO_RETURN_IF_ERROR(overlap ? FindOverlapIn(prepared) : FindCenterIn(prepared));
     run_.Free(prepared.data);
     run_.Step(1, kNone);
-    report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
+    report_.outliers = report_.not_finite = report_.floored = report_.unlit =
+        0;  // they are counted again
   }
   if (layout_.stitched()) {
     centers_ = {layout_.PreparedCenterOf(0)};
@@ -183,19 +212,23 @@ absl::Status TomographyRunner::FindAxis() {
 // What no column of the detector saw is no part of the object, and would draw the axis to itself.
 absl::StatusOr<std::vector<int64_t>> TomographyRunner::MendForSearch(const Prepared& prepared) {
   const PreparedShape& s = prepared.shape;
-  return MendDeadColumns(run_.stream(), prepared.data, s.slices, s.angles, s.detectors, run_.device(), goes_on_);
+  return MendDeadColumns(run_.stream(), prepared.data, s.slices, s.angles, s.detectors,
+                         run_.device(), goes_on_);
 }
 
-// An axis that nobody looks for, compared with what a few rows say: a word where they are sure that it is elsewhere, and never the end of the job.
+// An axis that nobody looks for, compared with what a few rows say: a word where they are sure that
+// it is elsewhere, and never the end of the job.
 absl::Status TomographyRunner::CheckAxis() {
   if (layout_.check_slices() == 0) return absl::OkStatus();
-  const auto prepared = PrepareSome(layout_, input_, layout_.RowsOf(layout_.center_slice(), layout_.check_slices()), false);
+  const auto prepared = PrepareSome(
+      layout_, input_, layout_.RowsOf(layout_.center_slice(), layout_.check_slices()), false);
   absl::Status checked = prepared.status();
   if (prepared.ok()) {
     checked = CheckAxisIn(*prepared);
     run_.Free(prepared->data);
   }
-  report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
+  report_.outliers = report_.not_finite = report_.floored = report_.unlit =
+      0;  // they are counted again
   if (absl::IsCancelled(checked) || absl::IsUnavailable(checked)) return checked;
   if (!checked.ok()) run_.Log(absl::StrCat("the axis was not checked: ", checked.message()));
   return absl::OkStatus();
@@ -205,10 +238,13 @@ absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
   constexpr double kSure = 0.3;  // columns
   OCTAVO_RETURN_IF_ERROR(MendForSearch(prepared).status());
   const AxisConfig config = layout_.AxisCheck(prepared.shape.slices);
-  const double taken = centers_[centers_.size() == 1 ? 0 : static_cast<size_t>(layout_.center_slice())];
+  const double taken =
+      centers_[centers_.size() == 1 ? 0 : static_cast<size_t>(layout_.center_slice())];
   const auto elsewhere = [&](const CenterResult& found) {
-    const double columns = 1 / config.agreement, off = std::abs(layout_.RawCenter(found.center) - taken);  // binned ones are several
-    return found.determined && !found.at_edge && found.uncertainty * columns <= kSure && off > 1 + 3 * found.uncertainty * columns;
+    const double columns = 1 / config.agreement, off = std::abs(layout_.RawCenter(found.center) -
+                                                                taken);  // binned ones are several
+    return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
+           off > 1 + 3 * found.uncertainty * columns;
   };
   const CenterInput input = {.data = prepared.data, .angle_first = false, .goes_on = goes_on_};
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
@@ -223,11 +259,14 @@ absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
   const AxisResult raw = layout_.RawAxis(*axis);
-  const std::string source = report_.center_method == "middle"  ? "The axis is taken in the middle,"
-                             : report_.center_method == "file" ? "The axis is taken where the file says,"
-                                                               : "The axis is given as";
-  run_.Warn(absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: center auto (--center auto) takes that.", source, taken,
-                            raw.found.center, raw.found.uncertainty));
+  const std::string source = report_.center_method == "middle" ? "The axis is taken in the middle,"
+                             : report_.center_method == "file"
+                                 ? "The axis is taken where the file says,"
+                                 : "The axis is given as";
+  run_.Warn(
+      absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: center auto "
+                      "(--center auto) takes that.",
+                      source, taken, raw.found.center, raw.found.uncertainty));
   return absl::OkStatus();
 }
 
@@ -235,7 +274,9 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   const AxisConfig config = layout_.AxisSearch(prepared.shape.slices);
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  const auto found = octavo::FindAxis(run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_}, run_.device());
+  const auto found = octavo::FindAxis(
+      run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_},
+      run_.device());
   run_.Discharge(bytes);
   if (!found.ok()) return AtAxisField(found.status());
   const AxisResult axis = layout_.RawAxis(*found);
@@ -250,17 +291,24 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
     report_.center_check_method = NameOf(axis.check_method);
   }
   run_.Log(absl::StrFormat("axis found at column %.3f by %s%s", centers_[0], report_.center_method,
-                           axis.check.has_value() ? absl::StrFormat(", at %.3f by %s", *axis.check, report_.center_check_method) : ""));
+                           axis.check.has_value() ? absl::StrFormat(", at %.3f by %s", *axis.check,
+                                                                    report_.center_check_method)
+                                                  : ""));
   const double middle = 0.5 * static_cast<double>(config.search.detectors - 1);
-  const auto column = [&](double off) { return layout_.RawCenter(std::clamp(middle + off, 0.0, 2 * middle)); };
-  const auto [least, most] = std::minmax_element(config.search.angles_rad.begin(), config.search.angles_rad.end());
-  const AxisRemarks remarks = RemarksOn(axis, column(config.search.search_min), column(config.search.search_max), *most - *least);
+  const auto column = [&](double off) {
+    return layout_.RawCenter(std::clamp(middle + off, 0.0, 2 * middle));
+  };
+  const auto [least, most] =
+      std::minmax_element(config.search.angles_rad.begin(), config.search.angles_rad.end());
+  const AxisRemarks remarks = RemarksOn(axis, column(config.search.search_min),
+                                        column(config.search.search_max), *most - *least);
   for (const std::string& warning : remarks.warnings) run_.Warn(warning);
   return Doubt(remarks.doubts);
 }
 
-// Objects that are wider than the detector: what lies outside of its view is in the rays, and would pile up at the rim of the circle that the
-// iterations have for it. They get a support as wide as the object seems to be. One answer for all slices: no result depends on the batches.
+// Objects that are wider than the detector: what lies outside of its view is in the rays, and would
+// pile up at the rim of the circle that the iterations have for it. They get a support as wide as
+// the object seems to be. One answer for all slices: no result depends on the batches.
 absl::Status TomographyRunner::LookForTruncation() {
   if (task_.memory.support <= 1) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout sparse, layout_.Sparse(input_->info()));
@@ -269,20 +317,28 @@ absl::Status TomographyRunner::LookForTruncation() {
   TruncationConfig config{.angles_rad = sparse.angles_rad(), .slices = count, .centers = {}};
   std::vector<float> sinograms;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t slice = tries ? layout_.center_slice() : (2 * i + 1) * layout_.slices() / (2 * count);
-    OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared, PrepareSome(sparse, input_, sparse.RowsOf(slice, 1), false));
-    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host, run_.device().AllocatePinned(prepared.shape.elements() * 4));
-    const absl::Status copied = run_.device().CopyToHost(run_.stream(), host.data(), prepared.data, prepared.shape.elements() * 4);
+    const int64_t slice =
+        tries ? layout_.center_slice() : (2 * i + 1) * layout_.slices() / (2 * count);
+    OCTAVO_ASSIGN_OR_RETURN(const Prepared prepared,
+                            PrepareSome(sparse, input_, sparse.RowsOf(slice, 1), false));
+    OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer host,
+                            run_.device().AllocatePinned(prepared.shape.elements() * 4));
+    const absl::Status copied = run_.device().CopyToHost(run_.stream(), host.data(), prepared.data,
+                                                         prepared.shape.elements() * 4);
     OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
     OCTAVO_RETURN_IF_ERROR(copied);
     run_.Free(prepared.data);
     config.detectors = prepared.shape.detectors;
-    sinograms.insert(sinograms.end(), host.as<float>(), host.as<float>() + prepared.shape.elements());
+    sinograms.insert(sinograms.end(), host.as<float>(),
+                     host.as<float>() + prepared.shape.elements());
     // Of those that are tried, the one in the middle.
-    const size_t which = tries ? centers_.size() / 2 : centers_.size() == 1 ? 0 : static_cast<size_t>(slice);
+    const size_t which = tries                  ? centers_.size() / 2
+                         : centers_.size() == 1 ? 0
+                                                : static_cast<size_t>(slice);
     config.centers.push_back(layout_.UnjoinedCenter(layout_.PreparedCenterOf(centers_[which])));
   }
-  report_.outliers = report_.not_finite = report_.floored = report_.unlit = 0;  // they are counted again
+  report_.outliers = report_.not_finite = report_.floored = report_.unlit =
+      0;  // they are counted again
   const BoundingEnds ends = EndsThatBound(config.angles_rad, config.detectors, config.centers[0]);
   config.left = ends.left;
   config.right = ends.right;
@@ -293,14 +349,22 @@ absl::Status TomographyRunner::LookForTruncation() {
   constexpr double kHardly = 0.005;  // of the directions
   const bool left = truncation.left > kHardly, right = truncation.right > kHardly;
   const std::string where =
-      left && right ? absl::StrFormat("The object is wider than the detector: %.0f %% of the directions show it at the left end, %.0f %% at the right one.",
-                                      100 * truncation.left, 100 * truncation.right)
-                    : absl::StrFormat("The object leaves the detector on the %s, in %.0f %% of the directions: it is wider than that side, or the axis "
-                                      "is not in its middle.",
-                                      left ? "left" : "right", 100 * (left ? truncation.left : truncation.right));
-  run_.Warn(absl::StrFormat("%s The iterations have %.2f times the usual width, a place for what lies outside, and the slices are cut to the usual "
-                            "circle; their level is less certain than that of an object that is seen as a whole. Give padding or mask_ratio to choose.",
-                            where, support));
+      left && right
+          ? absl::StrFormat(
+                "The object is wider than the detector: %.0f %% of the directions show it at the "
+                "left end, %.0f %% at the right one.",
+                100 * truncation.left, 100 * truncation.right)
+          : absl::StrFormat(
+                "The object leaves the detector on the %s, in %.0f %% of the directions: it is "
+                "wider than that side, or the axis "
+                "is not in its middle.",
+                left ? "left" : "right", 100 * (left ? truncation.left : truncation.right));
+  run_.Warn(
+      absl::StrFormat("%s The iterations have %.2f times the usual width, a place for what lies "
+                      "outside, and the slices are cut to the usual "
+                      "circle; their level is less certain than that of an object that is seen as "
+                      "a whole. Give padding or mask_ratio to choose.",
+                      where, support));
   return absl::OkStatus();
 }
 
@@ -309,8 +373,9 @@ absl::Status TomographyRunner::Doubt(const std::vector<std::string>& doubts) {
   if (spec_.center.fail_on_doubt && !doubts.empty()) {
     report_.centers = centers_;
     run_.Found(report_);
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("tomography.center: ", doubts.front())),
-                    {.reason = "AXIS_IN_DOUBT", .field = "tomography.center", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat("tomography.center: ", doubts.front())),
+        {.reason = "AXIS_IN_DOUBT", .field = "tomography.center", .numbers = {}});
   }
   for (const std::string& doubt : doubts) run_.Warn(doubt);
   return absl::OkStatus();
@@ -321,12 +386,14 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   config.slices = prepared.shape.slices;
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindOverlapBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  auto found = FindOverlap(run_.stream(), config, {.data = prepared.data, .angle_first = false}, run_.device());
+  auto found = FindOverlap(run_.stream(), config, {.data = prepared.data, .angle_first = false},
+                           run_.device());
   run_.Discharge(bytes);
   if (!found.ok()) return base::AtField("tomography.preparation.stitching.", found.status());
   report_.overlap = found->overlap;
   report_.center_at_edge = found->at_edge;
-  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap, found->correlation));
+  run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap,
+                           found->correlation));
   OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config)));
   // The result keeps the size that was planned.
   model::TomographySpec spec = spec_;

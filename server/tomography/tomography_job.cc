@@ -22,15 +22,19 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kMostSlices = 64;   // of a batch: more gain nothing
-constexpr int64_t kLeastBatches = 4;  // so that reading, uploading and computing overlap, where a batch keeps kFewSlices
+constexpr int64_t kMostSlices = 64;  // of a batch: more gain nothing
+constexpr int64_t kLeastBatches =
+    4;  // so that reading, uploading and computing overlap, where a batch keeps kFewSlices
 constexpr int64_t kFewSlices = 16;
-constexpr int64_t kMostFields = 512;  // flat or dark fields that room is set aside for before any was pushed
+constexpr int64_t kMostFields =
+    512;  // flat or dark fields that room is set aside for before any was pushed
 
 class TomographyWork final : public job::JobWork {
  public:
-  TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment, std::shared_ptr<storage::ProjectionInput> input,
-                 std::shared_ptr<source::ProjectionPort> port, TomographyLayout layout, std::vector<std::string> warnings)
+  TomographyWork(model::TomographySpec spec, const job::JobEnvironment& environment,
+                 std::shared_ptr<storage::ProjectionInput> input,
+                 std::shared_ptr<source::ProjectionPort> port, TomographyLayout layout,
+                 std::vector<std::string> warnings)
       : spec_(std::move(spec)),
         environment_(environment),
         input_(std::move(input)),
@@ -50,16 +54,20 @@ class TomographyWork final : public job::JobWork {
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     job::JobPlan plan;
-    plan.results.push_back(
-        {.what = "volume", .bytes = layout_.slices() * layout_.image_bytes(), .mip_bytes = layout_.image_bytes(), .on_disk = chosen.on_disk});
+    plan.results.push_back({.what = "volume",
+                            .bytes = layout_.slices() * layout_.image_bytes(),
+                            .mip_bytes = layout_.image_bytes(),
+                            .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();
     plan.warnings = warnings_;
     plan.view_extents[0] = plan.view_extents[1] = layout_.image_size();
     plan.view_extents[2] = layout_.slices();
     plan.bscan_axis = model::FrameAxis::kZ;
-    plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch, " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
-                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ", m.prepare >> 20, " MiB preparation, ",
-                             m.sinograms >> 20, " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
+    plan.text = absl::StrCat(layout_.Text(), "batches: ", batches, " of ", batch,
+                             " slices, result ", chosen.on_disk ? "on disk" : "in device memory",
+                             "\nmemory of a batch: ", (m.raw + m.fields) >> 20, " MiB raw data, ",
+                             m.prepare >> 20, " MiB preparation, ", m.sinograms >> 20,
+                             " MiB sinograms, ", m.reconstruct >> 20, " MiB reconstruction\n");
     return plan;
   }
 
@@ -67,7 +75,8 @@ class TomographyWork final : public job::JobWork {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
     // Read once for the search of the axis and all batches.
     std::string note;
-    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find || layout_.check_slices() > 0 || chosen.memory.support > 1;
+    const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
+                       layout_.check_slices() > 0 || chosen.memory.support > 1;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -95,34 +104,48 @@ class TomographyWork final : public job::JobWork {
     return it->second;
   }
 
-  // Batches as large as is good and as fits into what is free now; if that is not even one slice, small ones that fit when others
-  // have gone. A result that never fits beside them goes to disk.
+  // Batches as large as is good and as fits into what is free now; if that is not even one slice,
+  // small ones that fit when others have gone. A result that never fits beside them goes to disk.
   absl::StatusOr<Chosen> Choose(Device& device) const {
     const int index = device.info().index;
     constexpr int64_t kAny = int64_t{1} << 60;
-    const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny} : environment_.ledger->UseOf(index);
-    const int64_t result = layout_.slices() * layout_.image_bytes(), mip = layout_.slices() * layout_.image_size() * 4 + 4096;
-    const int64_t most = std::min(layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
-    const auto largest = [&](bool on_disk, double support, int64_t room) -> absl::StatusOr<TomographyMemory> {
-      int64_t slices = spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
+    const auto use = environment_.ledger == nullptr ? memory::Ledger::Use{.budget = kAny}
+                                                    : environment_.ledger->UseOf(index);
+    const int64_t result = layout_.slices() * layout_.image_bytes(),
+                  mip = layout_.slices() * layout_.image_size() * 4 + 4096;
+    const int64_t most = std::min(
+        layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
+    const auto largest = [&](bool on_disk, double support,
+                             int64_t room) -> absl::StatusOr<TomographyMemory> {
+      int64_t slices =
+          spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
       for (;;) {
-        OCTAVO_ASSIGN_OR_RETURN(TomographyMemory memory, MemoryFor(layout_, spec_, device, slices, support, on_disk, /*previews=*/true));
-        if (slices == 1 || spec_.slices_per_batch > 0 || memory.workspace() + mip + (on_disk ? 0 : result) <= room) return memory;
+        OCTAVO_ASSIGN_OR_RETURN(
+            TomographyMemory memory,
+            MemoryFor(layout_, spec_, device, slices, support, on_disk, /*previews=*/true));
+        if (slices == 1 || spec_.slices_per_batch > 0 ||
+            memory.workspace() + mip + (on_disk ? 0 : result) <= room)
+          return memory;
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
     };
     Chosen chosen;
     for (const bool on_disk : {false, true}) {
-      if (on_disk ? spec_.place == model::ResultPlace::kDevice : spec_.place == model::ResultPlace::kDisk) continue;
+      if (on_disk ? spec_.place == model::ResultPlace::kDevice
+                  : spec_.place == model::ResultPlace::kDisk)
+        continue;
       chosen.on_disk = on_disk;
-      // Room for objects wider than the detector, which nobody knows of yet; a budget that it exceeds does without.
+      // Room for objects wider than the detector, which nobody knows of yet; a budget that it
+      // exceeds does without.
       OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, kWidestObject, use.free()));
       if (chosen.memory.workspace() + mip + (on_disk ? 0 : result) > use.budget) {
         OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, 1, use.free()));
       }
       const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
       if (wanted <= use.budget) break;
-      if (on_disk || spec_.place == model::ResultPlace::kDevice || environment_.spiller == nullptr || environment_.spiller->FreeOf(model::Tier::kDisk) < result)
+      if (on_disk || spec_.place == model::ResultPlace::kDevice ||
+          environment_.spiller == nullptr ||
+          environment_.spiller->FreeOf(model::Tier::kDisk) < result)
         break;
     }
     MutexLock lock(mutex_);
@@ -139,10 +162,13 @@ class TomographyWork final : public job::JobWork {
   mutable std::map<int, Chosen> chosen_ ABSL_GUARDED_BY(mutex_);  // by device
 };
 
-absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const model::TomographySpec& spec, const model::ProjectionFileSpec& file,
-                                                                   const job::JobEnvironment& environment) {
+absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
+    const model::TomographySpec& spec, const model::ProjectionFileSpec& file,
+    const job::JobEnvironment& environment) {
   storage::ProjectionOptions options = file.options;
-  OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath path, storage::ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const storage::ConfinedPath path,
+      storage::ConfinePath(file.path, environment.file_roots, "tomography.file.path"));
   options.roots = environment.file_roots;
   if (!spec.angles_rad.empty()) {
     options.angle_values = spec.angles_rad;
@@ -150,9 +176,13 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const model::
   }
   // Further paths are files of their own only with .npy.
   if (options.format == "npy" || (options.format.empty() && absl::EndsWith(path.path, ".npy"))) {
-    for (const auto& [field, name] : {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks}, std::pair{"angles", &options.angles}}) {
+    for (const auto& [field, name] :
+         {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks},
+          std::pair{"angles", &options.angles}}) {
       if (name->empty() || *name == "-") continue;
-      OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath further, storage::ConfinePath(*name, environment.file_roots, absl::StrCat("tomography.file.", field)));
+      OCTAVO_ASSIGN_OR_RETURN(const storage::ConfinedPath further,
+                              storage::ConfinePath(*name, environment.file_roots,
+                                                   absl::StrCat("tomography.file.", field)));
       *name = further.path;
     }
   }
@@ -161,20 +191,30 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(const model::
   // The path as the client knows it, without where the root is.
   ErrorInfo info = InfoOf(input.status());
   if (info.field.empty()) info.field = "tomography.file.path";
-  return WithInfo(absl::Status(input.status().code(), absl::StrCat("tomography.file: ", input.status().message())), info);
+  return WithInfo(absl::Status(input.status().code(),
+                               absl::StrCat("tomography.file: ", input.status().message())),
+                  info);
 }
 
 // What it starts from has the result's shape.
-absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLayout& layout, buffer::BufferStore* buffers) {
-  if (buffers == nullptr) return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
-  OCTAVO_ASSIGN_OR_RETURN(const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
-  if (shape[0] == layout.slices() && shape[1] == layout.image_size() && shape[2] == layout.image_size()) return absl::OkStatus();
-  return InvalidField("tomography.initial_volume", absl::StrCat("is [", shape[0], ", ", shape[1], ", ", shape[2], "]; allowed is [", layout.slices(),
-                                                                ", ", layout.image_size(), ", ", layout.image_size(), "], the result's shape"));
+absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLayout& layout,
+                          buffer::BufferStore* buffers) {
+  if (buffers == nullptr)
+    return InvalidField("tomography.initial_volume", "is given, but this engine has no arrays");
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto shape, ShapeOfFloats(*buffers, "tomography.initial_volume", spec.initial_volume));
+  if (shape[0] == layout.slices() && shape[1] == layout.image_size() &&
+      shape[2] == layout.image_size())
+    return absl::OkStatus();
+  return InvalidField("tomography.initial_volume",
+                      absl::StrCat("is [", shape[0], ", ", shape[1], ", ", shape[2],
+                                   "]; allowed is [", layout.slices(), ", ", layout.image_size(),
+                                   ", ", layout.image_size(), "], the result's shape"));
 }
 
 // A push before anything has come: all its frames could be projections.
-storage::ProjectionInfo Expected(const model::TomographySpec& spec, const model::PushedProjectionsSpec& push) {
+storage::ProjectionInfo Expected(const model::TomographySpec& spec,
+                                 const model::PushedProjectionsSpec& push) {
   storage::ProjectionInfo info;
   info.format = "push";
   info.dtype = push.dtype;
@@ -184,14 +224,16 @@ storage::ProjectionInfo Expected(const model::TomographySpec& spec, const model:
   info.flats = info.darks = std::min<int64_t>(push.frames, kMostFields);
   info.angles_rad.assign(static_cast<size_t>(info.projections), 0.0);
   const double span = 3.14159265358979323846 * (spec.preparation.config.stitching.enabled ? 2 : 1);
-  for (size_t i = 0; i < info.angles_rad.size(); ++i) info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(info.projections);
+  for (size_t i = 0; i < info.angles_rad.size(); ++i)
+    info.angles_rad[i] = span * static_cast<double>(i) / static_cast<double>(info.projections);
   info.flat_positions.assign(static_cast<size_t>(info.flats), 0.0);
   return info;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::TomographySpec& spec, const job::JobEnvironment& environment) {
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
+    const model::TomographySpec& spec, const job::JobEnvironment& environment) {
   std::shared_ptr<storage::ProjectionInput> input;
   std::shared_ptr<source::ProjectionPort> port;
   storage::ProjectionInfo info;
@@ -199,21 +241,31 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::To
     OCTAVO_ASSIGN_OR_RETURN(input, OpenFile(spec, *file, environment));
     info = input->info();
   } else if (const auto* arrays = std::get_if<model::ProjectionArraysSpec>(&spec.input)) {
-    if (environment.buffers == nullptr) return InvalidField("tomography.arrays", "is given, but this engine has no arrays");
-    OCTAVO_ASSIGN_OR_RETURN(input, OpenProjectionArrays(*environment.buffers, *arrays, spec.angles_rad));
+    if (environment.buffers == nullptr)
+      return InvalidField("tomography.arrays", "is given, but this engine has no arrays");
+    OCTAVO_ASSIGN_OR_RETURN(input,
+                            OpenProjectionArrays(*environment.buffers, *arrays, spec.angles_rad));
     info = input->info();
   } else if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
-    if (environment.projection_memory == nullptr) return InvalidField("tomography.push", "is given, but this engine takes no pushed projections");
-    if (!spec.angles_rad.empty()) return InvalidField("tomography.angles_rad", "is given with push, where each projection brings its angle");
+    if (environment.projection_memory == nullptr)
+      return InvalidField("tomography.push",
+                          "is given, but this engine takes no pushed projections");
+    if (!spec.angles_rad.empty())
+      return InvalidField("tomography.angles_rad",
+                          "is given with push, where each projection brings its angle");
     info = Expected(spec, *push);
   } else {
     return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
   OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec, info, 0));
-  if (spec.reconstruction.form == TomographyForm::kTomopy && (spec.center.find || !spec.center.pixels.empty() || spec.try_centers.has_value())) {
-    return InvalidField("tomography.center", "is given with the tomopy form, which has the axis in the middle always; allowed is the corrected form");
+  if (spec.reconstruction.form == TomographyForm::kTomopy &&
+      (spec.center.find || !spec.center.pixels.empty() || spec.try_centers.has_value())) {
+    return InvalidField("tomography.center",
+                        "is given with the tomopy form, which has the axis in the middle always; "
+                        "allowed is the corrected form");
   }
-  if (!spec.initial_volume.empty()) OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
+  if (!spec.initial_volume.empty())
+    OCTAVO_RETURN_IF_ERROR(CheckInitial(spec, layout, environment.buffers));
   Implausible doubts = FindImplausible(spec, info);
   OCTAVO_RETURN_IF_ERROR(doubts.refusal());
   if (input != nullptr) {
@@ -223,9 +275,11 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::To
   }
   // Last, when nothing else can fail: it takes host memory.
   if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
-    OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(*push, environment.projection_memory, environment.clock));
+    OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
+                                      *push, environment.projection_memory, environment.clock));
   }
-  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port), std::move(layout), std::move(doubts.warnings));
+  return std::make_unique<TomographyWork>(spec, environment, std::move(input), std::move(port),
+                                          std::move(layout), std::move(doubts.warnings));
 }
 
 }  // namespace octavo::tomography

@@ -11,8 +11,9 @@
 
 namespace octavo::tomography {
 
-/// A reconstruction of projections of a parallel-beam scan. Opens the input and looks at its metadata. Errors name fields below
-/// "tomography."; those of files name the dataset.
-absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(const model::TomographySpec& spec, const job::JobEnvironment& environment);
+/// A reconstruction of projections of a parallel-beam scan. Opens the input and looks at its
+/// metadata. Errors name fields below "tomography."; those of files name the dataset.
+absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
+    const model::TomographySpec& spec, const job::JobEnvironment& environment);
 
 }  // namespace octavo::tomography

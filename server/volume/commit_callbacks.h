@@ -17,8 +17,10 @@ struct CommitProgress {
   std::string stage;  // "preparing", "writing", "syncing", "done"
 };
 struct CommitCallbacks {
-  std::function<void(const CommitProgress&)> on_progress;               // from an engine thread, at most ~10 a second
-  std::function<void(absl::StatusOr<storage::CommitOutcome>)> on_done;  // exactly once, from an engine thread
+  std::function<void(const CommitProgress&)>
+      on_progress;  // from an engine thread, at most ~10 a second
+  std::function<void(absl::StatusOr<storage::CommitOutcome>)>
+      on_done;  // exactly once, from an engine thread
 };
 
 }  // namespace octavo::volume

@@ -26,7 +26,10 @@ constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;
 
 std::string FileName(absl::string_view text) {
   std::string out;
-  for (const char c : text) out += absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' ? c : '_';
+  for (const char c : text)
+    out += absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'
+               ? c
+               : '_';
   return absl::StartsWith(out, ".") ? absl::StrCat("_", out) : out;
 }
 
@@ -46,19 +49,22 @@ absl::Status Cancelled() {
 
 }  // namespace
 
-absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const model::VolumeStatus& volume) {
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
+                                              const model::VolumeStatus& volume) {
   constexpr char kField[] = "options.destination";
   absl::string_view scan = volume.scan;
   absl::ConsumePrefix(&scan, "scans/");
   std::string out;
   for (size_t i = 0; i < destination.size(); ++i) {
     if (destination[i] != '{') {
-      if (destination[i] == '}') return InvalidField(kField, absl::StrCat("'", destination, "' has a '}' without a '{'"));
+      if (destination[i] == '}')
+        return InvalidField(kField, absl::StrCat("'", destination, "' has a '}' without a '{'"));
       out += destination[i];
       continue;
     }
     const size_t close = destination.find('}', i);
-    const std::string token = close == std::string::npos ? destination.substr(i) : destination.substr(i, close - i + 1);
+    const std::string token =
+        close == std::string::npos ? destination.substr(i) : destination.substr(i, close - i + 1);
     int width = 0;
     if (token == "{scan}") {
       absl::StrAppend(&out, scan);
@@ -68,11 +74,16 @@ absl::StatusOr<std::string> ExpandDestination(const std::string& destination, co
       out += DateOf(volume.acquired_begin.unix_ns);
     } else if (token == "{index}") {
       absl::StrAppend(&out, volume.index);
-    } else if (token.size() == 10 && absl::StartsWith(token, "{index:0") && absl::ascii_isdigit(static_cast<unsigned char>(token[8])) &&
+    } else if (token.size() == 10 && absl::StartsWith(token, "{index:0") &&
+               absl::ascii_isdigit(static_cast<unsigned char>(token[8])) &&
                (width = token[8] - '0') > 0) {
       absl::StrAppend(&out, absl::StrFormat("%0*d", width, volume.index));
     } else {
-      return InvalidField(kField, absl::StrCat("'", token, "' is no template field; allowed are {scan} {index} {index:05} {title} {date}"));
+      return InvalidField(
+          kField,
+          absl::StrCat(
+              "'", token,
+              "' is no template field; allowed are {scan} {index} {index:05} {title} {date}"));
     }
     i = close;
   }
@@ -88,7 +99,8 @@ struct Committer::Job {
   std::recursive_mutex callback_mutex;  // recursive: a callback may cancel its own handle
   std::map<int, CommitCallbacks> callbacks;
   int next_id = 0;
-  std::optional<absl::StatusOr<storage::CommitOutcome>> outcome;  // once it is over: nobody is called back any more
+  std::optional<absl::StatusOr<storage::CommitOutcome>>
+      outcome;  // once it is over: nobody is called back any more
   CommitProgress progress;
   int64_t told_ns = 0;
 
@@ -133,23 +145,29 @@ class NoHandle final : public base::Handle {
 };
 }  // namespace
 
-Committer::Committer(Context context, int threads) : context_(std::move(context)), pool_("oct-commit", threads) {}
+Committer::Committer(Context context, int threads)
+    : context_(std::move(context)), pool_("oct-commit", threads) {}
 Committer::~Committer() { CancelAll(); }
 
-absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::string& name, const model::CommitOptions& options, const std::string& request_id,
-                                                          CommitCallbacks callbacks, const ClientVerb* asked) {
+absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::string& name,
+                                                                const model::CommitOptions& options,
+                                                                const std::string& request_id,
+                                                                CommitCallbacks callbacks,
+                                                                const ClientVerb* asked) {
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
   if (earlier != nullptr) return Join(earlier, std::move(callbacks));
   auto job = std::make_shared<Job>();
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
   OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
-  OCTAVO_RETURN_IF_ERROR(storage::ResolveDestination(context_.storage->roots(), job->destination).status());
+  OCTAVO_RETURN_IF_ERROR(
+      storage::ResolveDestination(context_.storage->roots(), job->destination).status());
   job->volume = name;
   job->scan = volume.scan;
   job->request_id = request_id;
   job->options = options;
-  OCTAVO_ASSIGN_OR_RETURN(job->options.writer, storage::ResolveOptions(options.writer, context_.meta_of(volume)));
+  OCTAVO_ASSIGN_OR_RETURN(job->options.writer,
+                          storage::ResolveOptions(options.writer, context_.meta_of(volume)));
   job->automatic = !callbacks.on_done;
   auto handle = Join(job, callbacks);
   // Listed before the volume is committing: a retry finds one or the other.
@@ -179,19 +197,22 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
 absl::Status Committer::Check(const model::CommitOptions& options) const {
   model::VolumeStatus unknown;
   unknown.title = "title";
-  OCTAVO_ASSIGN_OR_RETURN(const std::string destination, ExpandDestination(options.destination, unknown));
-  if (absl::StrContains(options.destination, "{")) return storage::ResolveDestination(context_.storage->roots(), destination).status();
+  OCTAVO_ASSIGN_OR_RETURN(const std::string destination,
+                          ExpandDestination(options.destination, unknown));
+  if (absl::StrContains(options.destination, "{"))
+    return storage::ResolveDestination(context_.storage->roots(), destination).status();
   return context_.storage->Check(destination, options.writer);
 }
 
-absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::string& name, const std::string& request_id,
-                                                                   const std::shared_ptr<Job>& otherwise) {
+absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(
+    const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise) {
   MutexLock lock(mutex_);
   const int64_t now = context_.clock->Now().monotonic_ns;
   std::erase_if(done_, [&](const auto& item) { return now - item.second.at_ns > kRememberNs; });
   std::shared_ptr<Job> found;
   if (!request_id.empty()) {
-    const auto job = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->request_id == request_id; });
+    const auto job = std::find_if(jobs_.begin(), jobs_.end(),
+                                  [&](const auto& j) { return j->request_id == request_id; });
     const auto done = done_.find(request_id);
     if (job != jobs_.end()) {
       found = *job;
@@ -202,17 +223,20 @@ absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(const std::st
     }
   }
   if (found != nullptr && found->volume != name) {
-    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id, "' was used to commit ", found->volume)),
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id,
+                                                          "' was used to commit ", found->volume)),
                     {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
   }
   if (found == nullptr && otherwise != nullptr) jobs_.push_back(otherwise);
   return found;
 }
 
-std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks) {
+std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
+                                              CommitCallbacks callbacks) {
   std::lock_guard lock(job->callback_mutex);
   if (job->outcome.has_value()) {  // it has come to its end since
-    if (callbacks.on_done) pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
+    if (callbacks.on_done)
+      pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
     return std::make_shared<NoHandle>();
   }
   const int id = job->next_id++;
@@ -221,7 +245,8 @@ std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job, C
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
-  std::unique_ptr<storage::SpillCursor> cursor;  // the bytes are not on the device: they are read as they are needed
+  std::unique_ptr<storage::SpillCursor>
+      cursor;  // the bytes are not on the device: they are read as they are needed
   auto pinned = context_.volumes->OpenAnyTier(job->volume, &cursor);
   const auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
@@ -229,7 +254,10 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
     return Write(*job, *pinned, cursor.get());
   });
   cursor = nullptr;
-  if (pinned.ok()) pinned->slot = nullptr, pinned->spilled = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  if (pinned.ok())
+    pinned->slot = nullptr,
+    pinned->spilled =
+        nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   context_.volumes->EndCommit(job->volume, outcome);
   {
     MutexLock lock(mutex_);
@@ -238,7 +266,9 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
       seconds_.Add(outcome->seconds);
       bytes_ += outcome->disk_bytes;
       if (!job->request_id.empty()) {
-        done_[job->request_id] = {.volume = job->volume, .outcome = *outcome, .at_ns = context_.clock->Now().monotonic_ns};
+        done_[job->request_id] = {.volume = job->volume,
+                                  .outcome = *outcome,
+                                  .at_ns = context_.clock->Now().monotonic_ns};
       }
     } else {
       const std::string reason = InfoOf(outcome.status()).reason;
@@ -247,41 +277,59 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   }
   if (outcome.ok()) {
     Log(LogLevel::kInfo, "volume committed",
-        {{"volume", job->volume}, {"path", outcome->path}, {"bytes", outcome->disk_bytes}, {"seconds", outcome->seconds}});
+        {{"volume", job->volume},
+         {"path", outcome->path},
+         {"bytes", outcome->disk_bytes},
+         {"seconds", outcome->seconds}});
   } else {
-    Log(LogLevel::kError, "commit failed; the volume stays held", {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
+    Log(LogLevel::kError, "commit failed; the volume stays held",
+        {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
   job->End(outcome);
 }
 
-absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor) {
+absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned,
+                                                        storage::SpillCursor* cursor) {
   const model::VolumeStatus& volume = pinned.status;
   const auto home = context_.device_of(pinned.device);
   Device* const device = home.first;
   const std::shared_ptr<memory::FramePool>& pool = home.second;
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  CommitProgress progress{.done_bytes = 0, .total_bytes = volume.bytes, .disk_bytes = 0, .seconds = 0, .stage = "preparing"};
-  job.Tell(progress, *context_.clock, /*force=*/true);  // before the first touch of a storage that may be slow
+  CommitProgress progress{.done_bytes = 0,
+                          .total_bytes = volume.bytes,
+                          .disk_bytes = 0,
+                          .seconds = 0,
+                          .stage = "preparing"};
+  job.Tell(progress, *context_.clock,
+           /*force=*/true);  // before the first touch of a storage that may be slow
   const std::string commit_id = job.volume.substr(job.volume.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(auto transaction, context_.storage->Begin(commit_id, job.destination, context_.meta_of(volume), job.options.writer));
+  OCTAVO_ASSIGN_OR_RETURN(auto transaction,
+                          context_.storage->Begin(commit_id, job.destination,
+                                                  context_.meta_of(volume), job.options.writer));
   const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
   const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));
 
-  // Two slabs: one on its way from the device while the other is encoded. With memory short, one has to do. The stream
-  // comes after them: its end waits for copies that an early return leaves behind.
+  // Two slabs: one on its way from the device while the other is encoded. With memory short, one
+  // has to do. The stream comes after them: its end waits for copies that an early return leaves
+  // behind.
   std::shared_ptr<void> memory[2] = {pool->Get(slab * plane_bytes), pool->Get(slab * plane_bytes)};
   if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
   if (memory[0] == nullptr) {
     return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes, " bytes; use a smaller chunk or shard along y")),
-                    {.reason = "NO_STAGING", .field = "options.chunk", .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
+                        absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes,
+                                     " bytes; use a smaller chunk or shard along y")),
+                    {.reason = "NO_STAGING",
+                     .field = "options.chunk",
+                     .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
   }
   const int buffers = memory[1] == nullptr ? 1 : 2;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
-    if (cursor != nullptr) return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
-    return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot, volume, y * plane_bytes, count * plane_bytes);
+    if (cursor != nullptr)
+      return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot,
+                                   volume, y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;
@@ -296,7 +344,8 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
     if (job.cancel) return Cancelled();
     if (buffers == 1) OCTAVO_RETURN_IF_ERROR(fetch(y, 0));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
-    if (buffers == 2 && y + slab < volume.shape[0]) OCTAVO_RETURN_IF_ERROR(fetch(y + slab, 1 - buffer));
+    if (buffers == 2 && y + slab < volume.shape[0])
+      OCTAVO_RETURN_IF_ERROR(fetch(y + slab, 1 - buffer));
     const int64_t count = std::min(slab, volume.shape[0] - y);
     absl::Status written = transaction->WriteSlab(y, count, memory[buffer].get());
     if (!written.ok()) return written;
@@ -315,7 +364,8 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
 
 bool Committer::PendingOf(const std::string& scan) {
   MutexLock lock(mutex_);
-  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->scan == scan; });
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [&](const auto& job) { return job->scan == scan; });
 }
 
 void Committer::CancelAll() {

@@ -25,13 +25,14 @@
 
 namespace octavo::volume {
 
-/// {scan} {index} {index:05} {title} {date} replaced; other braces and empty results are refused (InvalidArgument,
-/// "options.destination"). Characters of the title that are no good in file names become '_'. {date}: UTC of acquisition,
-/// 20261121T093000Z.
-absl::StatusOr<std::string> ExpandDestination(const std::string& destination, const model::VolumeStatus& volume);
+/// {scan} {index} {index:05} {title} {date} replaced; other braces and empty results are refused
+/// (InvalidArgument, "options.destination"). Characters of the title that are no good in file names
+/// become '_'. {date}: UTC of acquisition, 20261121T093000Z.
+absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
+                                              const model::VolumeStatus& volume);
 
-/// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab overlapping the writing
-/// of the one before. Several commits at once. Thread-safe.
+/// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab
+/// overlapping the writing of the one before. Several commits at once. Thread-safe.
 class Committer {
  public:
   struct Context {
@@ -47,8 +48,11 @@ class Committer {
   ~Committer();
 
   /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
-  absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name, const model::CommitOptions& options, const std::string& request_id,
-                                                 CommitCallbacks callbacks, const ClientVerb* asked = nullptr);
+  absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name,
+                                                       const model::CommitOptions& options,
+                                                       const std::string& request_id,
+                                                       CommitCallbacks callbacks,
+                                                       const ClientVerb* asked = nullptr);
   absl::Status Check(const model::CommitOptions& options) const;  // as Engine::CheckCommit
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
@@ -58,12 +62,15 @@ class Committer {
  private:
   struct Job;
   class JobHandle;
-  /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed if it is given. AlreadyExists
-  /// (IDEMPOTENCY_MISMATCH) if the request was about another volume.
-  absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name, const std::string& request_id, const std::shared_ptr<Job>& otherwise);
+  /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed
+  /// if it is given. AlreadyExists (IDEMPOTENCY_MISMATCH) if the request was about another volume.
+  absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name,
+                                               const std::string& request_id,
+                                               const std::shared_ptr<Job>& otherwise);
   std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job);
-  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned, storage::SpillCursor* cursor);
+  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned,
+                                               storage::SpillCursor* cursor);
 
   const Context context_;
   Mutex mutex_;

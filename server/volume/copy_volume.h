@@ -10,6 +10,7 @@
 namespace octavo::volume {
 
 /// Copies a whole volume into page-locked memory of `pool`; waits for it.
-absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream, memory::FramePool& pool, const PinnedVolume& pinned);
+absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream,
+                                              memory::FramePool& pool, const PinnedVolume& pinned);
 
 }  // namespace octavo::volume

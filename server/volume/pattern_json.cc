@@ -13,14 +13,18 @@
 namespace octavo::volume {
 namespace {
 
-constexpr pattern::PatternKind kKinds[] = {pattern::PatternKind::kRaster, pattern::PatternKind::kRepeatedRaster, pattern::PatternKind::kRadial,  pattern::PatternKind::kRepeatedRadial,
-                                  pattern::PatternKind::kSpiral, pattern::PatternKind::kLissajous,      pattern::PatternKind::kFreeform};
+constexpr pattern::PatternKind kKinds[] = {
+    pattern::PatternKind::kRaster,  pattern::PatternKind::kRepeatedRaster,
+    pattern::PatternKind::kRadial,  pattern::PatternKind::kRepeatedRadial,
+    pattern::PatternKind::kSpiral,  pattern::PatternKind::kLissajous,
+    pattern::PatternKind::kFreeform};
 
 template <class E>
 absl::Status ReadEnum(const nlohmann::json& json, const char* name, E most, E* out) {
   OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const value, storage::Member(json, "", name));
   int64_t number = 0;
-  OCTAVO_RETURN_IF_ERROR(storage::ReadInteger(*value, name, 0, static_cast<int64_t>(most), &number));
+  OCTAVO_RETURN_IF_ERROR(
+      storage::ReadInteger(*value, name, 0, static_cast<int64_t>(most), &number));
   *out = static_cast<E>(number);
   return absl::OkStatus();
 }
@@ -35,7 +39,10 @@ nlohmann::json PatternJson(const pattern::Pattern& p) {
                          {"extent_mm", {p.extent_x_mm, p.extent_y_mm}},
                          {"offset_mm", {p.offset_x_mm, p.offset_y_mm}},
                          {"rotation_deg", p.rotation_deg}};
-  if (p.repeated()) json["repeat"] = {{"count", p.repeat_count}, {"period", p.repeat_period}, {"strategy", static_cast<int>(p.repeat_strategy)}};
+  if (p.repeated())
+    json["repeat"] = {{"count", p.repeat_count},
+                      {"period", p.repeat_period},
+                      {"strategy", static_cast<int>(p.repeat_strategy)}};
   json["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
   json["angle_deg"] = {p.angle_begin_deg, p.angle_end_deg};
   json["sampling"] = static_cast<int>(p.spiral_sampling);
@@ -52,7 +59,8 @@ absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json) {
   pattern::Pattern p;
   std::string kind;
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "kind", &kind));
-  const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds), [&](pattern::PatternKind k) { return kind == Name(k); });
+  const auto* const found = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                         [&](pattern::PatternKind k) { return kind == Name(k); });
   if (found == std::end(kKinds)) return absl::DataLossError(absl::StrCat("kind is '", kind, "'"));
   p.kind = *found;
   double extent[2], offset[2], radius[2], angle[2], phase[2];
@@ -65,14 +73,17 @@ absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json) {
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "rotation_deg", &p.rotation_deg));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "radius_mm", &radius));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "angle_deg", &angle));
-  OCTAVO_RETURN_IF_ERROR(ReadEnum(json, "sampling", pattern::SpiralSampling::kLinear, &p.spiral_sampling));
+  OCTAVO_RETURN_IF_ERROR(
+      ReadEnum(json, "sampling", pattern::SpiralSampling::kLinear, &p.spiral_sampling));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "cycles", &cycles));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "phase_deg", &phase));
   if (p.repeated()) {
-    OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const repeat, storage::Member(json, "", "repeat"));
+    OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const repeat,
+                            storage::Member(json, "", "repeat"));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(*repeat, "count", &p.repeat_count, "repeat"));
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(*repeat, "period", &p.repeat_period, "repeat"));
-    OCTAVO_RETURN_IF_ERROR(ReadEnum(*repeat, "strategy", pattern::RepeatStrategy::kAverage, &p.repeat_strategy));
+    OCTAVO_RETURN_IF_ERROR(
+        ReadEnum(*repeat, "strategy", pattern::RepeatStrategy::kAverage, &p.repeat_strategy));
   }
   if (p.kind == pattern::PatternKind::kFreeform) {
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(json, "x_mm", &p.points_x_mm));
@@ -84,7 +95,8 @@ absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json) {
   p.angle_begin_deg = angle[0], p.angle_end_deg = angle[1];
   p.cycles_x = cycles[0], p.cycles_y = cycles[1];
   p.phase_x_deg = phase[0], p.phase_y_deg = phase[1];
-  if (const absl::Status status = pattern::ResolvePattern(p, 0); !status.ok()) return absl::DataLossError(status.message());
+  if (const absl::Status status = pattern::ResolvePattern(p, 0); !status.ok())
+    return absl::DataLossError(status.message());
   p.plan = nullptr;  // large, and what is done with recovered volumes needs none
   return p;
 }

@@ -9,9 +9,11 @@
 namespace octavo::volume {
 namespace {
 
-/// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it, and its slot would not become free
-/// before the move is through.
-bool IsTheRings(const model::VolumeStatus& status) { return status.state == model::VolumeState::kHeld && !status.kept && status.moving.empty(); }
+/// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it,
+/// and its slot would not become free before the move is through.
+bool IsTheRings(const model::VolumeStatus& status) {
+  return status.state == model::VolumeState::kHeld && !status.kept && status.moving.empty();
+}
 
 }  // namespace
 
@@ -19,9 +21,12 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Keep(const std::string& name, i
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!model::IsComplete(it->status.state)) {
-    return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes can be kept")),
-        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(name, " is ", Name(it->status.state),
+                                     "; only HELD and COMMITTING volumes can be kept")),
+                    {.reason = "VOLUME_STATE",
+                     .field = "name",
+                     .numbers = {{"state", Name(it->status.state)}}});
   }
   if (!it->status.kept) {
     OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
@@ -35,23 +40,29 @@ absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
   int64_t kept = 0;
   for (const Record& record : records_) {
     // What was derived, or has left its slot, has memory of its own, beside the scan's slots.
-    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw && record.status.kept && model::InMemory(record.status.state) &&
-            record.InSlot();
+    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw &&
+            record.status.kept && model::InMemory(record.status.state) && record.InSlot();
   }
   if (kept < limit) return absl::OkStatus();
-  return WithInfo(absl::ResourceExhaustedError(
-                      absl::StrCat(of.status.scan, " keeps ", kept, " volumes, all of its ", limit, " hold slots; commit or discard one first")),
-                  {.reason = "HOLD_SLOTS_FULL",
-                   .field = "name",
-                   .numbers = {{"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(of.status.scan, " keeps ", kept,
+                                                " volumes, all of its ", limit,
+                                                " hold slots; commit or discard one first")),
+      {.reason = "HOLD_SLOTS_FULL",
+       .field = "name",
+       .numbers = {
+           {"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
 }
 
 absl::Status VolumeStore::Lend(const std::string& name, int64_t limit) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (it->status.state != model::VolumeState::kHeld) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD volumes can be lent")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state),
+                                                               "; only HELD volumes can be lent")),
+                    {.reason = "VOLUME_STATE",
+                     .field = "name",
+                     .numbers = {{"state", Name(it->status.state)}}});
   }
   if (!it->status.kept) {
     OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
@@ -68,7 +79,9 @@ void VolumeStore::TakeBack(const std::string& name, bool ring) {
   const model::VolumeStatus& status = (*it)->status;
   (*it)->lent = false;
   // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
-  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() && status.tier == model::Tier::kDevice) (*it)->status.kept = false;
+  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() &&
+      status.tier == model::Tier::kDevice)
+    (*it)->status.kept = false;
 }
 
 bool VolumeStore::RingOver(const Record& record) const {
@@ -76,21 +89,28 @@ bool VolumeStore::RingOver(const Record& record) const {
   return scan != scans_.end() && scan->second.ring_over;
 }
 
-absl::StatusOr<model::VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring, const ClientVerb* asked) {
+absl::StatusOr<model::VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring,
+                                                        const ClientVerb* asked) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   if (!model::IsComplete(it->status.state)) {
-    return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state), "; only HELD and COMMITTING volumes have a mark")),
-        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(it->status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(name, " is ", Name(it->status.state),
+                                     "; only HELD and COMMITTING volumes have a mark")),
+                    {.reason = "VOLUME_STATE",
+                     .field = "name",
+                     .numbers = {{"state", Name(it->status.state)}}});
   }
   OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
-  OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // the ring would run short of a slot for as long as somebody maps it
+  OCTAVO_RETURN_IF_ERROR(CheckExports(
+      *it, asked));  // the ring would run short of a slot for as long as somebody maps it
   it->living_ns = clock_->Now().monotonic_ns;
   it->warned = false;
   it->status.marked = false;
-  // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given back.
-  if (ring && !RingOver(*it) && it->status.derived_from.empty() && it->status.tier == model::Tier::kDevice) {
+  // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given
+  // back.
+  if (ring && !RingOver(*it) && it->status.derived_from.empty() &&
+      it->status.tier == model::Tier::kDevice) {
     it->lent = it->loans > 0;
     it->status.kept = it->lent;
   }
@@ -114,7 +134,8 @@ bool VolumeStore::OverwriteOldest(const std::string& scan) {
 }
 
 VolumeStore::Memory VolumeStore::Overwrite(Record& record) {
-  Memory gone = Leave(record, model::VolumeState::kDiscarded, "overwritten by a newer volume of a LIVE scan", "overwritten");
+  Memory gone = Leave(record, model::VolumeState::kDiscarded,
+                      "overwritten by a newer volume of a LIVE scan", "overwritten");
   ++TotalsOf(record).overwritten;
   return gone;
 }
@@ -126,7 +147,9 @@ void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
     // Counted and given up under one lock: one that is held in between is one less to give up.
     MutexLock lock(mutex_);
     int64_t over[2] = {-count, -count};  // volumes, raw ones
-    const auto is_the_rings = [&](const Record& record) { return record.status.scan == scan && IsTheRings(record.status); };
+    const auto is_the_rings = [&](const Record& record) {
+      return record.status.scan == scan && IsTheRings(record.status);
+    };
     for (const Record& record : records_) over[record.status.is_raw] += is_the_rings(record);
     for (auto next = records_.begin(); next != records_.end();) {
       Record& record = *next++;  // it may leave
@@ -143,7 +166,8 @@ void VolumeStore::KeepAll(const std::string& scan) {
   MutexLock lock(mutex_);
   scans_[scan].ring_over = true;
   for (Record& record : records_) {
-    if (record.status.scan == scan && model::InMemory(record.status.state)) record.status.kept = true;
+    if (record.status.scan == scan && model::InMemory(record.status.state))
+      record.status.kept = true;
   }
 }
 

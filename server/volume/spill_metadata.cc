@@ -31,7 +31,9 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
                           {"marked", volume.marked},
                           {"raw", volume.is_raw}};
   if (volume.expected_frames > 0) {
-    about["frames"] = {{"missing", volume.missing_frames}, {"expected", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
+    about["frames"] = {{"missing", volume.missing_frames},
+                       {"expected", volume.expected_frames},
+                       {"first_ranges", volume.missing_frame_ranges}};
   }
   const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
@@ -39,13 +41,15 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
 }
 
 absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about) {
-  if (!about.is_object() || !about.contains("meta")) return absl::DataLossError("it has no metadata");
+  if (!about.is_object() || !about.contains("meta"))
+    return absl::DataLossError("it has no metadata");
   OCTAVO_ASSIGN_OR_RETURN(storage::VolumeMeta meta, storage::MetaFromJson(about["meta"]));
   model::VolumeStatus volume;
   int value = 0;
   double display[2];
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "value", &value));
-  if (value < 0 || value > static_cast<int>(model::ValueKind::kComplex)) return absl::DataLossError(absl::StrCat("value is ", value));
+  if (value < 0 || value > static_cast<int>(model::ValueKind::kComplex))
+    return absl::DataLossError(absl::StrCat("value is ", value));
   volume.value = static_cast<model::ValueKind>(value);
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &volume.quantity));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "derived_from", &volume.derived_from));
@@ -60,22 +64,29 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     volume.clipped_above = clipped[1];
   }
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_seconds", &volume.ttl_seconds));
-  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
+  OCTAVO_RETURN_IF_ERROR(
+      storage::ReadMember(about, "ttl_warning_seconds", &volume.ttl_warning_seconds));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "marked", &volume.marked));
   if (about.contains("frames")) {
     const nlohmann::json& frames = about["frames"];
-    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "missing", &volume.missing_frames, "frames"));
-    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "expected", &volume.expected_frames, "frames"));
-    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
+    OCTAVO_RETURN_IF_ERROR(
+        storage::ReadMember(frames, "missing", &volume.missing_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(
+        storage::ReadMember(frames, "expected", &volume.expected_frames, "frames"));
+    OCTAVO_RETURN_IF_ERROR(
+        storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
-  if (about.contains("raw")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
+  if (about.contains("raw"))
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||
       (!absl::StartsWith(meta.scan_name, "scans/") && !absl::StartsWith(meta.scan_name, "jobs/"))) {
-    return absl::DataLossError(absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
+    return absl::DataLossError(
+        absl::StrCat("it names the volume '", meta.volume_name, "' of '", meta.scan_name, "'"));
   }
   int64_t bytes = SizeOf(meta.dtype);
   for (const int64_t extent : meta.shape) {
-    if (extent < 1 || extent > (int64_t{1} << 40) / bytes) return absl::DataLossError(absl::StrCat("an extent is ", extent));
+    if (extent < 1 || extent > (int64_t{1} << 40) / bytes)
+      return absl::DataLossError(absl::StrCat("an extent is ", extent));
     bytes *= extent;
   }
   volume.name = meta.volume_name;
@@ -97,15 +108,19 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
   volume.missing_ascans = meta.missing_ascans;
   volume.complete = meta.missing_ascans == 0 && volume.missing_frames == 0;
   volume.digest = meta.digest;
-  if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one the voxels are as good
+  if (about.contains("pattern")) {  // tomograms have none, and older files tell none; without one
+                                    // the voxels are as good
     auto pattern = PatternFromJson(about["pattern"]);
-    if (pattern.ok() && pattern->rows() == volume.shape[0] && pattern->ascans_per_bscan == volume.shape[1]) {
+    if (pattern.ok() && pattern->rows() == volume.shape[0] &&
+        pattern->ascans_per_bscan == volume.shape[1]) {
       volume.recovered_pattern = std::make_shared<const pattern::Pattern>(*std::move(pattern));
     }
   }
   const auto& missing = meta.missing_ranges;
-  if (missing.size() > 32) volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
-  volume.missing.assign(missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
+  if (missing.size() > 32)
+    volume.all_missing = std::make_shared<const std::vector<std::pair<int64_t, int64_t>>>(missing);
+  volume.missing.assign(missing.begin(),
+                        missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing)));
   volume.recovered_meta = std::make_shared<const storage::VolumeMeta>(std::move(meta));
   return volume;
 }

@@ -10,7 +10,8 @@ namespace octavo::volume {
 
 /// What a spill file says of its volume, so that a later process can hold, show and commit it.
 nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeMeta& meta);
-/// The volume as AboutOf told it; recovered_meta carries what its files are to say. DataLoss names what is missing or wrong.
+/// The volume as AboutOf told it; recovered_meta carries what its files are to say. DataLoss names
+/// what is missing or wrong.
 absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about);
 
 }  // namespace octavo::volume

@@ -12,7 +12,8 @@
 
 namespace octavo::volume {
 
-/// The voxels of a held volume, C order, in another tier than device memory. Immutable. Thread-safe.
+/// The voxels of a held volume, C order, in another tier than device memory. Immutable.
+/// Thread-safe.
 class SpilledVolume {
  public:
   virtual ~SpilledVolume() = default;
@@ -20,12 +21,14 @@ class SpilledVolume {
   virtual int64_t bytes() const = 0;
   /// A reader of its own, good until it is destroyed, whatever becomes of the volume.
   virtual absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const = 0;
-  /// The volume is committed, discarded or back on its device: its bytes are not wanted any more. A file goes now, memory with its last
-  /// reader.
+  /// The volume is committed, discarded or back on its device: its bytes are not wanted any more. A
+  /// file goes now, memory with its last reader.
   virtual void Remove() const = 0;
 };
 
-/// Copies `box` of the C-order array of `shape` elements of `element_bytes` into packed memory, in pieces as large as lie together.
-absl::Status ReadBox(storage::SpillCursor& cursor, const int64_t shape[3], int64_t element_bytes, const Box3& box, void* out);
+/// Copies `box` of the C-order array of `shape` elements of `element_bytes` into packed memory, in
+/// pieces as large as lie together.
+absl::Status ReadBox(storage::SpillCursor& cursor, const int64_t shape[3], int64_t element_bytes,
+                     const Box3& box, void* out);
 
 }  // namespace octavo::volume

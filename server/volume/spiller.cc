@@ -25,8 +25,10 @@ namespace {
 constexpr int64_t kPiece = 8 << 20;  // a multiple of 8: digests of parts add up
 
 absl::Status Changed(const std::string& volume, const std::string& sealed, const std::string& now) {
-  return WithInfo(absl::DataLossError(absl::StrCat(volume, " changed since it was sealed: its digest was ", sealed, " and is ", now)),
-                  {.reason = "DIGEST", .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
+  return WithInfo(
+      absl::DataLossError(absl::StrCat(volume, " changed since it was sealed: its digest was ",
+                                       sealed, " and is ", now)),
+      {.reason = "DIGEST", .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
 }
 
 class MemoryCursor final : public storage::SpillCursor {
@@ -46,10 +48,13 @@ class MemoryCursor final : public storage::SpillCursor {
 /// Page-locked host memory. The room counts as used until the last reader is done.
 class Spiller::HostVolume final : public SpilledVolume {
  public:
-  HostVolume(std::shared_ptr<void> memory, int64_t bytes) : bytes_(bytes), memory_(std::move(memory)) {}
+  HostVolume(std::shared_ptr<void> memory, int64_t bytes)
+      : bytes_(bytes), memory_(std::move(memory)) {}
   model::Tier tier() const override { return model::Tier::kHost; }
   int64_t bytes() const override { return bytes_; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return std::make_unique<MemoryCursor>(memory_); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    return std::make_unique<MemoryCursor>(memory_);
+  }
   void Remove() const override {}  // goes with its last reader
 
  private:
@@ -62,7 +67,9 @@ class Spiller::DiskVolume final : public SpilledVolume {
   explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
   model::Tier tier() const override { return model::Tier::kDisk; }
   int64_t bytes() const override { return file_->bytes(); }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return file_->Open(); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    return file_->Open();
+  }
   void Remove() const override { file_->Remove(); }
 
  private:
@@ -71,13 +78,16 @@ class Spiller::DiskVolume final : public SpilledVolume {
 
 class Spiller::StoringOnDisk final : public Spiller::Storing {
  public:
-  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer) : spiller_(spiller), writer_(std::move(writer)) {}
+  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer)
+      : spiller_(spiller), writer_(std::move(writer)) {}
   absl::Status Append(const void* data, int64_t bytes) override {
     Digest(static_cast<const char*>(data), bytes);
     return writer_->Append(data, bytes);
   }
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(model::VolumeStatus* volume) override {
-    volume->digest = absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(
+      model::VolumeStatus* volume) override {
+    volume->digest =
+        absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
     writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
     OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
     return std::make_shared<const DiskVolume>(std::move(file));
@@ -110,39 +120,52 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
   char rest_[8] = {};
 };
 
-Spiller::Spiller(Context context, int threads) : context_(std::move(context)), pool_("oct-spill", threads) {
+Spiller::Spiller(Context context, int threads)
+    : context_(std::move(context)), pool_("oct-spill", threads) {
   for (int d = 0; d < context_.devices; ++d) {
-    host_pools_.push_back(std::make_shared<memory::FramePool>(context_.device_of(d).first, context_.host_bytes, memory::FramePool::Sizes::kExact));
+    host_pools_.push_back(std::make_shared<memory::FramePool>(
+        context_.device_of(d).first, context_.host_bytes, memory::FramePool::Sizes::kExact));
   }
 }
 
 Spiller::~Spiller() = default;
 
 absl::Status Spiller::CheckTier(model::Tier tier) const {
-  const bool off = tier == model::Tier::kHost ? context_.host_bytes == 0 : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
-  if (tier == model::Tier::kDevice) return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
+  const bool off = tier == model::Tier::kHost
+                       ? context_.host_bytes == 0
+                       : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
+  if (tier == model::Tier::kDevice)
+    return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
   if (!off) return absl::OkStatus();
   const char* key = tier == model::Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key, " of the server's configuration is 0")),
-                  {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key,
+                                                 " of the server's configuration is 0")),
+      {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
 }
 
 int64_t Spiller::FreeOf(model::Tier tier) const {
   if (!CheckTier(tier).ok()) return 0;
   if (tier == model::Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
-  return std::max<int64_t>(0, std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(), context_.folder->disk_free_bytes()));
+  return std::max<int64_t>(0,
+                           std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(),
+                                    context_.folder->disk_free_bytes()));
 }
 
-absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
+absl::Status Spiller::ForEachPiece(
+    const PinnedVolume& pinned,
+    const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
   const int64_t bytes = pinned.status.bytes;
   const auto [device, pool] = context_.device_of(pinned.device);
-  // One piece on its way from the device while the other is taken. The stream comes after them: its end waits for copies that an early
-  // return leaves behind.
-  std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)), pool->Get(std::min(kPiece, bytes))};
+  // One piece on its way from the device while the other is taken. The stream comes after them: its
+  // end waits for copies that an early return leaves behind.
+  std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)),
+                                     pool->Get(std::min(kPiece, bytes))};
   if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
   if (memory[0] == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
-                    {.reason = "NO_STAGING", .field = "", .numbers = {{"retryable", "true"}}});
+    return WithInfo(
+        absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
+        {.reason = "NO_STAGING", .field = "", .numbers = {{"retryable", "true"}}});
   }
   if (pinned.spilled != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
@@ -155,7 +178,8 @@ absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::functi
   }
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&, device = device](int64_t at, int which) {
-    return memory::CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot, pinned.status, at, std::min(kPiece, bytes - at));
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot,
+                                   pinned.status, at, std::min(kPiece, bytes - at));
   };
   const bool two = memory[1] != nullptr;
   OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
@@ -171,25 +195,33 @@ absl::Status Spiller::ForEachPiece(const PinnedVolume& pinned, const std::functi
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(const PinnedVolume& pinned) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(
+    const PinnedVolume& pinned) {
   const int64_t bytes = pinned.status.bytes;
   int64_t used = *host_used_;
   do {
     if (used + bytes <= context_.host_bytes) continue;
     return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
-                                                  " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
+        absl::ResourceExhaustedError(absl::StrCat(
+            "the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
+            " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
         {.reason = "SPILL_QUOTA",
          .field = "",
-         .numbers = {
-             {"wanted", absl::StrCat(bytes)}, {"used", absl::StrCat(used)}, {"quota", absl::StrCat(context_.host_bytes)}, {"retryable", "true"}}});
+         .numbers = {{"wanted", absl::StrCat(bytes)},
+                     {"used", absl::StrCat(used)},
+                     {"quota", absl::StrCat(context_.host_bytes)},
+                     {"retryable", "true"}}});
   } while (!host_used_->compare_exchange_weak(used, used + bytes));
   std::shared_ptr<void> block = host_pools_[static_cast<size_t>(pinned.device)]->Get(bytes);
   // The room is given back with the block.
-  std::shared_ptr<void> memory(block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
+  std::shared_ptr<void> memory(
+      block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
   if (block == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes of page-locked memory left")),
-                    {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
+                                                              " bytes of page-locked memory left")),
+                    {.reason = "OUT_OF_MEMORY",
+                     .field = "",
+                     .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
   }
   uint64_t digest = 0;
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
@@ -203,39 +235,50 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(const P
   return std::make_shared<const HostVolume>(std::move(memory), bytes);
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const PinnedVolume& pinned) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(
+    const PinnedVolume& pinned) {
   const model::VolumeStatus& volume = pinned.status;
   const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto writer,
+      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
   uint64_t digest = 0;
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
     digest += DigestBytes(data, count, at);
     return writer->Append(data, count);
   }));
-  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest) return Changed(volume.name, volume.digest, now);
+  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
+    return Changed(volume.name, volume.digest, now);
   OCTAVO_ASSIGN_OR_RETURN(auto file, writer->Finish());
   return std::make_shared<const DiskVolume>(std::move(file));
 }
 
-absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(const model::VolumeStatus& volume) {
+absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(
+    const model::VolumeStatus& volume) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(model::Tier::kDisk));
   const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(auto writer, context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto writer,
+      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
   return std::make_unique<StoringOnDisk>(*this, std::move(writer));
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned, model::Tier tier) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned,
+                                                                   model::Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = base::ExceptionToStatus([&] { return tier == model::Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
+  auto moved = base::ExceptionToStatus(
+      [&] { return tier == model::Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
   if (moved.ok()) {
     totals.spilled_bytes += pinned.status.bytes;
-    spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
+    spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
+                             1e-9);
   } else {
     ++totals.failures;
     // Nobody would ever forget those of jobs, and of scans of an earlier process.
-    if (absl::StartsWith(pinned.status.scan, "scans/") && !pinned.status.recovered) ++failures_[pinned.status.scan];
+    if (absl::StartsWith(pinned.status.scan, "scans/") && !pinned.status.recovered)
+      ++failures_[pinned.status.scan];
   }
   return moved;
 }
@@ -243,15 +286,20 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedV
 absl::Status Spiller::RunSpill(PinnedVolume pinned, model::Tier tier) {
   auto moved = Move(pinned, tier);
   absl::Status status = moved.status();
-  pinned.slot = nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  pinned.slot =
+      nullptr;  // before the volume lets go of it, so that the slot is free when it says so
   pinned.spilled = nullptr;
   context_.volumes->EndSpill(pinned.status.name, std::move(moved));
   if (status.ok()) {
-    Log(LogLevel::kDebug, "volume spilled", {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"bytes", pinned.status.bytes}});
+    Log(LogLevel::kDebug, "volume spilled",
+        {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"bytes", pinned.status.bytes}});
   } else {
     // A tier that is full says so once a volume: one line for a scan is enough.
-    Log(FailuresOf(pinned.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning, "volume not spilled; it stays where it is",
-        {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"error", std::string(status.message())}});
+    Log(FailuresOf(pinned.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
+        "volume not spilled; it stays where it is",
+        {{"volume", pinned.status.name},
+         {"tier", Name(tier)},
+         {"error", std::string(status.message())}});
   }
   return status;
 }
@@ -306,16 +354,20 @@ void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const 
   auto pinned = [&]() -> absl::StatusOr<PinnedVolume> {
     OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
     OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus status, context_.volumes->Get(name));
-    if (status.state == model::VolumeState::kHeld && status.tier == tier) return PinnedVolume{.status = status};
+    if (status.state == model::VolumeState::kHeld && status.tier == tier)
+      return PinnedVolume{.status = status};
     return context_.volumes->BeginSpill(name, asked);
   }();
   if (!pinned.ok()) return done(pinned.status());
-  if (pinned->slot == nullptr && pinned->spilled == nullptr) return done(pinned->status);  // it is there
+  if (pinned->slot == nullptr && pinned->spilled == nullptr)
+    return done(pinned->status);  // it is there
   const absl::Status posted = base::ExceptionToStatus([&] {
     pool_.Post([this, name, tier, done, pinned = *std::move(pinned)]() mutable {
       done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
         OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(pinned), tier));
-        OCTAVO_ASSIGN_OR_RETURN(const PinnedVolume now, context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
+        OCTAVO_ASSIGN_OR_RETURN(
+            const PinnedVolume now,
+            context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
         return now.status;
       }));
     });
@@ -326,14 +378,18 @@ void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const 
   done(posted);
 }
 
-absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const PinnedVolume& pinned) {
+absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(
+    const PinnedVolume& pinned) {
   const model::VolumeStatus& volume = pinned.status;
   const auto [device, frames] = context_.device_of(pinned.device);
   const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
-  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
-                          context_.ledger->Reserve(pinned.device, volume.scan, volume.title,
-                                                   {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
-  memory::ChargeHolder held(context_.ledger, charges);  // before the slot: its memory is freed first
+  OCTAVO_ASSIGN_OR_RETURN(
+      const auto charges,
+      context_.ledger->Reserve(
+          pinned.device, volume.scan, volume.title,
+          {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
+  memory::ChargeHolder held(context_.ledger,
+                            charges);  // before the slot: its memory is freed first
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
   auto slot = std::make_unique<memory::VolumeSlot>();
   slot->charge = charges[0];
@@ -343,13 +399,16 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const 
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
     auto* to = slot->volume.as<uint8_t>();
-    const auto put = [&, device = device](const void* data, int64_t at, int64_t count) -> absl::Status {
+    const auto put = [&, device = device](const void* data, int64_t at,
+                                          int64_t count) -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(device->CopyToDevice(stream.ref(), to + at, data, count));
       return stream.ref().Synchronize();
     };
     OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, put));
-    OCTAVO_RETURN_IF_ERROR(device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
-    OCTAVO_RETURN_IF_ERROR(device->Digest(stream.ref(), to, volume.bytes, slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
+    OCTAVO_RETURN_IF_ERROR(
+        device->Digest(stream.ref(), to, volume.bytes, slot->digest.as<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device->CopyToHost(stream.ref(), word.data(), slot->digest.data(), 8));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
@@ -371,7 +430,8 @@ void Spiller::Relocate(const std::string& name, std::function<void(const absl::S
       auto moved = base::ExceptionToStatus([&] { return MoveToDevice(pinned); });
       absl::Status status = moved.status();
       pinned.slot = nullptr;
-      if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok()) status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
+      if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok())
+        status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
       done(status);
     }),
            absl::OkStatus();
@@ -389,10 +449,14 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
   auto slot = base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> {
     auto moved = MoveToDevice(pinned);
     const auto& origin = pinned.status.origin;
-    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr && model::Spills(origin->spec.retention.on_full)) {
-      // Its client said that volumes may be moved to make room: the oldest of the same scan goes in its stead.
+    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr &&
+        model::Spills(origin->spec.retention.on_full)) {
+      // Its client said that volumes may be moved to make room: the oldest of the same scan goes in
+      // its stead.
       auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
-      if (other.ok() && RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok()) return MoveToDevice(pinned);
+      if (other.ok() &&
+          RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok())
+        return MoveToDevice(pinned);
     }
     return moved;
   });
@@ -403,13 +467,16 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
   {
     MutexLock lock(mutex_);
     totals_[tier].restored_bytes += pinned.status.bytes;
-    restore_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
+    restore_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
+                               1e-9);
   }
   return context_.volumes->Get(name);
 }
 
 void Spiller::Restore(const std::string& name, Done done) {
-  pool_.Post([this, name, done = std::move(done)] { done(base::ExceptionToStatus([&] { return RestoreNow(name); })); });
+  pool_.Post([this, name, done = std::move(done)] {
+    done(base::ExceptionToStatus([&] { return RestoreNow(name); }));
+  });
 }
 
 std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Found> found) {
@@ -417,12 +484,14 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
   for (auto& one : found) {
     auto status = StatusFromAbout(one.about);
     if (!status.ok() || status->bytes != one.file->bytes()) {
-      report.push_back(absl::StrCat(one.file->path(), ": does not say what volume it is (", status.ok() ? "another size" : status.status().message(),
+      report.push_back(absl::StrCat(one.file->path(), ": does not say what volume it is (",
+                                    status.ok() ? "another size" : status.status().message(),
                                     "); stays as it is"));
       continue;
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
-    context_.volumes->AddRecovered(*std::move(status), std::make_shared<const DiskVolume>(std::move(one.file)));
+    context_.volumes->AddRecovered(*std::move(status),
+                                   std::make_shared<const DiskVolume>(std::move(one.file)));
   }
   return report;
 }
@@ -431,7 +500,9 @@ std::vector<model::TierUse> Spiller::Uses() {
   std::vector<model::TierUse> uses;
   std::map<model::Tier, int64_t> volumes;
   for (const model::VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
-    if (volume.state == model::VolumeState::kHeld || volume.state == model::VolumeState::kCommitting) ++volumes[volume.tier];
+    if (volume.state == model::VolumeState::kHeld ||
+        volume.state == model::VolumeState::kCommitting)
+      ++volumes[volume.tier];
   }
   MutexLock lock(mutex_);
   for (const model::Tier tier : {model::Tier::kHost, model::Tier::kDisk}) {
@@ -455,8 +526,10 @@ std::vector<model::TierUse> Spiller::Uses() {
 void Spiller::AddTo(model::Stats* stats) {
   stats->tiers = Uses();
   MutexLock lock(mutex_);
-  for (const auto& [tier, histogram] : spill_seconds_) stats->spill_seconds[Name(tier)].Merge(histogram);
-  for (const auto& [tier, histogram] : restore_seconds_) stats->restore_seconds[Name(tier)].Merge(histogram);
+  for (const auto& [tier, histogram] : spill_seconds_)
+    stats->spill_seconds[Name(tier)].Merge(histogram);
+  for (const auto& [tier, histogram] : restore_seconds_)
+    stats->restore_seconds[Name(tier)].Merge(histogram);
 }
 
 }  // namespace octavo::volume

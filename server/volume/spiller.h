@@ -25,8 +25,9 @@
 
 namespace octavo::volume {
 
-/// Moves held volumes from device memory to host memory or disk and back, beside everything else: copies run on streams of low priority
-/// and threads of their own, digests are checked on the way. A failed move leaves the volume where it was. Thread-safe.
+/// Moves held volumes from device memory to host memory or disk and back, beside everything else:
+/// copies run on streams of low priority and threads of their own, digests are checked on the way.
+/// A failed move leaves the volume where it was. Thread-safe.
 class Spiller {
  public:
   struct Context {
@@ -44,13 +45,14 @@ class Spiller {
   Spiller(Context context, int threads);
   ~Spiller();
 
-  /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the configuration key.
+  /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the
+  /// configuration key.
   absl::Status CheckTier(model::Tier tier) const;
   /// Bytes that still fit into the tier; 0 if it is off.
   int64_t FreeOf(model::Tier tier) const;
 
-  /// For a running scan: begins to move its oldest held volume that no process maps, unless one is on its way already. Whether one is on its way now.
-  /// Never waits.
+  /// For a running scan: begins to move its oldest held volume that no process maps, unless one is
+  /// on its way already. Whether one is on its way now. Never waits.
   bool Request(const std::string& scan, model::Tier tier);
   bool PendingOf(const std::string& scan);
   /// Moves of this scan's volumes that did not work.
@@ -59,29 +61,34 @@ class Spiller {
   void ForgetScan(const std::string& scan);
 
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
-  /// `done` is called exactly once, from a thread of the spiller or at once with what can be told at once.
-  /// `asked`: by a client (VolumeStore::BeginSpill).
-  void Spill(const std::string& name, model::Tier tier, Done done, const ClientVerb* asked = nullptr);
+  /// `done` is called exactly once, from a thread of the spiller or at once with what can be told
+  /// at once. `asked`: by a client (VolumeStore::BeginSpill).
+  void Spill(const std::string& name, model::Tier tier, Done done,
+             const ClientVerb* asked = nullptr);
   void Restore(const std::string& name, Done done);
-  /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give back. `done` is called exactly once:
-  /// OK when the volume has moved; ResourceExhausted (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
+  /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give
+  /// back. `done` is called exactly once: OK when the volume has moved; ResourceExhausted
+  /// (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
   /// VolumeStore::BeginRelocate, all of which leave it where it is.
   void Relocate(const std::string& name, std::function<void(const absl::Status&)> done);
   /// As Restore, on the calling thread: for workers that need the volume on its device.
   absl::StatusOr<model::VolumeStatus> RestoreNow(const std::string& name);
 
-  /// A volume that is made on disk, front to back, without ever being on a device as a whole. Destroyed unfinished it leaves nothing.
+  /// A volume that is made on disk, front to back, without ever being on a device as a whole.
+  /// Destroyed unfinished it leaves nothing.
   class Storing {
    public:
     virtual ~Storing() = default;
     virtual absl::Status Append(const void* data, int64_t bytes) = 0;
     /// Makes it durable; sets the volume's digest, which the file carries too.
-    virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(model::VolumeStatus* volume) = 0;
+    virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(
+        model::VolumeStatus* volume) = 0;
   };
   /// Takes the room. FailedPrecondition (SPILL_OFF), ResourceExhausted (SPILL_QUOTA, DISK_FULL).
   absl::StatusOr<std::unique_ptr<Storing>> BeginStoring(const model::VolumeStatus& volume);
 
-  /// Lists what an earlier process left in the spill directory as held volumes. Once, at the start. Returns a line for each.
+  /// Lists what an earlier process left in the spill directory as held volumes. Once, at the start.
+  /// Returns a line for each.
   std::vector<std::string> Recover(std::vector<storage::SpillFolder::Found> found);
 
   int Pending() { return pool_.Pending(); }
@@ -93,23 +100,29 @@ class Spiller {
   class DiskVolume;
   class StoringOnDisk;
   /// Copies the pinned bytes into the tier, checked against the digest.
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const PinnedVolume& pinned, model::Tier tier);
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const PinnedVolume& pinned,
+                                                            model::Tier tier);
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const PinnedVolume& pinned);
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToDisk(const PinnedVolume& pinned);
   /// Hands the bytes of `pinned` piece by piece, in order, to `take`.
-  absl::Status ForEachPiece(const PinnedVolume& pinned, const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
+  absl::Status ForEachPiece(
+      const PinnedVolume& pinned,
+      const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
   absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const PinnedVolume& pinned);
   absl::Status RunSpill(PinnedVolume pinned, model::Tier tier);
 
   const Context context_;
   std::vector<std::shared_ptr<memory::FramePool>> host_pools_;  // of the tier HOST, by device
   /// Bytes of the tier HOST in use; outlives the spiller with the last volume in it.
-  const std::shared_ptr<std::atomic<int64_t>> host_used_ = std::make_shared<std::atomic<int64_t>>(0);
+  const std::shared_ptr<std::atomic<int64_t>> host_used_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   Mutex mutex_;
-  std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);            // scans of which a volume is on its way
+  std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);  // scans of which a volume is on its way
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // by scan
-  std::map<model::Tier, model::TierUse> totals_ ABSL_GUARDED_BY(mutex_);           // spilled, restored, failures
-  std::map<model::Tier, model::Histogram> spill_seconds_ ABSL_GUARDED_BY(mutex_), restore_seconds_ ABSL_GUARDED_BY(mutex_);
+  std::map<model::Tier, model::TierUse> totals_
+      ABSL_GUARDED_BY(mutex_);  // spilled, restored, failures
+  std::map<model::Tier, model::Histogram> spill_seconds_ ABSL_GUARDED_BY(mutex_), restore_seconds_
+      ABSL_GUARDED_BY(mutex_);
   base::WorkerPool pool_;  // last: its threads use the rest
 };
 

@@ -15,17 +15,22 @@ VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>
   {
     MutexLock lock(mutex_);
     Purge();
-    const auto leased = [this](const std::string& name) { return protections_.leases != nullptr && protections_.leases->Leased(name); };
+    const auto leased = [this](const std::string& name) {
+      return protections_.leases != nullptr && protections_.leases->Leased(name);
+    };
     std::map<std::string, bool> known;  // each session is asked about once
     for (auto next = records_.begin(); next != records_.end();) {
       Record& record = *next++;  // it may leave
       model::VolumeStatus& status = record.status;
       if (status.state != model::VolumeState::kHeld) continue;
       if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {
-        const double left = status.ttl_seconds - static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
+        const double left =
+            status.ttl_seconds -
+            static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
         if (left <= 0 && !leased(status.name)) {
-          leaving.push_back(
-              Leave(record, model::VolumeState::kDiscarded, absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
+          leaving.push_back(Leave(
+              record, model::VolumeState::kDiscarded,
+              absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
           ++TotalsOf(record).expired;
           due.expired.push_back(StatusOf(record));
           continue;

@@ -61,12 +61,17 @@ json PatternJson(const pattern::Pattern& p) {
   if (p.repeated()) {
     out["repeat_count"] = p.repeat_count;
     out["repeat_period"] = p.repeat_period;
-    out["repeat_strategy"] = p.averaged() ? "average" : p.repeat_strategy == pattern::RepeatStrategy::kOrder ? "order" : "pack";
+    out["repeat_strategy"] = p.averaged()                                           ? "average"
+                             : p.repeat_strategy == pattern::RepeatStrategy::kOrder ? "order"
+                                                                                    : "pack";
   }
-  const bool radial = p.kind == pattern::PatternKind::kRadial || p.kind == pattern::PatternKind::kRepeatedRadial;
-  if (radial || p.kind == pattern::PatternKind::kSpiral) out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
+  const bool radial =
+      p.kind == pattern::PatternKind::kRadial || p.kind == pattern::PatternKind::kRepeatedRadial;
+  if (radial || p.kind == pattern::PatternKind::kSpiral)
+    out["radius_mm"] = {p.radius_begin_mm, p.radius_end_mm};
   if (radial) out["angle_deg"] = {p.angle_begin_deg, p.angle_end_deg};
-  if (p.kind == pattern::PatternKind::kSpiral) out["sampling"] = p.spiral_sampling == pattern::SpiralSampling::kLinear ? "linear" : "angular";
+  if (p.kind == pattern::PatternKind::kSpiral)
+    out["sampling"] = p.spiral_sampling == pattern::SpiralSampling::kLinear ? "linear" : "angular";
   if (p.kind == pattern::PatternKind::kLissajous) {
     out["cycles"] = {p.cycles_x, p.cycles_y};
     out["phase_deg"] = {p.phase_x_deg, p.phase_y_deg};
@@ -77,14 +82,16 @@ json PatternJson(const pattern::Pattern& p) {
   }
   if (p.warp == pattern::WarpKind::kAngular) out["angular_warp_mm_per_deg"] = p.warp_mm_per_deg;
   if (p.warp == pattern::WarpKind::kTelecentric)
-    out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm}, {"scale_rad_per_deg", p.warp_rad_per_deg}};
+    out["telecentric_warp"] = {{"galvo_lens_spacing_mm", p.warp_lens_spacing_mm},
+                               {"scale_rad_per_deg", p.warp_rad_per_deg}};
   return out;
 }
 
 json AcquisitionJson(const model::ScanSpec& spec) {
   return {{"source", SourceJson(spec)},
           {"samples_per_record", spec.acquisition.samples_per_record},
-          {"raw_type", spec.acquisition.packing == math::Packing::kNone         ? Info(spec.acquisition.raw_type).name
+          {"raw_type", spec.acquisition.packing == math::Packing::kNone
+                           ? Info(spec.acquisition.raw_type).name
                        : spec.acquisition.packing == math::Packing::kLowFirst12 ? "u12p"
                                                                                 : "u12_packed"},
           {"adc_bits", spec.acquisition.adc_bits},
@@ -95,7 +102,8 @@ json AcquisitionJson(const model::ScanSpec& spec) {
           {"pattern", PatternJson(spec.pattern)}};
 }
 
-// The tables themselves, not only how they were asked for: the file must suffice to repeat the processing.
+// The tables themselves, not only how they were asked for: the file must suffice to repeat the
+// processing.
 json ProcessingJson(const model::ResolvedScan& scan) {
   const SpectralConfig& c = scan.chain;
   static constexpr const char* kBackground[] = {"none", "static", "rolling", "bscan"};
@@ -128,7 +136,8 @@ const pattern::Pattern* PatternOf(const model::VolumeStatus& volume) {
   return volume.origin != nullptr ? &volume.origin->spec.pattern : volume.recovered_pattern.get();
 }
 
-storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software, const std::string& device_model) {
+storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software,
+                           const std::string& device_model) {
   static constexpr const char* kValue[] = {"db", "db", "magnitude", "power", "real", "complex"};
   storage::VolumeMeta meta;
   meta.volume_name = volume.name;
@@ -165,9 +174,11 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
     meta.processing = ProcessingJson(*volume.origin);
     meta.acquisition = AcquisitionJson(spec);
     if (!volume.spread_devices.empty())
-      meta.processing["spread"] = {{"devices", volume.spread_devices}, {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
+      meta.processing["spread"] = {{"devices", volume.spread_devices},
+                                   {"layout", volume.stripe_bscans > 0 ? "striped" : "home"}};
   }
-  if (volume.origin == nullptr && volume.recovered_meta != nullptr) {  // derived of what an earlier process left
+  if (volume.origin == nullptr &&
+      volume.recovered_meta != nullptr) {  // derived of what an earlier process left
     const storage::VolumeMeta& source = *volume.recovered_meta;
     meta.display_lo = source.display_lo;
     meta.display_hi = source.display_hi;
@@ -178,10 +189,12 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
     meta.acquisition = source.acquisition;
     meta.warnings = source.warnings;
   }
-  if (!volume.operations.empty()) meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
+  if (!volume.operations.empty())
+    meta.processing["derived"] = {{"from", volume.derived_from}, {"operations", volume.operations}};
   if (volume.missing_frames > 0) {
-    meta.processing["missing_frames"] = {
-        {"count", volume.missing_frames}, {"of", volume.expected_frames}, {"first_ranges", volume.missing_frame_ranges}};
+    meta.processing["missing_frames"] = {{"count", volume.missing_frames},
+                                         {"of", volume.expected_frames},
+                                         {"first_ranges", volume.missing_frame_ranges}};
   }
   if (volume.display_lo < volume.display_hi) {
     meta.display_lo = volume.display_lo;
@@ -190,7 +203,8 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
   if (!volume.job.empty()) {
     auto parameters = ParseJson(volume.job_parameters);
     if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
-    meta.processing["job"] = {{"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
+    meta.processing["job"] = {
+        {"name", volume.job}, {"kind", volume.job_kind}, {"parameters", *std::move(parameters)}};
   }
   return meta;
 }

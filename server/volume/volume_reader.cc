@@ -14,7 +14,8 @@ namespace {
 
 class Reader final : public VolumeReader, public std::enable_shared_from_this<Reader> {
  public:
-  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers,
+  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event,
+         std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers,
          std::unique_ptr<storage::SpillCursor> cursor)
       : pinned_(std::move(pinned)),
         box_(box),
@@ -33,10 +34,14 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
   const model::VolumeStatus& volume() const override { return pinned_.status; }
   const std::vector<int64_t>& shape() const override { return shape_; }
-  int64_t total_bytes() const override { return shape_[0] * shape_[1] * shape_[2] * element_bytes_; }
+  int64_t total_bytes() const override {
+    return shape_[0] * shape_[1] * shape_[2] * element_bytes_;
+  }
 
   void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) override {
-    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] { done(base::ExceptionToStatus([&] { return self->Read(max_bytes); })); });
+    workers_->Post([self = shared_from_this(), max_bytes, done = std::move(done)] {
+      done(base::ExceptionToStatus([&] { return self->Read(max_bytes); }));
+    });
   }
 
  private:
@@ -45,32 +50,42 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     if (ahead_.owner == nullptr) return model::Bytes{};
     OCTAVO_RETURN_IF_ERROR(event_.Synchronize());
     model::Bytes piece = std::exchange(ahead_, model::Bytes{});
-    if (absl::Status next = StartCopy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next)) return next;
+    if (absl::Status next = StartCopy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next))
+      return next;
     return piece;
   }
 
   // Enqueues the copy of the next piece: whole B-scans where they fit, else rows of one B-scan.
   absl::Status StartCopy(int64_t max_bytes) {
     if (next_y_ >= box_.count[0]) return absl::OkStatus();
-    const int64_t row_bytes = box_.count[2] * element_bytes_, plane_bytes = row_bytes * box_.count[1];
+    const int64_t row_bytes = box_.count[2] * element_bytes_,
+                  plane_bytes = row_bytes * box_.count[1];
     Box3 piece;
     if (next_x_ == 0 && plane_bytes <= max_bytes) {
       const int64_t planes = std::min(box_.count[0] - next_y_, max_bytes / plane_bytes);
-      piece = {.start = {box_.start[0] + next_y_, box_.start[1], box_.start[2]}, .count = {planes, box_.count[1], box_.count[2]}};
+      piece = {.start = {box_.start[0] + next_y_, box_.start[1], box_.start[2]},
+               .count = {planes, box_.count[1], box_.count[2]}};
     } else {
-      const int64_t rows = std::min(box_.count[1] - next_x_, std::max<int64_t>(1, max_bytes / row_bytes));
-      piece = {.start = {box_.start[0] + next_y_, box_.start[1] + next_x_, box_.start[2]}, .count = {1, rows, box_.count[2]}};
+      const int64_t rows =
+          std::min(box_.count[1] - next_x_, std::max<int64_t>(1, max_bytes / row_bytes));
+      piece = {.start = {box_.start[0] + next_y_, box_.start[1] + next_x_, box_.start[2]},
+               .count = {1, rows, box_.count[2]}};
     }
     const int64_t bytes = piece.count[0] * piece.count[1] * row_bytes;
     auto memory = pool_->Get(bytes, memory::FramePool::Use::kClient);
     if (memory == nullptr) {
-      return WithInfo(absl::ResourceExhaustedError("no page-locked memory left: too many readers at once; try again"),
-                      {.reason = "NO_STAGING", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
+      return WithInfo(absl::ResourceExhaustedError(
+                          "no page-locked memory left: too many readers at once; try again"),
+                      {.reason = "NO_STAGING",
+                       .field = "",
+                       .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
     }
     if (cursor_ != nullptr) {
-      OCTAVO_RETURN_IF_ERROR(ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
+      OCTAVO_RETURN_IF_ERROR(
+          ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
     } else {
-      OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot, pinned_.status, piece));
+      OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot,
+                                                   pinned_.status, piece));
       OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     }
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
@@ -100,29 +115,34 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
-                                                               const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
-                                                               StreamRef stream, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers) {
+absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
+    PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
+    const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
+    StreamRef stream, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers) {
   Box3 box;
   for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
     if (!values->empty() && values->size() != 3) {
-      return InvalidField(name, absl::StrCat("has ", values->size(), " numbers; allowed none or 3 [y, x, z]"));
+      return InvalidField(
+          name, absl::StrCat("has ", values->size(), " numbers; allowed none or 3 [y, x, z]"));
     }
   }
   for (size_t d = 0; d < 3; ++d) {
     const int64_t extent = pinned.status.shape[d];
     box.start[d] = start.empty() ? 0 : start[d];
     box.count[d] = count.empty() ? extent - box.start[d] : count[d];
-    if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 || box.count[d] > extent - box.start[d]) {
-      return WithInfo(absl::OutOfRangeError(absl::StrCat("the box leaves the volume: axis ", d, " has 0 to ", extent - 1, ", asked are ",
-                                                         box.start[d], " and ", box.count[d], " from there")),
+    if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 ||
+        box.count[d] > extent - box.start[d]) {
+      return WithInfo(absl::OutOfRangeError(absl::StrCat(
+                          "the box leaves the volume: axis ", d, " has 0 to ", extent - 1,
+                          ", asked are ", box.start[d], " and ", box.count[d], " from there")),
                       {.reason = "BAD_RANGE",
                        .field = box.start[d] < 0 || box.start[d] >= extent ? "start" : "count",
                        .numbers = {{"axis", absl::StrCat(d)}, {"extent", absl::StrCat(extent)}}});
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(Event event, device->NewEvent());
-  return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event), std::move(pool), workers, std::move(cursor));
+  return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event),
+                                  std::move(pool), workers, std::move(cursor));
 }
 
 }  // namespace octavo::volume

@@ -20,26 +20,35 @@ constexpr size_t kMostTombstones = 10'000;
 
 bool Allowed(model::VolumeState from, model::VolumeState to) {
   switch (from) {
-    case model::VolumeState::kAcquiring: return to == model::VolumeState::kHeld || to == model::VolumeState::kFailed;
-    case model::VolumeState::kHeld: return to == model::VolumeState::kCommitting || to == model::VolumeState::kDiscarded;
-    case model::VolumeState::kCommitting: return to == model::VolumeState::kCommitted || to == model::VolumeState::kHeld;
+    case model::VolumeState::kAcquiring:
+      return to == model::VolumeState::kHeld || to == model::VolumeState::kFailed;
+    case model::VolumeState::kHeld:
+      return to == model::VolumeState::kCommitting || to == model::VolumeState::kDiscarded;
+    case model::VolumeState::kCommitting:
+      return to == model::VolumeState::kCommitted || to == model::VolumeState::kHeld;
     default: return false;
   }
 }
 
 }  // namespace
 
-absl::Status CheckTransition(const std::string& volume, model::VolumeState from, model::VolumeState to) {
+absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
+                             model::VolumeState to) {
   if (Allowed(from, to)) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
+                  {.reason = "VOLUME_STATE",
+                   .field = "name",
+                   .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }
 
 absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::string& name) {
   auto it = by_name_.find(name);
   if (it == by_name_.end()) {
     return WithInfo(
-        absl::NotFoundError(absl::StrCat("no volume ", name, " (of those that left memory the last 10000 are remembered for ten minutes)")),
+        absl::NotFoundError(absl::StrCat(
+            "no volume ", name,
+            " (of those that left memory the last 10000 are remembered for ten minutes)")),
         {.reason = "NO_VOLUME", .field = "name", .numbers = {}});
   }
   return it->second;
@@ -51,7 +60,8 @@ model::VolumeStatus VolumeStore::StatusOf(const Record& record) const {
     const int64_t now = clock_->Now().monotonic_ns;
     status.held_seconds = static_cast<double>(now - record.sealed_ns) * 1e-9;
     if (status.ttl_seconds > 0 && !status.marked) {
-      status.expires_seconds = std::max(1e-3, status.ttl_seconds - static_cast<double>(now - record.living_ns) * 1e-9);
+      status.expires_seconds =
+          std::max(1e-3, status.ttl_seconds - static_cast<double>(now - record.living_ns) * 1e-9);
     }
   }
   return status;
@@ -61,13 +71,15 @@ void VolumeStore::Changed(const model::VolumeStatus& status) noexcept {
   try {
     on_change_(status);
   } catch (...) {
-    Log(LogLevel::kError, "a change of a volume was not told to all", {{"error", base::StatusOfException().ToString()}});
+    Log(LogLevel::kError, "a change of a volume was not told to all",
+        {{"error", base::StatusOfException().ToString()}});
   }
 }
 
 void VolumeStore::Purge() {
   const int64_t now = clock_->Now().monotonic_ns;
-  while (!gone_.empty() && (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
+  while (!gone_.empty() &&
+         (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
     by_name_.erase(gone_.front().status.name);
     gone_.pop_front();
   }
@@ -75,19 +87,25 @@ void VolumeStore::Purge() {
 
 void VolumeStore::LetGo(const std::string& name, Memory memory) noexcept {
   try {
-    if (memory.slot != nullptr && protections_.left != nullptr) protections_.left(name, memory.slot->charge);
+    if (memory.slot != nullptr && protections_.left != nullptr)
+      protections_.left(name, memory.slot->charge);
   } catch (...) {
-    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left", {{"volume", name}, {"error", base::StatusOfException().ToString()}});
+    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left",
+        {{"volume", name}, {"error", base::StatusOfException().ToString()}});
   }
   memory.slot.reset();
   if (memory.spilled != nullptr) memory.spilled->Remove();
 }
 
 PinnedVolume VolumeStore::PinOf(const Record& record, model::VolumeStatus status) {
-  return {.status = std::move(status), .slot = record.slot, .device = record.device, .spilled = record.spilled};
+  return {.status = std::move(status),
+          .slot = record.slot,
+          .device = record.device,
+          .spilled = record.spilled};
 }
 
-VolumeStore::Memory VolumeStore::Leave(Record& record, model::VolumeState to, const std::string& reason, const char* finished) {
+VolumeStore::Memory VolumeStore::Leave(Record& record, model::VolumeState to,
+                                       const std::string& reason, const char* finished) {
   record.status.held_seconds = StatusOf(record).held_seconds;
   record.status.state = to;
   record.status.reason = reason;
@@ -105,12 +123,14 @@ VolumeStore::Memory VolumeStore::Leave(Record& record, model::VolumeState to, co
   return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
 }
 
-void VolumeStore::Add(model::VolumeStatus status, std::shared_ptr<memory::VolumeSlot> slot, int device) {
+void VolumeStore::Add(model::VolumeStatus status, std::shared_ptr<memory::VolumeSlot> slot,
+                      int device) {
   status.state = model::VolumeState::kAcquiring;
   {
     MutexLock lock(mutex_);
     Purge();
-    records_.push_back({.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
+    records_.push_back(
+        {.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
     by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
   }
   Changed(status);
@@ -121,7 +141,9 @@ void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
   {
     MutexLock lock(mutex_);
     auto it = Find(final_status.name);
-    if (!it.ok() || !CheckTransition(final_status.name, (*it)->status.state, model::VolumeState::kHeld).ok()) return;
+    if (!it.ok() ||
+        !CheckTransition(final_status.name, (*it)->status.state, model::VolumeState::kHeld).ok())
+      return;
     Record& record = **it;
     record.status = final_status;
     record.status.state = model::VolumeState::kHeld;
@@ -140,7 +162,8 @@ void VolumeStore::Fail(const std::string& name, const std::string& reason) {
   {
     MutexLock lock(mutex_);
     auto it = Find(name);
-    if (!it.ok() || !CheckTransition(name, (*it)->status.state, model::VolumeState::kFailed).ok()) return;
+    if (!it.ok() || !CheckTransition(name, (*it)->status.state, model::VolumeState::kFailed).ok())
+      return;
     gone = Leave(**it, model::VolumeState::kFailed, reason, "failed");
     status = StatusOf(**it);
   }
@@ -166,7 +189,8 @@ std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   };
   if (!query.in_memory) take(gone_);
   take(records_);
-  std::sort(all.begin(), all.end(), [](const Record* a, const Record* b) { return a->number < b->number; });
+  std::sort(all.begin(), all.end(),
+            [](const Record* a, const Record* b) { return a->number < b->number; });
   std::vector<model::VolumeStatus> list;
   list.reserve(all.size());
   for (const Record* record : all) list.push_back(StatusOf(*record));
@@ -178,16 +202,21 @@ absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
   if (pinned.slot != nullptr && pinned.slot->stripes.empty()) return pinned;
   if (pinned.slot != nullptr) {
     return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(name, " is striped over ", absl::StrJoin(pinned.status.spread_devices, ", "),
-                                                   " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
-                                                   pinned.status.device, " (ReadVolume and CommitVolume take it as it is)")),
+        absl::FailedPreconditionError(absl::StrCat(
+            name, " is striped over ", absl::StrJoin(pinned.status.spread_devices, ", "),
+            " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
+            pinned.status.device, " (ReadVolume and CommitVolume take it as it is)")),
         {.reason = "STRIPED",
          .field = "name",
-         .numbers = {{"device", pinned.status.device}, {"devices", absl::StrCat(pinned.slot->stripes.size())}, {"retryable", "false"}}});
+         .numbers = {{"device", pinned.status.device},
+                     {"devices", absl::StrCat(pinned.slot->stripes.size())},
+                     {"retryable", "false"}}});
   }
-  return WithInfo(absl::FailedPreconditionError(
-                      absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier), "); restore it to its device first (RestoreVolume)")),
-                  {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+  return WithInfo(
+      absl::FailedPreconditionError(
+          absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier),
+                       "); restore it to its device first (RestoreVolume)")),
+      {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
@@ -195,19 +224,24 @@ absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   const model::VolumeState state = it->status.state;
   if (state == model::VolumeState::kAcquiring) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is still being acquired; wait until it is HELD")),
-                    {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(state)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(name, " is still being acquired; wait until it is HELD")),
+        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
   if (!model::InMemory(state)) {
     return WithInfo(
-        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ", it->status.reason,
-                                         it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
+        absl::NotFoundError(absl::StrCat(
+            name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ",
+            it->status.reason,
+            it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
         {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(state)}}});
   }
   return PinOf(*it, StatusOf(*it));
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor) {
+absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(
+    const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
   while (pinned.spilled != nullptr) {
     auto opened = pinned.spilled->Open();
@@ -227,15 +261,18 @@ absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(const std::string& name, s
 absl::Status VolumeStore::CheckLeases(const Record& record, const ClientVerb* asked) {
   if (asked == nullptr) return absl::OkStatus();
   if (asked->of_orphans && !record.status.orphaned) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(record.status.name, " is no orphan: ", record.status.session, " has come back")),
-                    {.reason = "ADOPTED", .field = "name", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            record.status.name, " is no orphan: ", record.status.session, " has come back")),
+        {.reason = "ADOPTED", .field = "name", .numbers = {}});
   }
   if (protections_.leases == nullptr) return absl::OkStatus();
   return protections_.leases->CheckNobodyElse(record.status.name, asked->lease_token);
 }
 
 absl::Status VolumeStore::CheckExports(const Record& record, const ClientVerb* asked) {
-  if (asked == nullptr || asked->detach_exports || protections_.unmapped == nullptr) return absl::OkStatus();
+  if (asked == nullptr || asked->detach_exports || protections_.unmapped == nullptr)
+    return absl::OkStatus();
   return protections_.unmapped(record.status.name);
 }
 
@@ -244,22 +281,27 @@ absl::StatusOr<session::Lease> VolumeStore::AcquireLease(const session::LeaseReq
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(request.resource));
   const model::VolumeStatus& status = it->status;
   if (status.state != model::VolumeState::kHeld) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state),
-                                                               status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
-                                                               "; only HELD volumes can be leased")),
-                    {.reason = "VOLUME_STATE", .field = "resource", .numbers = {{"state", Name(status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        status.name, " is ", Name(status.state),
+                        status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
+                        "; only HELD volumes can be leased")),
+                    {.reason = "VOLUME_STATE",
+                     .field = "resource",
+                     .numbers = {{"state", Name(status.state)}}});
   }
   return protections_.leases->TryAcquire(request);
 }
 
-absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowed, const std::function<absl::Status()>& act) {
+absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowed,
+                                        const std::function<absl::Status()>& act) {
   const std::string& name = pinned.status.name;
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(const auto it, Find(name));
   const model::VolumeStatus& status = it->status;
   if (!model::IsComplete(status.state)) {
     return WithInfo(
-        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state), status.reason.empty() ? "" : ", ", status.reason)),
+        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state),
+                                         status.reason.empty() ? "" : ", ", status.reason)),
         {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(status.state)}}});
   }
   if (it->slot != pinned.slot || status.moving == "SPILLING") {
@@ -268,13 +310,17 @@ absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowe
   }
   if (!status.kept || (!borrowed && it->lent && !status.marked)) {
     return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(name, " is a volume of a LIVE scan's ring, which may overwrite it; hold it first (HoldVolume)")),
+        absl::FailedPreconditionError(absl::StrCat(name,
+                                                   " is a volume of a LIVE scan's ring, which may "
+                                                   "overwrite it; hold it first (HoldVolume)")),
         {.reason = "EXPORT_NOT_HELD", .field = "name", .numbers = {}});
   }
   return act();
 }
 
-absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name, const std::string& reason, const ClientVerb* asked) {
+absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name,
+                                                         const std::string& reason,
+                                                         const ClientVerb* asked) {
   model::VolumeStatus status;
   Memory gone;
   {
@@ -292,12 +338,14 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
   return status;
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name, const ClientVerb* asked) {
+absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name,
+                                                      const ClientVerb* asked) {
   PinnedVolume pinned;
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, model::VolumeState::kCommitting));
+    OCTAVO_RETURN_IF_ERROR(
+        CheckTransition(name, it->status.state, model::VolumeState::kCommitting));
     OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
     pinned = PinOf(*it, StatusOf(*it));
     for (model::VolumeStatus* status : {&it->status, &pinned.status}) {
@@ -309,7 +357,8 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name, c
   return pinned;
 }
 
-void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome) {
+void VolumeStore::EndCommit(const std::string& name,
+                            const absl::StatusOr<storage::CommitOutcome>& outcome) {
   model::VolumeStatus status;
   Memory gone;
   {
@@ -324,7 +373,7 @@ void VolumeStore::EndCommit(const std::string& name, const absl::StatusOr<storag
       gone = Leave(record, model::VolumeState::kCommitted, "", "committed");
     } else {
       record.status.state = model::VolumeState::kHeld;
-      record.status.kept = true;                      // somebody wanted it: LIVE must not overwrite it now
+      record.status.kept = true;  // somebody wanted it: LIVE must not overwrite it now
       record.living_ns = clock_->Now().monotonic_ns;  // nor its time to live end it in this moment
       record.warned = false;
       record.status.last_error = std::string(outcome.status().message());
@@ -344,8 +393,10 @@ VolumeStore::Counts VolumeStore::Count() {
   for (const Record& record : records_) {
     if (!model::InMemory(record.status.state)) continue;
     ++counts.by_state[Name(record.status.state)];
-    if (record.status.state != model::VolumeState::kAcquiring) ++counts.by_tier[Name(record.status.tier)];
-    counts.oldest_held_seconds = std::max(counts.oldest_held_seconds, StatusOf(record).held_seconds);
+    if (record.status.state != model::VolumeState::kAcquiring)
+      ++counts.by_tier[Name(record.status.tier)];
+    counts.oldest_held_seconds =
+        std::max(counts.oldest_held_seconds, StatusOf(record).held_seconds);
   }
   return counts;
 }
@@ -375,15 +426,18 @@ std::set<std::string> VolumeStore::ScansInMemory() {
 
 int64_t VolumeStore::MappedOf(const std::string& scan) {
   MutexLock lock(mutex_);
-  const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
+  const std::set<std::string> mapped =
+      protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
-    return record.status.scan == scan && record.status.tier == model::Tier::kDevice && mapped.count(record.status.name) > 0;
+    return record.status.scan == scan && record.status.tier == model::Tier::kDevice &&
+           mapped.count(record.status.name) > 0;
   });
 }
 
 VolumeStore::ScanCounts& VolumeStore::TotalsOf(const Record& record) {
   const model::VolumeStatus& status = record.status;
-  return status.recovered || !absl::StartsWith(status.scan, "scans/") ? others_ : scans_[status.scan];
+  return status.recovered || !absl::StartsWith(status.scan, "scans/") ? others_
+                                                                      : scans_[status.scan];
 }
 
 void VolumeStore::ForgetScan(const std::string& scan) {

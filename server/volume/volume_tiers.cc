@@ -19,32 +19,39 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
   model::VolumeStatus& status = record.status;
   if (!model::IsComplete(status.state)) {
     return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(status.name, " is ", Name(status.state), "; only HELD and COMMITTING volumes can be moved")),
+        absl::FailedPreconditionError(
+            absl::StrCat(status.name, " is ", Name(status.state),
+                         "; only HELD and COMMITTING volumes can be moved")),
         {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
   }
   if (!status.moving.empty()) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        status.name, " is being moved already (", status.moving, "); ask again")),
                     {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
   }
   return PinOf(record, StatusOf(record));
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name, const ClientVerb* asked) {
+absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name,
+                                                     const ClientVerb* asked) {
   MutexLock lock(mutex_);
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
   OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
-  OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));  // it would win no memory, and pull it from under those who look at it
+  OCTAVO_RETURN_IF_ERROR(CheckExports(
+      *it, asked));  // it would win no memory, and pull it from under those who look at it
   it->status.moving = "SPILLING";
   return pinned;
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
   MutexLock lock(mutex_);
-  const std::set<std::string> mapped = protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
+  const std::set<std::string> mapped =
+      protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
   for (Record& record : records_) {
     const model::VolumeStatus& status = record.status;
-    if (status.scan != scan || status.state != model::VolumeState::kHeld || status.tier != model::Tier::kDevice || !status.kept || !status.moving.empty() ||
+    if (status.scan != scan || status.state != model::VolumeState::kHeld ||
+        status.tier != model::Tier::kDevice || !status.kept || !status.moving.empty() ||
         !status.derived_from.empty() || mapped.count(status.name) > 0) {
       continue;
     }
@@ -52,10 +59,12 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& sc
     record.status.moving = "SPILLING";
     return pinned;
   }
-  return absl::NotFoundError(absl::StrCat(scan, " holds no volume on the device that could be moved"));
+  return absl::NotFoundError(
+      absl::StrCat(scan, " holds no volume on the device that could be moved"));
 }
 
-std::optional<model::VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory made, const std::function<void(Record&)>& ended) {
+std::optional<model::VolumeStatus> VolumeStore::EndMove(const std::string& name, Memory made,
+                                                        const std::function<void(Record&)>& ended) {
   std::optional<model::VolumeStatus> moved;
   {
     MutexLock lock(mutex_);
@@ -78,16 +87,19 @@ std::optional<model::VolumeStatus> VolumeStore::EndMove(const std::string& name,
   return moved;
 }
 
-void VolumeStore::EndSpill(const std::string& name, absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
+void VolumeStore::EndSpill(const std::string& name,
+                           absl::StatusOr<std::shared_ptr<const SpilledVolume>> spilled) {
   const absl::Status status = spilled.status();
-  const auto moved = EndMove(name, {.slot = nullptr, .spilled = std::move(spilled).value_or(nullptr)}, [&](Record& record) {
-    if (!status.ok()) {
-      record.status.last_error = std::string(status.message());
-      return;
-    }
-    record.status.stripe_bscans = 0;  // in one piece from now on
-    record.status.kept = true;        // no slot of a ring any more
-  });
+  const auto moved =
+      EndMove(name, {.slot = nullptr, .spilled = std::move(spilled).value_or(nullptr)},
+              [&](Record& record) {
+                if (!status.ok()) {
+                  record.status.last_error = std::string(status.message());
+                  return;
+                }
+                record.status.stripe_bscans = 0;  // in one piece from now on
+                record.status.kept = true;        // no slot of a ring any more
+              });
   if (moved.has_value()) Changed(*moved);
 }
 
@@ -99,14 +111,16 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRestore(const std::string& name) 
   return pinned;
 }
 
-void VolumeStore::EndRestore(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot, int device) {
+void VolumeStore::EndRestore(const std::string& name,
+                             absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot, int device) {
   const bool made = slot.ok();
-  const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [&](Record& record) {
-    if (!made) return;
-    record.device = device;
-    record.status.device = base::DeviceName(device);
-    record.restored = true;
-  });
+  const auto moved = EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr},
+                             [&](Record& record) {
+                               if (!made) return;
+                               record.device = device;
+                               record.status.device = base::DeviceName(device);
+                               record.restored = true;
+                             });
   if (moved.has_value()) Changed(*moved);
 }
 
@@ -115,23 +129,30 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name)
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
   if (pinned.slot == nullptr) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is not on its device (tier ", Name(pinned.status.tier), ")")),
-                    {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(name, " is not on its device (tier ", Name(pinned.status.tier), ")")),
+        {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
   }
   it->status.moving = "RELOCATING";
   return pinned;
 }
 
-bool VolumeStore::EndRelocate(const std::string& name, absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot) {
-  return EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr}, [](Record&) {}).has_value();
+bool VolumeStore::EndRelocate(const std::string& name,
+                              absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> slot) {
+  return EndMove(name, {.slot = std::move(slot).value_or(nullptr), .spilled = nullptr},
+                 [](Record&) {})
+      .has_value();
 }
 
-void VolumeStore::AddRecovered(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+void VolumeStore::AddRecovered(model::VolumeStatus status,
+                               std::shared_ptr<const SpilledVolume> spilled) {
   status.recovered = true;
   AddStored(std::move(status), std::move(spilled));
 }
 
-void VolumeStore::AddStored(model::VolumeStatus status, std::shared_ptr<const SpilledVolume> spilled) {
+void VolumeStore::AddStored(model::VolumeStatus status,
+                            std::shared_ptr<const SpilledVolume> spilled) {
   status.state = model::VolumeState::kHeld;
   status.tier = spilled->tier();
   status.kept = true;

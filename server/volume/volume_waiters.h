@@ -18,27 +18,34 @@
 
 namespace octavo::volume {
 
-/// Who waits for volumes to be complete. Thread-safe; callbacks run without locks, on the thread that brought the news.
+/// Who waits for volumes to be complete. Thread-safe; callbacks run without locks, on the thread
+/// that brought the news.
 class VolumeWaiters {
  public:
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
 
-  /// `done` is called once: at once if `get` says that the volume is not being acquired. An error of `get` is returned instead. It need not
-  /// be called when `over` (may be null; short, under the lock) says that nobody waits for it any more.
-  absl::Status Add(const std::string& name, const std::function<absl::StatusOr<model::VolumeStatus>(const std::string&)>& get, Done done,
-                   std::function<bool()> over = nullptr) {
+  /// `done` is called once: at once if `get` says that the volume is not being acquired. An error
+  /// of `get` is returned instead. It need not be called when `over` (may be null; short, under the
+  /// lock) says that nobody waits for it any more.
+  absl::Status Add(
+      const std::string& name,
+      const std::function<absl::StatusOr<model::VolumeStatus>(const std::string&)>& get, Done done,
+      std::function<bool()> over = nullptr) {
     OCTAVO_RETURN_IF_ERROR(get(name).status());
     std::vector<Wait> gone;  // let go of without the lock
     {
       MutexLock lock(mutex_);
       std::vector<Wait>& waiting = waiting_[name];
       // A client that asks again and again must not leave a wait each time.
-      const auto first = std::stable_partition(waiting.begin(), waiting.end(), [](const Wait& wait) { return wait.over == nullptr || !wait.over(); });
+      const auto first = std::stable_partition(
+          waiting.begin(), waiting.end(),
+          [](const Wait& wait) { return wait.over == nullptr || !wait.over(); });
       gone.assign(std::make_move_iterator(first), std::make_move_iterator(waiting.end()));
       waiting.erase(first, waiting.end());
       waiting.push_back({.done = std::move(done), .over = std::move(over)});
     }
-    // It may have become complete since: then those who wait are told here, or were by whoever completed it.
+    // It may have become complete since: then those who wait are told here, or were by whoever
+    // completed it.
     if (auto now = get(name); now.ok()) Tell(*now);
     return absl::OkStatus();
   }

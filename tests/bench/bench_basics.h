@@ -1,6 +1,7 @@
 #pragma once
 
-// What all benchmarks have in common: options, ending with a message where something fails, and medians of times.
+// What all benchmarks have in common: options, ending with a message where something fails, and
+// medians of times.
 
 #include <algorithm>
 #include <chrono>
@@ -49,16 +50,21 @@ inline void ReadOptions(int argc, char** argv, const std::vector<Option>& option
     void operator()(bool* to) const { *to = std::strcmp(value, "0") != 0; }
   };
   for (int i = 1; i < argc; i += 2) {
-    const auto option = std::find_if(options.begin(), options.end(), [&](const Option& o) { return std::strcmp(o.name, argv[i]) == 0; });
+    const auto option = std::find_if(options.begin(), options.end(), [&](const Option& o) {
+      return std::strcmp(o.name, argv[i]) == 0;
+    });
     if (option == options.end()) Die(std::string("unknown option ") + argv[i]);
     if (i + 1 == argc) Die(std::string("no value of ") + argv[i]);
     std::visit(Set{argv[i + 1]}, option->to);
   }
 }
 
-inline double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+inline double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
-/// Median seconds of `round`, which enqueues and waits, over at least `seconds` and 5 rounds after one warm-up.
+/// Median seconds of `round`, which enqueues and waits, over at least `seconds` and 5 rounds after
+/// one warm-up.
 template <class F>
 double MedianSeconds(double seconds, F round) {
   round();
@@ -69,7 +75,8 @@ double MedianSeconds(double seconds, F round) {
     round();
     times.push_back(SecondsSince(start));
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 

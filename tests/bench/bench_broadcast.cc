@@ -1,7 +1,8 @@
-// One array to several devices: uploaded once and forwarded along them (what a write to all replicas of a buffer does) against one
-// upload per device, all at once and one after the other, beside the ceilings of the same run: the link of each device, all links
-// together, copies between neighbours. Contents are fresh and random for every way; the memory of all devices is poisoned before and
-// compared afterwards, whole.
+// One array to several devices: uploaded once and forwarded along them (what a write to all
+// replicas of a buffer does) against one upload per device, all at once and one after the other,
+// beside the ceilings of the same run: the link of each device, all links together, copies between
+// neighbours. Contents are fresh and random for every way; the memory of all devices is poisoned
+// before and compared afterwards, whole.
 //   bench_broadcast [--backend host|cuda] [--devices N] [--mib M] [--seconds S]
 
 #include <memory>
@@ -17,8 +18,8 @@ namespace octavo::bench {
 namespace {
 
 using engine::BufferStore;
-using engine::StreamOrdering;
 using engine::ReplicaBroadcast;
+using engine::StreamOrdering;
 
 const engine::Caller kCaller{.client = "bench", .key = ""};
 
@@ -29,9 +30,11 @@ struct Broadcast {
   std::vector<Stream> streams;
   std::vector<DeviceBuffer> arrays;
   PinnedBuffer from;
-  double link = 0, hop = 0;  // bytes per second: of the first device's upload, of copies from one device to the next
+  double link = 0, hop = 0;  // bytes per second: of the first device's upload, of copies from one
+                             // device to the next
 
-  Broadcast(std::vector<Device*> on, int64_t size, double s) : devices(std::move(on)), bytes(size), seconds(s) {
+  Broadcast(std::vector<Device*> on, int64_t size, double s)
+      : devices(std::move(on)), bytes(size), seconds(s) {
     for (Device* device : devices) {
       streams.push_back(Take(device->NewStream(StreamPriority::kNormal)));
       arrays.push_back(Take(device->Allocate(bytes)));
@@ -48,22 +51,26 @@ struct Broadcast {
     for (size_t i = 0; i < n; ++i) Ok(streams[i].ref().Synchronize());
   }
   void Poison() {
-    for (size_t i = 0; i < devices.size(); ++i) Ok(devices[i]->Fill(streams[i].ref(), arrays[i].data(), bytes, 0xA5A5A5A5u));
+    for (size_t i = 0; i < devices.size(); ++i)
+      Ok(devices[i]->Fill(streams[i].ref(), arrays[i].data(), bytes, 0xA5A5A5A5u));
     Wait(devices.size());
   }
   void Check(const char* name, size_t n) {
     for (size_t i = 0; i < n; ++i) {
       const auto got = Download(*devices[i], streams[i].ref(), arrays[i].data(), bytes);
-      if (std::memcmp(got.data(), from.data(), got.size()) != 0) Die(std::string(name) + ": device " + std::to_string(i) + " has other bytes");
+      if (std::memcmp(got.data(), from.data(), got.size()) != 0)
+        Die(std::string(name) + ": device " + std::to_string(i) + " has other bytes");
     }
   }
   void Line(const char* name, size_t n, int64_t piece, double took) const {
     const double rate = static_cast<double>(bytes) / took;
     std::printf(
-        "{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"devices\": %zu, \"mib\": %lld, \"piece_kib\": %lld, \"ms\": %.3f, "
+        "{\"name\": \"%s\", \"backend\": \"%s\", \"device\": \"%s\", \"devices\": %zu, \"mib\": "
+        "%lld, \"piece_kib\": %lld, \"ms\": %.3f, "
         "\"array_gb_per_s\": %.2f, \"of_link\": %.3f, \"checked\": true}\n",
-        name, devices[0]->info().backend.c_str(), devices[0]->info().model.c_str(), n, static_cast<long long>(bytes >> 20),
-        static_cast<long long>(piece >> 10), took * 1e3, rate * 1e-9, link > 0 ? rate / link : 1.0);
+        name, devices[0]->info().backend.c_str(), devices[0]->info().model.c_str(), n,
+        static_cast<long long>(bytes >> 20), static_cast<long long>(piece >> 10), took * 1e3,
+        rate * 1e-9, link > 0 ? rate / link : 1.0);
     std::fflush(stdout);
   }
   template <class F>
@@ -83,19 +90,23 @@ struct Broadcast {
         Ok(streams[i].ref().Synchronize());
       });
       if (i == 0) link = static_cast<double>(bytes) / took;
-      std::printf("{\"name\": \"link\", \"index\": %zu, \"gb_per_s\": %.2f}\n", i, static_cast<double>(bytes) / took * 1e-9);
+      std::printf("{\"name\": \"link\", \"index\": %zu, \"gb_per_s\": %.2f}\n", i,
+                  static_cast<double>(bytes) / took * 1e-9);
     }
     for (size_t i = 1; i < devices.size(); ++i) {
       for (const int64_t piece : {int64_t{1} << 20, int64_t{4} << 20, bytes}) {
         const double took = MedianSeconds(seconds / 2, [&] {
           for (int64_t at = 0; at < bytes; at += piece) {
-            Ok(devices[i]->CopyAcross(streams[i].ref(), arrays[i].as<char>() + at, arrays[i - 1].as<char>() + at, std::min(piece, bytes - at)));
+            Ok(devices[i]->CopyAcross(streams[i].ref(), arrays[i].as<char>() + at,
+                                      arrays[i - 1].as<char>() + at, std::min(piece, bytes - at)));
           }
           Ok(streams[i].ref().Synchronize());
         });
         if (i == 1 && piece == bytes) hop = static_cast<double>(bytes) / took;
-        std::printf("{\"name\": \"copy to the next\", \"from\": %zu, \"piece_kib\": %lld, \"gb_per_s\": %.1f}\n", i - 1,
-                    static_cast<long long>(piece >> 10), static_cast<double>(bytes) / took * 1e-9);
+        std::printf(
+            "{\"name\": \"copy to the next\", \"from\": %zu, \"piece_kib\": %lld, \"gb_per_s\": "
+            "%.1f}\n",
+            i - 1, static_cast<long long>(piece >> 10), static_cast<double>(bytes) / took * 1e-9);
       }
     }
     std::fflush(stdout);
@@ -104,7 +115,10 @@ struct Broadcast {
   void Forwarded(size_t n, int64_t piece) {
     StreamOrdering order(devices);
     std::vector<ReplicaBroadcast::Stop> stops;
-    for (size_t i = 0; i < n; ++i) stops.push_back({.device = static_cast<int>(i), .stream = streams[i].ref(), .memory = arrays[i].as<char>()});
+    for (size_t i = 0; i < n; ++i)
+      stops.push_back({.device = static_cast<int>(i),
+                       .stream = streams[i].ref(),
+                       .memory = arrays[i].as<char>()});
     ReplicaBroadcast forwarder = Take(ReplicaBroadcast::Create(&order, std::move(stops), piece));
     Timed("forwarded", n, piece, [&] {
       (void)Take(forwarder.Upload(from.data(), 0, bytes));
@@ -113,7 +127,9 @@ struct Broadcast {
   }
 
   void Run(size_t n) {
-    const auto upload = [&](size_t i) { Ok(devices[i]->CopyToDevice(streams[i].ref(), arrays[i].data(), from.data(), bytes)); };
+    const auto upload = [&](size_t i) {
+      Ok(devices[i]->CopyToDevice(streams[i].ref(), arrays[i].data(), from.data(), bytes));
+    };
     Timed("one upload per device, one after the other", n, bytes, [&] {
       for (size_t i = 0; i < n; ++i) {
         upload(i);
@@ -124,13 +140,14 @@ struct Broadcast {
       for (size_t i = 0; i < n; ++i) upload(i);
       Wait(n);
     });
-    for (const int64_t piece :
-         {int64_t{256} << 10, int64_t{1} << 20, int64_t{2} << 20, int64_t{4} << 20, int64_t{8} << 20, int64_t{16} << 20, bytes}) {
+    for (const int64_t piece : {int64_t{256} << 10, int64_t{1} << 20, int64_t{2} << 20,
+                                int64_t{4} << 20, int64_t{8} << 20, int64_t{16} << 20, bytes}) {
       if (piece <= bytes) Forwarded(n, piece);
     }
   }
 
-  /// The same through the store, from memory as a client's message leaves it: copied to staging and summed on the way.
+  /// The same through the store, from memory as a client's message leaves it: copied to staging and
+  /// summed on the way.
   void Store(size_t n) {
     SystemClock clock;
     engine::Ledger ledger(std::vector<int64_t>(n, 4 * bytes));
@@ -138,31 +155,46 @@ struct Broadcast {
     engine::LeaseTable leases(&clock);
     engine::WorkerPool workers("bench", 1);
     std::vector<std::shared_ptr<engine::FramePool>> frames;
-    for (Device* device : devices) frames.push_back(std::make_shared<engine::FramePool>(device, int64_t{256} << 20));
-    BufferStore store({.devices = {devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(n)},
-                       .ledger = &ledger,
-                       .volumes = &volumes,
-                       .leases = &leases,
-                       .clock = &clock,
-                       .workers = &workers,
-                       .frames = frames,
-                       .server_id = "benchmrk",
-                       .draining = [] { return false; }});
-    const std::string name = Take(store.Create({.scalar = Scalar::kU8, .shape = {static_cast<uint64_t>(bytes)}}, kCaller)).name;
+    for (Device* device : devices)
+      frames.push_back(std::make_shared<engine::FramePool>(device, int64_t{256} << 20));
+    BufferStore store(
+        {.devices = {devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(n)},
+         .ledger = &ledger,
+         .volumes = &volumes,
+         .leases = &leases,
+         .clock = &clock,
+         .workers = &workers,
+         .frames = frames,
+         .server_id = "benchmrk",
+         .draining = [] { return false; }});
+    const std::string name =
+        Take(
+            store.Create({.scalar = Scalar::kU8, .shape = {static_cast<uint64_t>(bytes)}}, kCaller))
+            .name;
     const auto write = [&](bool all, uint32_t replica) {
-      auto writer = Take(store.OpenWrite({.name = name, .all = all, .replica = replica, .total_bytes = static_cast<uint64_t>(bytes)}, kCaller));
+      auto writer = Take(store.OpenWrite({.name = name,
+                                          .all = all,
+                                          .replica = replica,
+                                          .total_bytes = static_cast<uint64_t>(bytes)},
+                                         kCaller));
       for (int64_t at = 0; at < bytes; at += BufferStore::kMostChunk) {
-        Ok(writer->Chunk({{from.as<const char>() + at, static_cast<size_t>(std::min<int64_t>(BufferStore::kMostChunk, bytes - at))}}));
+        Ok(writer->Chunk(
+            {{from.as<const char>() + at,
+              static_cast<size_t>(std::min<int64_t>(BufferStore::kMostChunk, bytes - at))}}));
       }
       (void)Take(writer->Finish());
     };
     const auto check = [&] {
       for (uint32_t i = 0; i < n; ++i) {
-        auto reader = Take(store.OpenRead({.name = name, .which = engine::BufferReadSpec::Which::kReplica, .replica = i}, kCaller));
+        auto reader = Take(store.OpenRead(
+            {.name = name, .which = engine::BufferReadSpec::Which::kReplica, .replica = i},
+            kCaller));
         for (int64_t at = 0; at < bytes;) {
           const engine::Bytes piece = Take(reader->Next(4 << 20));
-          if (piece.size == 0 || std::memcmp(piece.data, from.as<const char>() + at, static_cast<size_t>(piece.size)) != 0) {
-            Die("store: replica " + std::to_string(i) + " has other bytes from " + std::to_string(at));
+          if (piece.size == 0 || std::memcmp(piece.data, from.as<const char>() + at,
+                                             static_cast<size_t>(piece.size)) != 0) {
+            Die("store: replica " + std::to_string(i) + " has other bytes from " +
+                std::to_string(at));
           }
           at += piece.size;
         }
@@ -195,9 +227,12 @@ int main(int argc, char** argv) {
   int devices = 2;
   int64_t mib = 256;
   double seconds = 0.2;
-  ReadOptions(argc, argv, {{"--backend", &backend}, {"--devices", &devices}, {"--mib", &mib}, {"--seconds", &seconds}});
+  ReadOptions(
+      argc, argv,
+      {{"--backend", &backend}, {"--devices", &devices}, {"--mib", &mib}, {"--seconds", &seconds}});
   auto opened = Take(OpenDevices(backend, devices));
-  if (std::ssize(opened.devices) < devices) Die("there are " + std::to_string(opened.devices.size()) + " devices");
+  if (std::ssize(opened.devices) < devices)
+    Die("there are " + std::to_string(opened.devices.size()) + " devices");
   std::vector<Device*> all;
   for (int i = 0; i < devices; ++i) all.push_back(opened.devices[static_cast<size_t>(i)].get());
   for (const int64_t size : {mib << 20, int64_t{16} << 20}) {

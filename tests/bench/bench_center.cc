@@ -1,10 +1,12 @@
-// Where FindAxis puts the axis of random phantoms, and how long that takes: one line for each phantom, with the seed that makes it again,
-// and one for all of them.
-//   bench_center [--backend host|cuda] [--count N] [--seed N] [--slices N] [--method auto|pairs|vo|entropy|phase] [--off COLUMNS] [--search COLUMNS]
-// --off: the axis is so far from the middle, and the scans are noisy ones over half a turn; --search: it is looked for within so many columns of the
-// middle, as jobs do that say nothing else.
-// Ends with 1 if an axis that two methods agreed on lies more than a column from where it is, or, searched automatically over what
-// says it to within a quarter (anything but a few rows of half a turn of an object wider than the detector), more than a quarter.
+// Where FindAxis puts the axis of random phantoms, and how long that takes: one line for each
+// phantom, with the seed that makes it again, and one for all of them.
+//   bench_center [--backend host|cuda] [--count N] [--seed N] [--slices N] [--method
+//   auto|pairs|vo|entropy|phase] [--off COLUMNS] [--search COLUMNS]
+// --off: the axis is so far from the middle, and the scans are noisy ones over half a turn;
+// --search: it is looked for within so many columns of the middle, as jobs do that say nothing
+// else. Ends with 1 if an axis that two methods agreed on lies more than a column from where it is,
+// or, searched automatically over what says it to within a quarter (anything but a few rows of half
+// a turn of an object wider than the detector), more than a quarter.
 
 #include <algorithm>
 #include <cmath>
@@ -46,9 +48,12 @@ int Main(int argc, char** argv) {
                {"--off", &off},
                {"--search", &search}});
   if (seed == 0) seed = std::random_device{}();
-  const std::map<std::string, CenterMethod> methods = {
-      {"vo", CenterMethod::kVo}, {"entropy", CenterMethod::kEntropy}, {"phase", CenterMethod::kPhaseCorrelation}, {"pairs", CenterMethod::kPairs}};
-  if (method != "auto" && !methods.contains(method)) Die("--method: allowed auto, pairs, vo, entropy, phase");
+  const std::map<std::string, CenterMethod> methods = {{"vo", CenterMethod::kVo},
+                                                       {"entropy", CenterMethod::kEntropy},
+                                                       {"phase", CenterMethod::kPhaseCorrelation},
+                                                       {"pairs", CenterMethod::kPairs}};
+  if (method != "auto" && !methods.contains(method))
+    Die("--method: allowed auto, pairs, vo, entropy, phase");
   OpenedDevices opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
@@ -65,7 +70,8 @@ int Main(int argc, char** argv) {
     }
     const auto phantom_seed = static_cast<uint32_t>(random());
     const testing::PhantomCase phantom = testing::DrawPhantom(kind, phantom_seed, off);
-    const DeviceBuffer data = Take(device.Allocate(static_cast<int64_t>(phantom.sinograms.size()) * 4));
+    const DeviceBuffer data =
+        Take(device.Allocate(static_cast<int64_t>(phantom.sinograms.size()) * 4));
     Ok(device.CopyToDevice(stream.ref(), data.data(), phantom.sinograms.data(), data.bytes()));
     Ok(stream.ref().Synchronize());
     AxisConfig config{.automatic = method == "auto"};
@@ -82,11 +88,15 @@ int Main(int argc, char** argv) {
     }
     if (!config.automatic) config.search.method = methods.at(method);
     const auto begin = bench::Clock::now();
-    const AxisResult axis = Take(FindAxis(stream.ref(), config, {.data = data.as<float>()}, device));
+    const AxisResult axis =
+        Take(FindAxis(stream.ref(), config, {.data = data.as<float>()}, device));
     seconds += bench::SecondsSince(begin);
     const double error = axis.found.center - phantom.center;
-    // What a single slice of half a turn of a truncated object says is in its few projections that meet.
-    const bool little = phantom.scan != testing::PhantomScan::kTurn && phantom.width != testing::PhantomWidth::kWhole && phantom.noisy && slices < 8;
+    // What a single slice of half a turn of a truncated object says is in its few projections that
+    // meet.
+    const bool little = phantom.scan != testing::PhantomScan::kTurn &&
+                        phantom.width != testing::PhantomWidth::kWhole && phantom.noisy &&
+                        slices < 8;
     errors.push_back(std::abs(error));
     if (!little) clear.push_back(std::abs(error));
     if (axis.found.fitting_span_rad > 0) ++misled;  // the angles are right
@@ -94,23 +104,30 @@ int Main(int argc, char** argv) {
     if (axis.agreed && std::abs(error) > 0.25) ++over_quarter;
     if (axis.agreed && std::abs(error) > 1) ++over_column;
     std::printf(
-        "{\"phantom\": %lld, \"seed\": %u, \"kind\": \"%s\", \"error\": %.3f, \"uncertainty\": %.3f, \"method\": \"%s\", \"check\": %.3f, "
+        "{\"phantom\": %lld, \"seed\": %u, \"kind\": \"%s\", \"error\": %.3f, \"uncertainty\": "
+        "%.3f, \"method\": \"%s\", \"check\": %.3f, "
         "\"check_method\": \"%s\", \"agreed\": %s}\n",
-        static_cast<long long>(i), phantom_seed, phantom.Text().c_str(), error, axis.found.uncertainty, NameOf(axis.method),
-        axis.check.value_or(std::nan("")) - phantom.center, NameOf(axis.check_method), axis.agreed ? "true" : "false");
+        static_cast<long long>(i), phantom_seed, phantom.Text().c_str(), error,
+        axis.found.uncertainty, NameOf(axis.method),
+        axis.check.value_or(std::nan("")) - phantom.center, NameOf(axis.check_method),
+        axis.agreed ? "true" : "false");
   }
   const auto part = [](std::vector<double>& of, double p) {
     std::sort(of.begin(), of.end());
     return of.empty() ? 0 : of[static_cast<size_t>(p * static_cast<double>(of.size() - 1))];
   };
   std::printf(
-      "{\"bench\": \"center\", \"backend\": \"%s\", \"method\": \"%s\", \"seed\": %llu, \"count\": %lld, \"slices\": %lld, \"median_error\": %.4f, "
-      "\"error_95\": %.3f, \"largest\": %.3f, \"clear\": %zu, \"largest_of_clear\": %.3f, \"doubted\": %lld, \"misled\": %lld, "
+      "{\"bench\": \"center\", \"backend\": \"%s\", \"method\": \"%s\", \"seed\": %llu, \"count\": "
+      "%lld, \"slices\": %lld, \"median_error\": %.4f, "
+      "\"error_95\": %.3f, \"largest\": %.3f, \"clear\": %zu, \"largest_of_clear\": %.3f, "
+      "\"doubted\": %lld, \"misled\": %lld, "
       "\"agreed_over_quarter\": %lld, "
       "\"agreed_over_column\": %lld, \"s\": %.2f}\n",
-      backend.c_str(), method.c_str(), static_cast<unsigned long long>(seed), static_cast<long long>(count), static_cast<long long>(slices),
-      part(errors, 0.5), part(errors, 0.95), part(errors, 1), clear.size(), part(clear, 1), static_cast<long long>(doubted),
-      static_cast<long long>(misled), static_cast<long long>(over_quarter), static_cast<long long>(over_column), seconds);
+      backend.c_str(), method.c_str(), static_cast<unsigned long long>(seed),
+      static_cast<long long>(count), static_cast<long long>(slices), part(errors, 0.5),
+      part(errors, 0.95), part(errors, 1), clear.size(), part(clear, 1),
+      static_cast<long long>(doubted), static_cast<long long>(misled),
+      static_cast<long long>(over_quarter), static_cast<long long>(over_column), seconds);
   return over_column > 0 || (method == "auto" && part(clear, 1) > 0.25) ? 1 : 0;
 }
 

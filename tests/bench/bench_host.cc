@@ -1,6 +1,7 @@
-// The host backend beside an FFTW-based equivalent of the same chain (fftw_chain.h), alternating in one run, on one core and on all:
-// u16 → background, cubic k-linearisation, window × dispersion, transform, dB, levels, u8, MIP; blocks of 512 A-scans. CPU time is
-// reported beside wall time: it says the same on a machine that does other things too. One JSON object a line.
+// The host backend beside an FFTW-based equivalent of the same chain (fftw_chain.h), alternating in
+// one run, on one core and on all: u16 → background, cubic k-linearisation, window × dispersion,
+// transform, dB, levels, u8, MIP; blocks of 512 A-scans. CPU time is reported beside wall time: it
+// says the same on a machine that does other things too. One JSON object a line.
 //   bench_host [--samples N] [--records N] [--seconds S]
 
 #include <algorithm>
@@ -26,7 +27,8 @@
 namespace octavo {
 namespace {
 
-constexpr double kVortexAscansPerSecond = 37e3;  // published: 1024 samples, blocks of 512, its CPU processor
+constexpr double kVortexAscansPerSecond =
+    37e3;  // published: 1024 samples, blocks of 512, its CPU processor
 
 using bench::Die;
 using bench::Ok;
@@ -46,7 +48,8 @@ struct Times {
     const double cpu_before = CpuSeconds();
     const auto before = std::chrono::steady_clock::now();
     f();
-    wall.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count());
+    wall.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count());
     cpu.push_back(CpuSeconds() - cpu_before);
   }
   static double Median(std::vector<double> values) {
@@ -58,7 +61,11 @@ struct Times {
 class Bench {
  public:
   Bench(int64_t samples, int64_t records, double seconds)
-      : samples_(samples), records_(records), seconds_(seconds), config_(StandardChain(samples, records)), opened_(Take(OpenDevices("host"))) {}
+      : samples_(samples),
+        records_(records),
+        seconds_(seconds),
+        config_(StandardChain(samples, records)),
+        opened_(Take(OpenDevices("host"))) {}
 
   void Run() {
     std::mt19937 random(std::random_device{}());
@@ -69,7 +76,8 @@ class Bench {
     const auto cores = static_cast<size_t>(std::thread::hardware_concurrency());
     if (cores > 1) {
       const double all = Measure(cores, raw, fftw);
-      std::printf("{\"name\": \"scaling\", \"cores\": %zu, \"times_one_core\": %.3f}\n", cores, all / one);
+      std::printf("{\"name\": \"scaling\", \"cores\": %zu, \"times_one_core\": %.3f}\n", cores,
+                  all / one);
     }
   }
 
@@ -79,18 +87,26 @@ class Bench {
     const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, cores);
     Device& device = *opened_.devices[0];
     Stream stream = Take(device.NewStream(StreamPriority::kHigh));
-    const DeviceBuffer input = Take(device.Allocate(std::ssize(raw) * 2)), volume = Take(device.Allocate(records_ * config_.depth)),
+    const DeviceBuffer input = Take(device.Allocate(std::ssize(raw) * 2)),
+                       volume = Take(device.Allocate(records_ * config_.depth)),
                        mip = Take(device.Allocate(records_));
     Ok(device.CopyToDevice(stream.ref(), input.data(), raw.data(), std::ssize(raw) * 2));
     auto processor = Take(SpectralProcessor::Create(config_, device));
-    const SpectralTarget target{.volume = volume.data(), .volume_ascans = records_, .mip = mip.data()};
-    const RecordPlacement placement{.raster = {.ascans_per_bscan = records_, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
-    std::vector<uint8_t> fftw_volume(static_cast<size_t>(records_ * config_.depth), 0xA5), fftw_mip(static_cast<size_t>(records_), 0xA5);
+    const SpectralTarget target{
+        .volume = volume.data(), .volume_ascans = records_, .mip = mip.data()};
+    const RecordPlacement placement{.raster = {.ascans_per_bscan = records_,
+                                               .bscans_per_volume = 1,
+                                               .flyback_records = 0,
+                                               .bidirectional = false}};
+    std::vector<uint8_t> fftw_volume(static_cast<size_t>(records_ * config_.depth), 0xA5),
+        fftw_mip(static_cast<size_t>(records_), 0xA5);
     Ok(device.Fill(stream.ref(), volume.data(), records_ * config_.depth, 0xA5A5A5A5u));
     constexpr int kBlocks = 8;
     Times ours, theirs;
     const auto begin = std::chrono::steady_clock::now();
-    while (ours.wall.size() < 7 || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < seconds_) {
+    while (ours.wall.size() < 7 ||
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() <
+               seconds_) {
       ours.Add([&] {
         for (int i = 0; i < kBlocks; ++i) {
           Ok(processor->Process(stream.ref(), input.data(), records_, placement, target));
@@ -98,7 +114,8 @@ class Bench {
         Ok(stream.ref().Synchronize());
       });
       theirs.Add([&] {
-        for (int i = 0; i < kBlocks; ++i) fftw.Process(raw.data(), records_, fftw_volume.data(), fftw_mip.data());
+        for (int i = 0; i < kBlocks; ++i)
+          fftw.Process(raw.data(), records_, fftw_volume.data(), fftw_mip.data());
       });
     }
     std::vector<uint8_t> our_volume(fftw_volume.size()), our_mip(fftw_mip.size());
@@ -108,32 +125,42 @@ class Bench {
     Check("Octavo", raw, our_volume, our_mip);
     Check("FFTW", raw, fftw_volume, fftw_mip);
     const double ascans = kBlocks * static_cast<double>(records_);
-    const double rate = ascans / Times::Median(ours.wall), fftw_rate = ascans / Times::Median(theirs.wall);
-    const double cpu_us = Times::Median(ours.cpu) / ascans * 1e6, fftw_cpu_us = Times::Median(theirs.cpu) / ascans * 1e6;
+    const double rate = ascans / Times::Median(ours.wall),
+                 fftw_rate = ascans / Times::Median(theirs.wall);
+    const double cpu_us = Times::Median(ours.cpu) / ascans * 1e6,
+                 fftw_cpu_us = Times::Median(theirs.cpu) / ascans * 1e6;
     std::printf(
-        "{\"name\": \"host chain\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, \"cores\": %zu, \"ascans_per_s\": %.4g, "
+        "{\"name\": \"host chain\", \"device\": \"%s\", \"samples\": %lld, \"records\": %lld, "
+        "\"cores\": %zu, \"ascans_per_s\": %.4g, "
         "\"cpu_us_per_ascan\": %.3f, "
-        "\"fftw_ascans_per_s\": %.4g, \"fftw_cpu_us_per_ascan\": %.3f, \"times_fftw\": %.3f, \"times_fftw_cpu\": %.3f",
-        device.info().model.c_str(), static_cast<long long>(samples_), static_cast<long long>(records_), cores, rate, cpu_us, fftw_rate, fftw_cpu_us,
+        "\"fftw_ascans_per_s\": %.4g, \"fftw_cpu_us_per_ascan\": %.3f, \"times_fftw\": %.3f, "
+        "\"times_fftw_cpu\": %.3f",
+        device.info().model.c_str(), static_cast<long long>(samples_),
+        static_cast<long long>(records_), cores, rate, cpu_us, fftw_rate, fftw_cpu_us,
         rate / fftw_rate, fftw_cpu_us / cpu_us);
-    if (samples_ == 1024) std::printf(", \"times_vortex_published\": %.1f", rate / kVortexAscansPerSecond);
+    if (samples_ == 1024)
+      std::printf(", \"times_vortex_published\": %.1f", rate / kVortexAscansPerSecond);
     std::printf(", \"checked\": true}\n");
     std::fflush(stdout);
     return rate;
   }
 
   // The timed output against the double-precision model, a few A-scans of it, and every projection.
-  void Check(const std::string& who, const std::vector<uint16_t>& raw, const std::vector<uint8_t>& volume, const std::vector<uint8_t>& mip) const {
-    const std::vector<double> background(config_.background_spectrum.begin(), config_.background_spectrum.end());
+  void Check(const std::string& who, const std::vector<uint16_t>& raw,
+             const std::vector<uint8_t>& volume, const std::vector<uint8_t>& mip) const {
+    const std::vector<double> background(config_.background_spectrum.begin(),
+                                         config_.background_spectrum.end());
     for (const int64_t r : {int64_t{0}, records_ / 3, records_ - 1}) {
-      const std::vector<double> record(raw.begin() + r * samples_, raw.begin() + (r + 1) * samples_);
+      const std::vector<double> record(raw.begin() + r * samples_,
+                                       raw.begin() + (r + 1) * samples_);
       const auto model = testing::ModelDepth(config_, record, background);
       for (int64_t z = 0; z < config_.depth; ++z) {
-        const double wanted = testing::ModelInteger(config_, testing::ModelValue(config_, model[static_cast<size_t>(z)]));
+        const double wanted = testing::ModelInteger(
+            config_, testing::ModelValue(config_, model[static_cast<size_t>(z)]));
         const double value = volume[static_cast<size_t>(r * config_.depth + z)];
         if (std::abs(value - wanted) > 1) {
-          Die(who + ": record " + std::to_string(r) + " depth " + std::to_string(z) + " is " + std::to_string(value) + ", the model says " +
-              std::to_string(wanted));
+          Die(who + ": record " + std::to_string(r) + " depth " + std::to_string(z) + " is " +
+              std::to_string(value) + ", the model says " + std::to_string(wanted));
         }
       }
     }
@@ -156,7 +183,8 @@ class Bench {
 int main(int argc, char** argv) {
   int64_t samples = 1024, records = 512;
   double seconds = 2;
-  octavo::bench::ReadOptions(argc, argv, {{"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
+  octavo::bench::ReadOptions(
+      argc, argv, {{"--samples", &samples}, {"--records", &records}, {"--seconds", &seconds}});
   octavo::Bench(samples, records, seconds).Run();
   return 0;
 }

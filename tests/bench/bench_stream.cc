@@ -1,10 +1,14 @@
-// The chain streamed in pieces: upload from page-locked memory, chain and en face projection, overlapped on two streams by events,
-// for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with and without MIP; each as a share of the link rate of the same run, and
-// of copies of that very size alone. Records are fresh and random; every timed output was poisoned before and is compared with the
-// double-precision model, and all of it, at most one step apart, with the host backend's where --compare-host is given.
-// --explain 1 instead takes apart what keeps a stream from the link's rate: copies of that very size alone, uploads beside a chain that
-// runs all the time on other records, two to four raw buffers, short and long rounds, sizes of whole pages and others.
-//   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M] [--compare-host 1] [--explain 1]
+// The chain streamed in pieces: upload from page-locked memory, chain and en face projection,
+// overlapped on two streams by events, for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with
+// and without MIP; each as a share of the link rate of the same run, and of copies of that very
+// size alone. Records are fresh and random; every timed output was poisoned before and is compared
+// with the double-precision model, and all of it, at most one step apart, with the host backend's
+// where --compare-host is given.
+// --explain 1 instead takes apart what keeps a stream from the link's rate: copies of that very
+// size alone, uploads beside a chain that runs all the time on other records, two to four raw
+// buffers, short and long rounds, sizes of whole pages and others.
+//   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M]
+//   [--compare-host 1] [--explain 1]
 
 #include "absl/strings/str_cat.h"
 
@@ -23,7 +27,8 @@ double LinkRate(Device& device, int64_t piece, double seconds) {
   for (auto& buffer : from) std::memset(buffer.data(), 1, static_cast<size_t>(piece));
   const int copies = static_cast<int>(std::clamp<int64_t>((int64_t{512} << 20) / piece, 4, 4000));
   const double round = MedianSeconds(seconds, [&] {
-    for (int i = 0; i < copies; ++i) Ok(device.CopyToDevice(stream.ref(), to[i % 2].data(), from[i % 2].data(), piece));
+    for (int i = 0; i < copies; ++i)
+      Ok(device.CopyToDevice(stream.ref(), to[i % 2].data(), from[i % 2].data(), piece));
     Ok(stream.ref().Synchronize());
   });
   return copies * static_cast<double>(piece) / round * 1e-9;
@@ -43,7 +48,8 @@ struct Pieces {
     c.max_records_per_block = records;
     const RandomRecords raw = MakeRecords(c, records);
     const auto bytes = static_cast<int64_t>(raw.bytes.size());
-    Stream upload = Take(device.NewStream(StreamPriority::kNormal)), compute = Take(device.NewStream(StreamPriority::kHigh));
+    Stream upload = Take(device.NewStream(StreamPriority::kNormal)),
+           compute = Take(device.NewStream(StreamPriority::kHigh));
     PinnedBuffer pinned[kBuffers];
     DeviceBuffer on_device[kBuffers];
     Event uploaded[kBuffers], used[kBuffers];
@@ -55,10 +61,15 @@ struct Pieces {
       used[b] = Take(device.NewEvent());
     }
     auto processor = Take(SpectralProcessor::Create(c, device));
-    const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
-    const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
+    const DeviceBuffer volume = Take(device.Allocate(records * c.depth)),
+                       mip = Take(device.Allocate(records));
+    const RecordPlacement placement{.raster = {.ascans_per_bscan = records,
+                                               .bscans_per_volume = 1,
+                                               .flyback_records = 0,
+                                               .bidirectional = false}};
     const bool gpu = device.info().backend == "cuda";
-    const int blocks = gpu ? static_cast<int>(std::clamp<int64_t>((int64_t{768} << 20) / bytes, 48, 3000)) : 3;
+    const int blocks =
+        gpu ? static_cast<int>(std::clamp<int64_t>((int64_t{768} << 20) / bytes, 48, 3000)) : 3;
     double rates[2] = {0, 0};
     for (const bool with_mip : {false, true}) {
       Ok(device.Fill(compute.ref(), volume.data(), records * c.depth, 0xA5A5A5A5u));
@@ -72,7 +83,9 @@ struct Pieces {
           Ok(uploaded[b].Record(upload.ref()));
           Ok(uploaded[b].EnqueueWait(compute.ref()));
           Ok(processor->Process(compute.ref(), on_device[b].data(), records, placement,
-                                {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
+                                {.volume = volume.data(),
+                                 .volume_ascans = records,
+                                 .mip = with_mip ? mip.data() : nullptr}));
           Ok(used[b].Record(compute.ref()));
         }
         Ok(compute.ref().Synchronize());
@@ -90,7 +103,9 @@ struct Pieces {
         resident[with_mip] = MedianSeconds(seconds / 2, [&] {
           for (int i = 0; i < blocks; ++i) {
             Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement,
-                                  {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
+                                  {.volume = volume.data(),
+                                   .volume_ascans = records,
+                                   .mip = with_mip ? mip.data() : nullptr}));
           }
           Ok(compute.ref().Synchronize());
         });
@@ -99,37 +114,49 @@ struct Pieces {
     }
     const double gbs = rates[1] * static_cast<double>(bytes) / static_cast<double>(records) * 1e-9;
     std::printf(
-        "{\"name\": \"pieces\", \"backend\": \"%s\", \"samples\": %lld, \"raw\": \"%s\", \"piece_kib\": %lld, \"records\": %lld, "
-        "\"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f, \"of_link\": %.3f, \"of_copies_alone\": %.3f, \"mip_on_top_streamed\": %.4f, "
+        "{\"name\": \"pieces\", \"backend\": \"%s\", \"samples\": %lld, \"raw\": \"%s\", "
+        "\"piece_kib\": %lld, \"records\": %lld, "
+        "\"ascans_per_s\": %.4g, \"raw_gb_per_s\": %.3f, \"of_link\": %.3f, \"of_copies_alone\": "
+        "%.3f, \"mip_on_top_streamed\": %.4f, "
         "\"mip_on_top_resident\": %.4f, "
         "\"checked\": true}\n",
-        device.info().backend.c_str(), static_cast<long long>(samples), packing == math::Packing::kNone ? "u16" : "u12p",
-        static_cast<long long>(bytes >> 10), static_cast<long long>(records), rates[1], gbs, gbs / link_gbs,
+        device.info().backend.c_str(), static_cast<long long>(samples),
+        packing == math::Packing::kNone ? "u16" : "u12p", static_cast<long long>(bytes >> 10),
+        static_cast<long long>(records), rates[1], gbs, gbs / link_gbs,
         gbs / LinkRate(device, bytes, seconds / 2), rates[0] / rates[1] - 1, mip_share);
     std::fflush(stdout);
   }
 
-  static void CheckMip(const std::vector<uint8_t>& volume, const std::vector<uint8_t>& mip, int64_t depth) {
+  static void CheckMip(const std::vector<uint8_t>& volume, const std::vector<uint8_t>& mip,
+                       int64_t depth) {
     for (size_t a = 0; a < mip.size(); ++a) {
       const auto begin = volume.begin() + static_cast<std::ptrdiff_t>(a) * depth;
-      if (mip[a] != *std::max_element(begin, begin + depth)) Die("MIP of A-scan " + std::to_string(a) + " is not the volume's");
+      if (mip[a] != *std::max_element(begin, begin + depth))
+        Die("MIP of A-scan " + std::to_string(a) + " is not the volume's");
     }
   }
 
   // At most one step apart, by rounding alone.
-  static void CompareWithHost(const SpectralConfig& c, const RandomRecords& raw, int64_t records, const std::vector<uint8_t>& got) {
+  static void CompareWithHost(const SpectralConfig& c, const RandomRecords& raw, int64_t records,
+                              const std::vector<uint8_t>& got) {
     auto opened = Take(OpenDevices("host"));
     Device& host = *opened.devices[0];
     Stream stream = Take(host.NewStream(StreamPriority::kNormal));
     auto processor = Take(SpectralProcessor::Create(c, host));
-    const DeviceBuffer on_host = Take(host.Allocate(static_cast<int64_t>(raw.bytes.size()))), volume = Take(host.Allocate(records * c.depth));
-    Ok(host.CopyToDevice(stream.ref(), on_host.data(), raw.bytes.data(), static_cast<int64_t>(raw.bytes.size())));
+    const DeviceBuffer on_host = Take(host.Allocate(static_cast<int64_t>(raw.bytes.size()))),
+                       volume = Take(host.Allocate(records * c.depth));
+    Ok(host.CopyToDevice(stream.ref(), on_host.data(), raw.bytes.data(),
+                         static_cast<int64_t>(raw.bytes.size())));
     Ok(processor->Process(stream.ref(), on_host.data(), records,
-                          {.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}},
+                          {.raster = {.ascans_per_bscan = records,
+                                      .bscans_per_volume = 1,
+                                      .flyback_records = 0,
+                                      .bidirectional = false}},
                           {.volume = volume.data(), .volume_ascans = records}));
     const auto wanted = Download(host, stream.ref(), volume.data(), records * c.depth);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      if (std::abs(int{wanted[i]} - int{got[i]}) > 1) Die("voxel " + std::to_string(i) + " differs from the host's by more than one step");
+      if (std::abs(int{wanted[i]} - int{got[i]}) > 1)
+        Die("voxel " + std::to_string(i) + " differs from the host's by more than one step");
     }
   }
 };
@@ -145,7 +172,8 @@ struct Explanation {
     SpectralConfig c = StandardChain(samples, records, packing);
     const RandomRecords raw = MakeRecords(c, records);
     const auto bytes = static_cast<int64_t>(raw.bytes.size());
-    Stream upload = Take(device.NewStream(StreamPriority::kNormal)), compute = Take(device.NewStream(StreamPriority::kHigh));
+    Stream upload = Take(device.NewStream(StreamPriority::kNormal)),
+           compute = Take(device.NewStream(StreamPriority::kHigh));
     PinnedBuffer pinned[kMost];
     DeviceBuffer on_device[kMost], still = Take(device.Allocate(bytes));
     Event uploaded[kMost], used[kMost];
@@ -159,24 +187,38 @@ struct Explanation {
     Ok(device.CopyToDevice(upload.ref(), still.data(), pinned[0].as<uint8_t>() + skew, bytes));
     Ok(upload.ref().Synchronize());
     auto processor = Take(SpectralProcessor::Create(c, device));
-    const DeviceBuffer volume = Take(device.Allocate(records * c.depth)), mip = Take(device.Allocate(records));
-    const RecordPlacement placement{.raster = {.ascans_per_bscan = records, .bscans_per_volume = 1, .flyback_records = 0, .bidirectional = false}};
+    const DeviceBuffer volume = Take(device.Allocate(records * c.depth)),
+                       mip = Take(device.Allocate(records));
+    const RecordPlacement placement{.raster = {.ascans_per_bscan = records,
+                                               .bscans_per_volume = 1,
+                                               .flyback_records = 0,
+                                               .bidirectional = false}};
     const auto process = [&](const void* from, bool with_mip) {
       Ok(processor->Process(compute.ref(), from, records, placement,
-                            {.volume = volume.data(), .volume_ascans = records, .mip = with_mip ? mip.data() : nullptr}));
+                            {.volume = volume.data(),
+                             .volume_ascans = records,
+                             .mip = with_mip ? mip.data() : nullptr}));
     };
-    const auto copy = [&](size_t b) { Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].as<uint8_t>() + skew, bytes)); };
+    const auto copy = [&](size_t b) {
+      Ok(device.CopyToDevice(upload.ref(), on_device[b].data(), pinned[b].as<uint8_t>() + skew,
+                             bytes));
+    };
     const auto line = [&](const char* what, int64_t n, double share) {
-      std::printf("{\"name\": \"explain\", \"raw\": \"%s\", \"bytes\": %lld, \"skew\": %lld, \"what\": \"%s\", \"n\": %lld, \"value\": %.4f}\n",
-                  packing == math::Packing::kNone ? "u16" : "u12p", static_cast<long long>(bytes), static_cast<long long>(skew), what,
-                  static_cast<long long>(n), share);
+      std::printf(
+          "{\"name\": \"explain\", \"raw\": \"%s\", \"bytes\": %lld, \"skew\": %lld, \"what\": "
+          "\"%s\", \"n\": %lld, \"value\": %.4f}\n",
+          packing == math::Packing::kNone ? "u16" : "u12p", static_cast<long long>(bytes),
+          static_cast<long long>(skew), what, static_cast<long long>(n), share);
       std::fflush(stdout);
     };
-    const auto share = [&](int blocks, double round) { return blocks * static_cast<double>(bytes) / round * 1e-9 / link_gbs; };
+    const auto share = [&](int blocks, double round) {
+      return blocks * static_cast<double>(bytes) / round * 1e-9 / link_gbs;
+    };
     const int base = static_cast<int>(std::clamp<int64_t>((int64_t{768} << 20) / bytes, 48, 3000));
     for (const int blocks : {base, 4 * base}) {
       line("copies alone, of the link", blocks, share(blocks, MedianSeconds(seconds, [&] {
-                                                        for (int i = 0; i < blocks; ++i) copy(static_cast<size_t>(i) % 3);
+                                                        for (int i = 0; i < blocks; ++i)
+                                                          copy(static_cast<size_t>(i) % 3);
                                                         Ok(upload.ref().Synchronize());
                                                       })));
     }
@@ -186,14 +228,18 @@ struct Explanation {
     });
     line("chain resident, us a block", base, resident / base * 1e6);
     // Nothing waits for anything: what is missing here the memory system takes.
-    const int rounds = std::max(1, static_cast<int>(share(base, 1) > 0 ? base * static_cast<double>(bytes) * 1e-9 / link_gbs / resident * 1.2 : 1));
-    line("uploads beside a chain that never stops, of the link", base, share(base, MedianSeconds(seconds, [&] {
-                                                                               for (int r = 0; r < rounds; ++r) {
-                                                                                 for (int i = 0; i < base; ++i) process(still.data(), true);
-                                                                               }
-                                                                               for (int i = 0; i < base; ++i) copy(static_cast<size_t>(i) % 3);
-                                                                               Ok(upload.ref().Synchronize());
-                                                                             })));
+    const int rounds =
+        std::max(1, static_cast<int>(share(base, 1) > 0 ? base * static_cast<double>(bytes) * 1e-9 /
+                                                              link_gbs / resident * 1.2
+                                                        : 1));
+    line("uploads beside a chain that never stops, of the link", base,
+         share(base, MedianSeconds(seconds, [&] {
+                 for (int r = 0; r < rounds; ++r) {
+                   for (int i = 0; i < base; ++i) process(still.data(), true);
+                 }
+                 for (int i = 0; i < base; ++i) copy(static_cast<size_t>(i) % 3);
+                 Ok(upload.ref().Synchronize());
+               })));
     Ok(compute.ref().Synchronize());
     for (const bool with_mip : {false, true}) {
       for (const size_t buffers : {size_t{2}, size_t{3}, kMost}) {
@@ -212,8 +258,12 @@ struct Explanation {
             }
             Ok(compute.ref().Synchronize());
           });
-          CheckAgainstModel(c, raw, records, Download(device, compute.ref(), volume.data(), records * c.depth));
-          line(absl::StrCat("streamed, ", buffers, " buffers", with_mip ? ", MIP" : "", ", of the link").c_str(), blocks, share(blocks, round));
+          CheckAgainstModel(c, raw, records,
+                            Download(device, compute.ref(), volume.data(), records * c.depth));
+          line(absl::StrCat("streamed, ", buffers, " buffers", with_mip ? ", MIP" : "",
+                            ", of the link")
+                   .c_str(),
+               blocks, share(blocks, round));
         }
       }
     }
@@ -242,14 +292,19 @@ int main(int argc, char** argv) {
   // The ceiling: copies of the largest pieces with nothing beside them.
   const double link = LinkRate(device, largest_mib << 20, seconds);
   for (int64_t piece = 64 << 10; piece <= largest_mib << 20; piece *= 4) {
-    std::printf("{\"name\": \"copies alone\", \"backend\": \"%s\", \"device\": \"%s\", \"piece_kib\": %lld, \"gb_per_s\": %.2f, \"of_link\": %.3f}\n",
-                device.info().backend.c_str(), device.info().model.c_str(), static_cast<long long>(piece >> 10), LinkRate(device, piece, seconds / 2),
-                LinkRate(device, piece, seconds / 2) / link);
+    std::printf(
+        "{\"name\": \"copies alone\", \"backend\": \"%s\", \"device\": \"%s\", \"piece_kib\": "
+        "%lld, \"gb_per_s\": %.2f, \"of_link\": %.3f}\n",
+        device.info().backend.c_str(), device.info().model.c_str(),
+        static_cast<long long>(piece >> 10), LinkRate(device, piece, seconds / 2),
+        LinkRate(device, piece, seconds / 2) / link);
   }
-  std::printf("{\"name\": \"link\", \"backend\": \"%s\", \"piece_kib\": %lld, \"gb_per_s\": %.2f}\n", device.info().backend.c_str(),
-              static_cast<long long>(largest_mib << 10), link);
+  std::printf(
+      "{\"name\": \"link\", \"backend\": \"%s\", \"piece_kib\": %lld, \"gb_per_s\": %.2f}\n",
+      device.info().backend.c_str(), static_cast<long long>(largest_mib << 10), link);
   if (explain) {
-    Explanation explanation{.device = device, .samples = samples, .seconds = seconds, .link_gbs = link};
+    Explanation explanation{
+        .device = device, .samples = samples, .seconds = seconds, .link_gbs = link};
     const int64_t page = 4096;
     for (const math::Packing packing : {math::Packing::kNone, math::Packing::kLowFirst12}) {
       const int64_t record = RecordBytes(StandardChain(samples, 1, packing));
@@ -263,11 +318,17 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  Pieces pieces{
-      .device = device, .samples = samples, .seconds = seconds, .link_gbs = link, .link_piece = largest_mib << 20, .compare_host = compare_host};
+  Pieces pieces{.device = device,
+                .samples = samples,
+                .seconds = seconds,
+                .link_gbs = link,
+                .link_piece = largest_mib << 20,
+                .compare_host = compare_host};
   for (const math::Packing packing : {math::Packing::kNone, math::Packing::kLowFirst12}) {
-    for (int64_t piece = 64 << 10; piece <= largest_mib << 20; piece *= 4) pieces.Run(piece, packing);
-    for (int64_t piece = 2 << 20; piece <= largest_mib << 20; piece *= 4) pieces.Run(piece, packing);
+    for (int64_t piece = 64 << 10; piece <= largest_mib << 20; piece *= 4)
+      pieces.Run(piece, packing);
+    for (int64_t piece = 2 << 20; piece <= largest_mib << 20; piece *= 4)
+      pieces.Run(piece, packing);
   }
   return 0;
 }

@@ -51,14 +51,16 @@ struct FftwChain::Impl {
     for (const double r : c.k_index) {
       const double left = std::floor(r);
       const auto t = static_cast<float>(r - left);
-      tap.push_back(static_cast<int32_t>(left) + 2);  // two samples of border stand before the record
+      tap.push_back(static_cast<int32_t>(left) +
+                    2);  // two samples of border stand before the record
       w[0].push_back(0.5f * (-t + 2 * t * t - t * t * t));
       w[1].push_back(0.5f * (2 - 5 * t * t + 3 * t * t * t));
       w[2].push_back(0.5f * (t + 4 * t * t - 3 * t * t * t));
       w[3].push_back(0.5f * (-t * t + t * t * t));
     }
     for (size_t j = 0; j < c.window.size(); ++j) {
-      const auto h = std::polar(static_cast<double>(c.window[j]) / static_cast<double>(length), static_cast<double>(c.phase_rad[j]));
+      const auto h = std::polar(static_cast<double>(c.window[j]) / static_cast<double>(length),
+                                static_cast<double>(c.phase_rad[j]));
       h_re.push_back(static_cast<float>(h.real()));
       h_im.push_back(static_cast<float>(h.imag()));
     }
@@ -66,7 +68,8 @@ struct FftwChain::Impl {
     offset = -c.level_lo * scale;
     const int size = static_cast<int>(length);
     const Scratch s(samples, length);
-    plan = fftwf_plan_many_dft(1, &size, kTile, s.in, nullptr, 1, size, s.out, nullptr, 1, size, FFTW_BACKWARD, FFTW_PATIENT);
+    plan = fftwf_plan_many_dft(1, &size, kTile, s.in, nullptr, 1, size, s.out, nullptr, 1, size,
+                               FFTW_BACKWARD, FFTW_PATIENT);
   }
   ~Impl() { fftwf_destroy_plan(plan); }
 
@@ -75,7 +78,8 @@ struct FftwChain::Impl {
     for (int64_t a = 0; a < count; ++a) {
       float* __restrict x = s.x;
       const uint16_t* __restrict raw = records + a * samples;
-      for (int64_t j = 0; j < samples; ++j) x[j + 2] = static_cast<float>(raw[j]) - background[static_cast<size_t>(j)];
+      for (int64_t j = 0; j < samples; ++j)
+        x[j + 2] = static_cast<float>(raw[j]) - background[static_cast<size_t>(j)];
       x[0] = x[1] = x[2];
       for (int64_t j = samples + 2; j < samples + 6; ++j) x[j] = x[samples + 1];
       float* __restrict in = reinterpret_cast<float*>(s.in + a * length);
@@ -95,7 +99,8 @@ struct FftwChain::Impl {
       const float* __restrict z = reinterpret_cast<const float*>(s.out + a * length);
       float* __restrict v = s.x;  // loops of one thing each, so that all of them become vector code
       uint8_t* __restrict out = volume + a * depth;
-      for (int64_t i = 0; i < depth; ++i) v[i] = std::max(z[2 * i] * z[2 * i] + z[2 * i + 1] * z[2 * i + 1], 1e-37f);
+      for (int64_t i = 0; i < depth; ++i)
+        v[i] = std::max(z[2 * i] * z[2 * i] + z[2 * i + 1] * z[2 * i + 1], 1e-37f);
       for (int64_t i = 0; i < depth; ++i) v[i] = k * logf(v[i]) + shift;
       float most = 0;
       for (int64_t i = 0; i < depth; ++i) {
@@ -112,12 +117,15 @@ FftwChain::FftwChain(const SpectralConfig& config) : impl_(std::make_unique<Impl
 FftwChain::~FftwChain() = default;
 
 void FftwChain::Process(const uint16_t* records, int64_t count, uint8_t* volume, uint8_t* mip) {
-  tbb::parallel_for(tbb::blocked_range<int64_t>(0, (count + kTile - 1) / kTile, 4), [&](const tbb::blocked_range<int64_t>& range) {
-    for (int64_t tile = range.begin(); tile != range.end(); ++tile) {
-      const int64_t first = tile * kTile;
-      impl_->Tile(records + first * impl_->samples, std::min<int64_t>(kTile, count - first), volume + first * impl_->depth, mip + first);
-    }
-  });
+  tbb::parallel_for(tbb::blocked_range<int64_t>(0, (count + kTile - 1) / kTile, 4),
+                    [&](const tbb::blocked_range<int64_t>& range) {
+                      for (int64_t tile = range.begin(); tile != range.end(); ++tile) {
+                        const int64_t first = tile * kTile;
+                        impl_->Tile(records + first * impl_->samples,
+                                    std::min<int64_t>(kTile, count - first),
+                                    volume + first * impl_->depth, mip + first);
+                      }
+                    });
 }
 
 }  // namespace octavo::bench

@@ -1,9 +1,11 @@
-// The parts of the engine that hand memory over, without scans, daemon and gRPC, told by lines of text what to do: for tests and
-// measurements of the hand-over (handoff_check.py). Volumes come into the slots of a pool, as those of a running scan do. A line in, a line
-// of JSON out:
+// The parts of the engine that hand memory over, without scans, daemon and gRPC, told by lines of
+// text what to do: for tests and measurements of the hand-over (handoff_check.py). Volumes come
+// into the slots of a pool, as those of a running scan do. A line in, a line of JSON out:
 //   pool SLOTS Y X Z                     → {}          volumes are U8 [Y, X, Z]
-//   scan VOLUMES [PAUSE_MS]              → {"volumes": [{"name", "digest", "sealed_ns"}, ...]}   random bytes; a pause before each is complete
-//   feed                                 → {"nonce", "socket_path"}    for being told of volumes as they complete
+//   scan VOLUMES [PAUSE_MS]              → {"volumes": [{"name", "digest", "sealed_ns"}, ...]}
+//       random bytes; a pause before each is complete
+//   feed                                 → {"nonce", "socket_path"}    for being told of volumes as
+//       they complete
 //   end                                  → {}          the scan has ended
 //   export NAME                          → {"nonce", "socket_path", "name"}
 //   revoke NAME                          → {"exports"}
@@ -59,7 +61,8 @@ class Server {
       : device_(std::move(device)),
         stream_(Value(device_->NewStream(StreamPriority::kNormal))),
         word_(Value(device_->AllocatePinned(8))),
-        storage_(Value(storage::CommitStore::Open(folder + "/state", {folder + "/data"}, &report_))),
+        storage_(
+            Value(storage::CommitStore::Open(folder + "/state", {folder + "/data"}, &report_))),
         frames_(std::make_shared<FramePool>(device_.get(), 256 << 20)),
         committer_({.storage = storage_.get(),
                     .volumes = &volumes_,
@@ -76,16 +79,23 @@ class Server {
                           return meta;
                         }},
                    1),
-        exports_(
-            {.devices = {device_.get()}, .ledger = &ledger_, .volumes = &volumes_, .clock = &clock_, .server_id = "handtest", .draining = nullptr}),
-        feeds_({.exports = &exports_,
-                .volumes = &volumes_,
-                .ended = [this](const std::string&) -> absl::StatusOr<bool> { return ended_.load(); },
-                .spare = [](const VolumeStatus&) { return int64_t{1} << 20; },
-                .draining = nullptr,
-                .clock = &clock_}),
-        socket_(Value(handoff::FdSocket::Open({.path = folder + "/handoff.sock", .group = ""}, &clock_))) {
-    volumes_.SetProtections({.unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); }});
+        exports_({.devices = {device_.get()},
+                  .ledger = &ledger_,
+                  .volumes = &volumes_,
+                  .clock = &clock_,
+                  .server_id = "handtest",
+                  .draining = nullptr}),
+        feeds_(
+            {.exports = &exports_,
+             .volumes = &volumes_,
+             .ended = [this](const std::string&) -> absl::StatusOr<bool> { return ended_.load(); },
+             .spare = [](const VolumeStatus&) { return int64_t{1} << 20; },
+             .draining = nullptr,
+             .clock = &clock_}),
+        socket_(Value(
+            handoff::FdSocket::Open({.path = folder + "/handoff.sock", .group = ""}, &clock_))) {
+    volumes_.SetProtections(
+        {.unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); }});
     exports_.Start(socket_.get(), grace_seconds);
   }
   ~Server() {
@@ -100,7 +110,10 @@ class Server {
     if (what == "pool") return MakePool(in);
     if (what == "scan") return Scan(in);
     if (what == "feed") {
-      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, feeds_.Issue("scans/check", {.local = true, .uid = ::getuid(), .client = "check", .accept = {}}));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const auto ticket,
+          feeds_.Issue("scans/check",
+                       {.local = true, .uid = ::getuid(), .client = "check", .accept = {}}));
       return json{{"nonce", ticket.nonce}, {"socket_path", ticket.path}};
     }
     if (what == "end") {
@@ -111,8 +124,13 @@ class Server {
     }
     if (what == "memory") {
       const auto use = ledger_.UseOf(0);
-      const auto fds = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
-      return json{{"held", use.held}, {"detached", use.detached}, {"exports", exports_.Count().exports}, {"descriptors", fds}, {"slots", pool_->Free()}};
+      const auto fds = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                     std::filesystem::directory_iterator());
+      return json{{"held", use.held},
+                  {"detached", use.detached},
+                  {"exports", exports_.Count().exports},
+                  {"descriptors", fds},
+                  {"slots", pool_->Free()}};
     }
     in >> name >> word;
     if (what == "export") {
@@ -120,7 +138,9 @@ class Server {
       OCTAVO_RETURN_IF_ERROR(exports_.Admit(peer));
       OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, exports_.OfVolume(name, 0));
       OCTAVO_ASSIGN_OR_RETURN(const ExportTicket ticket, exports_.Issue(std::move(memory), peer));
-      return json{{"nonce", ticket.ticket.nonce}, {"socket_path", ticket.ticket.path}, {"name", ticket.status.name}};
+      return json{{"nonce", ticket.ticket.nonce},
+                  {"socket_path", ticket.ticket.path},
+                  {"name", ticket.status.name}};
     }
     if (what == "revoke") {
       OCTAVO_ASSIGN_OR_RETURN(const int64_t count, exports_.Revoke(name));
@@ -142,9 +162,12 @@ class Server {
     bytes_ = shape_[0] * shape_[1] * shape_[2];
     if (pool_ != nullptr) pool_->Close();
     pool_ = std::make_shared<SlotPool>(&ledger_);
-    OCTAVO_ASSIGN_OR_RETURN(
-        const auto charges,
-        ledger_.Reserve(0, "scans/check", "", {{.what = "slots", .bytes = slots * (ClientMemory::Bytes(bytes_) + 256), .count = slots}}, nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                            ledger_.Reserve(0, "scans/check", "",
+                                            {{.what = "slots",
+                                              .bytes = slots * (ClientMemory::Bytes(bytes_) + 256),
+                                              .count = slots}},
+                                            nullptr));
     for (int64_t i = 0; i < slots; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
       slot->charge = charges[static_cast<size_t>(i)];
@@ -175,11 +198,14 @@ class Server {
       for (int64_t at = 0; at < bytes_; at += 1 << 20) {
         piece[0] = static_cast<uint64_t>(at);
         const int64_t part = std::min<int64_t>(bytes_ - at, 1 << 20);
-        OCTAVO_RETURN_IF_ERROR(device_->CopyToDevice(stream_.ref(), slot->volume.as<uint8_t>() + at, piece.data(), part));
+        OCTAVO_RETURN_IF_ERROR(device_->CopyToDevice(stream_.ref(), slot->volume.as<uint8_t>() + at,
+                                                     piece.data(), part));
         OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
       }
-      OCTAVO_RETURN_IF_ERROR(device_->Digest(stream_.ref(), slot->volume.data(), bytes_, slot->digest.as<uint64_t>()));
-      OCTAVO_RETURN_IF_ERROR(device_->CopyToHost(stream_.ref(), word_.data(), slot->digest.data(), 8));
+      OCTAVO_RETURN_IF_ERROR(
+          device_->Digest(stream_.ref(), slot->volume.data(), bytes_, slot->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(
+          device_->CopyToHost(stream_.ref(), word_.data(), slot->digest.data(), 8));
       OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
       volume.digest = absl::StrFormat("sum64:%016x", *word_.as<uint64_t>());
       if (pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
@@ -187,7 +213,8 @@ class Server {
       OCTAVO_ASSIGN_OR_RETURN(const VolumeStatus sealed, volumes_.Get(volume.name));
       volumes.push_back({{"name", volume.name},
                          {"digest", volume.digest},
-                         {"sealed_ns", clock_.Now().monotonic_ns - static_cast<int64_t>(sealed.held_seconds * 1e9)}});
+                         {"sealed_ns", clock_.Now().monotonic_ns -
+                                           static_cast<int64_t>(sealed.held_seconds * 1e9)}});
     }
     return json{{"volumes", volumes}};
   }
@@ -195,11 +222,14 @@ class Server {
   absl::StatusOr<json> Commit(const std::string& name, const std::string& path) {
     std::promise<absl::StatusOr<storage::CommitOutcome>> promise;
     CommitCallbacks callbacks;
-    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) { promise.set_value(std::move(outcome)); };
+    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) {
+      promise.set_value(std::move(outcome));
+    };
     CommitOptions options;
     options.destination = path;
     options.writer.format = storage::Format::kNpy;
-    OCTAVO_ASSIGN_OR_RETURN(const auto handle, committer_.Commit(name, options, "", std::move(callbacks)));
+    OCTAVO_ASSIGN_OR_RETURN(const auto handle,
+                            committer_.Commit(name, options, "", std::move(callbacks)));
     OCTAVO_ASSIGN_OR_RETURN(const auto outcome, promise.get_future().get());
     return json{{"path", outcome.path}};
   }
@@ -213,7 +243,8 @@ class Server {
   const std::shared_ptr<FramePool> frames_;
   Ledger ledger_{{int64_t{24} << 30}};
   VolumeStore volumes_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
-                         const bool here = volume.state == VolumeState::kAcquiring || volume.state == VolumeState::kHeld ||
+                         const bool here = volume.state == VolumeState::kAcquiring ||
+                                           volume.state == VolumeState::kHeld ||
                                            volume.state == VolumeState::kCommitting;
                          if (!here) exports_.Gone(volume.name);
                          if (volume.state == VolumeState::kHeld) feeds_.Offer(volume);
@@ -232,7 +263,9 @@ class Server {
 int Run(const std::string& backend, const std::string& folder, double grace_seconds) {
   OpenedDevices opened = Value(OpenDevices(backend));
   ClientMemory::MakeExportable(true);
-  const json ready = {{"ready", opened.devices[0]->info().backend}, {"model", opened.devices[0]->info().model}, {"pid", ::getpid()}};
+  const json ready = {{"ready", opened.devices[0]->info().backend},
+                      {"model", opened.devices[0]->info().model},
+                      {"pid", ::getpid()}};
   Server server(std::move(opened.devices[0]), folder, grace_seconds);
   std::cout << ready.dump() << std::endl;
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {

@@ -7,7 +7,8 @@
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 
-// Spectral chains drawn at random, with the scans that feed them, and their check against double precision.
+// Spectral chains drawn at random, with the scans that feed them, and their check against double
+// precision.
 namespace octavo::bench {
 
 struct RandomChain {
@@ -28,7 +29,8 @@ struct RandomChain {
   bool mip = false, aip = false;
   // -- its data
   std::vector<uint8_t> raw;    // all records of all volumes
-  std::vector<double> values;  // [record, sample] as the chain sees them: the chosen channel, means of record_average
+  std::vector<double> values;  // [record, sample] as the chain sees them: the chosen channel, means
+                               // of record_average
   double full_scale = 0;       // the largest |value| of `raw`
 };
 

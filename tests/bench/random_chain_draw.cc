@@ -39,8 +39,12 @@ class Draw {
   }
 
  private:
-  int64_t Int(int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, std::max(lo, hi))(random_); }
-  double Real(double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(random_); }
+  int64_t Int(int64_t lo, int64_t hi) {
+    return std::uniform_int_distribution<int64_t>(lo, std::max(lo, hi))(random_);
+  }
+  double Real(double lo, double hi) {
+    return std::uniform_real_distribution<double>(lo, hi)(random_);
+  }
   bool Chance(double p) { return Real(0, 1) < p; }
   template <class T>
   T Pick(std::initializer_list<T> values) {
@@ -69,7 +73,9 @@ class Draw {
       c.fft_length = Int(16, 60);
       many_ = true;
     }
-    if (points_ == 0) points_ = Chance(0.6) ? c.fft_length : Int(std::max<int64_t>(16, c.fft_length / 2), c.fft_length);
+    if (points_ == 0)
+      points_ =
+          Chance(0.6) ? c.fft_length : Int(std::max<int64_t>(16, c.fft_length / 2), c.fft_length);
     c.first_bin = 0;
     c.depth = std::max<int64_t>(1, c.fft_length / 2);
     if (!usual_ && Chance(0.15)) c.depth = c.fft_length;
@@ -87,14 +93,20 @@ class Draw {
 
   void Input() {
     SpectralConfig& c = chain_.config;
-    c.interpolation = usual_ ? Pick({Interpolation::kNone, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kCubic})
-                             : Pick({Interpolation::kNone, Interpolation::kLinear, Interpolation::kCubic, Interpolation::kLanczos});
+    c.interpolation = usual_ ? Pick({Interpolation::kNone, Interpolation::kLinear,
+                                     Interpolation::kCubic, Interpolation::kCubic})
+                             : Pick({Interpolation::kNone, Interpolation::kLinear,
+                                     Interpolation::kCubic, Interpolation::kLanczos});
     c.samples_per_record = points_;
     if (c.interpolation != Interpolation::kNone && Chance(0.4)) {
-      c.samples_per_record = Int(std::max<int64_t>(16, points_ / 2), std::min<int64_t>(usual_ ? c.fft_length : 2 * points_, 65536));
+      c.samples_per_record = Int(std::max<int64_t>(16, points_ / 2),
+                                 std::min<int64_t>(usual_ ? c.fft_length : 2 * points_, 65536));
     }
     const int64_t kind = Int(0, usual_ ? 4 : 6);
-    c.raw_type = kind == 0 ? DType::kU8 : kind == 1 ? DType::kI16 : kind >= 5 ? DType::kF32 : DType::kU16;
+    c.raw_type = kind == 0   ? DType::kU8
+                 : kind == 1 ? DType::kI16
+                 : kind >= 5 ? DType::kF32
+                             : DType::kU16;
     if (kind == 2) c.packing = math::Packing::kLowFirst12;
     if (kind == 3) c.packing = math::Packing::kHighFirst12;
     if (!usual_ && Chance(0.25)) {
@@ -105,7 +117,8 @@ class Draw {
     if (c.interpolation != Interpolation::kNone) KIndex();
   }
 
-  // Positions 0 ... S-1 that do not decrease: bent, straight, or anywhere, as a spectrometer's wavelengths or as a polynomial gives them.
+  // Positions 0 ... S-1 that do not decrease: bent, straight, or anywhere, as a spectrometer's
+  // wavelengths or as a polynomial gives them.
   void KIndex() {
     SpectralConfig& c = chain_.config;
     const int64_t s = c.samples_per_record;
@@ -127,7 +140,8 @@ class Draw {
       r.assign(index.begin(), index.end());
     } else {
       for (int64_t j = 0; j < points_; ++j) {
-        const double u = static_cast<double>(j) / static_cast<double>(std::max<int64_t>(1, points_ - 1));
+        const double u =
+            static_cast<double>(j) / static_cast<double>(std::max<int64_t>(1, points_ - 1));
         r.push_back(std::clamp((u + bend * u * (1 - u)) * top, 0.0, top));
       }
       if (kind < 0.5) {
@@ -145,12 +159,17 @@ class Draw {
     if (quiet) c.fixed_pattern = FixedPattern::kQuietSegment;
     if (!usual_ && !quiet && Chance(0.1)) c.fixed_pattern = FixedPattern::kMean;
     c.background = usual_ ? Pick({Background::kNone, Background::kStatic, Background::kRolling})
-                          : Pick({Background::kNone, Background::kStatic, Background::kRolling, Background::kBscan});
+                          : Pick({Background::kNone, Background::kStatic, Background::kRolling,
+                                  Background::kBscan});
     const bool whole = c.fixed_pattern != FixedPattern::kNone || c.background == Background::kBscan;
     // What the model can compute in reasonable time.
     const double cost = static_cast<double>(points_) * static_cast<double>(c.depth);
-    const int64_t most = std::clamp(static_cast<int64_t>(3e7 / cost), int64_t{12}, many_ ? int64_t{700} : int64_t{60});
-    const int64_t across = quiet ? Int(18, 30) : Int(whole ? 2 : 1, std::min<int64_t>(many_ ? 250 : 24, std::max<int64_t>(2, most / 2)));
+    const int64_t most = std::clamp(static_cast<int64_t>(3e7 / cost), int64_t{12},
+                                    many_ ? int64_t{700} : int64_t{60});
+    const int64_t across =
+        quiet ? Int(18, 30)
+              : Int(whole ? 2 : 1,
+                    std::min<int64_t>(many_ ? 250 : 24, std::max<int64_t>(2, most / 2)));
     s.volumes = Int(1, 2);
     int64_t lines = Int(1, std::clamp<int64_t>(most / across / s.volumes, 1, 6));
     const bool repeated = !usual_ && !quiet && across <= 8 && Chance(0.3);
@@ -163,13 +182,18 @@ class Draw {
     }
     const int64_t flyback = Chance(0.5) ? 0 : Int(1, 5), line = across + flyback;
     s.table = repeated || Chance(0.3);
-    s.raster = {.ascans_per_bscan = across, .bscans_per_volume = lines / c.repeats, .flyback_records = flyback, .bidirectional = Chance(0.5)};
+    s.raster = {.ascans_per_bscan = across,
+                .bscans_per_volume = lines / c.repeats,
+                .flyback_records = flyback,
+                .bidirectional = Chance(0.5)};
     s.ascans = across * s.raster.bscans_per_volume;
     // B-scans of any length, where a table places them.
     const bool any = s.table && !repeated && Chance(0.4);
     int64_t at = any ? Int(0, 3) : 0;
     for (int64_t y = 0; y < lines; ++y) {
-      s.spans.push_back({.first_record = at, .records = any ? Int(1, across) : across, .repeat = repeated ? y / period : 0});
+      s.spans.push_back({.first_record = at,
+                         .records = any ? Int(1, across) : across,
+                         .repeat = repeated ? y / period : 0});
       at += any ? s.spans.back().records + Int(0, 4) : line;
     }
     s.records = any ? std::max<int64_t>(at, 1) : lines * line;
@@ -177,8 +201,8 @@ class Draw {
     if (repeated || !any) {
       for (int64_t r = 0; r < s.records; ++r) {
         const int64_t y = r / line, group = y / (period * c.repeats);
-        s.places[static_cast<size_t>(r)] =
-            static_cast<int32_t>(math::RasterAscan(s.raster, repeated ? (group * period + y % period) * line + r % line : r));
+        s.places[static_cast<size_t>(r)] = static_cast<int32_t>(math::RasterAscan(
+            s.raster, repeated ? (group * period + y % period) * line + r % line : r));
       }
     }
     if (s.table && !repeated) {
@@ -187,7 +211,8 @@ class Draw {
       if (Chance(0.7)) std::shuffle(order.begin(), order.end(), random_);
       size_t next = 0;
       for (const BscanSpan& span : s.spans) {
-        for (int64_t i = 0; i < span.records; ++i) s.places[static_cast<size_t>(span.first_record + i)] = order[next++];
+        for (int64_t i = 0; i < span.records; ++i)
+          s.places[static_cast<size_t>(span.first_record + i)] = order[next++];
       }
     }
     for (int32_t& place : s.places) {
@@ -198,30 +223,34 @@ class Draw {
     if (!whole && Chance(0.2)) {
       for (int64_t gaps = Int(1, 3); gaps > 0; --gaps) {
         const int64_t first = Int(0, s.volumes * s.records - 1), count = Int(1, 6);
-        for (int64_t r = first; r < std::min(first + count, s.volumes * s.records); ++r) s.missing[static_cast<size_t>(r)] = true;
+        for (int64_t r = first; r < std::min(first + count, s.volumes * s.records); ++r)
+          s.missing[static_cast<size_t>(r)] = true;
       }
     }
     if (whole) c.bscan_records = std::max<int64_t>(across + (Chance(0.3) ? Int(0, 9) : 0), 2);
     c.volume_records = s.records;
     if (c.background == Background::kRolling) {
       c.background_group_records = std::min(s.records, Chance(0.5) ? line : Int(1, 2 * line));
-      c.background_window_records = std::min(Int(0, Chance(0.5) ? 5 : 2 * s.volumes * s.records), 4096 * c.background_group_records);
+      c.background_window_records = std::min(Int(0, Chance(0.5) ? 5 : 2 * s.volumes * s.records),
+                                             4096 * c.background_group_records);
     }
   }
 
   void Steps() {
     SpectralConfig& c = chain_.config;
-    const auto kind =
-        Pick({WindowKind::kRect, WindowKind::kHann, WindowKind::kHamming, WindowKind::kGauss, WindowKind::kBlackman, WindowKind::kFlatTop});
+    const auto kind = Pick({WindowKind::kRect, WindowKind::kHann, WindowKind::kHamming,
+                            WindowKind::kGauss, WindowKind::kBlackman, WindowKind::kFlatTop});
     c.window = MakeWindow(kind, points_);
     if (Chance(0.2)) {
       for (auto& w : c.window) w = static_cast<std::decay_t<decltype(w)>>(Real(0, 1));
     }
     if (Chance(0.4)) {
       const double n = static_cast<double>(points_);
-      c.phase_rad = MakeDispersionPhase(Real(-60, 60) / (n * n), Real(-60, 60) / (n * n * n), points_);
+      c.phase_rad =
+          MakeDispersionPhase(Real(-60, 60) / (n * n), Real(-60, 60) / (n * n * n), points_);
       if (Chance(0.2)) {
-        for (auto& phase : c.phase_rad) phase = static_cast<std::decay_t<decltype(phase)>>(Real(-10, 10));
+        for (auto& phase : c.phase_rad)
+          phase = static_cast<std::decay_t<decltype(phase)>>(Real(-10, 10));
       }
     }
   }
@@ -230,10 +259,13 @@ class Draw {
     SpectralConfig& c = chain_.config;
     const bool repeated = c.repeats > 1;
     c.value = usual_ || repeated ? Pick({Value::kDb, Value::kDb, Value::kMagnitude, Value::kPower})
-                                 : Pick({Value::kDb, Value::kDb, Value::kMagnitude, Value::kPower, Value::kReal, Value::kComplex});
-    c.output = c.value == Value::kComplex ? DType::kC64
-               : usual_                   ? Pick({DType::kU8, DType::kU16, DType::kF32})
-                                          : Pick({DType::kU8, DType::kI8, DType::kU16, DType::kF16, DType::kF32, DType::kF32});
+                                 : Pick({Value::kDb, Value::kDb, Value::kMagnitude, Value::kPower,
+                                         Value::kReal, Value::kComplex});
+    c.output =
+        c.value == Value::kComplex ? DType::kC64
+        : usual_
+            ? Pick({DType::kU8, DType::kU16, DType::kF32})
+            : Pick({DType::kU8, DType::kI8, DType::kU16, DType::kF16, DType::kF32, DType::kF32});
     c.has_levels = IsInteger(c.output) || (c.output != DType::kC64 && Chance(0.3));
     chain_.mip = Chance(0.6);
     chain_.aip = Chance(0.6);
@@ -253,7 +285,8 @@ class Draw {
       lo = 20 * std::log10(full) - Real(60, 170);
       hi = lo + Real(20, 200);
     } else {
-      hi = c.value == Value::kPower ? full * full * std::pow(10, Real(-6, 0)) : full * std::pow(10, Real(-3, 0));
+      hi = c.value == Value::kPower ? full * full * std::pow(10, Real(-6, 0))
+                                    : full * std::pow(10, Real(-3, 0));
       lo = c.value == Value::kReal ? -hi * Real(0.2, 1) : Chance(0.6) ? 0 : hi * Real(0, 0.5);
     }
     c.level_lo = static_cast<float>(lo);
@@ -264,27 +297,35 @@ class Draw {
   void Data() {
     RandomChain& s = chain_;
     SpectralConfig& c = s.config;
-    const int64_t per_raw = c.samples_per_record * c.channels, total = s.volumes * s.records * c.record_average;
+    const int64_t per_raw = c.samples_per_record * c.channels,
+                  total = s.volumes * s.records * c.record_average;
     const int64_t raw_bytes = math::PackedBytes(c.packing, per_raw, SizeOf(c.raw_type));
-    const bool narrow = c.packing != math::Packing::kNone || (c.raw_type == DType::kU16 && Chance(0.5));
+    const bool narrow =
+        c.packing != math::Packing::kNone || (c.raw_type == DType::kU16 && Chance(0.5));
     const double top = c.raw_type == DType::kU8    ? 255
                        : c.raw_type == DType::kI16 ? 32767
                        : c.raw_type == DType::kF32 ? std::pow(10, Real(-3, 5))
                        : narrow                    ? 4095
                                                    : 65535;
-    const double bottom = c.raw_type == DType::kI16 ? -32768 : c.raw_type == DType::kF32 && Chance(0.3) ? -top : 0;
+    const double bottom = c.raw_type == DType::kI16                  ? -32768
+                          : c.raw_type == DType::kF32 && Chance(0.3) ? -top
+                                                                     : 0;
     const bool mixed = Chance(0.3), noise = Chance(0.4);
     s.raw.assign(static_cast<size_t>(total * raw_bytes), 0);
     s.values.assign(static_cast<size_t>(s.volumes * s.records * c.samples_per_record), 0.0);
     for (int64_t r = 0; r < total; ++r) {
       const int64_t kind = mixed ? Int(0, 5) : noise ? 0 : 1;
-      const double middle = 0.5 * (top + bottom), swing = 0.5 * (top - bottom) * Real(0.1, 1), cycles = Real(0, 0.5 * static_cast<double>(points_)),
-                   phase = Real(0, 6.28), more = Real(0, 30);
+      const double middle = 0.5 * (top + bottom), swing = 0.5 * (top - bottom) * Real(0.1, 1),
+                   cycles = Real(0, 0.5 * static_cast<double>(points_)), phase = Real(0, 6.28),
+                   more = Real(0, 30);
       for (int64_t i = 0; i < per_raw; ++i) {
-        const double u = static_cast<double>(i / c.channels) / static_cast<double>(c.samples_per_record);
+        const double u =
+            static_cast<double>(i / c.channels) / static_cast<double>(c.samples_per_record);
         double v = Real(bottom, top);
         if (kind == 1) {
-          v = middle + swing * (0.7 * std::cos(2 * std::numbers::pi * cycles * u + phase) + 0.25 * std::cos(2 * std::numbers::pi * more * u)) +
+          v = middle +
+              swing * (0.7 * std::cos(2 * std::numbers::pi * cycles * u + phase) +
+                       0.25 * std::cos(2 * std::numbers::pi * more * u)) +
               0.02 * (v - middle);
         } else if (kind == 2) {
           v = bottom + (v - bottom) / 1000;
@@ -297,10 +338,12 @@ class Draw {
     if (c.background == Background::kStatic) {
       const double level = Real(bottom, top);
       for (int64_t j = 0; j < c.samples_per_record; ++j) {
-        c.background_spectrum.push_back(static_cast<float>(level + Real(-0.1, 0.1) * (top - bottom)));
+        c.background_spectrum.push_back(
+            static_cast<float>(level + Real(-0.1, 0.1) * (top - bottom)));
       }
     }
-    for (const auto b : c.background_spectrum) s.full_scale = std::max(s.full_scale, std::abs(static_cast<double>(b)));
+    for (const auto b : c.background_spectrum)
+      s.full_scale = std::max(s.full_scale, std::abs(static_cast<double>(b)));
     s.full_scale = std::max({s.full_scale, top * 1e-3, c.raw_type == DType::kF32 ? 0.0 : 1.0});
   }
 
@@ -325,7 +368,8 @@ class Draw {
       store(static_cast<uint16_t>(v));
     }
     if (i % c.channels != c.channel) return;
-    s.values[static_cast<size_t>(record * c.samples_per_record + i / c.channels)] += v / static_cast<double>(c.record_average);
+    s.values[static_cast<size_t>(record * c.samples_per_record + i / c.channels)] +=
+        v / static_cast<double>(c.record_average);
     s.full_scale = std::max(s.full_scale, std::abs(v));
   }
 
@@ -340,9 +384,14 @@ class Draw {
         cuts.push_back(at);
       }
     }
-    c.max_records_per_block = most * (Chance(0.5) ? 1 : Int(1, std::clamp<int64_t>((int64_t{32} << 20) / (most * RecordBytes(c)), 1, 9)));
+    c.max_records_per_block =
+        most *
+        (Chance(0.5)
+             ? 1
+             : Int(1, std::clamp<int64_t>((int64_t{32} << 20) / (most * RecordBytes(c)), 1, 9)));
     // The memory of a block begins where an element may.
-    if (c.background != Background::kRolling && Chance(0.5)) s.shift = Int(0, 9) * (c.packing != math::Packing::kNone ? 1 : SizeOf(c.raw_type));
+    if (c.background != Background::kRolling && Chance(0.5))
+      s.shift = Int(0, 9) * (c.packing != math::Packing::kNone ? 1 : SizeOf(c.raw_type));
   }
 
   std::mt19937_64 random_;
@@ -358,15 +407,21 @@ RandomChain DrawChain(uint64_t seed) { return Draw(seed).Run(); }
 std::string Describe(const RandomChain& s) {
   const SpectralConfig& c = s.config;
   std::string text = DescribeChain(c);
-  absl::StrAppend(&text, "  seed ", s.seed, ", packing ", static_cast<int>(c.packing), ", blocks of at most ", c.max_records_per_block,
-                  ", B-scans of ", c.bscan_records, ", slab ", c.slab_begin, " to ", c.slab_end, ", repeats ", c.repeats, " of ", c.repeat_ascans,
-                  " A-scans\n");
-  absl::StrAppend(&text, "  rolling groups of ", c.background_group_records, ", window ", c.background_window_records, "\n");
-  absl::StrAppend(&text, "  scan: ", s.volumes, " volumes of ", s.records, " records, ", s.ascans, " A-scans, target ", s.volume_ascans,
-                  "; lines of ", s.raster.ascans_per_bscan, " + ", s.raster.flyback_records, s.raster.bidirectional ? ", both ways" : "",
-                  s.table ? ", placed by a table" : "", "; ", std::count(s.missing.begin(), s.missing.end(), true), " records never come\n");
-  absl::StrAppend(&text, "  blocks end at ", absl::StrJoin(s.cuts[0], " "), "\n  or at ", absl::StrJoin(s.cuts[1], " "), "\n  ", s.shift,
-                  " bytes before the records of a block", s.mip ? ", MIP" : "", s.aip ? ", AIP" : "", ", full scale ", s.full_scale, "\n");
+  absl::StrAppend(&text, "  seed ", s.seed, ", packing ", static_cast<int>(c.packing),
+                  ", blocks of at most ", c.max_records_per_block, ", B-scans of ", c.bscan_records,
+                  ", slab ", c.slab_begin, " to ", c.slab_end, ", repeats ", c.repeats, " of ",
+                  c.repeat_ascans, " A-scans\n");
+  absl::StrAppend(&text, "  rolling groups of ", c.background_group_records, ", window ",
+                  c.background_window_records, "\n");
+  absl::StrAppend(&text, "  scan: ", s.volumes, " volumes of ", s.records, " records, ", s.ascans,
+                  " A-scans, target ", s.volume_ascans, "; lines of ", s.raster.ascans_per_bscan,
+                  " + ", s.raster.flyback_records, s.raster.bidirectional ? ", both ways" : "",
+                  s.table ? ", placed by a table" : "", "; ",
+                  std::count(s.missing.begin(), s.missing.end(), true), " records never come\n");
+  absl::StrAppend(&text, "  blocks end at ", absl::StrJoin(s.cuts[0], " "), "\n  or at ",
+                  absl::StrJoin(s.cuts[1], " "), "\n  ", s.shift,
+                  " bytes before the records of a block", s.mip ? ", MIP" : "",
+                  s.aip ? ", AIP" : "", ", full scale ", s.full_scale, "\n");
   return text;
 }
 

@@ -15,7 +15,8 @@ namespace octavo::bench {
 
 using Complexes = std::vector<std::complex<double>>;
 
-/// Complex depth samples of a record less its B-scan's pattern; where segments are about equally quiet, less either one's.
+/// Complex depth samples of a record less its B-scan's pattern; where segments are about equally
+/// quiet, less either one's.
 struct Modelled {
   std::vector<Complexes> forms;
   std::vector<double> size;  // [D]: |what was before| + |the pattern|: rounding is relative to that
@@ -26,14 +27,17 @@ class Model {
  public:
   explicit Model(const RandomChain& chain) : s_(chain), c_(chain.config) {
     // -132 dB of full scale; more of short transforms: sums of N rounded terms, 1/F.
-    error_ = s_.full_scale * std::max(2.5e-7, 6e-7 * std::sqrt(static_cast<double>(c_.window.size())) / static_cast<double>(c_.fft_length));
+    error_ =
+        s_.full_scale * std::max(2.5e-7, 6e-7 * std::sqrt(static_cast<double>(c_.window.size())) /
+                                             static_cast<double>(c_.fft_length));
     records_.resize(s_.missing.size());
     tbb::parallel_for(size_t{0}, records_.size(), [&](size_t r) {
       if (!s_.missing[r]) Transform(static_cast<int64_t>(r));
     });
     if (c_.fixed_pattern == math::FixedPattern::kNone) return;
     for (int64_t v = 0; v < s_.volumes; ++v) {
-      for (const BscanSpan& span : s_.spans) LessPattern(v * s_.records + span.first_record, span.records);
+      for (const BscanSpan& span : s_.spans)
+        LessPattern(v * s_.records + span.first_record, span.records);
     }
   }
 
@@ -53,30 +57,35 @@ class Model {
     for (int64_t r = begin; r < end; ++r) {
       if (s_.missing[static_cast<size_t>(r)]) continue;
       ++count;
-      for (size_t j = 0; j < mean.size(); ++j) mean[j] += s_.values[static_cast<size_t>(r * c_.samples_per_record) + j];
+      for (size_t j = 0; j < mean.size(); ++j)
+        mean[j] += s_.values[static_cast<size_t>(r * c_.samples_per_record) + j];
     }
     for (double& v : mean) v /= std::max(count, 1.0);
     return mean;
   }
-  /// Of groups of records, which begin anew with each volume: the mean of the last records up to the group's end.
+  /// Of groups of records, which begin anew with each volume: the mean of the last records up to
+  /// the group's end.
   std::vector<double> RollingOf(int64_t record) const {
     const int64_t volume = record / s_.records * s_.records, group = c_.background_group_records;
     int64_t begin = volume + (record - volume) / group * group;
     const int64_t end = std::min(begin + group, volume + s_.records);
-    if (c_.background_window_records > 0) begin = std::max<int64_t>(0, end - c_.background_window_records);
+    if (c_.background_window_records > 0)
+      begin = std::max<int64_t>(0, end - c_.background_window_records);
     return Mean(begin, end);
   }
   std::vector<double> BackgroundOf(int64_t record) const {
     switch (c_.background) {
       case math::Background::kNone: return {};
-      case math::Background::kStatic: return {c_.background_spectrum.begin(), c_.background_spectrum.end()};
+      case math::Background::kStatic:
+        return {c_.background_spectrum.begin(), c_.background_spectrum.end()};
       case math::Background::kRolling: return RollingOf(record);
       case math::Background::kBscan: break;
     }
     const int64_t volume = record / s_.records * s_.records;
     for (const BscanSpan& span : s_.spans) {
       const int64_t first = volume + span.first_record;
-      if (record >= first && record < first + span.records) return Mean(first, first + span.records);
+      if (record >= first && record < first + span.records)
+        return Mean(first, first + span.records);
     }
     return {};  // flyback
   }
@@ -87,22 +96,28 @@ class Model {
   }
   void LessPattern(int64_t first, int64_t count) {
     const auto depth = static_cast<size_t>(c_.depth);
-    const int64_t segments = c_.fixed_pattern == math::FixedPattern::kQuietSegment && count >= 18 ? 9 : 1;
+    const int64_t segments =
+        c_.fixed_pattern == math::FixedPattern::kQuietSegment && count >= 18 ? 9 : 1;
     std::vector<std::vector<std::complex<double>>> patterns(depth);
     for (size_t z = 0; z < depth; ++z) {
       std::vector<std::pair<double, std::complex<double>>> found;  // variance, mean
       for (int64_t k = 0; k < segments; ++k) {
-        const int64_t begin = first + count * k / segments, end = first + count * (k + 1) / segments;
+        const int64_t begin = first + count * k / segments,
+                      end = first + count * (k + 1) / segments;
         std::complex<double> mean = 0;
         double variance = 0;
-        for (int64_t r = begin; r < end; ++r) mean += of(r).forms[0][z] / static_cast<double>(end - begin);
-        for (int64_t r = begin; r < end; ++r) variance += std::norm(of(r).forms[0][z] - mean) / static_cast<double>(end - begin);
+        for (int64_t r = begin; r < end; ++r)
+          mean += of(r).forms[0][z] / static_cast<double>(end - begin);
+        for (int64_t r = begin; r < end; ++r)
+          variance += std::norm(of(r).forms[0][z] - mean) / static_cast<double>(end - begin);
         found.emplace_back(variance, mean);
       }
-      std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::sort(found.begin(), found.end(),
+                [](const auto& a, const auto& b) { return a.first < b.first; });
       const double least = found[0].first, slack = ErrorOf(std::abs(found[0].second)) * 4;
       for (const auto& [variance, mean] : found) {
-        if (variance <= least * 1.001 + slack * (std::sqrt(least) + slack)) patterns[z].push_back(mean);
+        if (variance <= least * 1.001 + slack * (std::sqrt(least) + slack))
+          patterns[z].push_back(mean);
       }
     }
     for (int64_t r = first; r < first + count; ++r) {

@@ -1,6 +1,7 @@
-// Spectral chains drawn at random, with scans, blocks and data that go with them, each checked against a model in double precision, run twice
-// and with the stream cut otherwise (the same bits). Prints the whole configuration of a chain that is wrong, and a summary; ends
-// with 1 if any is wrong. Chain i has seed S + i: `--count 1 --seed S+i` repeats it.
+// Spectral chains drawn at random, with scans, blocks and data that go with them, each checked
+// against a model in double precision, run twice and with the stream cut otherwise (the same bits).
+// Prints the whole configuration of a chain that is wrong, and a summary; ends with 1 if any is
+// wrong. Chain i has seed S + i: `--count 1 --seed S+i` repeats it.
 //   random_chains [--backend host|cuda] [--count N] [--seed S]
 
 #include <cinttypes>
@@ -23,7 +24,8 @@ int main(int argc, char** argv) {
   bench::ReadOptions(argc, argv, {{"--backend", &backend}, {"--count", &count}, {"--seed", &seed}});
   auto opened = bench::Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
-  std::printf("random_chains --backend %s --count %" PRId64 " --seed %" PRIu64 "\n", device.info().backend.c_str(), count, seed);
+  std::printf("random_chains --backend %s --count %" PRId64 " --seed %" PRIu64 "\n",
+              device.info().backend.c_str(), count, seed);
   std::fflush(stdout);
   const auto begin = bench::Clock::now();
   struct Form {
@@ -48,11 +50,14 @@ int main(int argc, char** argv) {
   }
   std::string text;
   for (const auto& [name, form] : forms) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", name, " ", form.chains, " (", form.wrong, " wrong");
-    if (form.worst > 0) absl::StrAppend(&text, ", complex numbers off by ", form.worst, " of what is allowed");
+    absl::StrAppend(&text, text.empty() ? "" : "; ", name, " ", form.chains, " (", form.wrong,
+                    " wrong");
+    if (form.worst > 0)
+      absl::StrAppend(&text, ", complex numbers off by ", form.worst, " of what is allowed");
     text += ")";
   }
-  std::printf("%s: %" PRId64 " random chains from seed %" PRIu64 ", %" PRId64 " wrong, %.0f s: %s\n", device.info().backend.c_str(), count, seed,
-              wrong, bench::SecondsSince(begin), text.c_str());
+  std::printf(
+      "%s: %" PRId64 " random chains from seed %" PRIu64 ", %" PRId64 " wrong, %.0f s: %s\n",
+      device.info().backend.c_str(), count, seed, wrong, bench::SecondsSince(begin), text.c_str());
   return wrong == 0 ? 0 : 1;
 }

@@ -20,9 +20,11 @@
 
 namespace octavo::client::testing {
 
-/// On the host backend, with ports of the system's choice and its files in `folder`; `change` may set more.
-inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const octavo::testing::TempFolder& folder,
-                                                           const std::function<void(Config&)>& change = nullptr) {
+/// On the host backend, with ports of the system's choice and its files in `folder`; `change` may
+/// set more.
+inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(
+    const octavo::testing::TempFolder& folder,
+    const std::function<void(Config&)>& change = nullptr) {
   SetUpLog(LogLevel::kWarning, false);
   Config config;
   config.backend = "host";
@@ -40,7 +42,8 @@ inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(const octavo::testing
 
 /// Descriptors that this process has open.
 inline size_t OpenDescriptors() {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
 }
 
 /// Waits for what comes about on its own, and soon.

@@ -1,4 +1,5 @@
-// Client::Map of memory of a GPU: the driver's calls, their order and their failures, against a stand-in for libcuda (fake_cuda.cc).
+// Client::Map of memory of a GPU: the driver's calls, their order and their failures, against a
+// stand-in for libcuda (fake_cuda.cc).
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -36,13 +37,15 @@ constexpr int64_t kMappedBytes = 2 << 20;
 class FakeDeviceGrant final : public handoff::Grant {
  public:
   FakeDeviceGrant(int fd, std::string uuid) : fd_(fd), uuid_(std::move(uuid)) {}
-  absl::StatusOr<handoff::Answer> Open(const handoff::Peer&, const nlohmann::json& request, std::shared_ptr<handoff::Link>) override {
+  absl::StatusOr<handoff::Answer> Open(const handoff::Peer&, const nlohmann::json& request,
+                                       std::shared_ptr<handoff::Link>) override {
     return AnswerTo(request);
   }
   absl::StatusOr<handoff::Answer> Message(const nlohmann::json& request) override {
     if (request.contains("release")) {
       ++released;
-      return handoff::Answer{.message = {{"released", request["release"]}}, .fds = {}, .keep = nullptr};
+      return handoff::Answer{
+          .message = {{"released", request["release"]}}, .fds = {}, .keep = nullptr};
     }
     return AnswerTo(request);
   }
@@ -107,7 +110,8 @@ TEST_F(DeviceMappingTest, TheDriversCallsInTheirOrder) {
     EXPECT_EQ(std::memcmp(mapped.data(), "bytes of the device", 19), 0);
     EXPECT_THROW(mapped.as<uint16_t>(), std::logic_error);
     EXPECT_EQ(fake_cuda_mapped(), 1);
-    EXPECT_EQ(fake_cuda_open(), 2);  // the mapping and its addresses: no handle is left, no context is current
+    EXPECT_EQ(fake_cuda_open(),
+              2);  // the mapping and its addresses: no handle is left, no context is current
     const int synchronized = fake_cuda_synchronized();
     mapped.Release();
     EXPECT_EQ(fake_cuda_synchronized(), synchronized + 1);  // what was enqueued may still read it
@@ -131,7 +135,7 @@ TEST_F(DeviceMappingTest, WhatTheDriverRefusesLeavesNothing) {
   EXPECT_EQ(fake_cuda_open(), 0);
   EXPECT_EQ(connection_->kept(), 0u);
   EXPECT_TRUE(Until([&] { return grant->released == 1; }));  // the server has it back
-  const size_t descriptors = OpenDescriptors();              // the server has taken the connection by now
+  const size_t descriptors = OpenDescriptors();  // the server has taken the connection by now
   grant = Offer("GPU-00000000-0000-0000-0000-000000000000");
   const Error hidden = Thrown([&] { connection_->Present(nonce_); });
   EXPECT_EQ(hidden.reason, "CUDA");

@@ -1,5 +1,5 @@
-// A stand-in for libcuda.so.1 (this library's soname): one device whose memory is a memory file. It holds its callers to the order of the
-// real calls, and counts what was not given back.
+// A stand-in for libcuda.so.1 (this library's soname): one device whose memory is a memory file. It
+// holds its callers to the order of the real calls, and counts what was not given back.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -102,7 +102,8 @@ int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint
   const std::lock_guard lock(mutex);
   if (ranges.count(address) == 0 || handles.count(handle) == 0) return kInvalidValue;
   // Nobody may look at it before its access is set.
-  if (::mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED, handles[handle], static_cast<off_t>(offset)) == MAP_FAILED) {
+  if (::mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+             handles[handle], static_cast<off_t>(offset)) == MAP_FAILED) {
     return kInvalidValue;
   }
   mapped[address] = size;
@@ -125,7 +126,8 @@ struct Access {
 };
 int cuMemSetAccess(uint64_t address, size_t size, const Access* access, size_t count) {
   if (fail_access > 0 && fail_access-- > 0) return kInvalidValue;
-  if (count != 1 || access->type != 1 || access->id != 1 || access->flags != 1) return kInvalidValue;
+  if (count != 1 || access->type != 1 || access->id != 1 || access->flags != 1)
+    return kInvalidValue;
   return ::mprotect(reinterpret_cast<void*>(address), size, PROT_READ) == 0 ? kOk : kInvalidValue;
 }
 }

@@ -1,4 +1,5 @@
-// liboctavo against a daemon in this process. The header comes first and alone: it must need nothing before it.
+// liboctavo against a daemon in this process. The header comes first and alone: it must need
+// nothing before it.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -97,17 +98,19 @@ TEST_F(LiboctavoTest, AWholeDay) {
   ASSERT_EQ(part.size(), 5u * 6 * 7);
   for (size_t y = 0; y < 5; ++y) {
     for (size_t x = 0; x < 6; ++x) {
-      for (size_t z = 0; z < 7; ++z) EXPECT_EQ(part[(y * 6 + x) * 7 + z], voxels[((y + 2) * 40 + x + 3) * 128 + z + 4]);
+      for (size_t z = 0; z < 7; ++z)
+        EXPECT_EQ(part[(y * 6 + x) * 7 + z], voxels[((y + 2) * 40 + x + 3) * 128 + z + 4]);
     }
   }
   EXPECT_THROW(all.as<uint8_t>(), std::logic_error);
 
   std::set<std::string> stages;
   const CommitResult result =
-      client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy}, [&](const CommitProgress& step) {
-        stages.insert(step.stage);
-        return true;
-      });
+      client_.Commit(volumes[0].name, {.destination = "day_{index:03}", .format = Format::kNpy},
+                     [&](const CommitProgress& step) {
+                       stages.insert(step.stage);
+                       return true;
+                     });
   EXPECT_TRUE(std::filesystem::exists(result.uri)) << result.uri;
   EXPECT_EQ(result.raw_bytes, 12 * 40 * 128 * 4);
   EXPECT_TRUE(stages.count("done"));
@@ -124,7 +127,8 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   const Scan scan = client_.SubmitScan(spec);
   std::vector<uint64_t> sequences;
   std::map<std::string, std::vector<std::byte>> mips;
-  for (const Frame& frame : client_.Subscribe({.scan = scan.name, .products = {Product::kMip, Product::kAip}, .no_preview = true})) {
+  for (const Frame& frame : client_.Subscribe(
+           {.scan = scan.name, .products = {Product::kMip, Product::kAip}, .no_preview = true})) {
     EXPECT_TRUE(frame.complete);
     EXPECT_THAT(frame.array.shape, ElementsAre(12, 40));
     EXPECT_THAT(frame.axes, ElementsAre("y", "x"));
@@ -141,8 +145,9 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
     for (size_t i = 0; i < mip.size() / 2; ++i) {
       uint16_t most = 0;
       std::memcpy(&most, mip.data() + 2 * i, 2);
-      EXPECT_EQ(most, *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128),
-                                        voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
+      EXPECT_EQ(most,
+                *std::max_element(voxels.begin() + static_cast<std::ptrdiff_t>(i * 128),
+                                  voxels.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128)));
     }
   }
   int volumes = 0;
@@ -159,16 +164,20 @@ TEST_F(LiboctavoTest, PicturesAreFiles) {
   const auto volumes = Done(Small(1));
   const std::string scan = client_.GetVolume(volumes.at(0)).scan;
   for (const Encoding encoding : {Encoding::kPng, Encoding::kJpeg}) {
-    FrameStream stream = client_.Subscribe(
-        {.scan = scan,
-         .products = {Product::kMip},
-         .encoding = encoding,
-         .image = ImageOptions{.colour_map = ColourMap::kInferno, .percentiles = Levels{1, 99}, .max_width = 20, .scale_bar = true}});
+    FrameStream stream = client_.Subscribe({.scan = scan,
+                                            .products = {Product::kMip},
+                                            .encoding = encoding,
+                                            .image = ImageOptions{.colour_map = ColourMap::kInferno,
+                                                                  .percentiles = Levels{1, 99},
+                                                                  .max_width = 20,
+                                                                  .scale_bar = true}});
     Frame frame;
     ASSERT_TRUE(stream.Next(&frame));
     EXPECT_EQ(frame.encoding, encoding);
     EXPECT_THAT(frame.array.shape, ElementsAre(6, 20));
-    EXPECT_EQ(std::memcmp(frame.array.data.data(), encoding == Encoding::kPng ? "\x89PNG" : "\xFF\xD8\xFF", 3), 0);
+    EXPECT_EQ(std::memcmp(frame.array.data.data(),
+                          encoding == Encoding::kPng ? "\x89PNG" : "\xFF\xD8\xFF", 3),
+              0);
     EXPECT_GT(frame.display.hi, frame.display.lo);
   }
 }

@@ -1,4 +1,5 @@
-// Client::Map against a daemon in this process: memory files, and memory of a GPU where there is one.
+// Client::Map against a daemon in this process: memory files, and memory of a GPU where there is
+// one.
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -50,11 +51,13 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
     daemon_ = nullptr;
   }
   std::vector<std::string> Volumes(uint32_t count = 1, uint64_t seed = 3) {
-    const Scan scan = client_->WaitScan(client_
-                                            ->SubmitScan({.source = Simulated{.seed = seed, .as_fast_as_possible = true},
-                                                          .pattern = {.ascans_per_bscan = 40, .bscans_per_volume = 12, .volumes = count},
-                                                          .samples_per_record = 256})
-                                            .name);
+    const Scan scan = client_->WaitScan(
+        client_
+            ->SubmitScan(
+                {.source = Simulated{.seed = seed, .as_fast_as_possible = true},
+                 .pattern = {.ascans_per_bscan = 40, .bscans_per_volume = 12, .volumes = count},
+                 .samples_per_record = 256})
+            .name);
     EXPECT_EQ(scan.volumes.size(), count);
     return scan.volumes;
   }
@@ -179,7 +182,8 @@ TEST_P(MappingTest, Revocation) {
     const auto exports = Exports();
     return exports.size() == 1 && exports[0].overdue();
   }));
-  const Error refused = Thrown([&] { client_->Map(volumes[1]); });  // over the socket, with the connection that was there
+  const Error refused = Thrown(
+      [&] { client_->Map(volumes[1]); });  // over the socket, with the connection that was there
   EXPECT_EQ(refused.reason, "EXPORT_REFUSED");
   EXPECT_EQ(refused.code, Code::kPermissionDenied);
   EXPECT_EQ(mapped.Copy(), before);
@@ -212,13 +216,17 @@ TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
     const auto status = sessions->AcquireLease(&context, ask, &lease);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  const Mapped mapped = client_->Map(buffer.name(), {.lease_token = lease.token(), .lease_fence = lease.fence()});
+  const Mapped mapped =
+      client_->Map(buffer.name(), {.lease_token = lease.token(), .lease_fence = lease.fence()});
   EXPECT_EQ(mapped.info().of, buffer.name());
   EXPECT_EQ(mapped.info().scalar, "f32");
   EXPECT_EQ(mapped.info().lanes, 2u);
   EXPECT_THAT(mapped.info().shape, ElementsAre(6, 5));
   EXPECT_EQ(mapped.Copy(), std::vector<std::byte>(240));
-  EXPECT_EQ(Thrown([&] { client_->Map(buffer.name(), {.replica = 7, .lease_token = lease.token()}); }).reason, "BAD_REPLICA");
+  EXPECT_EQ(Thrown([&] {
+              client_->Map(buffer.name(), {.replica = 7, .lease_token = lease.token()});
+            }).reason,
+            "BAD_REPLICA");
 }
 
 TEST_P(MappingTest, ErrorsOfTheServerAreTyped) {
@@ -226,10 +234,14 @@ TEST_P(MappingTest, ErrorsOfTheServerAreTyped) {
   const Error none = Thrown([&] { client_->Map("volumes/none"); });
   EXPECT_EQ(none.code, Code::kNotFound);
   EXPECT_EQ(none.reason, "NO_VOLUME");
-  const Error kind = Thrown([&] { client_->Map(volumes[0], {.accept = {OnHost() ? MemoryKind::kCudaVmm : MemoryKind::kHostMemfd}}); });
+  const Error kind = Thrown([&] {
+    client_->Map(volumes[0],
+                 {.accept = {OnHost() ? MemoryKind::kCudaVmm : MemoryKind::kHostMemfd}});
+  });
   EXPECT_EQ(kind.code, Code::kUnimplemented);
   EXPECT_EQ(kind.reason, "EXPORT_KIND");
-  const Mapped mapped = client_->Map(volumes[0], {.accept = {OnHost() ? MemoryKind::kHostMemfd : MemoryKind::kCudaVmm}});
+  const Mapped mapped = client_->Map(
+      volumes[0], {.accept = {OnHost() ? MemoryKind::kHostMemfd : MemoryKind::kCudaVmm}});
   const Error taken = Thrown([&] { client_->Map("volumes/none"); });  // by the socket now
   EXPECT_EQ(taken.code, Code::kNotFound);
   EXPECT_EQ(taken.reason, "NO_VOLUME");
@@ -276,7 +288,9 @@ TEST_P(MappingTest, FromManyThreadsAtOnce) {
   EXPECT_TRUE(Until([&] { return Exports().empty(); }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, MappingTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, MappingTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::client

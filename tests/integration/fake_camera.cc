@@ -1,8 +1,9 @@
-// A GigE Vision camera for tests, on 127.0.0.1: Aravis' fake camera with the 12-bit formats added and an image that tells which
-// frame, line and exposure it is of. Prints one line when it listens; ends when standard input does (or when it is killed).
+// A GigE Vision camera for tests, on 127.0.0.1: Aravis' fake camera with the 12-bit formats added
+// and an image that tells which frame, line and exposure it is of. Prints one line when it listens;
+// ends when standard input does (or when it is killed).
 //   fake_camera SERIAL LOST   packets lost per thousand
-// Pixel j of line y of frame id: 1000 + id mod 1000 + A cos(2 pi k j / width), k = 2 + y mod 30, A = exposure in us / 50; Mono8: a
-// sixteenth of it.
+// Pixel j of line y of frame id: 1000 + id mod 1000 + A cos(2 pi k j / width), k = 2 + y mod 30, A
+// = exposure in us / 50; Mono8: a sixteenth of it.
 
 #include <arv.h>
 #include <cmath>
@@ -18,12 +19,15 @@ namespace {
 void Fill(ArvBuffer* buffer, void*, guint32 exposure_us, guint32, ArvPixelFormat format) {
   size_t size = 0;
   auto* out = static_cast<unsigned char*>(const_cast<void*>(arv_buffer_get_data(buffer, &size)));
-  const int width = arv_buffer_get_image_width(buffer), height = arv_buffer_get_image_height(buffer);
-  const double offset = 1000 + static_cast<double>(arv_buffer_get_frame_id(buffer) % 1000), amplitude = exposure_us / 50.0;
+  const int width = arv_buffer_get_image_width(buffer),
+            height = arv_buffer_get_image_height(buffer);
+  const double offset = 1000 + static_cast<double>(arv_buffer_get_frame_id(buffer) % 1000),
+               amplitude = exposure_us / 50.0;
   std::vector<int> line(static_cast<size_t>(width));
   for (int y = 0; y < height; ++y) {
     for (int j = 0; j < width; ++j) {
-      line[static_cast<size_t>(j)] = static_cast<int>(std::lround(offset + amplitude * std::cos(2 * std::numbers::pi * (2 + y % 30) * j / width)));
+      line[static_cast<size_t>(j)] = static_cast<int>(std::lround(
+          offset + amplitude * std::cos(2 * std::numbers::pi * (2 + y % 30) * j / width)));
     }
     for (size_t j = 0; j < line.size(); ++j) {
       const int v = line[j];
@@ -70,9 +74,12 @@ int main(int argc, char** argv) {
   const size_t at = xml.find(mono16);
   if (at == std::string::npos) return 4;
   const auto entry = [](const char* name, unsigned value) {
-    return std::string("<EnumEntry Name=\"") + name + "\" NameSpace=\"Standard\"><Value>" + std::to_string(value) + "</Value></EnumEntry>\n";
+    return std::string("<EnumEntry Name=\"") + name + "\" NameSpace=\"Standard\"><Value>" +
+           std::to_string(value) + "</Value></EnumEntry>\n";
   };
-  xml.insert(at, entry("Mono12", ARV_PIXEL_FORMAT_MONO_12) + entry("Mono12Packed", ARV_PIXEL_FORMAT_MONO_12_PACKED) + entry("Mono12p", 0x010c0047));
+  xml.insert(at, entry("Mono12", ARV_PIXEL_FORMAT_MONO_12) +
+                     entry("Mono12Packed", ARV_PIXEL_FORMAT_MONO_12_PACKED) +
+                     entry("Mono12p", 0x010c0047));
   char path[] = "/tmp/octavo-fake-camera-XXXXXX";
   const int fd = ::mkstemp(path);
   if (fd < 0 || ::write(fd, xml.data(), xml.size()) != static_cast<ssize_t>(xml.size())) return 4;

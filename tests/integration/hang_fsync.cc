@@ -1,4 +1,5 @@
-// Preloaded into octavod by daemon_test.py: storage whose fsync never returns, from the moment the file $HANG_FSYNC_WHEN is there.
+// Preloaded into octavod by daemon_test.py: storage whose fsync never returns, from the moment the
+// file $HANG_FSYNC_WHEN is there.
 
 #include <cstdlib>
 #include <sys/syscall.h>

@@ -25,7 +25,8 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 class ConfigTest : public ::testing::Test {
  protected:
-  ConfigTest() : path_(::testing::TempDir() + "octavo-config-" + std::to_string(::getpid()) + ".toml") {}
+  ConfigTest()
+      : path_(::testing::TempDir() + "octavo-config-" + std::to_string(::getpid()) + ".toml") {}
   ~ConfigTest() override { ::unlink(path_.c_str()); }
 
   absl::Status File(const std::string& text) {
@@ -45,7 +46,8 @@ class ConfigTest : public ::testing::Test {
 };
 
 TEST_F(ConfigTest, EveryKindOfValueComesFromAFile) {
-  ASSERT_THAT(File("[listen]\ntcp = ['0.0.0.0:1', '[::1]:2']\n[device]\nbackend = 'host'\nmemory_fraction = 0.5\nmemory_bytes = 1_000\n"
+  ASSERT_THAT(File("[listen]\ntcp = ['0.0.0.0:1', '[::1]:2']\n[device]\nbackend = "
+                   "'host'\nmemory_fraction = 0.5\nmemory_bytes = 1_000\n"
                    "[drain]\nseconds = 7\n"),
               IsOk());
   EXPECT_THAT(config_.listen_tcp, ElementsAre("0.0.0.0:1", "[::1]:2"));
@@ -72,30 +74,43 @@ TEST_F(ConfigTest, APathInAFileMayHoldAComma) {
 }
 
 TEST_F(ConfigTest, AnUnknownKeyNamesFileLineAndTheNearest) {
-  EXPECT_THAT(File("[device]\n\nmemory_fracton = 0.5\n"),
-              IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
-  EXPECT_THAT(File("[device]\nmemory_fracton = 0.5\n"), IsError(kInvalid, "did you mean device.memory_fraction?"));
+  EXPECT_THAT(
+      File("[device]\n\nmemory_fracton = 0.5\n"),
+      IsError(kInvalid, "device.memory_fracton: is no configuration key (" + path_ + ", line 3)"));
+  EXPECT_THAT(File("[device]\nmemory_fracton = 0.5\n"),
+              IsError(kInvalid, "did you mean device.memory_fraction?"));
   EXPECT_THAT(File("[nonsense]\n"), IsError(kInvalid, "nonsense: is no configuration key"));
   EXPECT_THAT(File("[log.level]\nx = 1\n"), IsError(kInvalid, "log.level.x"));
-  EXPECT_THAT(ApplySetting(&config_, "log.levl", "info"), IsError(kInvalid, "did you mean log.level?"));
+  EXPECT_THAT(ApplySetting(&config_, "log.levl", "info"),
+              IsError(kInvalid, "did you mean log.level?"));
 }
 
 TEST_F(ConfigTest, WrongValuesNameTheKeyAndWhatIsAllowed) {
-  EXPECT_THAT(File("[device]\nmemory_fraction = 0.96\n"), IsError(kInvalid, "device.memory_fraction: is '0.96'; allowed 0.05 to 0.95"));
-  EXPECT_THAT(File("[device]\nmemory_fraction = nan\n"), IsError(kInvalid, "device.memory_fraction"));
+  EXPECT_THAT(File("[device]\nmemory_fraction = 0.96\n"),
+              IsError(kInvalid, "device.memory_fraction: is '0.96'; allowed 0.05 to 0.95"));
+  EXPECT_THAT(File("[device]\nmemory_fraction = nan\n"),
+              IsError(kInvalid, "device.memory_fraction"));
   EXPECT_THAT(File("[storage]\ncommit_threads = 2.5\n"), IsError(kInvalid, "1 to 64"));
   EXPECT_THAT(File("[log]\nlevel = ['info']\n"), IsError(kInvalid, "log.level: is a list"));
   EXPECT_THAT(File("[storage]\nroots = [1]\n"), IsError(kInvalid, "storage.roots"));
   EXPECT_THAT(File("[log]\nlevel =\n"), IsError(kInvalid, path_ + ", line 2, column "));
-  EXPECT_THAT(File("[log]\nlevel = info\n"), IsError(kInvalid, ": is no TOML; allowed are lines of key = value, with text in quotes"));
-  EXPECT_THAT(File("[log]\nlevel = 'info'\nlevel = 'error'\n"), IsError(kInvalid, path_ + ", line 3, column "));
+  EXPECT_THAT(
+      File("[log]\nlevel = info\n"),
+      IsError(kInvalid, ": is no TOML; allowed are lines of key = value, with text in quotes"));
   EXPECT_THAT(File("[log]\nlevel = 'info'\nlevel = 'error'\n"),
-              IsError(kInvalid, ": names what is there already; allowed is each key and table once"));
-  for (const char* address : {"nonsense", ":1", "host:", "host:65536", "host:-1", "::1:50051", "host:1x", ""}) {
-    EXPECT_THAT(File(std::string("[listen]\ntcp = ['") + address + "']\n"), IsError(kInvalid, "host:port")) << address;
+              IsError(kInvalid, path_ + ", line 3, column "));
+  EXPECT_THAT(
+      File("[log]\nlevel = 'info'\nlevel = 'error'\n"),
+      IsError(kInvalid, ": names what is there already; allowed is each key and table once"));
+  for (const char* address :
+       {"nonsense", ":1", "host:", "host:65536", "host:-1", "::1:50051", "host:1x", ""}) {
+    EXPECT_THAT(File(std::string("[listen]\ntcp = ['") + address + "']\n"),
+                IsError(kInvalid, "host:port"))
+        << address;
   }
   EXPECT_THAT(ApplySetting(&config_, "metrics.listen", "none"), IsOk());
-  EXPECT_THAT(ApplySetting(&config_, "metrics.listen", "None"), IsError(kInvalid, "metrics.listen"));
+  EXPECT_THAT(ApplySetting(&config_, "metrics.listen", "None"),
+              IsError(kInvalid, "metrics.listen"));
 }
 
 TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
@@ -103,14 +118,17 @@ TEST_F(ConfigTest, EveryRangeHoldsAtBothEnds) {
     const char* key;
     const char* fine[2];
     const char* bad[2];
-  } ranges[] = {{"device.memory_fraction", {"0.05", "0.95"}, {"0.049", "0.951"}},
-                {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
-                {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
-                {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
-                {"drain.seconds", {"0", "3600"}, {"-0.1", "3600.1"}}};
+  } ranges[] = {
+      {"device.memory_fraction", {"0.05", "0.95"}, {"0.049", "0.951"}},
+      {"device.memory_bytes", {"0", "1125899906842624"}, {"-1", "1125899906842625"}},
+      {"device.frame_pool_bytes", {"16777216", "1099511627776"}, {"16777215", "1099511627777"}},
+      {"storage.commit_threads", {"1", "64"}, {"0", "65"}},
+      {"drain.seconds", {"0", "3600"}, {"-0.1", "3600.1"}}};
   for (const auto& range : ranges) {
-    for (const char* value : range.fine) EXPECT_THAT(ApplySetting(&config_, range.key, value), IsOk());
-    for (const char* value : range.bad) EXPECT_THAT(ApplySetting(&config_, range.key, value), IsError(kInvalid, range.key));
+    for (const char* value : range.fine)
+      EXPECT_THAT(ApplySetting(&config_, range.key, value), IsOk());
+    for (const char* value : range.bad)
+      EXPECT_THAT(ApplySetting(&config_, range.key, value), IsError(kInvalid, range.key));
   }
 }
 
@@ -120,8 +138,11 @@ TEST_F(ConfigTest, AFileThatIsNotThereSaysSo) {
 }
 
 TEST_F(ConfigTest, EnvironmentErrorsNameTheVariableAndNearMissesAreCollected) {
-  EXPECT_THAT(Environment({"OCTAVO_LOG_LEVEL=loud"}), IsError(kInvalid, "environment OCTAVO_LOG_LEVEL"));
-  ASSERT_THAT(Environment({"OCTAVO_STORAGE_ROOT=/x", "OCTAVO_ADDRESS=127.0.0.1:1", "PATH=/bin", "OCTAVO_LOG_FORMAT=text", "OCTAVO_"}), IsOk());
+  EXPECT_THAT(Environment({"OCTAVO_LOG_LEVEL=loud"}),
+              IsError(kInvalid, "environment OCTAVO_LOG_LEVEL"));
+  ASSERT_THAT(Environment({"OCTAVO_STORAGE_ROOT=/x", "OCTAVO_ADDRESS=127.0.0.1:1", "PATH=/bin",
+                           "OCTAVO_LOG_FORMAT=text", "OCTAVO_"}),
+              IsOk());
   EXPECT_THAT(unknown_, ElementsAre("OCTAVO_STORAGE_ROOT"));
 }
 
@@ -162,9 +183,11 @@ TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
   EXPECT_EQ(config_.handoff_unix, "/s/handoff.sock");
   EXPECT_EQ(config_.handoff_mode, "0600");
   for (const char* bad : {"", "0888", "rw", "0066", "01777", "-660"}) {
-    EXPECT_THAT(ApplySetting(&config_, "handoff.mode", bad), IsError(kInvalid, "0600 to 0777")) << bad;
+    EXPECT_THAT(ApplySetting(&config_, "handoff.mode", bad), IsError(kInvalid, "0600 to 0777"))
+        << bad;
   }
-  EXPECT_THAT(ApplySetting(&config_, "handoff.grace_seconds", "-1"), IsError(kInvalid, "handoff.grace_seconds"));
+  EXPECT_THAT(ApplySetting(&config_, "handoff.grace_seconds", "-1"),
+              IsError(kInvalid, "handoff.grace_seconds"));
 }
 
 TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
@@ -172,7 +195,8 @@ TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   // Each key with a value of its own kind that is not its default.
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
-    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33", "33554432", "1000000007", "0600", "/elsewhere", "true"}) {
+    for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33",
+                              "33554432", "1000000007", "0600", "/elsewhere", "true"}) {
       Config other;
       if (!ApplySetting(&other, key.name, value).ok()) continue;
       const auto changes = ChangesOf(config_, other);
@@ -202,7 +226,8 @@ TEST_F(ConfigTest, WhatIsLoadedTwiceIsTheSame) {
   EXPECT_EQ(first, second);
   EXPECT_EQ(first.log_level, "debug");
   EXPECT_EQ(first.drain_seconds, 4);
-  EXPECT_THAT(LoadConfig({.file = path_, .flags = {{"drain.seconds", "-4"}}}, &unknown), IsError(kInvalid, "drain.seconds"));
+  EXPECT_THAT(LoadConfig({.file = path_, .flags = {{"drain.seconds", "-4"}}}, &unknown),
+              IsError(kInvalid, "drain.seconds"));
 }
 
 // Each address alone, as a gRPC listener and as the page.
@@ -212,22 +237,27 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
     EXPECT_THAT(ApplySetting(&config, key, address), IsOk()) << address;
     EXPECT_THAT(ApplySetting(&config, "security.insecure", insecure ? "true" : "false"), IsOk());
     absl::Status status = Finalise(&config);
-    if (insecure && std::string(key) == "listen.tcp") EXPECT_EQ(OpenAddresses(config), std::vector<std::string>{address});
+    if (insecure && std::string(key) == "listen.tcp")
+      EXPECT_EQ(OpenAddresses(config), std::vector<std::string>{address});
     return status;
   };
   for (const char* key : {"listen.tcp", "metrics.listen"}) {
-    for (const char* closed : {"127.0.0.1:0", "127.8.9.10:1", "[::1]:50051", "localhost:50051", "[::ffff:127.0.0.1]:1", "127.1:1"}) {
+    for (const char* closed : {"127.0.0.1:0", "127.8.9.10:1", "[::1]:50051", "localhost:50051",
+                               "[::ffff:127.0.0.1]:1", "127.1:1"}) {
       EXPECT_THAT(with(key, closed, false), IsOk()) << closed;
     }
-    for (const char* open : {"0.0.0.0:50051", "[::]:1", "192.0.2.7:0", "10.0.0.1:65535", "[2001:db8::1]:7", "[fe80::1]:7", "[::ffff:10.0.0.1]:1",
-                             "0:1", "128.0.0.1:1", "255.255.255.255:1"}) {
+    for (const char* open :
+         {"0.0.0.0:50051", "[::]:1", "192.0.2.7:0", "10.0.0.1:65535", "[2001:db8::1]:7",
+          "[fe80::1]:7", "[::ffff:10.0.0.1]:1", "0:1", "128.0.0.1:1", "255.255.255.255:1"}) {
       EXPECT_THAT(with(key, open, false), IsError(kInvalid, "security.insecure = true")) << open;
       EXPECT_THAT(with(key, open, false), IsError(kInvalid, key)) << open;
       EXPECT_THAT(with(key, open, true), IsOk()) << open;
     }
     // What a library might read as several addresses, or as one of another kind, is no name.
-    for (const char* nothing : {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
-      if (std::string(key) == "listen.tcp" && std::string(nothing).find(',') != std::string::npos) continue;  // a list of two
+    for (const char* nothing :
+         {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
+      if (std::string(key) == "listen.tcp" && std::string(nothing).find(',') != std::string::npos)
+        continue;  // a list of two
       EXPECT_THAT(with(key, nothing, false), IsError(kInvalid, "does not resolve")) << nothing;
     }
   }
@@ -235,7 +265,8 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
   char name[256] = "";
   ASSERT_EQ(::gethostname(name, sizeof name - 1), 0);
   const std::string own = std::string(name) + ":1";
-  if (const absl::Status closed = CheckLoopback(own); !absl::IsNotFound(closed)) EXPECT_EQ(with("listen.tcp", own, false).ok(), closed.ok()) << own;
+  if (const absl::Status closed = CheckLoopback(own); !absl::IsNotFound(closed))
+    EXPECT_EQ(with("listen.tcp", own, false).ok(), closed.ok()) << own;
   // The second of a list; Unix sockets are nobody's but this host's.
   ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "127.0.0.1:1,0.0.0.0:2"), IsOk());
   EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "0.0.0.0:2"));
@@ -253,10 +284,12 @@ TEST_F(ConfigTest, AFlagIsTrueOrFalse) {
   ASSERT_THAT(File("[security]\ninsecure = false\n"), IsOk());
   EXPECT_FALSE(config_.security_insecure);
   for (const char* bad : {"1", "yes", "True", ""})
-    EXPECT_THAT(ApplySetting(&config_, "security.insecure", bad), IsError(kInvalid, "true, false")) << bad;
+    EXPECT_THAT(ApplySetting(&config_, "security.insecure", bad), IsError(kInvalid, "true, false"))
+        << bad;
 }
 
-// deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#' where it depends on the machine.
+// deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#'
+// where it depends on the machine.
 TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
   const char* source = std::getenv("OCTAVO_SOURCE_DIR");
   ASSERT_NE(source, nullptr) << "run by ctest";
@@ -276,7 +309,8 @@ TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
   std::set<std::string> shown, known;
   for (const auto& [section, table] : toml::parse(all.str())) {
     ASSERT_TRUE(table.is_table());
-    for (const auto& [key, value] : *table.as_table()) shown.insert(std::string(section.str()) + "." + std::string(key.str()));
+    for (const auto& [key, value] : *table.as_table())
+      shown.insert(std::string(section.str()) + "." + std::string(key.str()));
   }
   // What is behind '#' is the default too, of root.
   if (::geteuid() == 0) {

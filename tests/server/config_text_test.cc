@@ -21,7 +21,9 @@ std::string Repeat(const std::string& part, size_t count) {
   return out;
 }
 
-absl::Status Apply(const std::string& text, Config* config) { return ApplyText(config, text, "/x.toml"); }
+absl::Status Apply(const std::string& text, Config* config) {
+  return ApplyText(config, text, "/x.toml");
+}
 absl::Status Apply(const std::string& text) {
   Config config;
   return Apply(text, &config);
@@ -29,37 +31,48 @@ absl::Status Apply(const std::string& text) {
 
 // The parser recurses with the depth of tables, and ends the process on "[[[".
 TEST(ConfigTextTest, WhatTheParserWouldDieOfIsRefused) {
-  for (const char* text : {"[[[a]]]", "[[[", "\n \t[[[[a", "\xEF\xBB\xBF[[[a]]]", "[[ [a", "[[a]]\nb=1", "[device]\nx=[[1]]", "x = \"a\" \n[[[",
-                           "x = '''a''''\n[[[", "x = \"\"\"a\"\"\"\"\"\n[[[a", "#[\n[[[", "x = \"\\\"\"\n[[["}) {
+  for (const char* text :
+       {"[[[a]]]", "[[[", "\n \t[[[[a", "\xEF\xBB\xBF[[[a]]]", "[[ [a", "[[a]]\nb=1",
+        "[device]\nx=[[1]]", "x = \"a\" \n[[[", "x = '''a''''\n[[[", "x = \"\"\"a\"\"\"\"\"\n[[[a",
+        "#[\n[[[", "x = \"\\\"\"\n[[["}) {
     EXPECT_THAT(Apply(text), IsError(kInvalid, "'[' within '['")) << text;
   }
   // Assertions of the parser.
-  for (const char* text : {"[", "[=", "[ \t#", "[.a]", "x=1\n[,]", "[\n]", "[]", "[{a]", "x = ['y']\n[]", "x = }", "x = ]", "x = ,"})
+  for (const char* text : {"[", "[=", "[ \t#", "[.a]", "x=1\n[,]", "[\n]", "[]", "[{a]",
+                           "x = ['y']\n[]", "x = }", "x = ]", "x = ,"})
     EXPECT_THAT(Apply(text), IsError(kInvalid, "/x.toml")) << text;
   EXPECT_THAT(Apply("\n\n[[[a]]]"), IsError(kInvalid, "/x.toml, line 3: "));
   for (const size_t depth : {9, 1000, 66'000, 300'000}) {
     for (const std::string part : {"a", "'a'", "\"a\" "}) {
       const std::string key = part + Repeat("." + part, depth - 1);
       if (key.size() > 1'000'000) continue;
-      EXPECT_THAT(Apply(key + " = 1"), IsError(kInvalid, "a key of more than 8 parts")) << depth << part;
-      EXPECT_THAT(Apply("[" + key + "]\n"), IsError(kInvalid, "a key of more than 8 parts")) << depth << part;
-      EXPECT_THAT(Apply("x = { y = '''z'''', " + key + " = 1 }\n"), IsError(kInvalid, "a key of more than 8 parts")) << depth << part;
+      EXPECT_THAT(Apply(key + " = 1"), IsError(kInvalid, "a key of more than 8 parts"))
+          << depth << part;
+      EXPECT_THAT(Apply("[" + key + "]\n"), IsError(kInvalid, "a key of more than 8 parts"))
+          << depth << part;
+      EXPECT_THAT(Apply("x = { y = '''z'''', " + key + " = 1 }\n"),
+                  IsError(kInvalid, "a key of more than 8 parts"))
+          << depth << part;
     }
-    EXPECT_THAT(Apply("x = " + Repeat("{ a = ", depth)), IsError(kInvalid, depth < 100'000 ? "deep" : "bytes")) << depth;
+    EXPECT_THAT(Apply("x = " + Repeat("{ a = ", depth)),
+                IsError(kInvalid, depth < 100'000 ? "deep" : "bytes"))
+        << depth;
   }
   EXPECT_THAT(Apply("#" + std::string(1 << 20, 'x')), IsError(kInvalid, "more than 1048576 bytes"));
 }
 
 TEST(ConfigTextTest, StringsAndCommentsHoldWhatTheyLike) {
   Config config;
-  EXPECT_THAT(Apply("# [[[a]]] a.a.a.a.a.a.a.a.a.a\n[storage]\nroots = ['/[[[a', \"/a.b.c.d.e.f.g.h.i.j\\\"[[[\", '/1.2', '/3.4', '/5.6',\n '/7.8', "
+  EXPECT_THAT(Apply("# [[[a]]] a.a.a.a.a.a.a.a.a.a\n[storage]\nroots = ['/[[[a', "
+                    "\"/a.b.c.d.e.f.g.h.i.j\\\"[[[\", '/1.2', '/3.4', '/5.6',\n '/7.8', "
                     "'/9.0'] # [\n",
                     &config),
               IsOk());
   EXPECT_EQ(config.storage_roots.size(), 7u);
 }
 
-// Whatever tokens follow each other, the answer is a configuration or a sentence: an assertion in the parser would end this test.
+// Whatever tokens follow each other, the answer is a configuration or a sentence: an assertion in
+// the parser would end this test.
 TEST(ConfigTextTest, RandomTokensGiveAnErrorOrAConfiguration) {
   const std::string tokens[] = {"[",
                                 "]",

@@ -1,5 +1,5 @@
-// How much of the machine's memory a process may use: control groups of both versions, in folders that look like theirs; and what the daemon
-// makes of it.
+// How much of the machine's memory a process may use: control groups of both versions, in folders
+// that look like theirs; and what the daemon makes of it.
 
 #include "gpu/base/memory_limit.h"
 
@@ -30,19 +30,24 @@ class MemoryLimitTest : public ::testing::Test {
     root_.Write(name, text + "\n");
   }
   void Machine(int64_t total, int64_t available) {
-    Write("proc/meminfo", absl::StrCat("MemTotal:       ", total / 1024, " kB\nMemFree:  77 kB\nMemAvailable:   ", available / 1024, " kB"));
+    Write("proc/meminfo",
+          absl::StrCat("MemTotal:       ", total / 1024,
+                       " kB\nMemFree:  77 kB\nMemAvailable:   ", available / 1024, " kB"));
   }
   // A process in `path` of the second version, whose hierarchy is mounted as systemd does it.
   void Second(const std::string& path, const std::string& from = "/") {
     Write("proc/self/cgroup", "0::" + path);
     Write("proc/self/mountinfo", "23 1 0:22 / /proc rw - proc proc rw\n31 23 0:28 " + from +
-                                     " /sys/fs/cgroup rw,nosuid shared:9 master:1 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot");
+                                     " /sys/fs/cgroup rw,nosuid shared:9 master:1 - cgroup2 "
+                                     "cgroup2 rw,nsdelegate,memory_recursiveprot");
   }
-  void Limit(const std::string& folder, const std::string& max, int64_t used = 0, int64_t cache = 0, const std::string& high = "max") {
+  void Limit(const std::string& folder, const std::string& max, int64_t used = 0, int64_t cache = 0,
+             const std::string& high = "max") {
     Write("sys/fs/cgroup" + folder + "/memory.max", max);
     Write("sys/fs/cgroup" + folder + "/memory.high", high);
     Write("sys/fs/cgroup" + folder + "/memory.current", absl::StrCat(used));
-    Write("sys/fs/cgroup" + folder + "/memory.stat", absl::StrCat("anon 5\nfile 9\ninactive_file ", cache, "\nactive_file 3"));
+    Write("sys/fs/cgroup" + folder + "/memory.stat",
+          absl::StrCat("anon 5\nfile 9\ninactive_file ", cache, "\nactive_file 3"));
   }
   MemoryLimit Read() { return ReadMemoryLimit(root_.path()); }
 
@@ -71,13 +76,18 @@ TEST_F(MemoryLimitTest, TheLeastOfAllAncestorsCounts) {
     Second("/system.slice/octavo.slice/octavod.service");
     int64_t total = 16 * kGiB, available = 12 * kGiB;
     std::string by;
-    for (const std::string& folder : {std::string("/system.slice/octavo.slice/octavod.service"), std::string("/system.slice/octavo.slice"),
-                                      std::string("/system.slice"), std::string()}) {
-      const auto draw = [&]() -> int64_t { return random() % 3 == 0 ? 32 * kGiB : static_cast<int64_t>(1 + random() % (20 * kGiB)); };
+    for (const std::string& folder :
+         {std::string("/system.slice/octavo.slice/octavod.service"),
+          std::string("/system.slice/octavo.slice"), std::string("/system.slice"), std::string()}) {
+      const auto draw = [&]() -> int64_t {
+        return random() % 3 == 0 ? 32 * kGiB : static_cast<int64_t>(1 + random() % (20 * kGiB));
+      };
       const int64_t max = draw(), high = draw(), used = static_cast<int64_t>(random() % (2 * kGiB));
       const int64_t cache = static_cast<int64_t>(random() % (4 * kGiB));
-      Limit(folder, max == 32 * kGiB ? "max" : absl::StrCat(max), used, cache, high == 32 * kGiB ? "max" : absl::StrCat(high));
-      for (const auto& [bytes, file] : {std::pair(max, "memory.max"), std::pair(high, "memory.high")}) {
+      Limit(folder, max == 32 * kGiB ? "max" : absl::StrCat(max), used, cache,
+            high == 32 * kGiB ? "max" : absl::StrCat(high));
+      for (const auto& [bytes, file] :
+           {std::pair(max, "memory.max"), std::pair(high, "memory.high")}) {
         if (bytes >= 16 * kGiB) continue;
         if (bytes < total) total = bytes, by = absl::StrCat("/sys/fs/cgroup", folder, "/", file);
         available = std::clamp<int64_t>(bytes - std::max<int64_t>(0, used - cache), 0, available);
@@ -97,7 +107,8 @@ TEST_F(MemoryLimitTest, AContainersOwnView) {
   EXPECT_EQ(Read().total_bytes, 1536 * kMiB);
   EXPECT_EQ(Read().available_bytes, 1436 * kMiB);
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/memory.max");
-  // A part of the hierarchy is mounted, and the process is below that; or it is outside of what can be seen.
+  // A part of the hierarchy is mounted, and the process is below that; or it is outside of what can
+  // be seen.
   Second("/docker/abc/inner", "/docker/abc");
   Limit("/inner", absl::StrCat(512 * kMiB));
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/inner/memory.max");
@@ -108,30 +119,36 @@ TEST_F(MemoryLimitTest, AContainersOwnView) {
 }
 
 TEST_F(MemoryLimitTest, TheFirstVersion) {
-  Write("proc/self/cgroup", "9:name=systemd:/\n4:cpu,cpuacct:/x\n3:hugetlb,memory:/docker/abc\n0::/");
+  Write("proc/self/cgroup",
+        "9:name=systemd:/\n4:cpu,cpuacct:/x\n3:hugetlb,memory:/docker/abc\n0::/");
   Write("proc/self/mountinfo",
-        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n33 31 0:30 / "
+        "/sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
         "34 31 0:31 /docker/abc /sys/fs/cgroup/mem\\040ory rw shared:1 - cgroup cgroup rw,memory");
   const std::string folder = "sys/fs/cgroup/mem ory/";
   Write(folder + "memory.limit_in_bytes", "9223372036854771712");
   Write(folder + "memory.usage_in_bytes", absl::StrCat(300 * kMiB));
-  Write(folder + "memory.stat",
-        absl::StrCat("cache 7\ninactive_file 1\nhierarchical_memory_limit 9223372036854771712\ntotal_inactive_file ", 100 * kMiB));
+  Write(folder + "memory.stat", absl::StrCat("cache 7\ninactive_file 1\nhierarchical_memory_limit "
+                                             "9223372036854771712\ntotal_inactive_file ",
+                                             100 * kMiB));
   EXPECT_EQ(Read().total_bytes, 16 * kGiB);
   Write(folder + "memory.limit_in_bytes", absl::StrCat(2 * kGiB));
   EXPECT_EQ(Read().total_bytes, 2 * kGiB);
   EXPECT_EQ(Read().available_bytes, 2 * kGiB - 200 * kMiB);
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/mem ory/memory.limit_in_bytes");
   // A folder above that cannot be seen.
-  Write(folder + "memory.stat", absl::StrCat("hierarchical_memory_limit ", kGiB, "\ntotal_inactive_file 0"));
+  Write(folder + "memory.stat",
+        absl::StrCat("hierarchical_memory_limit ", kGiB, "\ntotal_inactive_file 0"));
   EXPECT_EQ(Read().total_bytes, kGiB);
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/mem ory/memory.stat");
 }
 
 TEST_F(MemoryLimitTest, NonsenseLimitsNothing) {
-  for (const char* text : {"", "::::", "0", "0::", "0::relative", "x\ny\nz", "4:memory:/a\n4:memory"}) {
+  for (const char* text :
+       {"", "::::", "0", "0::", "0::relative", "x\ny\nz", "4:memory:/a\n4:memory"}) {
     Write("proc/self/cgroup", text);
-    for (const char* mounts : {"", "1 2 3", "a b c d e - cgroup2", "31 23 0:28 / /nowhere rw - cgroup2 cgroup2 rw"}) {
+    for (const char* mounts :
+         {"", "1 2 3", "a b c d e - cgroup2", "31 23 0:28 / /nowhere rw - cgroup2 cgroup2 rw"}) {
       Write("proc/self/mountinfo", mounts);
       EXPECT_EQ(Read().total_bytes, 16 * kGiB) << text << " / " << mounts;
     }
@@ -154,10 +171,12 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     memory.total_bytes = static_cast<int64_t>((256 + random() % 65536)) * kMiB;
     memory.available_bytes = memory.total_bytes / 100 * static_cast<int64_t>(50 + random() % 50);
     const bool on_host = random() % 2 == 0;
-    const int64_t of_devices = on_host ? memory.available_bytes / 100 * static_cast<int64_t>(random() % 70) : 0;
+    const int64_t of_devices =
+        on_host ? memory.available_bytes / 100 * static_cast<int64_t>(random() % 70) : 0;
     const HostBudget budget = FitHostMemory(defaults, memory, of_devices, devices);
     // Frames have a floor; all else fits.
-    ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) + devices * 16 * kMiB + 64 * kMiB + 1);
+    ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) +
+                                       devices * 16 * kMiB + 64 * kMiB + 1);
     ASSERT_GE(budget.frame_pool_bytes, 16 * kMiB);
     ASSERT_LE(budget.frame_pool_bytes, defaults.frame_pool_bytes);
     ASSERT_GE(budget.listen_bytes, 64 * kMiB);
@@ -179,7 +198,8 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
   const HostBudget budget = FitHostMemory(defaults, roomy, 38 * kGiB, 1);
   EXPECT_EQ(budget.frame_pool_bytes, defaults.frame_pool_bytes);
   EXPECT_EQ(budget.spill_host_bytes, defaults.spill_host_bytes);
-  EXPECT_EQ(budget.projection_bytes, roomy.available_bytes / 10 * 9 - 40 * kGiB - defaults.listen_memory_bytes);
+  EXPECT_EQ(budget.projection_bytes,
+            roomy.available_bytes / 10 * 9 - 40 * kGiB - defaults.listen_memory_bytes);
 }
 
 }  // namespace

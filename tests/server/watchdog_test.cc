@@ -19,7 +19,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-engine::ScanStatus Scan(const std::string& name, int64_t records, double ring, engine::ScanState state = engine::ScanState::kRunning) {
+engine::ScanStatus Scan(const std::string& name, int64_t records, double ring,
+                        engine::ScanState state = engine::ScanState::kRunning) {
   engine::ScanStatus scan;
   scan.name = name;
   scan.records = records;
@@ -30,18 +31,30 @@ engine::ScanStatus Scan(const std::string& name, int64_t records, double ring, e
 
 TEST(StallDetectorTest, OnlyAScanThatLeavesRecordsWaitingIsStuck) {
   StallDetector detector(seconds(30));
-  EXPECT_EQ(detector.Look({Scan("scans/a", 100, 0.5), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(0)), "");
-  EXPECT_EQ(detector.Look({Scan("scans/a", 200, 0.5), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(29)), "");
-  const std::string problem = detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(31));
+  EXPECT_EQ(detector.Look({Scan("scans/a", 100, 0.5), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)},
+                          seconds(0)),
+            "");
+  EXPECT_EQ(detector.Look({Scan("scans/a", 200, 0.5), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)},
+                          seconds(29)),
+            "");
+  const std::string problem = detector.Look(
+      {Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(31));
   EXPECT_THAT(problem, HasSubstr("scans/c has not processed a record for 31 s"));
   EXPECT_THAT(problem, HasSubstr("100 % full"));
-  // It goes on: fine again. An end is fine as well, and so is a source that was idle and has just filled a slot.
-  EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0.1), Scan("scans/c", 2, 1)}, seconds(40)), "");
-  EXPECT_THAT(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 2, 1, engine::ScanState::kFailed)}, seconds(69)),
+  // It goes on: fine again. An end is fine as well, and so is a source that was idle and has just
+  // filled a slot.
+  EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0.1), Scan("scans/c", 2, 1)},
+                          seconds(40)),
+            "");
+  EXPECT_THAT(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0),
+                             Scan("scans/c", 2, 1, engine::ScanState::kFailed)},
+                            seconds(69)),
               HasSubstr("scans/a"));
-  EXPECT_EQ(detector.Look({Scan("scans/b", 7, 0.1)}, seconds(72)), "");  // idle for 72 s, and now a slot is filled
+  EXPECT_EQ(detector.Look({Scan("scans/b", 7, 0.1)}, seconds(72)),
+            "");  // idle for 72 s, and now a slot is filled
   EXPECT_EQ(detector.Look({}, seconds(100)), "");
-  EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1)}, seconds(200)), "");  // not seen for a while: a fresh start
+  EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1)}, seconds(200)),
+            "");  // not seen for a while: a fresh start
 }
 
 TEST(WatchdogTest, BeatsWhileAllIsWellAndNotOtherwise) {

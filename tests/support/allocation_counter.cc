@@ -31,7 +31,9 @@ void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto a = static_cast<size_t>(alignment);
   return Counted(std::aligned_alloc(a, (bytes + a - 1) / a * a));
 }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return operator new(bytes, alignment); }
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return operator new(bytes, alignment);
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }

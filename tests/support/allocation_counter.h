@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-// Link allocation_counter.cc into a test program: it replaces operator new, to show that a path allocates nothing.
+// Link allocation_counter.cc into a test program: it replaces operator new, to show that a path
+// allocates nothing.
 namespace octavo::testing {
 
 /// False under the sanitizers, which replace operator new themselves: skip then.

@@ -18,23 +18,33 @@ namespace octavo::testing {
 /// The other end of the hand-over socket, as a client's program would speak to it.
 class HandoffPeer {
  public:
-  explicit HandoffPeer(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+  explicit HandoffPeer(const std::string& path)
+      : fd_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) fd_ = UniqueFd();
+    if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      fd_ = UniqueFd();
   }
   bool connected() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
 
-  bool SendText(const std::string& text) { return ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size()); }
+  bool SendText(const std::string& text) {
+    return ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(text.size());
+  }
   bool Send(const nlohmann::json& message) { return SendText(message.dump()); }
 
   struct Packet {
-    nlohmann::json message;  // discarded = the connection has ended, or nothing came within the time
+    nlohmann::json
+        message;  // discarded = the connection has ended, or nothing came within the time
     std::vector<UniqueFd> fds;
     bool ended = false;
-    std::string reason() const { return message.is_object() && message.contains("error") ? message["error"]["reason"].get<std::string>() : ""; }
+    std::string reason() const {
+      return message.is_object() && message.contains("error")
+                 ? message["error"]["reason"].get<std::string>()
+                 : "";
+    }
   };
   Packet Receive(int timeout_ms = 20000) {
     Packet packet;
@@ -66,7 +76,8 @@ class HandoffPeer {
     return packet;
   }
   Packet Ask(const nlohmann::json& message) {
-    if (!Send(message)) return {.message = nlohmann::json::value_t::discarded, .fds = {}, .ended = true};
+    if (!Send(message))
+      return {.message = nlohmann::json::value_t::discarded, .fds = {}, .ended = true};
     return Receive();
   }
   void Close() { const UniqueFd gone = std::move(fd_); }

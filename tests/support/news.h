@@ -7,7 +7,8 @@
 
 namespace octavo::testing {
 
-/// For a test that waits, without sleeping, for what other threads bring about: they tell that something has changed, it looks again.
+/// For a test that waits, without sleeping, for what other threads bring about: they tell that
+/// something has changed, it looks again.
 class News {
  public:
   void Tell() {
@@ -15,7 +16,8 @@ class News {
     ++told_;
     changed_.notify_all();
   }
-  /// Until `when()` is true; it is asked without a lock. With `look_again` it is asked so often even if nobody tells anything.
+  /// Until `when()` is true; it is asked without a lock. With `look_again` it is asked so often
+  /// even if nobody tells anything.
   template <class F>
   void Await(F when, std::chrono::milliseconds look_again = std::chrono::hours(1)) {
     for (;;) {

@@ -42,13 +42,15 @@ class Racers {
   std::jthread other_;
 };
 
-/// How long which of two racers waits at the start so that either wins about as often: two verbs that take different times meet in the middle.
+/// How long which of two racers waits at the start so that either wins about as often: two verbs
+/// that take different times meet in the middle.
 class Handicap {
  public:
   /// After a race, or some: how many each has won.
   void Balance(int first, int second) {
     const int direction = (first > second ? 1 : 0) - (first < second ? 1 : 0);
-    step_ns_ = direction == last_ ? std::min(2 * step_ns_, kMostNs) : std::max(step_ns_ / 2, kLeastNs);
+    step_ns_ =
+        direction == last_ ? std::min(2 * step_ns_, kMostNs) : std::max(step_ns_ / 2, kLeastNs);
     last_ = direction;
     lead_ns_ += direction * step_ns_;
   }

@@ -1,7 +1,8 @@
 #pragma once
 
-// Tests of the server combine rooms that may not include each other: a session with its source, a store and a publisher. These tests are in octavo::engine,
-// and the using-directives below let them use the names of all rooms without a prefix. Only tests include this header.
+// Tests of the server combine rooms that may not include each other: a session with its source, a
+// store and a publisher. These tests are in octavo::engine, and the using-directives below let them
+// use the names of all rooms without a prefix. Only tests include this header.
 
 namespace octavo::base {}
 namespace octavo::buffer {}

@@ -8,8 +8,9 @@
 
 namespace octavo::testing {
 
-/// Seeds of a test's random data: fresh for every run, so that data nobody thought of are met in time. A test that fails prints the number that makes
-/// them again: run it alone with OCTAVO_TEST_SEED set to that.
+/// Seeds of a test's random data: fresh for every run, so that data nobody thought of are met in
+/// time. A test that fails prints the number that makes them again: run it alone with
+/// OCTAVO_TEST_SEED set to that.
 class Seeds : public ::testing::EmptyTestEventListener {
  public:
   static Seeds& Get() {
@@ -21,7 +22,8 @@ class Seeds : public ::testing::EmptyTestEventListener {
     }();
     return *seeds;
   }
-  /// The next seed of the running test; the same sequence for the same OCTAVO_TEST_SEED. Not for several threads at once.
+  /// The next seed of the running test; the same sequence for the same OCTAVO_TEST_SEED. Not for
+  /// several threads at once.
   uint32_t Next() {
     drawn_ = true;
     return static_cast<uint32_t>(sequence_());
@@ -30,13 +32,15 @@ class Seeds : public ::testing::EmptyTestEventListener {
  private:
   void Begin() {
     const char* const given = std::getenv("OCTAVO_TEST_SEED");
-    first_ = given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
+    first_ = given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10))
+                              : std::random_device{}();
     sequence_.seed(first_);
     drawn_ = false;
   }
   void OnTestStart(const ::testing::TestInfo& /*info*/) override { Begin(); }
   void OnTestEnd(const ::testing::TestInfo& info) override {
-    if (drawn_ && info.result()->Failed()) std::cout << "Random data of OCTAVO_TEST_SEED=" << first_ << "\n";
+    if (drawn_ && info.result()->Failed())
+      std::cout << "Random data of OCTAVO_TEST_SEED=" << first_ << "\n";
   }
 
   uint32_t first_ = 0;

@@ -36,11 +36,13 @@ struct Figure {
   nlohmann::json more = nlohmann::json::object();  // --json only
 };
 
-/// Collects figures: a line of JSON each as they come, or a table at the end. Takes none whose output was not verified.
+/// Collects figures: a line of JSON each as they come, or a table at the end. Takes none whose
+/// output was not verified.
 class BenchReport {
  public:
   explicit BenchReport(Session& session) : session_(session) {}
-  /// A figure that does not say how its output was verified is refused: said on standard error, exit code 1.
+  /// A figure that does not say how its output was verified is refused: said on standard error,
+  /// exit code 1.
   void Add(const Figure& figure);
   /// Says why a figure is not told; exit code 1.
   void Refuse(const std::string& name, const std::string& why);
@@ -56,7 +58,8 @@ class BenchReport {
   std::string notes_;
 };
 
-/// A daemon of this program's own: the octavod beside it, on a free port, with a directory that goes with it.
+/// A daemon of this program's own: the octavod beside it, on a free port, with a directory that
+/// goes with it.
 class BenchDaemon {
  public:
   /// Null and a text on standard error if it does not start.
@@ -72,16 +75,19 @@ class BenchDaemon {
   std::string address_, directory_;
 };
 
-/// A simulated scan that costs its source nothing: `volumes` volumes of the pattern, each made of the same block of records, so that
-/// all are alike. rate_hz 0: as fast as possible. Rolling background, k from the source, dispersion, dB, u8.
-v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes, double rate_hz);
+/// A simulated scan that costs its source nothing: `volumes` volumes of the pattern, each made of
+/// the same block of records, so that all are alike. rate_hz 0: as fast as possible. Rolling
+/// background, k from the source, dispersion, dB, u8.
+v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes,
+                          double rate_hz);
 
 /// A volume of such a scan, held, and its voxels.
 struct HeldVolume {
   v1::Volume volume;
   std::string voxels;
 };
-/// Runs `spec` (of one volume) to its end and reads the volume. Nothing (and an error said) if a call fails.
+/// Runs `spec` (of one volume) to its end and reads the volume. Nothing (and an error said) if a
+/// call fails.
 std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read = true);
 void Discard(Session& session, const std::string& volume);
 /// Waits for the end of a scan; nothing if the call fails.

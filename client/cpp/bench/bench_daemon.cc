@@ -18,14 +18,18 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string program = (self.parent_path() / "octavod").string();
   if (error || ::access(program.c_str(), X_OK) != 0) {
-    std::cerr << "octavo: there is no octavod beside this program (" << program << "); start one and name it with --address\n";
+    std::cerr << "octavo: there is no octavod beside this program (" << program
+              << "); start one and name it with --address\n";
     return nullptr;
   }
   std::unique_ptr<BenchDaemon> daemon(new BenchDaemon());
-  std::string folder = flags.directory.empty() ? std::filesystem::temp_directory_path(error).string() : flags.directory;
+  std::string folder = flags.directory.empty()
+                           ? std::filesystem::temp_directory_path(error).string()
+                           : flags.directory;
   folder += "/octavo-bench-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) {
-    std::cerr << "octavo: cannot make a directory " << folder << ": " << std::strerror(errno) << "\n";
+    std::cerr << "octavo: cannot make a directory " << folder << ": " << std::strerror(errno)
+              << "\n";
     return nullptr;
   }
   daemon->directory_ = folder;
@@ -39,7 +43,8 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ready[1], 3);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
   const std::vector<std::string> arguments = {program,
                                               "--listen.tcp",
                                               "127.0.0.1:0",
@@ -61,7 +66,8 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   argv.reserve(arguments.size() + 1);
   for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  const int failure = posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failure =
+      posix_spawn(&daemon->pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ready[1]);
   std::string line;
@@ -75,7 +81,8 @@ std::unique_ptr<BenchDaemon> BenchDaemon::Start(const BenchFlags& flags) {
   ::close(ready[0]);
   const auto addresses = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (addresses.is_discarded() || !addresses.contains("tcp") || addresses["tcp"].empty()) {
-    std::cerr << "octavo: " << program << " did not start" << (failure != 0 ? std::string(": ") + std::strerror(failure) : "") << "\n";
+    std::cerr << "octavo: " << program << " did not start"
+              << (failure != 0 ? std::string(": ") + std::strerror(failure) : "") << "\n";
     if (FILE* file = std::fopen(log.c_str(), "r")) {
       char text[4096];
       const size_t n = std::fread(text, 1, sizeof text, file);

@@ -16,7 +16,8 @@ std::string Text(double value, const std::string& unit) {
 }
 
 size_t Columns(const std::string& text) {  // of UTF-8
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 }  // namespace
@@ -31,8 +32,11 @@ void BenchReport::Add(const Figure& figure) {
     std::cerr << "  " << figure.name << ": " << Text(figure.value, figure.unit) << "\n";
     return;
   }
-  nlohmann::json line = {
-      {"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}, {"included", figure.included}, {"verified", figure.verified}};
+  nlohmann::json line = {{"name", figure.name},
+                         {"value", figure.value},
+                         {"unit", figure.unit},
+                         {"included", figure.included},
+                         {"verified", figure.verified}};
   if (figure.ceiling > 0) {
     line["ceiling"] = figure.ceiling;
     line["ceiling_name"] = figure.ceiling_name;
@@ -45,17 +49,21 @@ void BenchReport::Add(const Figure& figure) {
 void BenchReport::Refuse(const std::string& name, const std::string& why) {
   session_.exit_code = kFailed;
   std::cerr << "octavo: " << name << " is not reported: " << why << "\n";
-  if (session_.json) std::cout << nlohmann::json({{"name", name}, {"refused", why}}).dump() << "\n" << std::flush;
+  if (session_.json)
+    std::cout << nlohmann::json({{"name", name}, {"refused", why}}).dump() << "\n" << std::flush;
 }
 
 void BenchReport::Note(const std::string& text) { notes_ += text; }
 
 void BenchReport::Finish(const std::string& title) {
   if (session_.json || figures_.empty()) return;
-  std::vector<std::vector<std::string>> rows = {{"what", "figure", "of the ceiling", "included", "verified"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"what", "figure", "of the ceiling", "included", "verified"}};
   for (const Figure& f : figures_) {
     char ratio[96] = "";
-    if (f.ceiling > 0) std::snprintf(ratio, sizeof ratio, "%.3g %% of %s", 100 * f.value / f.ceiling, f.ceiling_name.c_str());
+    if (f.ceiling > 0)
+      std::snprintf(ratio, sizeof ratio, "%.3g %% of %s", 100 * f.value / f.ceiling,
+                    f.ceiling_name.c_str());
     rows.push_back({f.name, Text(f.value, f.unit), ratio, f.included, f.verified});
   }
   size_t widths[5] = {};
@@ -65,7 +73,8 @@ void BenchReport::Finish(const std::string& title) {
   std::cout << title << "\n";
   for (size_t r = 0; r < rows.size(); ++r) {
     std::cout << "|";
-    for (size_t c = 0; c < rows[r].size(); ++c) std::cout << " " << rows[r][c] << std::string(widths[c] - Columns(rows[r][c]), ' ') << " |";
+    for (size_t c = 0; c < rows[r].size(); ++c)
+      std::cout << " " << rows[r][c] << std::string(widths[c] - Columns(rows[r][c]), ' ') << " |";
     std::cout << "\n";
     if (r > 0) continue;
     std::cout << "|";
@@ -76,7 +85,8 @@ void BenchReport::Finish(const std::string& title) {
 }
 
 double BenchReport::ValueOf(const std::string& name) const {
-  const auto it = std::find_if(figures_.begin(), figures_.end(), [&](const Figure& f) { return f.name == name; });
+  const auto it = std::find_if(figures_.begin(), figures_.end(),
+                               [&](const Figure& f) { return f.name == name; });
   return it == figures_.end() ? 0 : it->value;
 }
 

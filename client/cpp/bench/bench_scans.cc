@@ -1,4 +1,5 @@
-// What the measurements of octavo bench share: scans whose volumes are known, clocks, percentiles, a raw socket.
+// What the measurements of octavo bench share: scans whose volumes are known, clocks, percentiles,
+// a raw socket.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -16,7 +17,8 @@
 
 namespace octavo::cli {
 
-v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes, double rate_hz) {
+v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes,
+                          double rate_hz) {
   v1::ScanSpec spec;
   spec.set_title("octavo bench");
   auto* source = spec.mutable_simulated();
@@ -26,7 +28,8 @@ v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, ui
   auto* acquisition = spec.mutable_acquisition();
   acquisition->set_samples_per_record(samples);
   acquisition->set_record_rate_hz(rate_hz);
-  // Whole B-scans of about 4 MiB that divide the volume: every volume begins with a block, and so all are alike.
+  // Whole B-scans of about 4 MiB that divide the volume: every volume begins with a block, and so
+  // all are alike.
   uint32_t lines = std::clamp<uint32_t>((4u << 20) / std::max(1u, ascans * samples * 2), 1, bscans);
   while (bscans % lines != 0) --lines;
   acquisition->set_records_per_block(lines * ascans);
@@ -56,10 +59,12 @@ std::optional<v1::Scan> WaitForScan(Session& session, const std::string& name) {
 }
 
 std::string ProblemOf(const v1::Scan& scan, uint32_t volumes) {
-  if (scan.state() != v1::DONE) return "the scan ended " + v1::ScanState_Name(scan.state()) + ": " + scan.reason();
+  if (scan.state() != v1::DONE)
+    return "the scan ended " + v1::ScanState_Name(scan.state()) + ": " + scan.reason();
   if (scan.volumes_done() != volumes || scan.missing_ascans() != 0 || scan.blocks_dropped() != 0) {
-    return std::to_string(scan.volumes_done()) + " of " + std::to_string(volumes) + " volumes, " + std::to_string(scan.missing_ascans()) +
-           " A-scans missing, " + std::to_string(scan.blocks_dropped()) + " blocks dropped";
+    return std::to_string(scan.volumes_done()) + " of " + std::to_string(volumes) + " volumes, " +
+           std::to_string(scan.missing_ascans()) + " A-scans missing, " +
+           std::to_string(scan.blocks_dropped()) + " blocks dropped";
   }
   return "";
 }
@@ -73,10 +78,13 @@ std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool r
   v1::SubmitScanRequest request;
   *request.mutable_spec() = std::move(spec);
   v1::Scan scan;
-  if (!Check(session, v1::ScanService::NewStub(session.channel())->SubmitScan(session.Context().get(), request, &scan))) return std::nullopt;
+  if (!Check(session, v1::ScanService::NewStub(session.channel())
+                          ->SubmitScan(session.Context().get(), request, &scan)))
+    return std::nullopt;
   const auto ended = WaitForScan(session, scan.name());
   if (!ended.has_value()) return std::nullopt;
-  if (const std::string problem = ProblemOf(*ended, 1); !problem.empty() || ended->volumes_size() != 1) {
+  if (const std::string problem = ProblemOf(*ended, 1);
+      !problem.empty() || ended->volumes_size() != 1) {
     std::cerr << "octavo: a volume to compare with cannot be had: " << problem << "\n";
     session.exit_code = kFailed;
     return std::nullopt;
@@ -86,7 +94,8 @@ std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool r
   if (!read) {
     v1::GetVolumeRequest get;
     get.set_name(ended->volumes(0));
-    if (!Check(session, stub->GetVolume(session.Context().get(), get, &held.volume))) return std::nullopt;
+    if (!Check(session, stub->GetVolume(session.Context().get(), get, &held.volume)))
+      return std::nullopt;
     return held;
   }
   grpc::ClientContext context;
@@ -105,21 +114,31 @@ void Discard(Session& session, const std::string& volume) {
   v1::DiscardVolumeRequest request;
   request.set_name(volume);
   v1::Volume gone;
-  Check(session, v1::VolumeService::NewStub(session.channel())->DiscardVolume(session.Context().get(), request, &gone));
+  Check(session, v1::VolumeService::NewStub(session.channel())
+                     ->DiscardVolume(session.Context().get(), request, &gone));
 }
 
-int64_t MonotonicNs() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int64_t MonotonicNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 bool SameHost(const v1::Time& of_server) {
-  const int64_t unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const int64_t booted_here = unix_ns - MonotonicNs(), booted_there = of_server.unix_ns() - of_server.monotonic_ns();
+  const int64_t unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count();
+  const int64_t booted_here = unix_ns - MonotonicNs(),
+                booted_there = of_server.unix_ns() - of_server.monotonic_ns();
   return std::abs(booted_here - booted_there) < 50'000'000;
 }
 
 double Percentile(std::vector<double> values, double percent) {
   if (values.empty()) return 0;
   // The smallest value that is not below so many percent of them.
-  const auto rank = static_cast<std::ptrdiff_t>(std::ceil(percent / 100 * static_cast<double>(values.size()))) - 1;
+  const auto rank =
+      static_cast<std::ptrdiff_t>(std::ceil(percent / 100 * static_cast<double>(values.size()))) -
+      1;
   const auto at = values.begin() + std::clamp<std::ptrdiff_t>(rank, 0, std::ssize(values) - 1);
   std::nth_element(values.begin(), at, values.end());
   return *at;
@@ -133,13 +152,15 @@ double SocketRate(int64_t bytes) {
   socklen_t size = sizeof address;
   auto* plain = reinterpret_cast<sockaddr*>(&address);
   double rate = 0;
-  if (listener >= 0 && ::bind(listener, plain, size) == 0 && ::listen(listener, 1) == 0 && ::getsockname(listener, plain, &size) == 0) {
+  if (listener >= 0 && ::bind(listener, plain, size) == 0 && ::listen(listener, 1) == 0 &&
+      ::getsockname(listener, plain, &size) == 0) {
     std::jthread sender([&] {
       const int out = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
       const std::string chunk(2 << 20, 'x');
       if (out >= 0 && ::connect(out, plain, size) == 0) {
         for (int64_t left = bytes; left > 0;) {
-          const ssize_t n = ::send(out, chunk.data(), std::min(chunk.size(), static_cast<size_t>(left)), MSG_NOSIGNAL);
+          const ssize_t n = ::send(out, chunk.data(),
+                                   std::min(chunk.size(), static_cast<size_t>(left)), MSG_NOSIGNAL);
           if (n <= 0) break;
           left -= n;
         }

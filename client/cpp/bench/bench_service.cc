@@ -35,7 +35,8 @@ double PlainWrite(const std::string& path, const std::string& bytes) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   bool fine = fd >= 0;
   for (size_t done = 0; fine && done < bytes.size();) {
-    const ssize_t n = ::write(fd, bytes.data() + done, std::min<size_t>(bytes.size() - done, 1 << 20));
+    const ssize_t n =
+        ::write(fd, bytes.data() + done, std::min<size_t>(bytes.size() - done, 1 << 20));
     fine = n > 0;
     done += fine ? static_cast<size_t>(n) : 0;
   }
@@ -47,7 +48,8 @@ double PlainWrite(const std::string& path, const std::string& bytes) {
   return fine ? static_cast<double>(bytes.size()) / seconds * 1e-6 : 0;
 }
 
-std::optional<v1::CommitResult> Commit(Session& session, const std::string& volume, const std::string& destination, v1::Format format) {
+std::optional<v1::CommitResult> Commit(Session& session, const std::string& volume,
+                                       const std::string& destination, v1::Format format) {
   v1::CommitVolumeRequest request;
   request.set_name(volume);
   request.mutable_options()->set_destination(destination);
@@ -83,7 +85,9 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
                   .verified = m.verified(),
                   .value = m.value(),
                   .ceiling = m.ceiling()};
-    if (m.samples() > 0) figure.included += "; " + std::to_string(m.samples()) + " samples, blocks of " + std::to_string(m.records_per_block());
+    if (m.samples() > 0)
+      figure.included += "; " + std::to_string(m.samples()) + " samples, blocks of " +
+                         std::to_string(m.records_per_block());
     figure.more = {{"device", m.device()},
                    {"backend", m.backend()},
                    {"model", m.model()},
@@ -115,7 +119,9 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   *submit.mutable_spec() = spec;
   v1::Scan scan;
   const auto channel = session.channel();
-  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit, &scan))) return;
+  if (!Check(session,
+             v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit, &scan)))
+    return;
   v1::SubscribeRequest subscribe;
   subscribe.set_scan(scan.name());
   subscribe.add_products(v1::VOLUME);
@@ -134,17 +140,24 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
     }
     ended = MonotonicNs();
     frames += part.offset() == 0;
-    same &= part.total_bytes() == voxels.size() && part.offset() + part.data().size() <= voxels.size() &&
+    same &= part.total_bytes() == voxels.size() &&
+            part.offset() + part.data().size() <= voxels.size() &&
             std::memcmp(voxels.data() + part.offset(), part.data().data(), part.data().size()) == 0;
   }
-  if (!Check(session, reader->Finish())) return report.Refuse(kName, "the subscription ended early");
+  if (!Check(session, reader->Finish()))
+    return report.Refuse(kName, "the subscription ended early");
   const auto done = WaitForScan(session, scan.name());
   if (!done.has_value()) return;
-  if (const std::string problem = ProblemOf(*done, volumes); !problem.empty()) return report.Refuse(kName, problem);
-  if (!same || frames < 2) return report.Refuse(kName, same ? "too few volumes came" : "a volume came that is not what the server holds");
+  if (const std::string problem = ProblemOf(*done, volumes); !problem.empty())
+    return report.Refuse(kName, problem);
+  if (!same || frames < 2)
+    return report.Refuse(
+        kName, same ? "too few volumes came" : "a volume came that is not what the server holds");
   report.Add({.name = kName,
-              .included = "volumes of " + Bytes(static_cast<double>(voxels.size())) + " as they are made, " + std::to_string(frames) + " of " +
-                          std::to_string(volumes) + " (others left out), through gRPC to this process, compared on the way",
+              .included = "volumes of " + Bytes(static_cast<double>(voxels.size())) +
+                          " as they are made, " + std::to_string(frames) + " of " +
+                          std::to_string(volumes) +
+                          " (others left out), through gRPC to this process, compared on the way",
               .unit = "GB/s",
               .ceiling_name = "a plain TCP socket",
               .verified = "every byte compared with the held volume",
@@ -158,14 +171,17 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
     const char *name, *ending;
     v1::Format format;
   };
-  for (const Kind& kind : {Kind{"commit .npy", ".npy", v1::NPY}, Kind{"commit OME-Zarr", ".ome.zarr", v1::OME_ZARR_05}}) {
+  for (const Kind& kind : {Kind{"commit .npy", ".npy", v1::NPY},
+                           Kind{"commit OME-Zarr", ".ome.zarr", v1::OME_ZARR_05}}) {
     std::vector<double> rates, ceilings;
     std::string problem;
     int64_t bytes = 0;
     for (int round = 0; round < 3 && problem.empty(); ++round) {
-      const auto held = MakeVolume(session, RepeatedScan(flags.ascans, std::max(1u, flags.bscans / 2), flags.samples, 1, 0));
+      const auto held = MakeVolume(
+          session, RepeatedScan(flags.ascans, std::max(1u, flags.bscans / 2), flags.samples, 1, 0));
       if (!held.has_value()) return report.Refuse(kind.name, "there is no volume");
-      const std::string destination = "octavo-bench-" + std::to_string(::getpid()) + "-" + std::to_string(round) + kind.ending;
+      const std::string destination =
+          "octavo-bench-" + std::to_string(::getpid()) + "-" + std::to_string(round) + kind.ending;
       const int64_t began = MonotonicNs();
       const auto result = Commit(session, held->volume.name(), destination, kind.format);
       const double seconds = static_cast<double>(MonotonicNs() - began) * 1e-9;
@@ -184,7 +200,8 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
         const std::string plain = uri + ".check.npy";
         const std::string failure = ConvertTo(uri, plain);
         if (!failure.empty() || !NpyHolds(plain, held->voxels))
-          problem = uri + " does not hold the volume's voxels" + (failure.empty() ? "" : ": " + failure);
+          problem =
+              uri + " does not hold the volume's voxels" + (failure.empty() ? "" : ": " + failure);
         RemoveCommitted(plain);
       }
       if (problem.empty()) ceilings.push_back(PlainWrite(uri + ".plain", held->voxels));
@@ -194,13 +211,15 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
       report.Refuse(kind.name, problem);
       continue;
     }
-    report.Add({.name = kind.name,
-                .included = Bytes(static_cast<double>(bytes)) + " of a held volume, uncompressed, checksummed, on disk (fsync) and named",
-                .unit = "MB/s",
-                .ceiling_name = "one plain write and fsync",
-                .verified = "read back: every voxel",
-                .value = Percentile(rates, 50),
-                .ceiling = Percentile(ceilings, 50)});
+    report.Add(
+        {.name = kind.name,
+         .included = Bytes(static_cast<double>(bytes)) +
+                     " of a held volume, uncompressed, checksummed, on disk (fsync) and named",
+         .unit = "MB/s",
+         .ceiling_name = "one plain write and fsync",
+         .verified = "read back: every voxel",
+         .value = Percentile(rates, 50),
+         .ceiling = Percentile(ceilings, 50)});
   }
 }
 

@@ -10,13 +10,16 @@ namespace {
 
 void List(Session& session) {
   v1::ListCamerasResponse answer;
-  if (!Check(session, v1::SourceService::NewStub(session.channel())->ListCameras(session.Context().get(), {}, &answer))) return;
+  if (!Check(session, v1::SourceService::NewStub(session.channel())
+                          ->ListCameras(session.Context().get(), {}, &answer)))
+    return;
   for (const auto& camera : answer.cameras()) {
     if (session.json) {
       PrintJson(camera);
       continue;
     }
-    std::cout << camera.id() << "  " << camera.vendor() << " " << camera.model() << "  serial " << camera.serial() << "  " << camera.protocol();
+    std::cout << camera.id() << "  " << camera.vendor() << " " << camera.model() << "  serial "
+              << camera.serial() << "  " << camera.protocol();
     if (!camera.address().empty()) std::cout << "  " << camera.address();
     std::cout << (camera.in_use() ? "  in use" : "") << "\n";
   }
@@ -26,8 +29,10 @@ void List(Session& session) {
 }  // namespace
 
 void AddCameraCommands(CLI::App& app, Session& session) {
-  auto* camera = app.add_subcommand("camera", "cameras that the server can reach")->require_subcommand(1);
-  camera->add_subcommand("list", "those that answer now; takes about a second")->callback([&session] { List(session); });
+  auto* camera =
+      app.add_subcommand("camera", "cameras that the server can reach")->require_subcommand(1);
+  camera->add_subcommand("list", "those that answer now; takes about a second")
+      ->callback([&session] { List(session); });
 }
 
 }  // namespace octavo::cli

@@ -20,17 +20,21 @@ namespace {
 std::string ProblemOf(const std::string& address) {
   constexpr char kAllowed[] = "allowed are host:port (octavod listens on 50051) and unix:/path";
   const size_t scheme = address.find("://");
-  if (scheme != std::string::npos && !absl::StartsWith(address, "dns://") && !absl::StartsWith(address, "unix://")) {
-    return absl::StrCat("is '", address, "'; ", kAllowed, ", without ", address.substr(0, scheme + 3));
+  if (scheme != std::string::npos && !absl::StartsWith(address, "dns://") &&
+      !absl::StartsWith(address, "unix://")) {
+    return absl::StrCat("is '", address, "'; ", kAllowed, ", without ",
+                        address.substr(0, scheme + 3));
   }
-  if (!absl::StrContains(address, ':')) return absl::StrCat("is '", address, "' without a port; ", kAllowed);
+  if (!absl::StrContains(address, ':'))
+    return absl::StrCat("is '", address, "' without a port; ", kAllowed);
   return "";
 }
 
 }  // namespace
 
 std::shared_ptr<grpc::Channel> Session::channel() const {
-  if (const std::string problem = ProblemOf(address); !problem.empty()) throw CLI::ValidationError(address_from, problem);
+  if (const std::string problem = ProblemOf(address); !problem.empty())
+    throw CLI::ValidationError(address_from, problem);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
@@ -38,7 +42,8 @@ std::shared_ptr<grpc::Channel> Session::channel() const {
 
 std::unique_ptr<grpc::ClientContext> Session::Context() const {
   auto context = std::make_unique<grpc::ClientContext>();
-  context->set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
+  context->set_deadline(std::chrono::system_clock::now() +
+                        std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3)));
   return context;
 }
 
@@ -72,7 +77,8 @@ bool Check(Session& session, const grpc::Status& status) {
   if (!detail.reason().empty()) std::cerr << " [" << detail.reason() << "]";
   std::cerr << FlagsFor(session.app, detail.field(), status.error_message());
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE && rich.details().empty()) {
-    std::cerr << "\n  is octavod running, and at " << session.address << "? (--address, OCTAVO_ADDRESS)";
+    std::cerr << "\n  is octavod running, and at " << session.address
+              << "? (--address, OCTAVO_ADDRESS)";
   }
   std::cerr << "\n";
   if (has_report && !report.admitted()) {
@@ -82,11 +88,15 @@ bool Check(Session& session, const grpc::Status& status) {
   return false;
 }
 
-std::string WithFlags(const Session& session, const std::string& warning) { return warning + FlagsFor(session.app, "", warning); }
+std::string WithFlags(const Session& session, const std::string& warning) {
+  return warning + FlagsFor(session.app, "", warning);
+}
 
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report) {
-  out << (report.admitted() ? "fits " : "does NOT fit ") << report.device() << ": wants " << Bytes(static_cast<double>(report.wanted_bytes()))
-      << ", free " << Bytes(static_cast<double>(report.free_bytes())) << " of " << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
+  out << (report.admitted() ? "fits " : "does NOT fit ") << report.device() << ": wants "
+      << Bytes(static_cast<double>(report.wanted_bytes())) << ", free "
+      << Bytes(static_cast<double>(report.free_bytes())) << " of "
+      << Bytes(static_cast<double>(report.budget_bytes())) << "\n";
 }
 
 void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
@@ -100,9 +110,12 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
       rest += holder.bytes();
       continue;
     }
-    out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  " << holder.what() << "  " << holder.title() << "\n";
+    out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  "
+        << holder.what() << "  " << holder.title() << "\n";
   }
-  if (rest > 0) out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost << " more (octavo memory)\n";
+  if (rest > 0)
+    out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost
+        << " more (octavo memory)\n";
 }
 
 void PrintJson(const google::protobuf::Message& message) {
@@ -110,7 +123,8 @@ void PrintJson(const google::protobuf::Message& message) {
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string text;
-  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) std::cout << text << "\n" << std::flush;
+  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok())
+    std::cout << text << "\n" << std::flush;
 }
 
 std::string Bytes(double bytes) {
@@ -133,7 +147,8 @@ std::string Count(double number) {
 
 std::string Clipped(int64_t voxels, int64_t of) {
   char text[48];
-  std::snprintf(text, sizeof text, "%.3g %% clipped", 100 * static_cast<double>(voxels) / static_cast<double>(std::max<int64_t>(of, 1)));
+  std::snprintf(text, sizeof text, "%.3g %% clipped",
+                100 * static_cast<double>(voxels) / static_cast<double>(std::max<int64_t>(of, 1)));
   return text;
 }
 
@@ -142,7 +157,8 @@ std::string Seconds(double seconds) {
   if (seconds < 60) {
     std::snprintf(text, sizeof text, "%.1f s", seconds);
   } else {
-    std::snprintf(text, sizeof text, "%.0f min %02.0f s", static_cast<double>(static_cast<int64_t>(seconds / 60)),
+    std::snprintf(text, sizeof text, "%.0f min %02.0f s",
+                  static_cast<double>(static_cast<int64_t>(seconds / 60)),
                   seconds - 60 * static_cast<double>(static_cast<int64_t>(seconds / 60)));
   }
   return text;

@@ -37,14 +37,15 @@ struct Session {
 /// The reason that a failed call carries (ErrorDetail.reason); empty if none.
 std::string ReasonOf(const grpc::Status& status);
 
-/// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the exit code.
-/// Returns whether the call was fine.
+/// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the
+/// exit code. Returns whether the call was fine.
 bool Check(Session& session, const grpc::Status& status);
 
 /// A warning of the server, with the flags for the fields that it names.
 std::string WithFlags(const Session& session, const std::string& warning);
 
-/// Whether what was planned or asked for fits, with the figures; what the rest of the memory is held by, the ten largest.
+/// Whether what was planned or asked for fits, with the figures; what the rest of the memory is
+/// held by, the ten largest.
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report);
 void PrintHolders(std::ostream& out, const v1::AdmissionReport& report);
 
@@ -67,14 +68,17 @@ void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
 
-/// A check of an argument that names a volume: names of scans and jobs are refused with where their volumes are.
+/// A check of an argument that names a volume: names of scans and jobs are refused with where their
+/// volumes are.
 CLI::Validator VolumeName();
-/// The same of scans, of jobs, and of what may be either: names of other things are refused with what they are and which command takes them.
+/// The same of scans, of jobs, and of what may be either: names of other things are refused with
+/// what they are and which command takes them.
 CLI::Validator ScanName();
 CLI::Validator JobName();
 CLI::Validator ScanOrJobName();
 
-/// Commits a volume with a progress bar, and says where it is, and first on the error stream what it lacks.
+/// Commits a volume with a progress bar, and says where it is, and first on the error stream what
+/// it lacks.
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);
 
 /// octavo convert with its defaults: empty, or what went wrong.

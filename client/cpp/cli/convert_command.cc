@@ -17,7 +17,8 @@ volatile std::sig_atomic_t g_interrupted = 0;
 /// Makes SIGINT and SIGTERM end the conversion, so that it removes what it began.
 class Interruptible {
  public:
-  Interruptible() : before_int_(std::signal(SIGINT, Note)), before_term_(std::signal(SIGTERM, Note)) {}
+  Interruptible()
+      : before_int_(std::signal(SIGINT, Note)), before_term_(std::signal(SIGTERM, Note)) {}
   ~Interruptible() {
     std::signal(SIGINT, before_int_);
     std::signal(SIGTERM, before_term_);
@@ -29,7 +30,8 @@ class Interruptible {
   void (*before_term_)(int);
 };
 
-absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const std::string& destination) {
+absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags,
+                                                 const std::string& destination) {
   v1::CommitOptions message;
   flags.Fill("destination", destination, &message);
   storage::WriterOptions out;
@@ -51,18 +53,22 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags, const
   return out;
 }
 
-void Convert(Session& session, const std::string& source, const std::string& destination, const FormatFlags& flags) {
+void Convert(Session& session, const std::string& source, const std::string& destination,
+             const FormatFlags& flags) {
   const auto options = OptionsOf(flags, destination);
   const Interruptible interruptible;
   absl::StatusOr<storage::CommitOutcome> outcome;
   {
     ProgressBar bar("converting");
-    outcome = options.ok() ? storage::Convert(source, destination, *options,
-                                              [&](double fraction, int64_t disk_bytes) {
-                                                if (!session.json) bar.Update(fraction, Bytes(static_cast<double>(disk_bytes)), 0);
-                                                return g_interrupted == 0;
-                                              })
-                           : options.status();
+    outcome =
+        options.ok()
+            ? storage::Convert(source, destination, *options,
+                               [&](double fraction, int64_t disk_bytes) {
+                                 if (!session.json)
+                                   bar.Update(fraction, Bytes(static_cast<double>(disk_bytes)), 0);
+                                 return g_interrupted == 0;
+                               })
+            : options.status();
   }
   if (!outcome.ok()) {
     const ErrorInfo info = InfoOf(outcome.status());
@@ -75,7 +81,8 @@ void Convert(Session& session, const std::string& source, const std::string& des
                        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                 << "\n";
     } else {
-      std::cerr << "octavo: " << outcome.status().message() << (info.reason.empty() ? "" : " [" + info.reason + "]") << "\n";
+      std::cerr << "octavo: " << outcome.status().message()
+                << (info.reason.empty() ? "" : " [" + info.reason + "]") << "\n";
     }
     return;
   }
@@ -90,8 +97,9 @@ void Convert(Session& session, const std::string& source, const std::string& des
               << "\n";
     return;
   }
-  std::cout << outcome->path << "  " << Bytes(static_cast<double>(outcome->raw_bytes)) << " as " << Bytes(static_cast<double>(outcome->disk_bytes))
-            << " in " << Seconds(outcome->seconds) << "  " << outcome->checksum << "\n";
+  std::cout << outcome->path << "  " << Bytes(static_cast<double>(outcome->raw_bytes)) << " as "
+            << Bytes(static_cast<double>(outcome->disk_bytes)) << " in "
+            << Seconds(outcome->seconds) << "  " << outcome->checksum << "\n";
 }
 
 }  // namespace
@@ -99,18 +107,27 @@ void Convert(Session& session, const std::string& source, const std::string& des
 std::string ConvertTo(const std::string& source, const std::string& destination) {
   const auto options = OptionsOf({}, destination);
   if (!options.ok()) return std::string(options.status().message());
-  return std::string(storage::Convert(source, destination, *options, [](double, int64_t) { return true; }).status().message());
+  return std::string(
+      storage::Convert(source, destination, *options, [](double, int64_t) { return true; })
+          .status()
+          .message());
 }
 
 void AddConvertCommand(CLI::App& app, Session& session) {
-  auto* convert = app.add_subcommand("convert", "write a committed volume in another format, here, without a server");
+  auto* convert = app.add_subcommand(
+      "convert", "write a committed volume in another format, here, without a server");
   auto source = std::make_shared<std::string>();
   auto destination = std::make_shared<std::string>();
   auto flags = std::make_shared<FormatFlags>();
-  convert->add_option("source", *source, "an OME-Zarr, .npy or .bin that a commit wrote")->required();
-  convert->add_option("destination", *destination, "the new file; its ending tells the format unless --format does")->required();
+  convert->add_option("source", *source, "an OME-Zarr, .npy or .bin that a commit wrote")
+      ->required();
+  convert
+      ->add_option("destination", *destination,
+                   "the new file; its ending tells the format unless --format does")
+      ->required();
   flags->AddTo(convert);
-  convert->callback([&session, source, destination, flags] { Convert(session, *source, *destination, *flags); });
+  convert->callback(
+      [&session, source, destination, flags] { Convert(session, *source, *destination, *flags); });
 }
 
 }  // namespace octavo::cli

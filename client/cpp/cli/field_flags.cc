@@ -175,15 +175,21 @@ std::string ShortName(const std::string& field) {
   return absl::StrContains(last, '_') ? last : field;
 }
 
-// Whether `text` names it, by its short name or its path, as a word of its own; one word without an underscore might be anything.
+// Whether `text` names it, by its short name or its path, as a word of its own; one word without an
+// underscore might be anything.
 bool Names(const std::string& text, const std::string& field) {
   const std::string name = ShortName(field);
-  if (!absl::StrContains(name, '_') && (!absl::StrContains(name, '.') || absl::StartsWith(name, "tomography."))) return false;
-  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  if (!absl::StrContains(name, '_') &&
+      (!absl::StrContains(name, '.') || absl::StartsWith(name, "tomography.")))
+    return false;
+  const auto part = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
   for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const size_t end = at + name.size();
     if ((at > 0 && part(text[at - 1])) || (end < text.size() && part(text[end]))) continue;
-    if (at == 0 || text[at - 1] != '.' || absl::EndsWith(text.substr(0, end), field)) return true;  // else another message's field
+    if (at == 0 || text[at - 1] != '.' || absl::EndsWith(text.substr(0, end), field))
+      return true;  // else another message's field
   }
   return false;
 }
@@ -197,13 +203,17 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   std::vector<std::pair<std::string, std::string>> found;  // what the text calls it, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
     if (!Has(command, flag)) return;
-    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.second == flag; });
+    const bool known = std::any_of(found.begin(), found.end(),
+                                   [&](const auto& one) { return one.second == flag; });
     if (!known) found.emplace_back(name, flag);
   };
   const FieldFlag* best = nullptr;
   for (const FieldFlag& one : kFields) {
-    const bool is = absl::StrContains(absl::StrCat(".", field, "."), absl::StrCat(".", one.field, "."));
-    if (is && Has(command, one.flag) && (best == nullptr || std::strlen(one.field) > std::strlen(best->field))) best = &one;
+    const bool is =
+        absl::StrContains(absl::StrCat(".", field, "."), absl::StrCat(".", one.field, "."));
+    if (is && Has(command, one.flag) &&
+        (best == nullptr || std::strlen(one.field) > std::strlen(best->field)))
+      best = &one;
   }
   if (best != nullptr) add(ShortName(best->field), best->flag);
   for (const FieldFlag& one : kFields) {
@@ -214,11 +224,13 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   }
   if (found.empty()) return "";
   if (found.size() == 1) return absl::StrCat(" (", found.front().second, ")");
-  return absl::StrCat(
-      " (",
-      absl::StrJoin(found, ", ",
-                    [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, one.first.empty() ? "" : ": ", one.second); }),
-      ")");
+  return absl::StrCat(" (",
+                      absl::StrJoin(found, ", ",
+                                    [](std::string* out, const auto& one) {
+                                      absl::StrAppend(out, one.first, one.first.empty() ? "" : ": ",
+                                                      one.second);
+                                    }),
+                      ")");
 }
 
 }  // namespace octavo::cli

@@ -47,7 +47,8 @@ storage::AskedRecords AskedOf(const v1::ReplayFile& replay, const v1::Acquisitio
 }
 
 v1::RawType RawTypeOf(const storage::RecordFile& file) {
-  if (file.packing != math::Packing::kNone) return file.packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
+  if (file.packing != math::Packing::kNone)
+    return file.packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
   switch (file.raw_type) {
     case DType::kU8: return v1::RAW_U8;
     case DType::kI16: return v1::RAW_I16;
@@ -59,7 +60,8 @@ v1::RawType RawTypeOf(const storage::RecordFile& file) {
 // All of it from `offset`; what went wrong, empty if nothing did.
 std::string ReadAt(const storage::RecordFile& file, int64_t offset, std::string* out) {
   for (size_t done = 0; done < out->size();) {
-    const ssize_t n = ::pread(file.fd.get(), out->data() + done, out->size() - done, offset + static_cast<int64_t>(done));
+    const ssize_t n = ::pread(file.fd.get(), out->data() + done, out->size() - done,
+                              offset + static_cast<int64_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return absl::StrCat(file.name, " cannot be read: ", std::strerror(errno));
     if (n == 0) return absl::StrCat(file.name, " became shorter while it was read");
@@ -83,7 +85,8 @@ class FilePush::Answers {
     ended_ = true;
     changed_.notify_all();
   }
-  /// The newest answer once it allows more than `sent` blocks; null when the scan wants no more or the stream has ended.
+  /// The newest answer once it allows more than `sent` blocks; null when the scan wants no more or
+  /// the stream has ended.
   std::optional<v1::PushResponse> WaitForCredit(uint64_t sent) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || answer_.done() || answer_.credit() > sent; });
@@ -98,16 +101,21 @@ class FilePush::Answers {
   bool ended_ = false;
 };
 
-bool FilePush::Instead(const std::string& reason) { return reason == "OUTSIDE_ROOTS" || reason == "NO_FILE" || reason == "NO_REPLAY_ROOT"; }
+bool FilePush::Instead(const std::string& reason) {
+  return reason == "OUTSIDE_ROOTS" || reason == "NO_FILE" || reason == "NO_REPLAY_ROOT";
+}
 
 std::unique_ptr<FilePush> FilePush::Open(v1::ScanSpec* spec, std::string* error) {
   const v1::ReplayFile replay = spec->replay();
   UniqueFd fd(::open(replay.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
-    if (errno != ENOENT && errno != ENOTDIR) *error = absl::StrCat(replay.path(), " cannot be opened here: ", std::strerror(errno));
+    if (errno != ENOENT && errno != ENOTDIR)
+      *error = absl::StrCat(replay.path(), " cannot be opened here: ", std::strerror(errno));
     return nullptr;
   }
-  auto file = storage::OpenRecords(std::move(fd), replay.path(), absl::EndsWith(replay.path(), ".npy"), AskedOf(replay, spec->acquisition()));
+  auto file =
+      storage::OpenRecords(std::move(fd), replay.path(), absl::EndsWith(replay.path(), ".npy"),
+                           AskedOf(replay, spec->acquisition()));
   auto doubts = file.ok() ? storage::DoubtsOf(*file) : file.status();
   if (!doubts.ok()) {
     *error = std::string(doubts.status().message());
@@ -116,30 +124,40 @@ std::unique_ptr<FilePush> FilePush::Open(v1::ScanSpec* spec, std::string* error)
   spec->mutable_push();
   spec->mutable_acquisition()->set_samples_per_record(static_cast<uint32_t>(file->samples));
   spec->mutable_acquisition()->set_raw_type(RawTypeOf(*file));
-  return std::unique_ptr<FilePush>(new FilePush(*std::move(file), *std::move(doubts), replay.loops(), replay.rate_hz()));
+  return std::unique_ptr<FilePush>(
+      new FilePush(*std::move(file), *std::move(doubts), replay.loops(), replay.rate_hz()));
 }
 
-FilePush::FilePush(storage::RecordFile file, std::vector<std::string> doubts, uint32_t loops, double rate_hz)
-    : file_(std::make_unique<const storage::RecordFile>(std::move(file))), doubts_(std::move(doubts)), loops_(loops), rate_hz_(rate_hz) {}
+FilePush::FilePush(storage::RecordFile file, std::vector<std::string> doubts, uint32_t loops,
+                   double rate_hz)
+    : file_(std::make_unique<const storage::RecordFile>(std::move(file))),
+      doubts_(std::move(doubts)),
+      loops_(loops),
+      rate_hz_(rate_hz) {}
 
 FilePush::~FilePush() = default;
 
 std::string FilePush::Describe() const {
-  return absl::StrCat("the server does not reach '", file_->name, "': it is read here and pushed; it holds ", file_->records, " records of ",
-                      file_->samples, " samples (", Info(file_->raw_type).name, file_->packing == math::Packing::kNone ? ")" : ", 12 bits packed)");
+  return absl::StrCat("the server does not reach '", file_->name,
+                      "': it is read here and pushed; it holds ", file_->records, " records of ",
+                      file_->samples, " samples (", Info(file_->raw_type).name,
+                      file_->packing == math::Packing::kNone ? ")" : ", 12 bits packed)");
 }
 
 void FilePush::CompareWith(uint64_t wanted) const {
   if (wanted == 0 || loops_ == 0) return;
   const uint64_t all = static_cast<uint64_t>(file_->records) * loops_;
   if (all == wanted) return;
-  std::cerr << "  warning: The file holds " << file_->records << " records" << (loops_ > 1 ? absl::StrCat(", sent ", loops_, " times") : "")
-            << "; the scan takes " << wanted
-            << (all > wanted ? absl::StrCat(" of them: ", all - wanted, " are left out.") : ": it ends early, and its last volume may lack A-scans.")
+  std::cerr << "  warning: The file holds " << file_->records << " records"
+            << (loops_ > 1 ? absl::StrCat(", sent ", loops_, " times") : "") << "; the scan takes "
+            << wanted
+            << (all > wanted ? absl::StrCat(" of them: ", all - wanted, " are left out.")
+                             : ": it ends early, and its last volume may lack A-scans.")
             << "\n";
 }
 
-std::string FilePush::Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>& stream, Answers& answers) const {
+std::string FilePush::Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>& stream,
+                            Answers& answers) const {
   const auto begun = std::chrono::steady_clock::now();
   ProgressBar bar("sending");
   uint64_t sent = 0;
@@ -151,17 +169,25 @@ std::string FilePush::Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushRe
     if (sent == 0) CompareWith(answer->total_records());
     const int64_t at = next % file_->records;
     const int64_t records =
-        std::min({static_cast<int64_t>(answer->max_block_records()), file_->records - at, std::max<int64_t>(1, kMessageBytes / file_->record_bytes)});
+        std::min({static_cast<int64_t>(answer->max_block_records()), file_->records - at,
+                  std::max<int64_t>(1, kMessageBytes / file_->record_bytes)});
     block.set_first_record(static_cast<uint64_t>(next));
     block.set_records(static_cast<uint32_t>(records));
     block.mutable_data()->resize(static_cast<size_t>(records * file_->record_bytes));
-    if (std::string problem = ReadAt(*file_, file_->data_offset + at * file_->record_bytes, block.mutable_data()); !problem.empty()) return problem;
-    if (rate_hz_ > 0) std::this_thread::sleep_until(begun + std::chrono::duration<double>(static_cast<double>(next + records) / rate_hz_));
+    if (std::string problem =
+            ReadAt(*file_, file_->data_offset + at * file_->record_bytes, block.mutable_data());
+        !problem.empty())
+      return problem;
+    if (rate_hz_ > 0)
+      std::this_thread::sleep_until(
+          begun + std::chrono::duration<double>(static_cast<double>(next + records) / rate_hz_));
     if (!stream.Write(block)) return "";
     ++sent;
     next += records;
     const uint64_t wanted = answer->total_records();
-    if (wanted > 0) bar.Update(static_cast<double>(next) / static_cast<double>(wanted), absl::StrCat(next, " records"), 0);
+    if (wanted > 0)
+      bar.Update(static_cast<double>(next) / static_cast<double>(wanted),
+                 absl::StrCat(next, " records"), 0);
   }
   v1::PushRequest end;
   end.set_end(true);
@@ -174,7 +200,8 @@ void FilePush::Send(Session& session, const std::string& scan) {
     v1::CancelScanRequest request;
     request.set_name(scan);
     v1::Scan answer;
-    Check(session, v1::ScanService::NewStub(session.channel())->CancelScan(session.Context().get(), request, &answer));
+    Check(session, v1::ScanService::NewStub(session.channel())
+                       ->CancelScan(session.Context().get(), request, &answer));
   });
   grpc::ClientContext context;
   const auto stream = v1::SourceService::NewStub(session.channel())->Push(&context);
@@ -194,7 +221,8 @@ void FilePush::Send(Session& session, const std::string& scan) {
   if (interrupt.came()) {
     session.exit_code = kInterrupted;
   } else if (!problem.empty()) {
-    std::cerr << "octavo: " << problem << "; " << scan << " waits for the records that are missing (octavo scan cancel " << scan << ")\n";
+    std::cerr << "octavo: " << problem << "; " << scan
+              << " waits for the records that are missing (octavo scan cancel " << scan << ")\n";
     session.exit_code = kFailed;
   } else {
     Check(session, status);

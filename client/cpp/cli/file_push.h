@@ -14,13 +14,15 @@ struct RecordFile;
 
 namespace octavo::cli {
 
-/// A file of raw records that the server does not reach and this computer does: read here and pushed.
+/// A file of raw records that the server does not reach and this computer does: read here and
+/// pushed.
 class FilePush {
  public:
   /// Whether a server that refused to replay a file, for this reason, may get it pushed.
   static bool Instead(const std::string& reason);
-  /// Opens the file that `spec` replays and makes `spec` one that is pushed, with what the file says of its records. Null, with `error` set,
-  /// where it cannot be; empty `error`: there is no such file here.
+  /// Opens the file that `spec` replays and makes `spec` one that is pushed, with what the file
+  /// says of its records. Null, with `error` set, where it cannot be; empty `error`: there is no
+  /// such file here.
   static std::unique_ptr<FilePush> Open(v1::ScanSpec* spec, std::string* error);
   ~FilePush();
 
@@ -28,14 +30,17 @@ class FilePush {
   std::string Describe() const;
   /// What the file looks like instead of what it is said to be.
   const std::vector<std::string>& doubts() const { return doubts_; }
-  /// Sends records until the scan wants no more or the file has no more; an interrupt cancels the scan. Sets the exit code.
+  /// Sends records until the scan wants no more or the file has no more; an interrupt cancels the
+  /// scan. Sets the exit code.
   void Send(Session& session, const std::string& scan);
 
  private:
   class Answers;
-  FilePush(storage::RecordFile file, std::vector<std::string> doubts, uint32_t loops, double rate_hz);
+  FilePush(storage::RecordFile file, std::vector<std::string> doubts, uint32_t loops,
+           double rate_hz);
   /// Returns what went wrong here, empty if nothing did.
-  std::string Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>& stream, Answers& answers) const;
+  std::string Write(grpc::ClientReaderWriter<v1::PushRequest, v1::PushResponse>& stream,
+                    Answers& answers) const;
   void CompareWith(uint64_t wanted) const;
 
   const std::unique_ptr<const storage::RecordFile> file_;

@@ -20,14 +20,17 @@ struct FormatFlags {
   std::string tiff_plane;
   bool tiff_stack = false;
 
-  static constexpr const char* kAll[] = {"--format", "--chunk",   "--shard",         "--pyramid",    "--codec",      "--zstd",
-                                         "--level",  "--shuffle", "--nifti-version", "--tiff-plane", "--tiff-stack", "--raw"};
+  static constexpr const char* kAll[] = {
+      "--format", "--chunk",   "--shard",         "--pyramid",    "--codec",      "--zstd",
+      "--level",  "--shuffle", "--nifti-version", "--tiff-plane", "--tiff-stack", "--raw"};
 
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);
-  /// All of it. `what` is the flag or argument that gives the destination. The format is FormatFor's (--tiff-stack asks for one, too). Throws
-  /// CLI::ValidationError as that does, and for flags that say nothing in this format.
-  void Fill(const std::string& what, const std::string& destination, v1::CommitOptions* options) const;
+  /// All of it. `what` is the flag or argument that gives the destination. The format is
+  /// FormatFor's (--tiff-stack asks for one, too). Throws CLI::ValidationError as that does, and
+  /// for flags that say nothing in this format.
+  void Fill(const std::string& what, const std::string& destination,
+            v1::CommitOptions* options) const;
 
  private:
   void Refuse(const std::string& chosen) const;
@@ -42,12 +45,15 @@ v1::Format ParseFormat(const std::string& name);
 /// The endings of file names that say a format: ".zarr", ".npy", ...
 std::vector<std::string> FormatEndings();
 
-/// Throws CLI::ValidationError for the name of a file that would not be taken for a .npy file, which `flag` gives.
+/// Throws CLI::ValidationError for the name of a file that would not be taken for a .npy file,
+/// which `flag` gives.
 void CheckNpyName(const std::string& flag, const std::string& path);
 
-/// The format of what is written as `destination`, which `what` (a flag or an argument) gives: what its ending says, else `asked`, which may be
-/// FORMAT_UNSPECIFIED; `by` is the flag that asks. Throws CLI::ValidationError where the two contradict each other, for a destination that ends in
+/// The format of what is written as `destination`, which `what` (a flag or an argument) gives: what
+/// its ending says, else `asked`, which may be FORMAT_UNSPECIFIED; `by` is the flag that asks.
+/// Throws CLI::ValidationError where the two contradict each other, for a destination that ends in
 /// '/', and as storage::FormatFor does for the endings of files that are not written.
-v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked, const std::string& by = "--format");
+v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked,
+                     const std::string& by = "--format");
 
 }  // namespace octavo::cli

@@ -6,14 +6,17 @@
 
 namespace octavo::cli {
 
-/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all that are finite; what is not finite is black.
+/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all that are
+/// finite; what is not finite is black.
 std::vector<uint8_t> GreysOf(const std::vector<float>& values);
 
 /// Writes a grey PNG file; whether that went well.
-bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_t rows, int64_t columns);
+bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_t rows,
+              int64_t columns);
 
-/// Pictures of one size side by side, row after row, each below its caption, all with the same contrast. Small ones are enlarged so that the
-/// captions have room, large ones shrunk so that the whole stays below 2^26 pixels and 16384 on a side.
+/// Pictures of one size side by side, row after row, each below its caption, all with the same
+/// contrast. Small ones are enlarged so that the captions have room, large ones shrunk so that the
+/// whole stays below 2^26 pixels and 16384 on a side.
 class Montage {
  public:
   Montage(int64_t tiles, int64_t rows, int64_t columns);

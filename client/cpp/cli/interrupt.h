@@ -8,8 +8,9 @@ namespace octavo::cli {
 
 constexpr int kInterrupted = 130;  // exit code, as shells have it
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP (the terminal is gone) do not end the program: the first one calls `act` on a thread of its own, so
-/// that what was begun on the server can be ended there. A second one ends the program at once. One at a time.
+/// While it lives, SIGINT, SIGTERM and SIGHUP (the terminal is gone) do not end the program: the
+/// first one calls `act` on a thread of its own, so that what was begun on the server can be ended
+/// there. A second one ends the program at once. One at a time.
 class OnInterrupt {
  public:
   explicit OnInterrupt(std::function<void()> act);

@@ -15,7 +15,8 @@ void AddJobCommands(CLI::App& app, Session& session) {
     auto stub = v1::JobService::NewStub(session.channel());
     v1::ListJobsRequest request;
     if (*open) {
-      for (const auto state : {v1::JOB_QUEUED, v1::JOB_RUNNING, v1::JOB_CANCELLING}) request.add_states(state);
+      for (const auto state : {v1::JOB_QUEUED, v1::JOB_RUNNING, v1::JOB_CANCELLING})
+        request.add_states(state);
     }
     do {
       v1::ListJobsResponse answer;
@@ -31,7 +32,9 @@ void AddJobCommands(CLI::App& app, Session& session) {
     v1::GetJobRequest request;
     request.set_name(*name);
     v1::Job answer;
-    if (Check(session, v1::JobService::NewStub(session.channel())->GetJob(session.Context().get(), request, &answer))) PrintJob(session, answer);
+    if (Check(session, v1::JobService::NewStub(session.channel())
+                           ->GetJob(session.Context().get(), request, &answer)))
+      PrintJob(session, answer);
   });
 
   auto* watch = job->add_subcommand("watch", "follow a job to its end");
@@ -44,7 +47,9 @@ void AddJobCommands(CLI::App& app, Session& session) {
     v1::CancelJobRequest request;
     request.set_name(*name);
     v1::Job answer;
-    if (Check(session, v1::JobService::NewStub(session.channel())->CancelJob(session.Context().get(), request, &answer))) PrintJob(session, answer);
+    if (Check(session, v1::JobService::NewStub(session.channel())
+                           ->CancelJob(session.Context().get(), request, &answer)))
+      PrintJob(session, answer);
   });
 
   auto flags = std::make_shared<JobFlags>();
@@ -53,8 +58,11 @@ void AddJobCommands(CLI::App& app, Session& session) {
   submit->get_option("--json-spec")->required();
   submit->callback([&session, flags] { (void)flags->Submit(session, flags->Spec()); });
 
-  auto* reprocess = job->add_subcommand("reprocess", "the spectral chain again over held raw spectra; processing as in --json-spec");
-  reprocess->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  auto* reprocess = job->add_subcommand(
+      "reprocess", "the spectral chain again over held raw spectra; processing as in --json-spec");
+  reprocess->add_option("volume", *name, "volumes/... of raw spectra")
+      ->required()
+      ->check(VolumeName());
   flags->AddTo(reprocess);
   reprocess->callback([&session, flags, name] {
     v1::JobSpec spec = flags->Spec();
@@ -62,10 +70,13 @@ void AddJobCommands(CLI::App& app, Session& session) {
     (void)flags->Submit(session, spec);
   });
 
-  auto* autofocus = job->add_subcommand("autofocus", "find the dispersion that makes held raw spectra sharpest");
+  auto* autofocus =
+      job->add_subcommand("autofocus", "find the dispersion that makes held raw spectra sharpest");
   auto only_a2 = std::make_shared<bool>(false);
   auto make = std::make_shared<bool>(false);
-  autofocus->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  autofocus->add_option("volume", *name, "volumes/... of raw spectra")
+      ->required()
+      ->check(VolumeName());
   autofocus->add_flag("--only-a2", *only_a2, "a3 stays 0");
   autofocus->add_flag("--reprocess", *make, "also make the volume with what was found");
   flags->AddTo(autofocus);
@@ -78,10 +89,13 @@ void AddJobCommands(CLI::App& app, Session& session) {
     (void)flags->Submit(session, spec);
   });
 
-  auto* calibrate = job->add_subcommand("calibrate", "find the k-linearisation from held raw spectra of a mirror");
+  auto* calibrate = job->add_subcommand(
+      "calibrate", "find the k-linearisation from held raw spectra of a mirror");
   auto record = std::make_shared<uint32_t>(0);
   auto records = std::make_shared<uint32_t>(0);
-  calibrate->add_option("volume", *name, "volumes/... of raw spectra")->required()->check(VolumeName());
+  calibrate->add_option("volume", *name, "volumes/... of raw spectra")
+      ->required()
+      ->check(VolumeName());
   calibrate->add_option("--record", *record, "the first record that is looked at");
   calibrate->add_option("--records", *records, "how many; 0 = 1");
   flags->AddTo(calibrate);

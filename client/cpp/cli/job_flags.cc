@@ -33,50 +33,63 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
   if (!job.spec().title().empty()) std::cout << "  " << job.spec().title();
-  if (!job.reason().empty()) std::cout << "  (" << job.reason() << ")" << FlagsFor(session.app, "", job.reason());
-  for (const auto& warning : job.warnings()) std::cout << "\n  warning: " << WithFlags(session, warning);
+  if (!job.reason().empty())
+    std::cout << "  (" << job.reason() << ")" << FlagsFor(session.app, "", job.reason());
+  for (const auto& warning : job.warnings())
+    std::cout << "\n  warning: " << WithFlags(session, warning);
   for (const auto& volume : job.volumes()) std::cout << "\n  " << volume;
   if (job.has_dispersion()) {
-    std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3() << " rad/sample^3, sharpness "
-              << job.dispersion().sharpness_before() << " -> " << job.dispersion().sharpness();
+    std::cout << "\n  a2 " << job.dispersion().a2() << " rad/sample^2, a3 " << job.dispersion().a3()
+              << " rad/sample^3, sharpness " << job.dispersion().sharpness_before() << " -> "
+              << job.dispersion().sharpness();
   }
   if (job.has_k_linearisation()) {
     std::cout << "\n  polynomial";
     for (const double c : job.k_linearisation().polynomial()) std::cout << " " << c;
-    std::cout << ", residual " << job.k_linearisation().residual_rms_rad() << " rad, largest |r[j] - j| "
-              << job.k_linearisation().nonlinearity_samples();
+    std::cout << ", residual " << job.k_linearisation().residual_rms_rad()
+              << " rad, largest |r[j] - j| " << job.k_linearisation().nonlinearity_samples();
   }
   if (job.has_tomography()) {
     const auto& found = job.tomography();
     if (job.spec().tomography().has_try_centers() && found.centers_size() > 0) {
-      std::cout << "\n  axes from column " << found.centers(0) << " to " << found.centers(found.centers_size() - 1) << " tried";
+      std::cout << "\n  axes from column " << found.centers(0) << " to "
+                << found.centers(found.centers_size() - 1) << " tried";
     } else if (found.centers_size() > 0) {
-      std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method() << ")";
+      std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method()
+                << ")";
     }
-    if (!found.center_check_method().empty()) std::cout << ", " << found.center_check() << " by " << found.center_check_method();
+    if (!found.center_check_method().empty())
+      std::cout << ", " << found.center_check() << " by " << found.center_check_method();
     std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
-    if (!found.stop().empty()) std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
+    if (!found.stop().empty())
+      std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }
   std::cout << "\n" << std::flush;  // a script that reads the name has it at once
 }
 
 namespace {
 
-// Prints a refused job as Check does; where the file is here and not on the server's side, what to do.
+// Prints a refused job as Check does; where the file is here and not on the server's side, what to
+// do.
 bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status) {
   if (Check(session, status)) return true;
   const std::string& path = spec.tomography().file().path();
   std::error_code error;
-  if (!FilePush::Instead(ReasonOf(status)) || path.empty() || !std::filesystem::exists(path, error)) return false;
+  if (!FilePush::Instead(ReasonOf(status)) || path.empty() || !std::filesystem::exists(path, error))
+    return false;
   std::cerr << "  '" << path
-            << "' is here, and projections are not pushed by this command: copy it below a replay root of the server, or send it from\n"
-            << "  Python: octavo.recon(...), or octavo.PushedProjections and client.push_projections(...)\n";
+            << "' is here, and projections are not pushed by this command: copy it below a replay "
+               "root of the server, or send it from\n"
+            << "  Python: octavo.recon(...), or octavo.PushedProjections and "
+               "client.push_projections(...)\n";
   return false;
 }
 
 }  // namespace
 
-std::set<std::string> WarningsOf(const v1::Job& job) { return {job.warnings().begin(), job.warnings().end()}; }
+std::set<std::string> WarningsOf(const v1::Job& job) {
+  return {job.warnings().begin(), job.warnings().end()};
+}
 
 v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
   grpc::ClientContext context;
@@ -100,13 +113,15 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
         absl::string_view warning = line.text();
         const bool warns = absl::ConsumePrefix(&warning, "warning: ");
         if (warns && !how.told.insert(std::string(warning)).second) continue;
-        std::cout << "[" << Seconds(line.seconds()) << "] " << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
+        std::cout << "[" << Seconds(line.seconds()) << "] "
+                  << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
       }
       told = job.log_count();
       std::ostringstream text;
       text << job.stage();
       if (job.steps() > 0) text << " " << job.step() << "/" << job.steps();
-      if (job.history_size() > 0 && !std::isnan(job.history(job.history_size() - 1).residual_norm())) {
+      if (job.history_size() > 0 &&
+          !std::isnan(job.history(job.history_size() - 1).residual_norm())) {
         text << ", residual " << job.history(job.history_size() - 1).residual_norm();
       }
       if (job.state() == v1::JOB_RUNNING) bar.Update(job.fraction(), text.str(), job.eta_seconds());
@@ -133,7 +148,8 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
 }
 
 void JobFlags::AddTo(CLI::App* app) {
-  app->add_option("--json-spec", json_spec, "a JobSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
+  app->add_option("--json-spec", json_spec,
+                  "a JobSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
   app->add_option("--title", title, "for people and file names");
   app->add_option("--label", labels, "key=value, may be repeated");
   app->add_option("--priority", priority, "-100 to 100, higher ones first");
@@ -154,26 +170,30 @@ v1::JobSpec JobFlags::Spec() const {
   if (priority != 0) spec.set_priority(priority);
   for (const auto& label : labels) {
     const size_t equals = label.find('=');
-    if (equals == std::string::npos) throw CLI::ValidationError("--label", "needs key=value, not '" + label + "'");
+    if (equals == std::string::npos)
+      throw CLI::ValidationError("--label", "needs key=value, not '" + label + "'");
     (*spec.mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
   }
   return spec;
 }
 
-v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec, const std::string& secret) const {
+v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,
+                         const std::string& secret) const {
   auto stub = v1::JobService::NewStub(session.channel());
   if (plan) {
     v1::PlanJobRequest request;
     *request.mutable_spec() = spec;
     v1::PlanJobResponse answer;
-    if (!CheckJob(session, spec, stub->PlanJob(session.Context().get(), request, &answer))) return {};
+    if (!CheckJob(session, spec, stub->PlanJob(session.Context().get(), request, &answer)))
+      return {};
     if (session.json) {
       PrintJson(answer);
       return {};
     }
     PrintVerdict(std::cout, answer.report());
     if (!answer.report().advice().empty()) std::cout << answer.report().advice() << "\n";
-    for (const auto& warning : answer.warnings()) std::cout << "warning: " << WithFlags(session, warning) << "\n";
+    for (const auto& warning : answer.warnings())
+      std::cout << "warning: " << WithFlags(session, warning) << "\n";
     PrintHolders(std::cout, answer.report());
     std::cout << answer.plan();
     return {};

@@ -19,9 +19,11 @@ void PrintJob(const Session& session, const v1::Job& job);
 struct JobWatch {
   std::set<std::string> told = {};  // its warnings that were printed before
   bool volumes = true;              // name those that it has made
-  bool alone = false;               // an interrupt ends the watching, the job goes on; else who calls deals with that
+  bool alone =
+      false;  // an interrupt ends the watching, the job goes on; else who calls deals with that
 };
-/// Follows a job to its end: the newest log lines, and a bar; each warning once. Returns it as it was last; not DONE sets the exit code.
+/// Follows a job to its end: the newest log lines, and a bar; each warning once. Returns it as it
+/// was last; not DONE sets the exit code.
 v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
 /// The warnings of a job, which have been told with it.
 std::set<std::string> WarningsOf(const v1::Job& job);
@@ -35,7 +37,8 @@ struct JobFlags {
 
   void AddTo(CLI::App* app);
   v1::JobSpec Spec() const;
-  /// Prints what was asked for; the job, empty if there is none (refused, or --plan). `secret`: of the session that it belongs to; empty: none.
+  /// Prints what was asked for; the job, empty if there is none (refused, or --plan). `secret`: of
+  /// the session that it belongs to; empty: none.
   v1::Job Submit(Session& session, const v1::JobSpec& spec, const std::string& secret = "") const;
 };
 

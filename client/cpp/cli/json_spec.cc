@@ -19,12 +19,15 @@ void ReadJsonSpec(const std::string& given, google::protobuf::Message* spec) {
     text.str("");
     text << file.rdbuf();
     if (!file)
-      throw CLI::ValidationError("--json-spec", absl::StrCat("cannot read ", given, "; allowed are a file, or JSON itself, which begins with {"));
+      throw CLI::ValidationError(
+          "--json-spec", absl::StrCat("cannot read ", given,
+                                      "; allowed are a file, or JSON itself, which begins with {"));
   }
   const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), spec);
   if (parsed.ok()) return;
   throw CLI::ValidationError("--json-spec",
-                             absl::StrCat(itself ? "" : given + " ", "is no ", spec->GetDescriptor()->name(), ": ", parsed.ToString()));
+                             absl::StrCat(itself ? "" : given + " ", "is no ",
+                                          spec->GetDescriptor()->name(), ": ", parsed.ToString()));
 }
 
 }  // namespace octavo::cli

@@ -1,5 +1,6 @@
-// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130 interrupted: what it was to finish itself is
-// ended (recon, a file that is pushed), what was only watched goes on.
+// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130
+// interrupted: what it was to finish itself is ended (recon, a file that is pushed), what was only
+// watched goes on.
 
 #include <cstdlib>
 #include <iostream>
@@ -11,7 +12,8 @@
 #include "gpu/base/version.h"
 
 int main(int argc, char** argv) {
-  // Larger reads on the receiving side: about a third more throughput. Must be set before gRPC starts.
+  // Larger reads on the receiving side: about a third more throughput. Must be set before gRPC
+  // starts.
   setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0);
   octavo::cli::Session session;
   const char* address = std::getenv("OCTAVO_ADDRESS");

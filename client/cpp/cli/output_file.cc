@@ -31,8 +31,10 @@ int WhyNotWritable(const std::string& path) {
 void CheckWritable(const std::string& flag, const std::string& path) {
   const int error = WhyNotWritable(path);
   if (error == 0) return;
-  throw CLI::ValidationError(flag, absl::StrCat("is '", path, "', which cannot be written here: ", std::strerror(error),
-                                                error == ENOENT ? "; make its folder, or give another name" : "; give another name"));
+  throw CLI::ValidationError(
+      flag, absl::StrCat("is '", path, "', which cannot be written here: ", std::strerror(error),
+                         error == ENOENT ? "; make its folder, or give another name"
+                                         : "; give another name"));
 }
 
 }  // namespace octavo::cli

@@ -10,9 +10,13 @@ OwnSession::OwnSession(Session& session, const std::string& client) : session_(s
   v1::OpenSessionRequest request;
   request.set_client(client);
   v1::OpenSessionResponse opened;
-  if (!Check(session, v1::SessionService::NewStub(session.channel())->OpenSession(session.Context().get(), request, &opened))) return;
+  if (!Check(session, v1::SessionService::NewStub(session.channel())
+                          ->OpenSession(session.Context().get(), request, &opened)))
+    return;
   secret_ = opened.secret();
-  thread_ = std::jthread([this, seconds = opened.heartbeat_seconds()](const std::stop_token& stop) { KeepAlive(stop, seconds); });
+  thread_ = std::jthread([this, seconds = opened.heartbeat_seconds()](const std::stop_token& stop) {
+    KeepAlive(stop, seconds);
+  });
 }
 
 OwnSession::~OwnSession() {
@@ -23,17 +27,20 @@ OwnSession::~OwnSession() {
   request.set_secret(secret_);
   v1::ClientSession closed;
   // Where it is refused, or nobody answers, the session expires by itself.
-  (void)v1::SessionService::NewStub(session_.channel())->CloseSession(session_.Context().get(), request, &closed);
+  (void)v1::SessionService::NewStub(session_.channel())
+      ->CloseSession(session_.Context().get(), request, &closed);
 }
 
 void OwnSession::KeepAlive(const std::stop_token& stop, double seconds) {
   v1::KeepAliveRequest request;
   request.set_secret(secret_);
   std::unique_lock lock(mutex_);
-  while (!over_.wait_for(lock, stop, std::chrono::duration<double>(seconds), [&stop] { return stop.stop_requested(); })) {
+  while (!over_.wait_for(lock, stop, std::chrono::duration<double>(seconds),
+                         [&stop] { return stop.stop_requested(); })) {
     v1::ClientSession alive;
     // The next one may come through; the server waits for several.
-    (void)v1::SessionService::NewStub(session_.channel())->KeepAlive(session_.Context().get(), request, &alive);
+    (void)v1::SessionService::NewStub(session_.channel())
+        ->KeepAlive(session_.Context().get(), request, &alive);
   }
 }
 

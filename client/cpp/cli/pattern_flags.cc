@@ -21,10 +21,14 @@ void OnLines(v1::Pattern* p, F f) {
 }
 
 v1::Raster* RasterOf(v1::Pattern* p) {
-  return p->has_raster() ? p->mutable_raster() : p->has_repeated_raster() ? p->mutable_repeated_raster()->mutable_raster() : nullptr;
+  return p->has_raster()            ? p->mutable_raster()
+         : p->has_repeated_raster() ? p->mutable_repeated_raster()->mutable_raster()
+                                    : nullptr;
 }
 v1::Radial* RadialOf(v1::Pattern* p) {
-  return p->has_radial() ? p->mutable_radial() : p->has_repeated_radial() ? p->mutable_repeated_radial()->mutable_radial() : nullptr;
+  return p->has_radial()            ? p->mutable_radial()
+         : p->has_repeated_radial() ? p->mutable_repeated_radial()->mutable_radial()
+                                    : nullptr;
 }
 v1::Repeat* RepeatOf(v1::Pattern* p) {
   return p->has_repeated_raster()   ? p->mutable_repeated_raster()->mutable_repeat()
@@ -61,19 +65,25 @@ void ReadPoints(const std::string& path, v1::Freeform* form) {
     for (char& c : line) c = c == ',' || c == ';' || c == '\t' || c == '\r' ? ' ' : c;
     std::istringstream text(line);
     double x = 0, y = 0;
-    if (line.find_first_not_of(' ') == std::string::npos || line[line.find_first_not_of(' ')] == '#') continue;
-    if (!(text >> x >> y)) throw CLI::ValidationError("--points", path + ":" + std::to_string(number) + " is no \"x y\"");
+    if (line.find_first_not_of(' ') == std::string::npos ||
+        line[line.find_first_not_of(' ')] == '#')
+      continue;
+    if (!(text >> x >> y))
+      throw CLI::ValidationError("--points",
+                                 path + ":" + std::to_string(number) + " is no \"x y\"");
     form->add_x_mm(x);
     form->add_y_mm(y);
   }
 }
 
-const std::vector<std::string> kPatterns = {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous", "freeform"};
+const std::vector<std::string> kPatterns = {
+    "raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous", "freeform"};
 
 // The flags that only some patterns have.
 const std::vector<FlagOf> kOfPatterns = {
     {"--bidirectional", {"raster", "repeated-raster", "radial", "repeated-radial", "freeform"}},
-    {"--bidirectional-volumes", {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "freeform"}},
+    {"--bidirectional-volumes",
+     {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "freeform"}},
     {"--flyback", {"raster", "repeated-raster", "radial", "repeated-radial", "freeform"}},
     {"--bscans", {"raster", "repeated-raster", "radial", "repeated-radial", "spiral", "lissajous"}},
     {"--extent-x", {"raster", "repeated-raster", "lissajous"}},
@@ -106,36 +116,55 @@ std::string NameOf(const v1::Pattern& p) {
 }  // namespace
 
 void AddPatternFlags(CLI::App* app, PatternFlags& f) {
-  app->add_option("--pattern", f.kind, Listed(kPatterns) + "; default raster")->check(OneOf(kPatterns));
-  app->add_option("--ascans", f.ascans, "A-scans per B-scan (x), default 512; spiral: per turn; Lissajous: per row");
-  app->add_option("--bscans", f.bscans, "B-scans per volume (y), default 256; radial: segments; spiral: turns; Lissajous: rows");
+  app->add_option("--pattern", f.kind, Listed(kPatterns) + "; default raster")
+      ->check(OneOf(kPatterns));
+  app->add_option("--ascans", f.ascans,
+                  "A-scans per B-scan (x), default 512; spiral: per turn; Lissajous: per row");
+  app->add_option(
+      "--bscans", f.bscans,
+      "B-scans per volume (y), default 256; radial: segments; spiral: turns; Lissajous: rows");
   app->add_option("--volumes", f.volumes, "volumes, default 1; 0 = until stopped");
   app->add_flag("--bidirectional", f.bidirectional, "every second segment runs backwards");
-  app->add_flag("--bidirectional-volumes", f.bidirectional_volumes, "odd volumes visit the segments in reverse order");
+  app->add_flag("--bidirectional-volumes", f.bidirectional_volumes,
+                "odd volumes visit the segments in reverse order");
   app->add_option("--flyback", f.flyback, "records dropped after each B-scan");
-  app->add_option("--volume-flyback", f.volume_flyback, "records dropped after each volume, in addition");
-  app->add_option("--flyback-policy", f.flyback_policy, "fixed | fixed-linear | minimum-time (needs --max-velocity, --max-acceleration)")
+  app->add_option("--volume-flyback", f.volume_flyback,
+                  "records dropped after each volume, in addition");
+  app->add_option("--flyback-policy", f.flyback_policy,
+                  "fixed | fixed-linear | minimum-time (needs --max-velocity, --max-acceleration)")
       ->check(OneOf({"fixed", "fixed-linear", "minimum-time"}));
   app->add_option("--extent-x", f.extent_x, "mm");
   app->add_option("--extent-y", f.extent_y, "mm");
-  app->add_option("--repeats", f.repeats, "repeated patterns: passes over each segment (default 3)");
-  app->add_option("--repeat-period", f.repeat_period, "repeated patterns: segments scanned in order before they are repeated (default 2)");
-  app->add_flag("--repeat-order", f.repeat_order, "repeated patterns: store in the order of the scan instead of packed");
-  app->add_flag("--repeat-average", f.repeat_average, "repeated patterns: store the mean power of the repeats")->excludes("--repeat-order");
-  app->add_option("--radius", f.radius, "begin,end in mm (spiral: inner,outer)")->delimiter(',')->expected(2);
+  app->add_option("--repeats", f.repeats,
+                  "repeated patterns: passes over each segment (default 3)");
+  app->add_option(
+      "--repeat-period", f.repeat_period,
+      "repeated patterns: segments scanned in order before they are repeated (default 2)");
+  app->add_flag("--repeat-order", f.repeat_order,
+                "repeated patterns: store in the order of the scan instead of packed");
+  app->add_flag("--repeat-average", f.repeat_average,
+                "repeated patterns: store the mean power of the repeats")
+      ->excludes("--repeat-order");
+  app->add_option("--radius", f.radius, "begin,end in mm (spiral: inner,outer)")
+      ->delimiter(',')
+      ->expected(2);
   app->add_option("--angle", f.angle, "radial: begin,end in degrees")->delimiter(',')->expected(2);
-  app->add_option("--sampling", f.sampling, "spiral: angular | linear")->check(OneOf({"angular", "linear"}));
+  app->add_option("--sampling", f.sampling, "spiral: angular | linear")
+      ->check(OneOf({"angular", "linear"}));
   app->add_option("--cycles", f.cycles, "Lissajous: periods in x,y")->delimiter(',')->expected(2);
   app->add_option("--phase", f.phase, "Lissajous: degrees in x,y")->delimiter(',')->expected(2);
   app->add_option("--points", f.points, "freeform: a file with one \"x y\" in mm a line");
   app->add_option("--offset", f.offset, "x,y in mm")->delimiter(',')->expected(2);
   app->add_option("--rotation", f.rotation, "degrees, counter-clockwise");
-  app->add_option("--warp", f.warp, "none | angular | telecentric")->check(OneOf({"none", "angular", "telecentric"}));
+  app->add_option("--warp", f.warp, "none | angular | telecentric")
+      ->check(OneOf({"none", "angular", "telecentric"}));
   app->add_option("--warp-factor", f.warp_factor, "angular warp: mm per degree");
   app->add_option("--lens-spacing", f.lens_spacing, "telecentric warp: mm");
   app->add_option("--max-velocity", f.max_velocity, "scanner units per s, both axes");
   app->add_option("--max-acceleration", f.max_acceleration, "scanner units per s^2, both axes");
-  app->add_option("--positions", f.positions, "least,largest scanner position, both axes")->delimiter(',')->expected(2);
+  app->add_option("--positions", f.positions, "least,largest scanner position, both axes")
+      ->delimiter(',')
+      ->expected(2);
 }
 
 void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
@@ -156,17 +185,24 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
     if (all || given("--bscans")) p->mutable_spiral()->set_rings(f.bscans);
     if (all || given("--volumes")) p->mutable_spiral()->set_volumes(f.volumes);
     if (f.bidirectional_volumes) p->mutable_spiral()->set_bidirectional_volumes(true);
-    if (!f.sampling.empty()) p->mutable_spiral()->set_sampling(f.sampling == "linear" ? v1::Spiral::LINEAR : v1::Spiral::ANGULAR);
+    if (!f.sampling.empty())
+      p->mutable_spiral()->set_sampling(f.sampling == "linear" ? v1::Spiral::LINEAR
+                                                               : v1::Spiral::ANGULAR);
   }
   if (p->has_lissajous()) {
     if (all || given("--ascans")) p->mutable_lissajous()->set_ascans_per_row(f.ascans);
     if (all || given("--bscans")) p->mutable_lissajous()->set_rows(f.bscans);
     if (all || given("--volumes")) p->mutable_lissajous()->set_volumes(f.volumes);
-    if (f.cycles.size() == 2) p->mutable_lissajous()->set_cycles_x(f.cycles[0]), p->mutable_lissajous()->set_cycles_y(f.cycles[1]);
-    if (f.phase.size() == 2) p->mutable_lissajous()->set_phase_x_deg(f.phase[0]), p->mutable_lissajous()->set_phase_y_deg(f.phase[1]);
+    if (f.cycles.size() == 2)
+      p->mutable_lissajous()->set_cycles_x(f.cycles[0]),
+          p->mutable_lissajous()->set_cycles_y(f.cycles[1]);
+    if (f.phase.size() == 2)
+      p->mutable_lissajous()->set_phase_x_deg(f.phase[0]),
+          p->mutable_lissajous()->set_phase_y_deg(f.phase[1]);
   }
   if (p->has_freeform()) {
-    if (f.points.empty() && all) throw CLI::ValidationError("--points", "is not given; the pattern freeform needs a file");
+    if (f.points.empty() && all)
+      throw CLI::ValidationError("--points", "is not given; the pattern freeform needs a file");
     if (!f.points.empty()) ReadPoints(f.points, p->mutable_freeform());
     if (given("--ascans")) p->mutable_freeform()->set_ascans_per_bscan(f.ascans);
     if (all || given("--volumes")) p->mutable_freeform()->set_volumes(f.volumes);
@@ -185,8 +221,12 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
   }
   v1::Raster* raster = RasterOf(p);
   if (f.extent_x != 0 || f.extent_y != 0) {
-    if (f.extent_x != 0) raster != nullptr ? raster->set_extent_x_mm(f.extent_x) : p->mutable_lissajous()->set_extent_x_mm(f.extent_x);
-    if (f.extent_y != 0) raster != nullptr ? raster->set_extent_y_mm(f.extent_y) : p->mutable_lissajous()->set_extent_y_mm(f.extent_y);
+    if (f.extent_x != 0)
+      raster != nullptr ? raster->set_extent_x_mm(f.extent_x)
+                        : p->mutable_lissajous()->set_extent_x_mm(f.extent_x);
+    if (f.extent_y != 0)
+      raster != nullptr ? raster->set_extent_y_mm(f.extent_y)
+                        : p->mutable_lissajous()->set_extent_y_mm(f.extent_y);
   }
   v1::Radial* radial = RadialOf(p);
   if (f.radius.size() == 2) {
@@ -214,21 +254,26 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
     p->set_offset_y_mm(f.offset[1]);
   }
   if (f.rotation != 0) p->set_rotation_deg(f.rotation);
-  if (given("--warp-factor") && !p->has_angular_warp() && f.warp != "angular") throw CLI::ValidationError("--warp-factor", "is for --warp angular");
+  if (given("--warp-factor") && !p->has_angular_warp() && f.warp != "angular")
+    throw CLI::ValidationError("--warp-factor", "is for --warp angular");
   if (given("--lens-spacing") && !p->has_telecentric_warp() && f.warp != "telecentric") {
     throw CLI::ValidationError("--lens-spacing", "is for --warp telecentric");
   }
   if (f.warp == "none") p->clear_warp();
   if (f.warp == "angular") p->mutable_angular_warp()->set_factor(f.warp_factor);
-  if (f.warp == "telecentric") p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
+  if (f.warp == "telecentric")
+    p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
   if (!f.flyback_policy.empty()) {
-    p->set_flyback(f.flyback_policy == "fixed" ? v1::FIXED : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR : v1::MINIMUM_TIME);
+    p->set_flyback(f.flyback_policy == "fixed"          ? v1::FIXED
+                   : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR
+                                                        : v1::MINIMUM_TIME);
   }
   if (given("--max-velocity") || given("--max-acceleration") || given("--positions")) {
     for (auto* axis : {p->mutable_scanner()->mutable_x(), p->mutable_scanner()->mutable_y()}) {
       if (given("--max-velocity")) axis->set_velocity(f.max_velocity);
       if (given("--max-acceleration")) axis->set_acceleration(f.max_acceleration);
-      if (f.positions.size() == 2) axis->set_position_min(f.positions[0]), axis->set_position_max(f.positions[1]);
+      if (f.positions.size() == 2)
+        axis->set_position_min(f.positions[0]), axis->set_position_max(f.positions[1]);
     }
   }
 }

@@ -28,15 +28,20 @@ void DiscardVolumes(Session& session, const v1::Job& job) {
     v1::DiscardVolumeRequest request;
     request.set_name(name);
     v1::Volume gone;
-    Check(session, v1::VolumeService::NewStub(session.channel())->DiscardVolume(session.Context().get(), request, &gone));
+    Check(session, v1::VolumeService::NewStub(session.channel())
+                       ->DiscardVolume(session.Context().get(), request, &gone));
   }
 }
 
-bool SliceIsThere(const ReconFlags& flags, const v1::Volume& volume) { return !flags.slice().has_value() || *flags.slice() < volume.shape(0); }
+bool SliceIsThere(const ReconFlags& flags, const v1::Volume& volume) {
+  return !flags.slice().has_value() || *flags.slice() < volume.shape(0);
+}
 
-// A slice that is not there is found out here only: the middle one is shown, since the work is done.
+// A slice that is not there is found out here only: the middle one is shown, since the work is
+// done.
 bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& volume) {
-  const int64_t middle = volume.shape(0) / 2, slice = SliceIsThere(flags, volume) ? flags.slice().value_or(middle) : middle;
+  const int64_t middle = volume.shape(0) / 2,
+                slice = SliceIsThere(flags, volume) ? flags.slice().value_or(middle) : middle;
   const std::vector<float> values = ReadSlice(session, volume, slice);
   if (values.empty()) return false;
   if (!WritePng(flags.png(), GreysOf(values), volume.shape(1), volume.shape(2))) {
@@ -53,12 +58,14 @@ class InterruptibleJob {
  public:
   explicit InterruptibleJob(Session& session)
       : interrupt_([this, &session] {
-          const std::string job = submitted_.get_future().get();  // the call that submits it has a deadline
+          const std::string job =
+              submitted_.get_future().get();  // the call that submits it has a deadline
           if (job.empty()) return;
           v1::CancelJobRequest request;
           request.set_name(job);
           v1::Job answer;
-          Check(session, v1::JobService::NewStub(session.channel())->CancelJob(session.Context().get(), request, &answer));
+          Check(session, v1::JobService::NewStub(session.channel())
+                             ->CancelJob(session.Context().get(), request, &answer));
         }) {}
   void Submitted(const std::string& job) { submitted_.set_value(job); }
   bool interrupted() const { return interrupt_.came(); }
@@ -69,7 +76,8 @@ class InterruptibleJob {
 };
 
 void PrintHeld(const std::string& volume) {
-  std::cout << "  held by the server: octavo volume commit " << volume << ", or octavo volume discard " << volume << "\n";
+  std::cout << "  held by the server: octavo volume commit " << volume
+            << ", or octavo volume discard " << volume << "\n";
 }
 
 // What could not be committed does not go after kTimeToLive.
@@ -77,7 +85,9 @@ void Keep(Session& session, const std::string& volume) {
   v1::HoldVolumeRequest request;
   request.set_name(volume);
   v1::Volume held;
-  if (Check(session, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &held)) && !session.json) {
+  if (Check(session, v1::VolumeService::NewStub(session.channel())
+                         ->HoldVolume(session.Context().get(), request, &held)) &&
+      !session.json) {
     PrintHeld(volume);
   }
 }
@@ -87,17 +97,22 @@ std::string PictureOf(const ReconFlags& flags, const v1::JobSpec& spec) {
   return flags.png().empty() && spec.tomography().has_try_centers() ? "centers.png" : flags.png();
 }
 
-// An interrupt before the commit ends it all; a commit that has begun goes on to its end, and the exit code says what came of it.
-void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job, const InterruptibleJob& interruptible) {
+// An interrupt before the commit ends it all; a commit that has begun goes on to its end, and the
+// exit code says what came of it.
+void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job,
+          const InterruptibleJob& interruptible) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
   const bool tries = spec.tomography().has_try_centers();
   const std::string png = PictureOf(flags, spec);
   v1::GetVolumeRequest get;
   get.set_name(job.volumes(0));
   v1::Volume volume;
-  if (!Check(session, v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), get, &volume))) return;
+  if (!Check(session, v1::VolumeService::NewStub(session.channel())
+                          ->GetVolume(session.Context().get(), get, &volume)))
+    return;
   // A picture that could not be written does not keep the result from being committed.
-  if (!png.empty()) (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
+  if (!png.empty())
+    (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
@@ -120,8 +135,9 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
     PrintHeld(volume.name());
   }
   if (!png.empty() && !tries && !SliceIsThere(flags, volume)) {
-    std::cerr << "octavo: --slice is " << *flags.slice() << "; the volume has the slices 0 to " << volume.shape(0) - 1 << ": the middle one, "
-              << volume.shape(0) / 2 << ", is in " << png << " instead\n";
+    std::cerr << "octavo: --slice is " << *flags.slice() << "; the volume has the slices 0 to "
+              << volume.shape(0) - 1 << ": the middle one, " << volume.shape(0) / 2 << ", is in "
+              << png << " instead\n";
     session.exit_code = kFailed;
   }
 }
@@ -134,16 +150,20 @@ bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
   const auto context = session.Context();
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(context.get(), request);
   v1::CommitProgress step;
-  while (reader->Read(&step)) {}
+  while (reader->Read(&step)) {
+  }
   const grpc::Status status = reader->Finish();
-  return status.error_code() == grpc::StatusCode::NOT_FOUND || Check(session, status);  // servers that know no checks look for a volume
+  return status.error_code() == grpc::StatusCode::NOT_FOUND ||
+         Check(session, status);  // servers that know no checks look for a volume
 }
 
 void Run(Session& session, const ReconFlags& flags) {
   v1::JobSpec spec = flags.Spec();
-  const std::optional<v1::CommitOptions> commit = flags.Commit();  // refuses what it does not know before anything is done
+  const std::optional<v1::CommitOptions> commit =
+      flags.Commit();  // refuses what it does not know before anything is done
   const bool commits = commit.has_value();
-  if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json) std::cerr << "octavo: " << chosen << "\n";
+  if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
+    std::cerr << "octavo: " << chosen << "\n";
   if (commits && !CanBeWritten(session, *commit)) return;
   JobFlags asked = flags.job();
   asked.watch = false;  // below, where it can be interrupted
@@ -152,8 +172,8 @@ void Run(Session& session, const ReconFlags& flags) {
     return;
   }
   if (const std::string png = PictureOf(flags, spec); !png.empty()) CheckWritable("--png", png);
-  // What this program would take off the server does not stay where it is killed: a volume to commit has a time to live, what is only shown
-  // belongs to a session.
+  // What this program would take off the server does not stay where it is killed: a volume to
+  // commit has a time to live, what is only shown belongs to a session.
   constexpr double kTimeToLive = 3600;
   std::optional<OwnSession> own;
   if (commits) {
@@ -165,7 +185,9 @@ void Run(Session& session, const ReconFlags& flags) {
   InterruptibleJob interruptible(session);
   v1::Job job = asked.Submit(session, spec, own.has_value() ? own->secret() : "");
   interruptible.Submitted(job.name());
-  if (!job.name().empty()) job = WatchJob(session, job.name(), {.told = WarningsOf(job), .volumes = commits || PictureOf(flags, spec).empty()});
+  if (!job.name().empty())
+    job = WatchJob(session, job.name(),
+                   {.told = WarningsOf(job), .volumes = commits || PictureOf(flags, spec).empty()});
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
@@ -177,7 +199,8 @@ void Run(Session& session, const ReconFlags& flags) {
 }  // namespace
 
 void AddReconCommand(CLI::App& app, Session& session) {
-  auto* recon = app.add_subcommand("recon", "reconstruct a tomography scan: read, prepare, reconstruct, commit");
+  auto* recon = app.add_subcommand(
+      "recon", "reconstruct a tomography scan: read, prepare, reconstruct, commit");
   auto flags = std::make_shared<ReconFlags>();
   flags->AddTo(recon);
   recon->callback([&session, flags] { Run(session, *flags); });

@@ -18,10 +18,14 @@ namespace {
 using Options = v1::TomographyAlgorithmOptions;
 using Rings = v1::TomographyPreparation::Rings;
 
-const std::map<std::string, Options::Algorithm> kAlgorithms = {
-    {"fbp", Options::FBP}, {"sirt", Options::SIRT}, {"mlem", Options::MLEM}, {"cgls", Options::CGLS}};
+const std::map<std::string, Options::Algorithm> kAlgorithms = {{"fbp", Options::FBP},
+                                                               {"sirt", Options::SIRT},
+                                                               {"mlem", Options::MLEM},
+                                                               {"cgls", Options::CGLS}};
 const std::map<std::string, Options::Interpolation> kInterpolations = {
-    {"nearest", Options::NEAREST}, {"linear", Options::LINEAR_RAYS}, {"cubic", Options::CUBIC_RAYS}};
+    {"nearest", Options::NEAREST},
+    {"linear", Options::LINEAR_RAYS},
+    {"cubic", Options::CUBIC_RAYS}};
 const std::map<std::string, Options::Filter> kFilters = {{"ramp", Options::RAMP},
                                                          {"shepp-logan", Options::SHEPP_LOGAN},
                                                          {"cosine", Options::COSINE},
@@ -29,11 +33,12 @@ const std::map<std::string, Options::Filter> kFilters = {{"ramp", Options::RAMP}
                                                          {"hamming", Options::HAMMING_FILTER},
                                                          {"parzen", Options::PARZEN},
                                                          {"butterworth", Options::BUTTERWORTH}};
-const std::map<std::string, v1::RotationCenter::Method> kCenters = {{"auto", v1::RotationCenter::AUTO},
-                                                                    {"pairs", v1::RotationCenter::PAIRS},
-                                                                    {"vo", v1::RotationCenter::VO},
-                                                                    {"entropy", v1::RotationCenter::ENTROPY},
-                                                                    {"phase", v1::RotationCenter::PHASE_CORRELATION}};
+const std::map<std::string, v1::RotationCenter::Method> kCenters = {
+    {"auto", v1::RotationCenter::AUTO},
+    {"pairs", v1::RotationCenter::PAIRS},
+    {"vo", v1::RotationCenter::VO},
+    {"entropy", v1::RotationCenter::ENTROPY},
+    {"phase", v1::RotationCenter::PHASE_CORRELATION}};
 const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::SORTING},
                                                      {"large", Rings::LARGE_STRIPE},
                                                      {"dead", Rings::DEAD_STRIPE},
@@ -55,7 +60,8 @@ const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp"}},
 }
 
 // Finite numbers between colons, exactly `count`.
-std::vector<double> Numbers(const char* flag, const std::string& text, size_t count, const std::string& allowed) {
+std::vector<double> Numbers(const char* flag, const std::string& text, size_t count,
+                            const std::string& allowed) {
   std::vector<double> numbers;
   for (const absl::string_view part : absl::StrSplit(text, ':')) {
     double number = 0;
@@ -73,7 +79,8 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
   if (parts.size() > 3) Refuse(flag, text, allowed);
   uint32_t numbers[3] = {0, 0, 0};
   for (size_t i = 0; i < parts.size(); ++i) {
-    if ((!parts[i].empty() || parts.size() == 1) && !absl::SimpleAtoi(parts[i], &numbers[i])) Refuse(flag, text, allowed);
+    if ((!parts[i].empty() || parts.size() == 1) && !absl::SimpleAtoi(parts[i], &numbers[i]))
+      Refuse(flag, text, allowed);
   }
   const auto [begin, end, step] = numbers;
   range->set_begin(begin);
@@ -84,19 +91,24 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
   }
   // 0 would mean "to the end" on the wire.
   if (!parts[1].empty() && end <= begin) Refuse(flag, text, allowed);
-  if (parts.size() == 3 && !parts[2].empty() && step == 0) Refuse(flag, text, allowed + ", step from 1 on");
+  if (parts.size() == 3 && !parts[2].empty() && step == 0)
+    Refuse(flag, text, allowed + ", step from 1 on");
   range->set_end(end);
   range->set_step(step);
 }
 
 // Other programs' names are known, for people who come from there.
 CLI::Validator OneAlgorithm() {
-  static const std::map<std::string, std::string> kOthers = {{"gridrec", "fbp"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
+  static const std::map<std::string, std::string> kOthers = {
+      {"gridrec", "fbp"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
   CLI::Validator known = OneOf(KeysOf(kAlgorithms));
   return {[known](std::string& text) {
             const std::string problem = known(text);
             const auto other = kOthers.find(text);
-            return other == kOthers.end() ? problem : absl::StrCat(problem, " (", text, " is TomoPy's name of ", other->second, ")");
+            return other == kOthers.end()
+                       ? problem
+                       : absl::StrCat(problem, " (", text, " is TomoPy's name of ", other->second,
+                                      ")");
           },
           ""};
 }
@@ -112,59 +124,96 @@ std::string NameOf(Options::Algorithm algorithm) {
 
 void ReconFlags::AddTo(CLI::App* app) {
   app_ = app;
-  app->add_option("file", path_, "HDF5 (Data Exchange, NXtomo), .npy or Zarr, below a replay root of the server")->required();
+  app->add_option("file", path_,
+                  "HDF5 (Data Exchange, NXtomo), .npy or Zarr, below a replay root of the server")
+      ->required();
   app->add_option("-o,--output", output_,
-                  "commit the result as this, below a storage root; the ending says the format: .zarr .npy .nrrd .nii .tiff .mat .h5");
+                  "commit the result as this, below a storage root; the ending says the format: "
+                  ".zarr .npy .nrrd .nii .tiff .mat .h5");
   app->add_option("--png", png_,
-                  "write a slice as a picture; with --try-centers all of them (default centers.png). Without -o the server keeps nothing");
+                  "write a slice as a picture; with --try-centers all of them (default "
+                  "centers.png). Without -o the server keeps nothing");
   app->add_option("--slice", slice_, "of --png; default: the middle one")->needs("--png");
-  app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")->check(OneAlgorithm());
+  app->add_option("--algorithm", algorithm_, "fbp (default) | sirt | mlem | cgls")
+      ->check(OneAlgorithm());
   app->add_option("--iterations", iterations_, "sirt, mlem: default 100; cgls: 20");
   app->add_option("--center", center_,
-                  "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | phase; default: the file's, else the middle");
-  app->add_option("--center-row", row_, "row of the detector that the search looks at; auto, pairs and phase look at up to 16 from it on");
-  app->add_option("--center-doubt", center_doubt_, "warn (default) | fail, if a second method puts the axis elsewhere")
+                  "column of the rotation axis (pixel index), or auto | pairs | vo | entropy | "
+                  "phase; default: the file's, else the middle");
+  app->add_option("--center-row", row_,
+                  "row of the detector that the search looks at; auto, pairs and phase look at up "
+                  "to 16 from it on");
+  app->add_option("--center-doubt", center_doubt_,
+                  "warn (default) | fail, if a second method puts the axis elsewhere")
       ->check(OneOf({"warn", "fail"}));
-  app->add_option("--try-centers", try_centers_, "begin:end:step, a slice for each axis instead of a volume, all in one picture with their scores");
+  app->add_option("--try-centers", try_centers_,
+                  "begin:end:step, a slice for each axis instead of a volume, all in one picture "
+                  "with their scores");
   app->add_option("--rows", rows_, "begin:end:step of the detector: the slices");
   app->add_option("--columns", columns_, "begin:end of the detector");
   app->add_option("--projections", projections_, "begin:end:step");
-  auto* angles = app->add_option("--angles", angles_, "first:last:count in degrees, evenly, in place of the file's");
-  app->add_option("--angles-file", angles_file_, "further .npy, or dataset, with the angles")->excludes(angles);
-  auto* radians = app->add_flag("--radians", radians_, "angles of the file are in radians, whatever it says")->excludes(angles);
-  app->add_flag("--degrees", degrees_, "angles of the file are in degrees, whatever it says")->excludes(angles)->excludes(radians);
+  auto* angles = app->add_option("--angles", angles_,
+                                 "first:last:count in degrees, evenly, in place of the file's");
+  app->add_option("--angles-file", angles_file_, "further .npy, or dataset, with the angles")
+      ->excludes(angles);
+  auto* radians =
+      app->add_flag("--radians", radians_, "angles of the file are in radians, whatever it says")
+          ->excludes(angles);
+  app->add_flag("--degrees", degrees_, "angles of the file are in degrees, whatever it says")
+      ->excludes(angles)
+      ->excludes(radians);
   auto* flats = app->add_option("--flats", flats_, "further .npy, or dataset; - = none");
   auto* darks = app->add_option("--darks", darks_, "the same");
   app->add_option("--data", projections_at_, "dataset of the projections, if not the usual one");
   auto* median = app->add_flag("--median", median_, "flat and dark fields by their median");
-  auto* in_time = app->add_flag("--flats-in-time", in_time_, "interpolate flat fields over the scan");
-  auto* sinograms = app->add_flag("--sinograms", sinograms_, "the file holds sinograms already: no fields, no logarithm");
-  auto* transmissions = app->add_flag("--transmissions", transmissions_, "the values are transmissions already: no flat and dark fields are used");
-  for (CLI::Option* other : {flats, darks, median, in_time, sinograms}) transmissions->excludes(other);
+  auto* in_time =
+      app->add_flag("--flats-in-time", in_time_, "interpolate flat fields over the scan");
+  auto* sinograms = app->add_flag("--sinograms", sinograms_,
+                                  "the file holds sinograms already: no fields, no logarithm");
+  auto* transmissions =
+      app->add_flag("--transmissions", transmissions_,
+                    "the values are transmissions already: no flat and dark fields are used");
+  for (CLI::Option* other : {flats, darks, median, in_time, sinograms})
+    transmissions->excludes(other);
   app->add_flag("--no-log", no_log_, "no minus logarithm");
-  app->add_option("--outliers", outliers_, "WINDOW,DIFFERENCE: medians in place of bright spots")->delimiter(',')->expected(2);
+  app->add_option("--outliers", outliers_, "WINDOW,DIFFERENCE: medians in place of bright spots")
+      ->delimiter(',')
+      ->expected(2);
   app->add_option("--bin", bin_, "1 | 2 | 4, rows and columns");
-  app->add_option("--phase", phase_, "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: Paganin's phase retrieval")->delimiter(',')->expected(4);
-  app->add_option("--rings", rings_, "sorting | large | dead | all | wavelet; may be repeated")->check(OneOf(KeysOf(kRings)));
-  auto* left = app->add_flag("--stitch-left", stitch_left_, "360 degrees with the axis near the first column");
-  app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")->excludes(left);
+  app->add_option("--phase", phase_,
+                  "PIXEL_UM,DISTANCE_MM,ENERGY_KEV,DELTA_BETA: Paganin's phase retrieval")
+      ->delimiter(',')
+      ->expected(4);
+  app->add_option("--rings", rings_, "sorting | large | dead | all | wavelet; may be repeated")
+      ->check(OneOf(KeysOf(kRings)));
+  auto* left = app->add_flag("--stitch-left", stitch_left_,
+                             "360 degrees with the axis near the first column");
+  app->add_flag("--stitch-right", stitch_right_, "360 degrees with the axis near the last column")
+      ->excludes(left);
   app->add_option("--overlap", overlap_, "of stitching; default: found");
-  app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")->check(OneOf(KeysOf(kInterpolations)));
-  app->add_option("--filter", filter_, "fbp: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")->check(OneOf(KeysOf(kFilters)));
+  app->add_option("--interpolation", interpolation_, "nearest | linear | cubic")
+      ->check(OneOf(KeysOf(kInterpolations)));
+  app->add_option("--filter", filter_,
+                  "fbp: ramp | shepp-logan | cosine | hann | hamming | parzen | butterworth")
+      ->check(OneOf(KeysOf(kFilters)));
   app->add_flag("--extend-edges", extend_, "fbp: for objects wider than the detector");
   app->add_flag("--tomopy", tomopy_, "sirt, mlem as TomoPy's accelerated CPU code");
   app->add_option("--size", size_, "rows and columns of a slice");
   app->add_option("--padding", padding_,
-                  "pixels on every side while iterating; default: as far as rays reach, and as wide as an object that the detector sees in part");
+                  "pixels on every side while iterating; default: as far as rays reach, and as "
+                  "wide as an object that the detector sees in part");
   app->add_option("--mask", mask_, "circle that counts, part of the half width; 0 = none");
   app->add_option("--min", min_, "least value of a pixel");
   app->add_option("--max", max_, "largest value of a pixel");
   app->add_option("--relaxation", relaxation_, "sirt");
   app->add_option("--subsets", subsets_, "sirt, mlem");
-  app->add_option("--stop-change", stop_change_, "stop when the image changes by less than this part");
-  app->add_option("--stop-residual", stop_residual_, "stop when the residual is this part of the data");
+  app->add_option("--stop-change", stop_change_,
+                  "stop when the image changes by less than this part");
+  app->add_option("--stop-residual", stop_residual_,
+                  "stop when the residual is this part of the data");
   app->add_flag("--negative-to-zero", to_zero_, "mlem: negative data become 0");
-  app->add_option("--batch", batch_, "slices at a time; default: chosen from the memory that is free");
+  app->add_option("--batch", batch_,
+                  "slices at a time; default: chosen from the memory that is free");
   app->add_flag("--on-disk", on_disk_, "keep the result in the tier DISK, whatever fits");
   app->add_option("--pixel-um", pixel_, "size of a detector's pixel in the sample");
   format_.AddTo(app);
@@ -184,7 +233,8 @@ void ReconFlags::SetFile(v1::TomographyJob* job) const {
     constexpr double kMost = 1'000'000;
     const std::string allowed = "first:last:count, degrees and a whole number from 1 to 1000000";
     const std::vector<double> numbers = Numbers("--angles", angles_, 3, allowed);
-    if (numbers[2] < 1 || numbers[2] > kMost || numbers[2] != std::floor(numbers[2])) Refuse("--angles", angles_, allowed);
+    if (numbers[2] < 1 || numbers[2] > kMost || numbers[2] != std::floor(numbers[2]))
+      Refuse("--angles", angles_, allowed);
     const auto count = static_cast<int64_t>(numbers[2]);
     job->clear_angles_rad();
     for (int64_t i = 0; i < count; ++i) {
@@ -206,7 +256,8 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (Given("--outliers")) {
     constexpr double kMostWindow = 15;
     if (!(outliers_[0] >= 3 && outliers_[0] <= kMostWindow && std::fmod(outliers_[0], 2) == 1)) {
-      Refuse("--outliers", absl::StrJoin(outliers_, ","), "WINDOW,DIFFERENCE with an odd window of 3 to 15");
+      Refuse("--outliers", absl::StrJoin(outliers_, ","),
+             "WINDOW,DIFFERENCE with an odd window of 3 to 15");
     }
     to->mutable_outliers()->set_window(static_cast<uint32_t>(outliers_[0]));
     to->mutable_outliers()->set_difference(outliers_[1]);
@@ -220,13 +271,16 @@ void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   }
   for (const auto& ring : rings_) to->add_rings()->set_method(kRings.at(ring));
   if (stitch_left_ || stitch_right_) to->mutable_stitching()->set_axis_right(stitch_right_);
-  if (overlap_.has_value() && !to->has_stitching()) throw CLI::ValidationError("--overlap", "is of --stitch-left and --stitch-right");
+  if (overlap_.has_value() && !to->has_stitching())
+    throw CLI::ValidationError("--overlap", "is of --stitch-left and --stitch-right");
   if (overlap_.has_value()) to->mutable_stitching()->set_overlap(*overlap_);
 }
 
 void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (Given("--center")) {
-    if (Given("--try-centers")) throw CLI::ValidationError("--center", "says the axis and --try-centers tries some; allowed is one of them");
+    if (Given("--try-centers"))
+      throw CLI::ValidationError(
+          "--center", "says the axis and --try-centers tries some; allowed is one of them");
     job->clear_center();
     double column = 0;
     if (const auto method = kCenters.find(center_); method != kCenters.end()) {
@@ -234,13 +288,18 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     } else if (absl::SimpleAtod(center_, &column) && std::isfinite(column)) {
       job->mutable_center()->add_pixels(column);
     } else {
-      Refuse("--center", center_, "a column, or auto, pairs, vo, entropy, phase; --try-centers begin:end:step tries several");
+      Refuse("--center", center_,
+             "a column, or auto, pairs, vo, entropy, phase; --try-centers begin:end:step tries "
+             "several");
     }
   }
   if (Given("--try-centers")) {
-    const std::string allowed = "begin:end:step in columns, end not below begin, step above 0, at most 1024 axes";
+    const std::string allowed =
+        "begin:end:step in columns, end not below begin, step above 0, at most 1024 axes";
     const std::vector<double> numbers = Numbers("--try-centers", try_centers_, 3, allowed);
-    if (numbers[2] <= 0 || numbers[1] < numbers[0] || (numbers[1] - numbers[0]) / numbers[2] > 1023.5) Refuse("--try-centers", try_centers_, allowed);
+    if (numbers[2] <= 0 || numbers[1] < numbers[0] ||
+        (numbers[1] - numbers[0]) / numbers[2] > 1023.5)
+      Refuse("--try-centers", try_centers_, allowed);
     auto* tries = job->mutable_try_centers();
     tries->set_begin(numbers[0]);
     tries->set_end(numbers[1]);
@@ -249,11 +308,15 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (Given("--center-doubt")) {
     const auto& stitching = job->preparation().stitching();
     const bool finds_overlap = job->preparation().has_stitching() && stitching.overlap() == 0;
-    const bool searches = !job->has_try_centers() && job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED;
+    const bool searches =
+        !job->has_try_centers() && job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED;
     if (!searches && !finds_overlap) {
-      throw CLI::ValidationError("--center-doubt", "is of a search: --center auto, pairs, vo, entropy, phase, or stitching without --overlap");
+      throw CLI::ValidationError("--center-doubt",
+                                 "is of a search: --center auto, pairs, vo, entropy, phase, or "
+                                 "stitching without --overlap");
     }
-    job->mutable_center()->set_on_doubt(center_doubt_ == "fail" ? v1::RotationCenter::FAIL : v1::RotationCenter::WARN);
+    job->mutable_center()->set_on_doubt(center_doubt_ == "fail" ? v1::RotationCenter::FAIL
+                                                                : v1::RotationCenter::WARN);
   }
   if (!row_.has_value()) return;
   if (job->has_try_centers()) {
@@ -263,7 +326,9 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
     job->mutable_center()->set_row(*row_);
     job->mutable_center()->set_row_set(true);
   } else {
-    throw CLI::ValidationError("--center-row", "is of a search: --center auto, pairs, vo, entropy, phase, or --try-centers");
+    throw CLI::ValidationError(
+        "--center-row",
+        "is of a search: --center auto, pairs, vo, entropy, phase, or --try-centers");
   }
 }
 
@@ -294,9 +359,11 @@ void ReconFlags::SetAlgorithm(Options* to) const {
 }
 
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {
-  if (slice_.has_value() && job.has_try_centers()) throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
+  if (slice_.has_value() && job.has_try_centers())
+    throw CLI::ValidationError("--slice", "is of one volume; --try-centers shows all its slices");
   for (const char* flag : FormatFlags::kAll) {
-    if (Given(flag) && output_.empty()) throw CLI::ValidationError(flag, "says how --output is written, which is not given");
+    if (Given(flag) && output_.empty())
+      throw CLI::ValidationError(flag, "says how --output is written, which is not given");
   }
 }
 
@@ -317,9 +384,12 @@ v1::JobSpec ReconFlags::Spec() const {
 std::string ReconFlags::ChosenIterations() const {
   const v1::JobSpec spec = Spec();
   const Options& options = spec.tomography().reconstruction();
-  if (options.iterations() != 0 || options.algorithm() == Options::FBP || options.algorithm() == Options::ALGORITHM_UNSPECIFIED) return "";
+  if (options.iterations() != 0 || options.algorithm() == Options::FBP ||
+      options.algorithm() == Options::ALGORITHM_UNSPECIFIED)
+    return "";
   const bool cgls = options.algorithm() == Options::CGLS;
-  return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ", NameOf(options.algorithm()));
+  return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ",
+                      NameOf(options.algorithm()));
 }
 
 std::optional<v1::CommitOptions> ReconFlags::Commit() const {
@@ -327,7 +397,9 @@ std::optional<v1::CommitOptions> ReconFlags::Commit() const {
   v1::CommitOptions options;
   format_.Fill("--output", output_, &options);
   if (options.format() == v1::FORMAT_UNSPECIFIED) {
-    Refuse("--output", output_, absl::StrCat("a name that ends in ", absl::StrJoin(FormatEndings(), ", "), ", or --format"));
+    Refuse("--output", output_,
+           absl::StrCat("a name that ends in ", absl::StrJoin(FormatEndings(), ", "),
+                        ", or --format"));
   }
   return options;
 }

@@ -18,7 +18,8 @@ namespace octavo::cli {
 class ReconFlags {
  public:
   void AddTo(CLI::App* app);
-  /// The job that the flags ask for, on top of --json-spec. Throws CLI::ValidationError for flags that say nothing beside the others.
+  /// The job that the flags ask for, on top of --json-spec. Throws CLI::ValidationError for flags
+  /// that say nothing beside the others.
   v1::JobSpec Spec() const;
   /// What --output asks for; nothing if it is not given.
   /// What the server chooses, in words; empty where it has nothing to choose.
@@ -38,16 +39,18 @@ class ReconFlags {
   void CheckTogether(const v1::TomographyJob& job) const;
 
   const CLI::App* app_ = nullptr;
-  std::string path_, output_, png_, algorithm_, center_, center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
-                                                         flats_, darks_, angles_file_, try_centers_, projections_at_;
+  std::string path_, output_, png_, algorithm_, center_,
+      center_doubt_ = "warn", rows_, columns_, projections_, interpolation_, filter_, angles_,
+      flats_, darks_, angles_file_, try_centers_, projections_at_;
   std::vector<std::string> rings_;
   std::vector<double> outliers_, phase_;
   std::optional<double> min_, max_, mask_, overlap_;
   std::optional<uint32_t> padding_, slice_, row_;
   uint32_t iterations_ = 0, subsets_ = 0, batch_ = 0, size_ = 0, bin_ = 0;
   double relaxation_ = 0, stop_change_ = 0, stop_residual_ = 0, pixel_ = 0;
-  bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false, median_ = false, in_time_ = false,
-       stitch_right_ = false, stitch_left_ = false, radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false;
+  bool tomopy_ = false, sinograms_ = false, no_log_ = false, extend_ = false, on_disk_ = false,
+       median_ = false, in_time_ = false, stitch_right_ = false, stitch_left_ = false,
+       radians_ = false, degrees_ = false, transmissions_ = false, to_zero_ = false;
   FormatFlags format_;
   JobFlags job_;
 };

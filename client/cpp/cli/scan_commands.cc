@@ -22,26 +22,37 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     PrintJson(scan);
     return;
   }
-  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  " << scan.spec().title() << "  volumes " << scan.volumes_done()
-            << " done, " << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second())
-            << " records/s";
-  if (scan.duplicate_records() > 0) std::cout << "  " << scan.duplicate_records() << " records came again";
-  if (scan.out_of_range_records() > 0) std::cout << "  " << scan.out_of_range_records() << " records for no volume";
-  if (scan.non_finite_records() > 0) std::cout << "  " << scan.non_finite_records() << " records with samples that are no finite number";
+  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  "
+            << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
+            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  "
+            << Count(scan.records_per_second()) << " records/s";
+  if (scan.duplicate_records() > 0)
+    std::cout << "  " << scan.duplicate_records() << " records came again";
+  if (scan.out_of_range_records() > 0)
+    std::cout << "  " << scan.out_of_range_records() << " records for no volume";
+  if (scan.non_finite_records() > 0)
+    std::cout << "  " << scan.non_finite_records()
+              << " records with samples that are no finite number";
   if (scan.blocks_dropped() > 0) std::cout << "  " << scan.blocks_dropped() << " blocks dropped";
-  if (scan.queue_position() > 0) std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
-  if (const int64_t clipped = scan.clipped_below() + scan.clipped_above(); clipped > 0) std::cout << "  " << Clipped(clipped, scan.voxels());
-  if (scan.source().lost_records() > 0) std::cout << "  " << scan.source().lost_records() << " records lost at the source";
+  if (scan.queue_position() > 0)
+    std::cout << "  " << scan.queue_position() << ". in queue " << scan.spec().queue().name();
+  if (const int64_t clipped = scan.clipped_below() + scan.clipped_above(); clipped > 0)
+    std::cout << "  " << Clipped(clipped, scan.voxels());
+  if (scan.source().lost_records() > 0)
+    std::cout << "  " << scan.source().lost_records() << " records lost at the source";
   if (!scan.reason().empty()) std::cout << "  (" << scan.reason() << ")";
   std::cout << "\n";
-  for (const auto& warning : scan.warnings()) std::cout << "  warning: " << WithFlags(session, warning) << "\n";
+  for (const auto& warning : scan.warnings())
+    std::cout << "  warning: " << WithFlags(session, warning) << "\n";
 }
 
-// For people, beside the name on standard output, which scripts read: what was submitted, and what might be a mistake.
+// For people, beside the name on standard output, which scripts read: what was submitted, and what
+// might be a mistake.
 void TellSubmitted(const Session& session, const v1::Scan& scan) {
   std::cerr << "  " << scan.plan().substr(0, scan.plan().find('\n')) << "\n";
   if (!scan.spec().title().empty()) std::cerr << "  title: " << scan.spec().title() << "\n";
-  for (const auto& warning : scan.warnings()) std::cerr << "  warning: " << WithFlags(session, warning) << "\n";
+  for (const auto& warning : scan.warnings())
+    std::cerr << "  warning: " << WithFlags(session, warning) << "\n";
 }
 
 void Watch(Session& session, const std::string& name) {
@@ -62,8 +73,11 @@ void Watch(Session& session, const std::string& name) {
       const double volumes = VolumesOf(scan.spec().pattern());
       const double done = static_cast<double>(scan.volumes_done()) + scan.current_fraction();
       bar.Update(volumes > 0 ? done / volumes : scan.current_fraction(),
-                 Count(scan.records_per_second()) + " A-scans/s, " + std::to_string(scan.volumes_done()) + " volumes",
-                 volumes > 0 && scan.volumes_per_second() > 0 ? (volumes - done) / scan.volumes_per_second() : 0);
+                 Count(scan.records_per_second()) + " A-scans/s, " +
+                     std::to_string(scan.volumes_done()) + " volumes",
+                 volumes > 0 && scan.volumes_per_second() > 0
+                     ? (volumes - done) / scan.volumes_per_second()
+                     : 0);
     }
   }
   const grpc::Status status = reader->Finish();
@@ -77,19 +91,25 @@ void Watch(Session& session, const std::string& name) {
   if (scan.state() == v1::FAILED) session.exit_code = kFailed;
 }
 
-// What decides first: whether it fits, what to do, what looks wrong; the words about the chain last.
+// What decides first: whether it fits, what to do, what looks wrong; the words about the chain
+// last.
 void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
   const auto& report = plan.report();
   PrintVerdict(std::cout, report);
   if (!report.advice().empty()) std::cout << report.advice() << "\n";
-  for (const auto& warning : plan.warnings()) std::cout << "warning: " << WithFlags(session, warning) << "\n";
+  for (const auto& warning : plan.warnings())
+    std::cout << "warning: " << WithFlags(session, warning) << "\n";
   std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
-  if (report.run_bytes() > 0) std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
-  if (report.seconds_to_memory_full() > 0) std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
-  if (report.seconds_to_disk_full() > 0) std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
+  if (report.run_bytes() > 0)
+    std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
+  if (report.seconds_to_memory_full() > 0)
+    std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
+  if (report.seconds_to_disk_full() > 0)
+    std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
   std::cout << "\n";
   for (const auto& need : report.needs())
-    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " (" << need.count() << ")\n";
+    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " ("
+              << need.count() << ")\n";
   PrintHolders(std::cout, report);
   std::cout << plan.plan();
   if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";
@@ -107,25 +127,29 @@ void TellRefused(Session& session, const std::string& error) {
   std::cerr << "octavo: " << error << FlagsFor(session.app, "", error) << "\n";
 }
 
-/// Makes `call` with a request about `spec`. Where the server does not reach the file that it replays and this computer does, the request is made
-/// again for one that is pushed, which is returned.
+/// Makes `call` with a request about `spec`. Where the server does not reach the file that it
+/// replays and this computer does, the request is made again for one that is pushed, which is
+/// returned.
 template <class Request, class Call>
 std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call call) {
   const grpc::Status status = call(*request);
-  if (!request->spec().has_replay() || !FilePush::Instead(ReasonOf(status))) return Check(session, status), nullptr;
+  if (!request->spec().has_replay() || !FilePush::Instead(ReasonOf(status)))
+    return Check(session, status), nullptr;
   std::string error;
   std::unique_ptr<FilePush> file = FilePush::Open(request->mutable_spec(), &error);
   if (file == nullptr && error.empty()) return Check(session, status), nullptr;
   if (file == nullptr) {
     // The file is here: what is wrong with it is what matters.
     TellRefused(session, error);
-    std::cerr << "  it was read here, to be pushed, since the server does not reach it: " << status.error_message() << "\n";
+    std::cerr << "  it was read here, to be pushed, since the server does not reach it: "
+              << status.error_message() << "\n";
     return nullptr;
   }
   if (!Check(session, call(*request))) return nullptr;
   if (session.json) return file;
   std::cerr << "  " << file->Describe() << "\n";
-  for (const auto& doubt : file->doubts()) std::cerr << "  warning: " << WithFlags(session, doubt) << "\n";
+  for (const auto& doubt : file->doubts())
+    std::cerr << "  warning: " << WithFlags(session, doubt) << "\n";
   return file;
 }
 
@@ -139,7 +163,8 @@ void WriteFile(Session& session, const std::string& path, const std::string& byt
 }
 
 // One line a record: x, y, A-scan (-1: flyback). Long waveforms come in several answers.
-void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRequest request, const std::string& path) {
+void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRequest request,
+                   const std::string& path) {
   request.set_plot(false);
   request.set_waveform(true);
   std::ostringstream text;
@@ -149,8 +174,11 @@ void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRe
     request.set_first_sample(static_cast<uint32_t>(first));
     if (!Check(session, stub.PlanScan(session.Context().get(), request, &answer))) return;
     const auto& wave = answer.waveform();
-    if (first == 0) text << "# " << wave.sample_rate_hz() << " samples/s\nx_" << wave.unit() << ",y_" << wave.unit() << ",ascan\n";
-    for (int i = 0; i < wave.x_size(); ++i) text << wave.x(i) << "," << wave.y(i) << "," << wave.placement(i) << "\n";
+    if (first == 0)
+      text << "# " << wave.sample_rate_hz() << " samples/s\nx_" << wave.unit() << ",y_"
+           << wave.unit() << ",ascan\n";
+    for (int i = 0; i < wave.x_size(); ++i)
+      text << wave.x(i) << "," << wave.y(i) << "," << wave.placement(i) << "\n";
     total = wave.total_samples();
     first += std::max(wave.x_size(), 1);
   }
@@ -162,7 +190,8 @@ void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRe
 void AddScanCommands(CLI::App& app, Session& session) {
   auto* scan = app.add_subcommand("scan", "start, look at and end scans")->require_subcommand(1);
 
-  auto* submit = scan->add_subcommand("submit", "start a scan; prints its name, and on standard error what it scans");
+  auto* submit = scan->add_subcommand(
+      "submit", "start a scan; prints its name, and on standard error what it scans");
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
@@ -172,7 +201,9 @@ void AddScanCommands(CLI::App& app, Session& session) {
     *request.mutable_spec() = submitted->Spec();
     v1::Scan answer;
     auto stub = v1::ScanService::NewStub(session.channel());
-    const auto file = CallWithFile(session, &request, [&](const auto& r) { return stub->SubmitScan(session.Context().get(), r, &answer); });
+    const auto file = CallWithFile(session, &request, [&](const auto& r) {
+      return stub->SubmitScan(session.Context().get(), r, &answer);
+    });
     if (session.exit_code != kOk) return;
     if (session.json) {
       PrintJson(answer);
@@ -184,12 +215,14 @@ void AddScanCommands(CLI::App& app, Session& session) {
     if (*watched && session.exit_code != kInterrupted) Watch(session, answer.name());
   });
 
-  auto* plan = scan->add_subcommand("plan", "what a scan would need and how it would be processed; starts nothing");
+  auto* plan = scan->add_subcommand(
+      "plan", "what a scan would need and how it would be processed; starts nothing");
   auto planned = std::make_shared<ScanFlags>();
   auto waveform = std::make_shared<std::string>();
   auto plot = std::make_shared<std::string>();
   planned->AddTo(plan);
-  plan->add_option("--waveform", *waveform, "write the scanner's waveforms of one volume to this .csv file");
+  plan->add_option("--waveform", *waveform,
+                   "write the scanner's waveforms of one volume to this .csv file");
   plan->add_option("--plot", *plot, "write a picture of the pattern to this .png file");
   plan->callback([&session, planned, waveform, plot] {
     v1::PlanScanRequest request;
@@ -199,7 +232,9 @@ void AddScanCommands(CLI::App& app, Session& session) {
     if (!waveform->empty()) CheckWritable("--waveform", *waveform);
     v1::PlanScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
-    CallWithFile(session, &request, [&](const auto& r) { return stub->PlanScan(session.Context().get(), r, &answer); });
+    CallWithFile(session, &request, [&](const auto& r) {
+      return stub->PlanScan(session.Context().get(), r, &answer);
+    });
     if (session.exit_code != kOk) return;
     if (session.json) {
       v1::PlanScanResponse words = answer;
@@ -231,7 +266,9 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::GetScanRequest request;
     request.set_name(*name);
     v1::Scan answer;
-    if (!Check(session, v1::ScanService::NewStub(session.channel())->GetScan(session.Context().get(), request, &answer))) return;
+    if (!Check(session, v1::ScanService::NewStub(session.channel())
+                            ->GetScan(session.Context().get(), request, &answer)))
+      return;
     PrintScan(session, answer);
     if (!session.json) std::cout << answer.plan();
   });
@@ -246,10 +283,13 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::StopScanRequest request;
     request.set_name(*name);
     v1::Scan answer;
-    if (Check(session, v1::ScanService::NewStub(session.channel())->StopScan(session.Context().get(), request, &answer))) PrintScan(session, answer);
+    if (Check(session, v1::ScanService::NewStub(session.channel())
+                           ->StopScan(session.Context().get(), request, &answer)))
+      PrintScan(session, answer);
   });
   auto marker = std::make_shared<std::string>();
-  auto* mark = scan->add_subcommand("mark", "put a marker at the record that is being processed now");
+  auto* mark =
+      scan->add_subcommand("mark", "put a marker at the record that is being processed now");
   mark->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   mark->add_option("marker", *marker, "its name")->required();
   mark->callback([&session, name, marker] {
@@ -257,21 +297,27 @@ void AddScanCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     request.set_marker(*marker);
     v1::ScanEvent answer;
-    if (!Check(session, v1::ScanService::NewStub(session.channel())->MarkScan(session.Context().get(), request, &answer))) return;
+    if (!Check(session, v1::ScanService::NewStub(session.channel())
+                            ->MarkScan(session.Context().get(), request, &answer)))
+      return;
     if (session.json) {
       PrintJson(answer);
     } else {
-      std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index() << "\n";
+      std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index()
+                << "\n";
     }
   });
-  auto* ring =
-      scan->add_subcommand("ring", "a ticket for a process on the server's host that feeds a scan with source ring (client/cpp/include/octavo/octavo_ring.h)");
+  auto* ring = scan->add_subcommand("ring",
+                                    "a ticket for a process on the server's host that feeds a scan "
+                                    "with source ring (client/cpp/include/octavo/octavo_ring.h)");
   ring->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   ring->callback([&session, name] {
     v1::OpenRingRequest request;
     request.set_scan(*name);
     v1::OpenRingResponse answer;
-    if (!Check(session, v1::SourceService::NewStub(session.channel())->OpenRing(session.Context().get(), request, &answer))) return;
+    if (!Check(session, v1::SourceService::NewStub(session.channel())
+                            ->OpenRing(session.Context().get(), request, &answer)))
+      return;
     if (session.json) {
       PrintJson(answer);
     } else {
@@ -284,7 +330,8 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::CancelScanRequest request;
     request.set_name(*name);
     v1::Scan answer;
-    if (Check(session, v1::ScanService::NewStub(session.channel())->CancelScan(session.Context().get(), request, &answer)))
+    if (Check(session, v1::ScanService::NewStub(session.channel())
+                           ->CancelScan(session.Context().get(), request, &answer)))
       PrintScan(session, answer);
   });
 }

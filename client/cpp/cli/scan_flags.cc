@@ -18,19 +18,32 @@ const std::vector<std::string> kDTypes = {"u8", "i8", "u16", "f16", "f32", "c64"
 constexpr char kRaw[] = "RAW_";
 
 // NumPy's, GenICam's and SciPy's words, as octavo's Python client takes them, too.
-const std::map<std::string, std::string> kTypesOfOthers = {{"uint8", "u8"},   {"int8", "i8"},     {"uint16", "u16"},  {"int16", "i16"},    {"float16", "f16"},
-                                                           {"half", "f16"},   {"float32", "f32"}, {"single", "f32"},  {"complex64", "c64"}};
-const std::map<std::string, std::string> kRawTypesOfOthers = {{"uint8", "u8"},   {"uint16", "u16"},  {"int16", "i16"},   {"float32", "f32"}, {"single", "f32"},
-                                                              {"mono8", "u8"},   {"Mono8", "u8"},    {"mono16", "u16"},  {"Mono16", "u16"},
-                                                              {"mono12p", "u12p"}, {"Mono12p", "u12p"}, {"mono12packed", "u12-packed"},
-                                                              {"Mono12Packed", "u12-packed"}, {"u12_packed", "u12-packed"}};
-const std::map<std::string, std::string> kWindowsOfOthers = {{"hanning", "hann"}, {"boxcar", "rect"}, {"rectangular", "rect"}, {"ones", "rect"},
-                                                             {"none", "rect"},    {"gaussian", "gauss"}, {"flattop", "flat-top"}, {"flat_top", "flat-top"}};
+const std::map<std::string, std::string> kTypesOfOthers = {
+    {"uint8", "u8"}, {"int8", "i8"},     {"uint16", "u16"}, {"int16", "i16"},    {"float16", "f16"},
+    {"half", "f16"}, {"float32", "f32"}, {"single", "f32"}, {"complex64", "c64"}};
+const std::map<std::string, std::string> kRawTypesOfOthers = {{"uint8", "u8"},
+                                                              {"uint16", "u16"},
+                                                              {"int16", "i16"},
+                                                              {"float32", "f32"},
+                                                              {"single", "f32"},
+                                                              {"mono8", "u8"},
+                                                              {"Mono8", "u8"},
+                                                              {"mono16", "u16"},
+                                                              {"Mono16", "u16"},
+                                                              {"mono12p", "u12p"},
+                                                              {"Mono12p", "u12p"},
+                                                              {"mono12packed", "u12-packed"},
+                                                              {"Mono12Packed", "u12-packed"},
+                                                              {"u12_packed", "u12-packed"}};
+const std::map<std::string, std::string> kWindowsOfOthers = {
+    {"hanning", "hann"}, {"boxcar", "rect"},    {"rectangular", "rect"}, {"ones", "rect"},
+    {"none", "rect"},    {"gaussian", "gauss"}, {"flattop", "flat-top"}, {"flat_top", "flat-top"}};
 
-const std::vector<FlagOf> kOfSources = {{"--seed", {"simulated"}},  {"--fast", {"simulated"}},      {"--path", {"replay"}},
-                                        {"--loops", {"replay"}},    {"--header-bytes", {"replay"}}, {"--allow-partial", {"replay"}},
-                                        {"--camera", {"camera"}},   {"--pixel-format", {"camera"}}, {"--height", {"camera"}},
-                                        {"--exposure", {"camera"}}, {"--frame-rate", {"camera"}},   {"--trigger", {"camera"}}};
+const std::vector<FlagOf> kOfSources = {
+    {"--seed", {"simulated"}},  {"--fast", {"simulated"}},      {"--path", {"replay"}},
+    {"--loops", {"replay"}},    {"--header-bytes", {"replay"}}, {"--allow-partial", {"replay"}},
+    {"--camera", {"camera"}},   {"--pixel-format", {"camera"}}, {"--height", {"camera"}},
+    {"--exposure", {"camera"}}, {"--frame-rate", {"camera"}},   {"--trigger", {"camera"}}};
 
 std::string NameOf(v1::ScanSpec::SourceCase source) {
   switch (source) {
@@ -47,14 +60,21 @@ std::string NameOf(v1::ScanSpec::SourceCase source) {
 // One number after the other, to the end of the file.
 void ReadWavelengths(const std::string& path, v1::Processing::KLinearisation::DoubleArray* out) {
   std::ifstream file(path);
-  if (!file) throw CLI::ValidationError("--k", absl::StrCat("is '", path, "', no file that can be read; allowed none, source, poly or such a file"));
+  if (!file)
+    throw CLI::ValidationError(
+        "--k",
+        absl::StrCat("is '", path,
+                     "', no file that can be read; allowed none, source, poly or such a file"));
   for (double nm = 0; file >> nm;) out->add_values(nm);
   if (!file.eof())
-    throw CLI::ValidationError("--k", absl::StrCat(path, " holds something that is no number behind ", out->values_size(), " numbers"));
+    throw CLI::ValidationError(
+        "--k", absl::StrCat(path, " holds something that is no number behind ", out->values_size(),
+                            " numbers"));
 }
 
 template <class Enum>
-CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to, const std::string& help, const std::string& prefix = "",
+CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to,
+                     const std::string& help, const std::string& prefix = "",
                      const std::map<std::string, std::string>& also = {}, bool guess = true) {
   const std::vector<std::string> words = WordsOf<Enum>(prefix);
   return app->add_option(flag, to, help + Listed(words))->transform(OneOf(words, also, guess));
@@ -64,30 +84,47 @@ CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to, co
 
 void ScanFlags::AddTo(CLI::App* app) {
   app_ = app;
-  app->add_option("--json-spec", spec_file_, "a ScanSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
-  app->add_option("--source", source_, Listed(kSources) + "; --path alone means replay")->check(OneOf(kSources));
-  app->add_option("--camera", camera_, "camera: its id (see octavo camera list); default: the only one");
-  app->add_option("--pixel-format", pixel_format_, "camera: Mono8 | Mono12 | Mono16 | Mono12Packed | Mono12p");
+  app->add_option(
+      "--json-spec", spec_file_,
+      "a ScanSpec: a file of JSON, or JSON itself ('{...}'); flags given beside it win");
+  app->add_option("--source", source_, Listed(kSources) + "; --path alone means replay")
+      ->check(OneOf(kSources));
+  app->add_option("--camera", camera_,
+                  "camera: its id (see octavo camera list); default: the only one");
+  app->add_option("--pixel-format", pixel_format_,
+                  "camera: Mono8 | Mono12 | Mono16 | Mono12Packed | Mono12p");
   app->add_option("--height", camera_height_, "camera: lines of a frame; --samples is its width");
   app->add_option("--exposure", exposure_, "camera: microseconds");
   app->add_option("--frame-rate", frame_rate_, "camera: frames per second");
   app->add_option("--trigger", trigger_, "camera: trigger source; default: free running");
-  app->add_option("--queue", queue_, "begin when the scans before it in this queue take no more records");
+  app->add_option("--queue", queue_,
+                  "begin when the scans before it in this queue take no more records");
   AddWord<v1::Queue::Insert>(app, "--insert", insert_, "into the queue: ");
-  app->add_option("--path", path_, "replay: file under a replay root of the server, or any here, which is pushed (.npy or raw)");
-  app->add_option("--loops", loops_, "replay: how often (default 1); 0 = until the scan has its volumes");
-  app->add_option("--header-bytes", header_bytes_, "replay of a raw file: what lies before its first record");
-  app->add_flag("--allow-partial", allow_partial_, "replay: leave the last record of a file that was cut off out, instead of refusing it");
+  app->add_option(
+      "--path", path_,
+      "replay: file under a replay root of the server, or any here, which is pushed (.npy or raw)");
+  app->add_option("--loops", loops_,
+                  "replay: how often (default 1); 0 = until the scan has its volumes");
+  app->add_option("--header-bytes", header_bytes_,
+                  "replay of a raw file: what lies before its first record");
+  app->add_flag(
+      "--allow-partial", allow_partial_,
+      "replay: leave the last record of a file that was cut off out, instead of refusing it");
   app->add_option("--seed", seed_, "simulated: seed");
   app->add_flag("--fast", fast_, "simulated: as fast as possible");
   app->add_option("--samples", samples_,
-                  "samples per record: 16 to 65536; raw files, push and ring need it; simulated: default 1024; .npy and cameras say it");
-  AddWord<v1::RawType>(app, "--raw-type", raw_type_, "default u16; u12p and u12-packed: 12 bits, two samples in three bytes; NumPy's names do as well: ", kRaw,
-                       kRawTypesOfOthers, /*guess=*/false);
-  app->add_option("--adc-bits", adc_bits_, "bits of a sample that carry numbers; 0 = as the source declares");
+                  "samples per record: 16 to 65536; raw files, push and ring need it; simulated: "
+                  "default 1024; .npy and cameras say it");
+  AddWord<v1::RawType>(app, "--raw-type", raw_type_,
+                       "default u16; u12p and u12-packed: 12 bits, two samples in three bytes; "
+                       "NumPy's names do as well: ",
+                       kRaw, kRawTypesOfOthers, /*guess=*/false);
+  app->add_option("--adc-bits", adc_bits_,
+                  "bits of a sample that carry numbers; 0 = as the source declares");
   app->add_option("--channels", channels_, "interleaved channels of a record; 0 = 1");
   app->add_option("--channel", channel_, "the channel that is processed");
-  app->add_option("--record-average", record_average_, "records of the source in one of the pattern; 0 = 1");
+  app->add_option("--record-average", record_average_,
+                  "records of the source in one of the pattern; 0 = 1");
   app->add_option("--rate", rate_, "records per second");
   app->add_option("--block", block_, "records per block; 0 = chosen");
   AddPatternFlags(app, pattern_);
@@ -95,20 +132,31 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--label", labels_, "key=value, may be repeated");
   AddWord<v1::RetentionMode>(app, "--mode", mode_, "");
   app->add_option("--hold-slots", hold_slots_, "volumes that can be held; 0 = chosen");
-  app->add_flag("--hold-raw", hold_raw_, "hold the raw spectra of each volume beside it, for octavo job reprocess, autofocus and calibrate");
+  app->add_flag("--hold-raw", hold_raw_,
+                "hold the raw spectra of each volume beside it, for octavo job reprocess, "
+                "autofocus and calibrate");
   AddWord<v1::OnFull>(app, "--on-full", on_full_, "");
-  app->add_option("--on-tier-full", on_tier_full_, "with --on-full spill-...: stop-at-volume | drop-new")
+  app->add_option("--on-tier-full", on_tier_full_,
+                  "with --on-full spill-...: stop-at-volume | drop-new")
       ->check(OneOf({"stop-at-volume", "drop-new"}));
-  app->add_option("--keep-last", keep_last_, "live: a ring of the last so many volumes and those held");
+  app->add_option("--keep-last", keep_last_,
+                  "live: a ring of the last so many volumes and those held");
   app->add_option("--ttl", ttl_, "seconds after which volumes are discarded unless held");
   AddWord<v1::Disposition>(app, "--disposition", disposition_, "");
   app->add_option("--destination", destination_,
-                  "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
-  app->add_option("--format", format_, "auto-commit: " + Listed(FormatNames()))->check(OneOf(FormatNames()));
-  app->add_option("--dtype", dtype_, Listed(kDTypes) + " (complex), or NumPy's names; default: u16 for dB of integer samples, else f32")
+                  "auto-commit: path, with {scan} {index:05} {title} {date}; its ending tells the "
+                  "format, else --format");
+  app->add_option("--format", format_, "auto-commit: " + Listed(FormatNames()))
+      ->check(OneOf(FormatNames()));
+  app->add_option(
+         "--dtype", dtype_,
+         Listed(kDTypes) +
+             " (complex), or NumPy's names; default: u16 for dB of integer samples, else f32")
       ->transform(OneOf(kDTypes, kTypesOfOthers, /*guess=*/false));
   AddWord<v1::Value>(app, "--value", value_, "");
-  app->add_option("--levels", levels_, "lo,hi in value units; default of integers: what nothing or next to nothing is clipped by")
+  app->add_option(
+         "--levels", levels_,
+         "lo,hi in value units; default of integers: what nothing or next to nothing is clipped by")
       ->delimiter(',')
       ->expected(2);
   AddWord<v1::WindowKind>(app, "--window", window_, "default hann: ", "", kWindowsOfOthers);
@@ -117,37 +165,49 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_option("--k", k_, "none | source | poly | a text file of wavelengths in nm");
   app->add_option("--poly", poly_, "coefficients for --k poly")->delimiter(',');
   AddWord<v1::Interpolation>(app, "--interp", interp_, "of the k-linearisation, default cubic: ");
-  app->add_option("--background", background_, "none | rolling | bscan; default rolling")->check(OneOf({"none", "rolling", "bscan"}));
-  app->add_option("--group-records", group_records_, "rolling background: records that have one; 0 = a B-scan with its flyback, or as many B-scans as have 64 records where one has fewer than 8");
-  app->add_option("--window-records", window_records_, "rolling background: records that it is the mean of; 0 = the group");
-  AddWord<v1::Processing::FixedPatternNoise>(app, "--fixed-pattern-noise", fixed_pattern_, "subtract that of each B-scan, default keep: ");
+  app->add_option("--background", background_, "none | rolling | bscan; default rolling")
+      ->check(OneOf({"none", "rolling", "bscan"}));
+  app->add_option("--group-records", group_records_,
+                  "rolling background: records that have one; 0 = a B-scan with its flyback, or as "
+                  "many B-scans as have 64 records where one has fewer than 8");
+  app->add_option("--window-records", window_records_,
+                  "rolling background: records that it is the mean of; 0 = the group");
+  AddWord<v1::Processing::FixedPatternNoise>(app, "--fixed-pattern-noise", fixed_pattern_,
+                                             "subtract that of each B-scan, default keep: ");
   app->add_option("--depth", depth_, "depth samples kept; 0 = half the transform");
   app->add_option("--fft-length", fft_length_, "transform length; 0 = chosen");
   AddWord<v1::Products::MotionContrast>(app, "--angiography", angiography_, "repeated patterns: ");
   app->add_flag("--aip", aip_, "compute the en face mean too");
   app->add_option("--device", device_, "auto | devices/N");
-  app->add_option("--spread", spread_, "devices that share the B-scans; 0 = all healthy ones")->check(CLI::Range(0, 1024));
-  app->add_flag("--striped", striped_, "volumes stay on the devices that computed them, B-scans in turn; with --spread")->needs("--spread");
+  app->add_option("--spread", spread_, "devices that share the B-scans; 0 = all healthy ones")
+      ->check(CLI::Range(0, 1024));
+  app->add_flag("--striped", striped_,
+                "volumes stay on the devices that computed them, B-scans in turn; with --spread")
+      ->needs("--spread");
   app->add_option("--request-id", request_id_, "a retry with the same id returns the first scan");
 }
 
 std::string ScanFlags::SourceOf(const v1::ScanSpec& spec, std::string* why) const {
   if (!source_.empty()) return *why = "--source", source_;
   if (Given("--path")) return *why = "--path", "replay";
-  if (spec.source_case() != v1::ScanSpec::SOURCE_NOT_SET) return *why = "--json-spec", NameOf(spec.source_case());
+  if (spec.source_case() != v1::ScanSpec::SOURCE_NOT_SET)
+    return *why = "--json-spec", NameOf(spec.source_case());
   std::string hint;
   for (const FlagOf& one : kOfSources) {
-    if (hint.empty() && Given(one.flag)) hint = absl::StrCat("; ", one.flag, " is for --source ", one.kinds[0]);
+    if (hint.empty() && Given(one.flag))
+      hint = absl::StrCat("; ", one.flag, " is for --source ", one.kinds[0]);
   }
   std::string allowed;
   for (const std::string& source : kSources) absl::StrAppend(&allowed, source, ", ");
-  throw CLI::ValidationError("--source", absl::StrCat("is not given; allowed ", allowed, "or --path FILE, which means replay", hint));
+  throw CLI::ValidationError("--source", absl::StrCat("is not given; allowed ", allowed,
+                                                      "or --path FILE, which means replay", hint));
 }
 
 void ScanFlags::SetSource(v1::ScanSpec* spec) const {
   std::string why;
   const std::string source = SourceOf(*spec, &why);
-  RefuseStrangers(*app_, kOfSources, source, absl::StrCat("the source is ", source, " (", why, ")"));
+  RefuseStrangers(*app_, kOfSources, source,
+                  absl::StrCat("the source is ", source, " (", why, ")"));
   if (source == "simulated") {
     auto* to = spec->mutable_simulated();
     if (Given("--seed")) to->set_seed(seed_);
@@ -160,7 +220,8 @@ void ScanFlags::SetSource(v1::ScanSpec* spec) const {
     if (Given("--rate")) to->set_rate_hz(rate_);
     if (Given("--header-bytes")) to->set_header_bytes(header_bytes_);
     if (allow_partial_) to->set_allow_partial(true);
-    if (to->path().empty()) throw CLI::ValidationError("--path", "is not given; the source replay needs a file");
+    if (to->path().empty())
+      throw CLI::ValidationError("--path", "is not given; the source replay needs a file");
   } else if (source == "push") {
     spec->mutable_push();
   } else if (source == "ring") {
@@ -188,10 +249,14 @@ void ScanFlags::SetAcquisition(v1::ScanSpec* spec) const {
   if (Given("--adc-bits")) to->set_adc_bits(adc_bits_);
   if (to->samples_per_record() != 0) return;
   if (spec->has_replay() && !absl::EndsWith(spec->replay().path(), ".npy")) {
-    throw CLI::ValidationError("--samples", "is not given; a raw file does not say how long its records are (an .npy file does): 16 to 65536");
+    throw CLI::ValidationError("--samples",
+                               "is not given; a raw file does not say how long its records are (an "
+                               ".npy file does): 16 to 65536");
   }
   if (spec->has_push() || spec->has_ring()) {
-    throw CLI::ValidationError("--samples", absl::StrCat("is not given; the source ", NameOf(spec->source_case()), " needs it: 16 to 65536"));
+    throw CLI::ValidationError(
+        "--samples", absl::StrCat("is not given; the source ", NameOf(spec->source_case()),
+                                  " needs it: 16 to 65536"));
   }
 }
 
@@ -207,12 +272,15 @@ void ScanFlags::SetRetention(v1::Retention* to) const {
   if (Given("--destination")) to->mutable_auto_commit()->set_destination(destination_);
   if (Given("--format")) to->mutable_auto_commit()->set_format(ParseFormat(format_));
   if (Given("--destination") || Given("--format")) {
-    to->mutable_auto_commit()->set_format(FormatFor("--destination", to->auto_commit().destination(), to->auto_commit().format()));
+    to->mutable_auto_commit()->set_format(
+        FormatFor("--destination", to->auto_commit().destination(), to->auto_commit().format()));
   }
   const bool spills = to->on_full() == v1::SPILL_HOST || to->on_full() == v1::SPILL_DISK;
-  if (Given("--on-tier-full") && !spills) throw CLI::ValidationError("--on-tier-full", "is for --on-full spill-host, spill-disk");
+  if (Given("--on-tier-full") && !spills)
+    throw CLI::ValidationError("--on-tier-full", "is for --on-full spill-host, spill-disk");
   for (const char* flag : {"--destination", "--format"}) {
-    if (Given(flag) && to->disposition() != v1::AUTO_COMMIT) throw CLI::ValidationError(flag, "is for --disposition auto-commit");
+    if (Given(flag) && to->disposition() != v1::AUTO_COMMIT)
+      throw CLI::ValidationError(flag, "is for --disposition auto-commit");
   }
 }
 
@@ -226,7 +294,8 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
   if (Given("--window")) to->set_window(ValueOf<v1::WindowKind>(window_));
   if (Given("--a2")) to->mutable_dispersion()->set_a2(a2_);
   if (Given("--a3")) to->mutable_dispersion()->set_a3(a3_);
-  if (Given("--poly") != (k_ == "poly")) throw CLI::ValidationError("--poly", "and --k poly go together; one of them is given alone");
+  if (Given("--poly") != (k_ == "poly"))
+    throw CLI::ValidationError("--poly", "and --k poly go together; one of them is given alone");
   auto* k = to->mutable_k_linearisation();
   if (k_ == "none") {
     k->set_none(true);
@@ -239,17 +308,21 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
     ReadWavelengths(k_, k->mutable_wavelength_nm());
   }
   if (Given("--interp")) k->set_interpolation(ValueOf<v1::Interpolation>(interp_));
-  if (Given("--interp") && k->none()) throw CLI::ValidationError("--interp", "is of the k-linearisation; --k none says that there is none");
+  if (Given("--interp") && k->none())
+    throw CLI::ValidationError("--interp",
+                               "is of the k-linearisation; --k none says that there is none");
   auto* background = to->mutable_background();
-  if (Given("--background")) background->set_mode(ValueOf<v1::Processing::Background::Mode>(background_));
+  if (Given("--background"))
+    background->set_mode(ValueOf<v1::Processing::Background::Mode>(background_));
   if (Given("--group-records")) background->set_group_records(group_records_);
   if (Given("--window-records")) background->set_window_records(window_records_);
   for (const char* flag : {"--group-records", "--window-records"}) {
-    const bool rolling =
-        background->mode() == v1::Processing::Background::MODE_UNSPECIFIED || background->mode() == v1::Processing::Background::ROLLING;
+    const bool rolling = background->mode() == v1::Processing::Background::MODE_UNSPECIFIED ||
+                         background->mode() == v1::Processing::Background::ROLLING;
     if (Given(flag) && !rolling) throw CLI::ValidationError(flag, "is for --background rolling");
   }
-  if (Given("--fixed-pattern-noise")) to->set_fixed_pattern_noise(ValueOf<v1::Processing::FixedPatternNoise>(fixed_pattern_));
+  if (Given("--fixed-pattern-noise"))
+    to->set_fixed_pattern_noise(ValueOf<v1::Processing::FixedPatternNoise>(fixed_pattern_));
   if (Given("--depth")) to->set_depth(depth_);
   if (Given("--fft-length")) to->set_fft_length(fft_length_);
 }
@@ -257,19 +330,25 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
 // Without positions there is no k-linearisation; the simulated source alone brings its own.
 void ScanFlags::CheckLinearisation(const v1::ScanSpec& spec) const {
   const auto positions = spec.processing().k_linearisation().positions_case();
-  if (!Given("--interp") || spec.has_simulated() || positions != v1::Processing::KLinearisation::POSITIONS_NOT_SET) return;
-  throw CLI::ValidationError("--interp", absl::StrCat("is of the k-linearisation, and there is none; --k says it (the source ",
-                                                      NameOf(spec.source_case()), " has none of its own)"));
+  if (!Given("--interp") || spec.has_simulated() ||
+      positions != v1::Processing::KLinearisation::POSITIONS_NOT_SET)
+    return;
+  throw CLI::ValidationError(
+      "--interp",
+      absl::StrCat("is of the k-linearisation, and there is none; --k says it (the source ",
+                   NameOf(spec.source_case()), " has none of its own)"));
 }
 
 void ScanFlags::SetRest(v1::ScanSpec* spec) const {
   if (Given("--title")) spec->set_title(title_);
   for (const auto& label : labels_) {
     const size_t equals = label.find('=');
-    if (equals == std::string::npos) throw CLI::ValidationError("--label", "'" + label + "' is not key=value");
+    if (equals == std::string::npos)
+      throw CLI::ValidationError("--label", "'" + label + "' is not key=value");
     (*spec->mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
   }
-  if (Given("--angiography")) spec->mutable_products()->set_angiography(ValueOf<v1::Products::MotionContrast>(angiography_));
+  if (Given("--angiography"))
+    spec->mutable_products()->set_angiography(ValueOf<v1::Products::MotionContrast>(angiography_));
   if (aip_) spec->mutable_products()->set_aip(true);
   if (Given("--queue")) spec->mutable_queue()->set_name(queue_);
   if (Given("--insert")) spec->mutable_queue()->set_insert(ValueOf<v1::Queue::Insert>(insert_));

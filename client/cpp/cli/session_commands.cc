@@ -12,7 +12,9 @@ namespace {
 
 void Memory(Session& session) {
   v1::Memory memory;
-  if (!Check(session, v1::SystemService::NewStub(session.channel())->GetMemory(session.Context().get(), {}, &memory))) return;
+  if (!Check(session, v1::SystemService::NewStub(session.channel())
+                          ->GetMemory(session.Context().get(), {}, &memory)))
+    return;
   if (session.json) {
     PrintJson(memory);
     return;
@@ -20,14 +22,18 @@ void Memory(Session& session) {
   const auto bytes = [](int64_t n) { return Bytes(static_cast<double>(n)); };
   std::cout << HostMemoryText(memory.host()) << "\n";
   for (const auto& device : memory.devices()) {
-    std::cout << device.name() << "  budget " << bytes(device.budget_bytes()) << ": reserved " << bytes(device.reserved_bytes()) << ", held "
-              << bytes(device.held_bytes()) << ", buffers " << bytes(device.buffer_bytes()) << ", cached " << bytes(device.cached_bytes())
-              << ", detached " << bytes(device.limbo_bytes()) << ", free " << bytes(device.free_bytes()) << " (most ever " << bytes(device.peak_bytes())
-              << ")\n";
+    std::cout << device.name() << "  budget " << bytes(device.budget_bytes()) << ": reserved "
+              << bytes(device.reserved_bytes()) << ", held " << bytes(device.held_bytes())
+              << ", buffers " << bytes(device.buffer_bytes()) << ", cached "
+              << bytes(device.cached_bytes()) << ", detached " << bytes(device.limbo_bytes())
+              << ", free " << bytes(device.free_bytes()) << " (most ever "
+              << bytes(device.peak_bytes()) << ")\n";
     for (const auto& holder : memory.holders()) {
       if (holder.device() != device.name()) continue;
-      std::cout << "  " << bytes(holder.bytes()) << "  " << holder.what() << (holder.name().empty() ? "" : "  " + holder.name())
-                << (holder.title().empty() ? "" : "  " + holder.title()) << (holder.session().empty() ? "" : "  " + holder.session()) << "\n";
+      std::cout << "  " << bytes(holder.bytes()) << "  " << holder.what()
+                << (holder.name().empty() ? "" : "  " + holder.name())
+                << (holder.title().empty() ? "" : "  " + holder.title())
+                << (holder.session().empty() ? "" : "  " + holder.session()) << "\n";
     }
   }
   for (const auto& tier : memory.tiers()) {
@@ -36,9 +42,13 @@ void Memory(Session& session) {
       std::cout << "off\n";
       continue;
     }
-    std::cout << tier.volumes() << " volumes, " << bytes(tier.used_bytes()) << " of " << bytes(tier.quota_bytes()) << "; "
-              << bytes(tier.spilled_bytes()) << " spilled, " << bytes(tier.restored_bytes()) << " restored, " << tier.failures() << " failures"
-              << (tier.path().empty() ? "" : "; " + tier.path() + ", " + bytes(tier.disk_free_bytes()) + " free") << "\n";
+    std::cout << tier.volumes() << " volumes, " << bytes(tier.used_bytes()) << " of "
+              << bytes(tier.quota_bytes()) << "; " << bytes(tier.spilled_bytes()) << " spilled, "
+              << bytes(tier.restored_bytes()) << " restored, " << tier.failures() << " failures"
+              << (tier.path().empty()
+                      ? ""
+                      : "; " + tier.path() + ", " + bytes(tier.disk_free_bytes()) + " free")
+              << "\n";
   }
 }
 
@@ -48,8 +58,9 @@ void PrintSession(Session& session, const v1::ClientSession& one) {
     return;
   }
   std::cout << one.name() << "  " << (one.client().empty() ? "-" : one.client()) << "  "
-            << (one.alive() ? "alive, expires in " + Seconds(one.expires_seconds()) : "EXPIRED") << "  " << one.volumes() << " volumes, "
-            << one.leases() << " leases, " << Bytes(static_cast<double>(one.bytes())) << "\n";
+            << (one.alive() ? "alive, expires in " + Seconds(one.expires_seconds()) : "EXPIRED")
+            << "  " << one.volumes() << " volumes, " << one.leases() << " leases, "
+            << Bytes(static_cast<double>(one.bytes())) << "\n";
 }
 
 void PrintLease(Session& session, const v1::LeaseGrant& lease) {
@@ -57,8 +68,9 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
     PrintJson(lease);
     return;
   }
-  std::cout << lease.resource() << "  " << (lease.mode() == v1::LEASE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence " << lease.fence() << "  "
-            << (lease.holder().empty() ? lease.session() : lease.holder())
+  std::cout << lease.resource() << "  "
+            << (lease.mode() == v1::LEASE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
+            << lease.fence() << "  " << (lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.expires_seconds() > 0 ? "  for " + Seconds(lease.expires_seconds()) : "")
             << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
 }
@@ -66,12 +78,16 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
 }  // namespace
 
 void AddSessionCommands(CLI::App& app, Session& session) {
-  app.add_subcommand("memory", "who holds the memory of the devices, and what was spilled")->callback([&session] { Memory(session); });
-  app.add_subcommand("sessions", "clients that the server notices the end of")->callback([&session] {
-    v1::ListSessionsResponse answer;
-    if (!Check(session, v1::SessionService::NewStub(session.channel())->ListSessions(session.Context().get(), {}, &answer))) return;
-    for (const auto& one : answer.sessions()) PrintSession(session, one);
-  });
+  app.add_subcommand("memory", "who holds the memory of the devices, and what was spilled")
+      ->callback([&session] { Memory(session); });
+  app.add_subcommand("sessions", "clients that the server notices the end of")
+      ->callback([&session] {
+        v1::ListSessionsResponse answer;
+        if (!Check(session, v1::SessionService::NewStub(session.channel())
+                                ->ListSessions(session.Context().get(), {}, &answer)))
+          return;
+        for (const auto& one : answer.sessions()) PrintSession(session, one);
+      });
 
   auto* lease = app.add_subcommand("lease", "leases of volumes and buffers")->require_subcommand(1);
   auto resource = std::make_shared<std::string>();
@@ -86,7 +102,9 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     v1::ListLeasesRequest request;
     request.set_resource(*resource);
     v1::ListLeasesResponse answer;
-    if (!Check(session, v1::SessionService::NewStub(session.channel())->ListLeases(session.Context().get(), request, &answer))) return;
+    if (!Check(session, v1::SessionService::NewStub(session.channel())
+                            ->ListLeases(session.Context().get(), request, &answer)))
+      return;
     for (const auto& one : answer.leases()) PrintLease(session, one);
   });
   auto* acquire = lease->add_subcommand("acquire", "take one; prints its token");
@@ -104,7 +122,9 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     request.set_holder(*holder);
     v1::LeaseGrant answer;
     grpc::ClientContext context;  // as long as it waits
-    if (Check(session, v1::SessionService::NewStub(session.channel())->AcquireLease(&context, request, &answer))) PrintLease(session, answer);
+    if (Check(session, v1::SessionService::NewStub(session.channel())
+                           ->AcquireLease(&context, request, &answer)))
+      PrintLease(session, answer);
   });
   auto* renew = lease->add_subcommand("renew", "keep it for longer");
   renew->add_option("token", *token, "of `lease acquire`")->required();
@@ -114,7 +134,8 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     request.set_token(*token);
     request.set_seconds(*seconds);
     v1::LeaseGrant answer;
-    if (Check(session, v1::SessionService::NewStub(session.channel())->RenewLease(session.Context().get(), request, &answer))) {
+    if (Check(session, v1::SessionService::NewStub(session.channel())
+                           ->RenewLease(session.Context().get(), request, &answer))) {
       PrintLease(session, answer);
     }
   });
@@ -124,7 +145,8 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     v1::ReleaseLeaseRequest request;
     request.set_token(*token);
     v1::ReleaseLeaseResponse answer;
-    Check(session, v1::SessionService::NewStub(session.channel())->ReleaseLease(session.Context().get(), request, &answer));
+    Check(session, v1::SessionService::NewStub(session.channel())
+                       ->ReleaseLease(session.Context().get(), request, &answer));
   });
 }
 

@@ -13,53 +13,65 @@ namespace {
 
 void Info(Session& session) {
   v1::Info info;
-  if (!Check(session, v1::SystemService::NewStub(session.channel())->GetInfo(session.Context().get(), {}, &info))) return;
+  if (!Check(session, v1::SystemService::NewStub(session.channel())
+                          ->GetInfo(session.Context().get(), {}, &info)))
+    return;
   if (session.json) {
     PrintJson(info);
     return;
   }
-  std::cout << "octavod " << info.version() << "  server " << info.server_id() << "  (" << info.build() << ")"
-            << (info.draining() ? "  DRAINING" : "") << "\n";
+  std::cout << "octavod " << info.version() << "  server " << info.server_id() << "  ("
+            << info.build() << ")" << (info.draining() ? "  DRAINING" : "") << "\n";
   for (const auto& backend : info.backends()) {
-    std::cout << "backend " << backend.name() << ": " << (backend.chosen() ? "chosen" : "not chosen") << " - " << backend.reason() << "\n";
+    std::cout << "backend " << backend.name() << ": "
+              << (backend.chosen() ? "chosen" : "not chosen") << " - " << backend.reason() << "\n";
   }
   std::cout << HostMemoryText(info.host_memory()) << "\n";
   for (const auto& source : info.sources()) {
-    std::cout << "source " << source.name() << ": " << (source.available() ? "available" : "not available") << " - " << source.reason() << "\n";
+    std::cout << "source " << source.name() << ": "
+              << (source.available() ? "available" : "not available") << " - " << source.reason()
+              << "\n";
   }
   for (const auto& root : info.storage()) {
-    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free";
+    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", "
+              << Bytes(static_cast<double>(root.free_bytes())) << " free";
     if (root.quarantine_entries() > 0) {
-      std::cout << ", " << root.quarantine_entries() << (root.quarantine_entries() == 1 ? " entry (" : " entries (")
+      std::cout << ", " << root.quarantine_entries()
+                << (root.quarantine_entries() == 1 ? " entry (" : " entries (")
                 << Bytes(static_cast<double>(root.quarantine_bytes())) << ") in .octavo-quarantine";
     }
     std::cout << "\n";
   }
   for (const auto& address : info.listening()) std::cout << "listening on " << address << "\n";
   for (const auto& address : info.insecure_listening()) {
-    std::cout << "INSECURE: other hosts can reach " << address << " without TLS and login (security.insecure)\n";
+    std::cout << "INSECURE: other hosts can reach " << address
+              << " without TLS and login (security.insecure)\n";
   }
   for (const auto& line : info.recovered()) std::cout << "recovered: " << line << "\n";
 }
 
 void Devices(Session& session) {
   v1::ListDevicesResponse answer;
-  if (!Check(session, v1::SystemService::NewStub(session.channel())->ListDevices(session.Context().get(), {}, &answer))) return;
+  if (!Check(session, v1::SystemService::NewStub(session.channel())
+                          ->ListDevices(session.Context().get(), {}, &answer)))
+    return;
   for (const auto& device : answer.devices()) {
     if (session.json) {
       PrintJson(device);
       continue;
     }
     std::cout << device.name() << "  " << device.backend() << "  " << device.model() << "  "
-              << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget " << Bytes(static_cast<double>(device.budget_bytes()))
-              << ": reserved " << Bytes(static_cast<double>(device.reserved_bytes())) << ", held " << Bytes(static_cast<double>(device.held_bytes()))
-              << ", free " << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans() << " running scans, "
-              << device.running_jobs() << " jobs\n";
+              << (device.healthy() ? "healthy" : "DOWN: " + device.reason()) << "\n  budget "
+              << Bytes(static_cast<double>(device.budget_bytes())) << ": reserved "
+              << Bytes(static_cast<double>(device.reserved_bytes())) << ", held "
+              << Bytes(static_cast<double>(device.held_bytes())) << ", free "
+              << Bytes(static_cast<double>(device.free_bytes())) << "; " << device.running_scans()
+              << " running scans, " << device.running_jobs() << " jobs\n";
   }
 }
 
-// grpc.health.v1.Health/Check. Its proto comes with no Debian package; request and answer are one field each: an empty
-// request asks for the whole server, the answer's field 1 is 1 when it serves.
+// grpc.health.v1.Health/Check. Its proto comes with no Debian package; request and answer are one
+// field each: an empty request asks for the whole server, the answer's field 1 is 1 when it serves.
 void Health(Session& session) {
   grpc::GenericStub stub(session.channel());
   grpc::ByteBuffer request, response;
@@ -78,7 +90,8 @@ void Health(Session& session) {
   std::vector<grpc::Slice> slices;
   response.Dump(&slices);
   std::string bytes;
-  for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const auto& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   const bool serving = bytes == std::string("\x08\x01", 2);
   if (session.json) {
     std::cout << "{\"serving\": " << (serving ? "true" : "false") << "}\n";
@@ -91,9 +104,15 @@ void Health(Session& session) {
 }  // namespace
 
 void AddSystemCommands(CLI::App& app, Session& session) {
-  app.add_subcommand("info", "version, backends and why, storage, addresses")->callback([&session] { Info(session); });
-  app.add_subcommand("devices", "memory and health of the devices")->callback([&session] { Devices(session); });
-  app.add_subcommand("health", "exit code 0 if the server serves")->callback([&session] { Health(session); });
+  app.add_subcommand("info", "version, backends and why, storage, addresses")->callback([&session] {
+    Info(session);
+  });
+  app.add_subcommand("devices", "memory and health of the devices")->callback([&session] {
+    Devices(session);
+  });
+  app.add_subcommand("health", "exit code 0 if the server serves")->callback([&session] {
+    Health(session);
+  });
 }
 
 }  // namespace octavo::cli

@@ -25,7 +25,8 @@ std::string RenderImage(const Grey& image, int columns, bool colour) {
   const auto at = [&](int64_t row, int64_t column) {
     uint8_t most = 0;
     for (int64_t r = row * step; r < std::min((row + 1) * step, image.rows); ++r) {
-      for (int64_t c = column * step; c < (column + 1) * step; ++c) most = std::max(most, image.pixels[static_cast<size_t>(r * image.columns + c)]);
+      for (int64_t c = column * step; c < (column + 1) * step; ++c)
+        most = std::max(most, image.pixels[static_cast<size_t>(r * image.columns + c)]);
     }
     return most;
   };
@@ -35,7 +36,8 @@ std::string RenderImage(const Grey& image, int columns, bool colour) {
     for (int64_t column = 0; column < width; ++column) {
       const int top = at(row, column), bottom = row + 1 < height ? at(row + 1, column) : 0;
       if (colour) {
-        std::snprintf(text, sizeof text, "\x1b[38;2;%d;%d;%dm\x1b[48;2;%d;%d;%dm", top, top, top, bottom, bottom, bottom);
+        std::snprintf(text, sizeof text, "\x1b[38;2;%d;%d;%dm\x1b[48;2;%d;%d;%dm", top, top, top,
+                      bottom, bottom, bottom);
         out += text;
         out += "\u2580";
       } else {
@@ -56,8 +58,10 @@ void ProgressBar::Update(double fraction, const std::string& rate, double second
   drawn_ = true;
   constexpr int kWidth = 32;
   const int full = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
-  std::cerr << "\r" << label_ << " [" << std::string(static_cast<size_t>(full), '#') << std::string(static_cast<size_t>(kWidth - full), ' ') << "] "
-            << static_cast<int>(fraction * 100) << " %  " << rate << (seconds_left > 0 ? "  " + Seconds(seconds_left) + " left" : "") << "\x1b[K"
+  std::cerr << "\r" << label_ << " [" << std::string(static_cast<size_t>(full), '#')
+            << std::string(static_cast<size_t>(kWidth - full), ' ') << "] "
+            << static_cast<int>(fraction * 100) << " %  " << rate
+            << (seconds_left > 0 ? "  " + Seconds(seconds_left) + " left" : "") << "\x1b[K"
             << std::flush;
 }
 

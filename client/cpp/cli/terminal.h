@@ -16,11 +16,13 @@ bool IsTerminal();
 /// Columns of the terminal; 80 if unknown.
 int TerminalColumns();
 
-/// Half-block characters, two pixel rows a line, in 24-bit grey (where `colour`), else ASCII from dark to bright. Shrunk to
-/// at most `columns` wide by taking maxima, so that small bright things stay.
+/// Half-block characters, two pixel rows a line, in 24-bit grey (where `colour`), else ASCII from
+/// dark to bright. Shrunk to at most `columns` wide by taking maxima, so that small bright things
+/// stay.
 std::string RenderImage(const Grey& image, int columns, bool colour);
 
-/// A bar that redraws itself on a terminal (and is silent elsewhere): [#####     ] 42 %  12.3 MiB/s  3.1 s left.
+/// A bar that redraws itself on a terminal (and is silent elsewhere): [#####     ] 42 %  12.3 MiB/s
+/// 3.1 s left.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label) : label_(std::move(label)) {}

@@ -19,13 +19,15 @@ namespace octavo::cli {
 namespace {
 
 /// Means over `width` neighbours along rows, which become columns: twice is a mean over squares.
-std::vector<double> MeansTurned(const std::vector<double>& values, int64_t rows, int64_t columns, int64_t width) {
+std::vector<double> MeansTurned(const std::vector<double>& values, int64_t rows, int64_t columns,
+                                int64_t width) {
   const int64_t kept = columns - width + 1;
   std::vector<double> out(static_cast<size_t>(rows * kept));
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < kept; ++column) {
       const auto first = values.begin() + row * columns + column;
-      out[static_cast<size_t>(column * rows + row)] = std::accumulate(first, first + width, 0.0) / static_cast<double>(width);
+      out[static_cast<size_t>(column * rows + row)] =
+          std::accumulate(first, first + width, 0.0) / static_cast<double>(width);
     }
   }
   return out;
@@ -42,7 +44,9 @@ double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t column
   rows -= width - 1;
   const double y0 = static_cast<double>(rows - 1) / 2, x0 = static_cast<double>(columns - 1) / 2;
   const double radius = 0.95 * static_cast<double>(std::min(rows, columns)) / 2;
-  const auto at = [&](int64_t y, int64_t x) { return smooth[static_cast<size_t>(y * columns + x)]; };
+  const auto at = [&](int64_t y, int64_t x) {
+    return smooth[static_cast<size_t>(y * columns + x)];
+  };
   double sum = 0, squares = 0;
   int64_t n = 0;
   for (int64_t y = 0; y + 1 < rows; ++y) {
@@ -74,7 +78,8 @@ std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t
   return values;
 }
 
-bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume, const std::string& png) {
+bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,
+                const std::string& png) {
   const auto& axes = job.tomography().centers();
   const int64_t count = std::min<int64_t>(volume.shape(0), axes.size());
   Montage montage(count, volume.shape(1), volume.shape(2));
@@ -83,27 +88,40 @@ bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume, 
     const std::vector<float> slice = ReadSlice(session, volume, i);
     if (slice.empty()) return false;
     scores.push_back(EdgeSpread(slice, volume.shape(1), volume.shape(2)));
-    montage.Add(slice, {absl::StrFormat("axis %.7g", axes[static_cast<int>(i)]), absl::StrFormat("score %.5f", scores.back())});
+    montage.Add(slice, {absl::StrFormat("axis %.7g", axes[static_cast<int>(i)]),
+                        absl::StrFormat("score %.5f", scores.back())});
   }
   if (!montage.Write(png)) {
     std::cerr << "octavo: could not write " << png << "\n";
     session.exit_code = kFailed;
     return false;
   }
-  const auto best = static_cast<int>(std::min_element(scores.begin(), scores.end()) - scores.begin());
+  const auto best =
+      static_cast<int>(std::min_element(scores.begin(), scores.end()) - scores.begin());
   const bool at_edge = count > 1 && (best == 0 || best == count - 1);
   if (session.json) {
     nlohmann::json trials = nlohmann::json::array();
-    for (int i = 0; i < count; ++i) trials.push_back({{"axis", axes[i]}, {"score", scores[static_cast<size_t>(i)]}});
-    std::cout << nlohmann::json({{"trials", trials}, {"best_axis", axes[best]}, {"best_at_edge", at_edge}, {"png", png}}).dump() << "\n";
+    for (int i = 0; i < count; ++i)
+      trials.push_back({{"axis", axes[i]}, {"score", scores[static_cast<size_t>(i)]}});
+    std::cout << nlohmann::json({{"trials", trials},
+                                 {"best_axis", axes[best]},
+                                 {"best_at_edge", at_edge},
+                                 {"png", png}})
+                     .dump()
+              << "\n";
     return true;
   }
   for (int i = 0; i < count; ++i) {
-    std::cout << absl::StrFormat("  axis %-10.7g score %.5f%s\n", axes[i], scores[static_cast<size_t>(i)], i == best ? "  <- least" : "");
+    std::cout << absl::StrFormat("  axis %-10.7g score %.5f%s\n", axes[i],
+                                 scores[static_cast<size_t>(i)], i == best ? "  <- least" : "");
   }
-  std::cout << png << "  " << count << " slices; the score says how spread their edges are: the least is the sharpest\n";
-  if (montage.shrunk() > 1) std::cout << "  " << montage.shrunk() << " x " << montage.shrunk() << " pixels of a slice are one of the picture\n";
-  if (at_edge) std::cout << "  warning: the sharpest is at an end of what was tried: look further\n";
+  std::cout << png << "  " << count
+            << " slices; the score says how spread their edges are: the least is the sharpest\n";
+  if (montage.shrunk() > 1)
+    std::cout << "  " << montage.shrunk() << " x " << montage.shrunk()
+              << " pixels of a slice are one of the picture\n";
+  if (at_edge)
+    std::cout << "  warning: the sharpest is at an end of what was tried: look further\n";
   return true;
 }
 

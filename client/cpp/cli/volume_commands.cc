@@ -22,18 +22,26 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
     PrintJson(volume);
     return;
   }
-  std::cout << volume.name() << "  #" << volume.index() << "  " << v1::VolumeState_Name(volume.state()) << "  [" << volume.shape(0) << ", "
-            << volume.shape(1) << ", " << volume.shape(2) << "] " << v1::DType_Name(volume.dtype()) << "  "
-            << Bytes(static_cast<double>(volume.bytes())) << "  held " << Seconds(volume.held_seconds());
-  if (volume.missing_ascans() > 0) std::cout << "  " << volume.missing_ascans() << " A-scans missing";
-  if (volume.missing_frames() > 0) std::cout << "  " << volume.missing_frames() << " of " << volume.expected_frames() << " frames missing";
+  std::cout << volume.name() << "  #" << volume.index() << "  "
+            << v1::VolumeState_Name(volume.state()) << "  [" << volume.shape(0) << ", "
+            << volume.shape(1) << ", " << volume.shape(2) << "] " << v1::DType_Name(volume.dtype())
+            << "  " << Bytes(static_cast<double>(volume.bytes())) << "  held "
+            << Seconds(volume.held_seconds());
+  if (volume.missing_ascans() > 0)
+    std::cout << "  " << volume.missing_ascans() << " A-scans missing";
+  if (volume.missing_frames() > 0)
+    std::cout << "  " << volume.missing_frames() << " of " << volume.expected_frames()
+              << " frames missing";
   if (const int64_t clipped = volume.clipped_below() + volume.clipped_above(); clipped > 0) {
-    std::cout << "  " << Clipped(clipped, (volume.shape(0) * volume.shape(1) - volume.missing_ascans()) * volume.shape(2));
+    std::cout << "  "
+              << Clipped(clipped, (volume.shape(0) * volume.shape(1) - volume.missing_ascans()) *
+                                      volume.shape(2));
   }
   if (volume.tier() > v1::DEVICE) std::cout << "  " << v1::Tier_Name(volume.tier());
   if (!volume.moving().empty()) std::cout << "  " << volume.moving();
   if (volume.marked()) std::cout << "  marked";
-  if (volume.expires_seconds() > 0) std::cout << "  expires in " << Seconds(volume.expires_seconds());
+  if (volume.expires_seconds() > 0)
+    std::cout << "  expires in " << Seconds(volume.expires_seconds());
   if (volume.orphaned()) std::cout << "  orphaned";
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
@@ -44,15 +52,19 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   std::cout << "\n";
 }
 
-// Prints a failed call about a volume as Check does; one that was committed already with where it is.
+// Prints a failed call about a volume as Check does; one that was committed already with where it
+// is.
 bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status) {
   if (Check(session, status)) return true;
   if (ReasonOf(status) != "VOLUME_STATE") return false;
   v1::GetVolumeRequest request;
   request.set_name(name);
   v1::Volume volume;
-  const bool known = v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), request, &volume).ok();
-  if (known && volume.has_commit()) std::cerr << "  it was committed: " << volume.commit().uri() << "\n";
+  const bool known = v1::VolumeService::NewStub(session.channel())
+                         ->GetVolume(session.Context().get(), request, &volume)
+                         .ok();
+  if (known && volume.has_commit())
+    std::cerr << "  it was committed: " << volume.commit().uri() << "\n";
   return false;
 }
 
@@ -61,13 +73,17 @@ void WarnOfMissing(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;
   request.set_name(name);
   v1::Volume volume;
-  if (!v1::VolumeService::NewStub(session.channel())->GetVolume(session.Context().get(), request, &volume).ok()) return;  // the commit says why
+  if (!v1::VolumeService::NewStub(session.channel())
+           ->GetVolume(session.Context().get(), request, &volume)
+           .ok())
+    return;  // the commit says why
   if (volume.state() == v1::COMMITTED) return;
   if (volume.missing_ascans() > 0) {
-    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_ascans() << " A-scans are missing\n";
+    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_ascans()
+              << " A-scans are missing\n";
   } else if (volume.missing_frames() > 0) {
-    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_frames() << " of " << volume.expected_frames()
-              << " frames are missing\n";
+    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_frames()
+              << " of " << volume.expected_frames() << " frames are missing\n";
   }
 }
 
@@ -84,11 +100,13 @@ const char* NumpyName(v1::DType dtype) {
   }
 }
 
-void Read(Session& session, const std::string& name, const std::vector<int64_t>& box, const std::string& path) {
+void Read(Session& session, const std::string& name, const std::vector<int64_t>& box,
+          const std::string& path) {
   grpc::ClientContext context;
   v1::ReadVolumeRequest request;
   request.set_name(name);
-  for (size_t i = 0; i < box.size(); ++i) (i < 3 ? request.add_start(box[i]) : request.add_count(box[i]));
+  for (size_t i = 0; i < box.size(); ++i)
+    (i < 3 ? request.add_start(box[i]) : request.add_count(box[i]));
   auto reader = v1::VolumeService::NewStub(session.channel())->ReadVolume(&context, request);
   v1::ReadVolumeResponse part;
   std::ofstream file;
@@ -99,8 +117,10 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
       if (part.has_volume()) {
         total = part.total_bytes();
         file.open(path, std::ios::binary);
-        std::string head = std::string("{'descr': '") + NumpyName(part.volume().dtype()) + "', 'fortran_order': False, 'shape': (" +
-                           std::to_string(part.shape(0)) + ", " + std::to_string(part.shape(1)) + ", " + std::to_string(part.shape(2)) + "), }";
+        std::string head = std::string("{'descr': '") + NumpyName(part.volume().dtype()) +
+                           "', 'fortran_order': False, 'shape': (" + std::to_string(part.shape(0)) +
+                           ", " + std::to_string(part.shape(1)) + ", " +
+                           std::to_string(part.shape(2)) + "), }";
         head.append(63 - (10 + head.size()) % 64, ' ');
         head += '\n';
         file.write("\x93NUMPY\x01\x00", 8);
@@ -109,7 +129,8 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
       }
       file.write(part.data().data(), static_cast<std::streamsize>(part.data().size()));
       done += part.data().size();
-      bar.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0, Bytes(static_cast<double>(done)), 0);
+      bar.Update(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0,
+                 Bytes(static_cast<double>(done)), 0);
     }
   }
   if (!CheckVolume(session, name, reader->Finish())) return;
@@ -126,9 +147,13 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
 
 CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
-            if (absl::StartsWith(name, "scans/")) return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
-            if (absl::StartsWith(name, "jobs/")) return "'" + name + "' is a job; its volumes: octavo job show " + name;
-            if (absl::StartsWith(name, "buffers/")) return "'" + name + "' is a buffer; allowed is a volume, volumes/... (octavo volume list)";
+            if (absl::StartsWith(name, "scans/"))
+              return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
+            if (absl::StartsWith(name, "jobs/"))
+              return "'" + name + "' is a job; its volumes: octavo job show " + name;
+            if (absl::StartsWith(name, "buffers/"))
+              return "'" + name +
+                     "' is a buffer; allowed is a volume, volumes/... (octavo volume list)";
             return "";
           },
           ""};
@@ -142,23 +167,28 @@ struct Kind {
   const char* allowed;
   const char* command;  // that takes its name
 };
-constexpr Kind kKinds[] = {{"scans/", "a scan", "a scan, scans/... (octavo scan list)", "octavo scan show"},
-                           {"jobs/", "a job", "a job, jobs/... (octavo job list)", "octavo job show"},
-                           {"volumes/", "a volume", "a volume, volumes/... (octavo volume list)", "octavo volume show"},
-                           {"buffers/", "a buffer", "a buffer, buffers/...", nullptr}};
+constexpr Kind kKinds[] = {
+    {"scans/", "a scan", "a scan, scans/... (octavo scan list)", "octavo scan show"},
+    {"jobs/", "a job", "a job, jobs/... (octavo job list)", "octavo job show"},
+    {"volumes/", "a volume", "a volume, volumes/... (octavo volume list)", "octavo volume show"},
+    {"buffers/", "a buffer", "a buffer, buffers/...", nullptr}};
 
 CLI::Validator NameOfKind(const std::vector<std::string>& wanted) {
   return {[wanted](const std::string& name) -> std::string {
             std::string allowed;
             const Kind* other = nullptr;
             for (const Kind& kind : kKinds) {
-              const bool is_wanted = std::find(wanted.begin(), wanted.end(), kind.prefix) != wanted.end();
-              if (is_wanted) absl::StrAppend(&allowed, allowed.empty() ? "" : ", and ", kind.allowed);
+              const bool is_wanted =
+                  std::find(wanted.begin(), wanted.end(), kind.prefix) != wanted.end();
+              if (is_wanted)
+                absl::StrAppend(&allowed, allowed.empty() ? "" : ", and ", kind.allowed);
               if (!is_wanted && absl::StartsWith(name, kind.prefix)) other = &kind;
             }
             if (other == nullptr) return "";
             return absl::StrCat("'", name, "' is ", other->called, "; allowed is ", allowed,
-                                other->command == nullptr ? "" : absl::StrCat("; ", other->command, " ", name, " shows this one"));
+                                other->command == nullptr ? ""
+                                                          : absl::StrCat("; ", other->command, " ",
+                                                                         name, " shows this one"));
           },
           ""};
 }
@@ -178,25 +208,30 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
     ProgressBar bar("committing");
     while (reader->Read(&step)) {
       if (session.json) PrintJson(step);
-      const double rate = step.seconds() > 0 ? static_cast<double>(step.done_bytes()) / step.seconds() : 0;
+      const double rate =
+          step.seconds() > 0 ? static_cast<double>(step.done_bytes()) / step.seconds() : 0;
       if (!session.json && step.total_bytes() > 0) {
-        bar.Update(static_cast<double>(step.done_bytes()) / static_cast<double>(step.total_bytes()), Bytes(rate) + "/s, " + step.stage(),
-                   rate > 0 ? static_cast<double>(step.total_bytes() - step.done_bytes()) / rate : 0);
+        bar.Update(
+            static_cast<double>(step.done_bytes()) / static_cast<double>(step.total_bytes()),
+            Bytes(rate) + "/s, " + step.stage(),
+            rate > 0 ? static_cast<double>(step.total_bytes() - step.done_bytes()) / rate : 0);
       }
     }
   }
   if (!CheckVolume(session, request.name(), reader->Finish()) || session.json) return;
-  std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes())) << " as "
-            << Bytes(static_cast<double>(step.result().bytes())) << " in " << Seconds(step.result().seconds()) << "  " << step.result().checksum()
-            << "\n";
+  std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes()))
+            << " as " << Bytes(static_cast<double>(step.result().bytes())) << " in "
+            << Seconds(step.result().seconds()) << "  " << step.result().checksum() << "\n";
 }
 
 void AddVolumeCommands(CLI::App& app, Session& session) {
-  auto* volume = app.add_subcommand("volume", "look at, read, keep or drop volumes")->require_subcommand(1);
+  auto* volume =
+      app.add_subcommand("volume", "look at, read, keep or drop volumes")->require_subcommand(1);
   auto name = std::make_shared<std::string>();
   auto lease = std::make_shared<std::string>();
   const auto add_lease = [lease](CLI::App* command) {
-    command->add_option("--lease", *lease, "token of your own lease of the volume; others' leases are in the way");
+    command->add_option("--lease", *lease,
+                        "token of your own lease of the volume; others' leases are in the way");
     return command;
   };
 
@@ -209,7 +244,8 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;
     request.set_scan(*scan);
-    for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state) request.add_states(static_cast<v1::VolumeState>(state));
+    for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state)
+      request.add_states(static_cast<v1::VolumeState>(state));
     do {
       v1::ListVolumesResponse answer;
       if (!Check(session, stub->ListVolumes(session.Context().get(), request, &answer))) return;
@@ -223,29 +259,37 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     command->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
     command->callback([&session, name, call] {
       v1::Volume answer;
-      if (CheckVolume(session, *name, call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer))) PrintVolume(session, answer);
+      if (CheckVolume(
+              session, *name,
+              call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer)))
+        PrintVolume(session, answer);
     });
     return command;
   };
-  unary("show", "one volume", [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
-    v1::GetVolumeRequest request;
-    request.set_name(which);
-    return stub.GetVolume(s.Context().get(), request, answer);
-  });
-  const auto discard = [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
+  unary(
+      "show", "one volume",
+      [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
+        v1::GetVolumeRequest request;
+        request.set_name(which);
+        return stub.GetVolume(s.Context().get(), request, answer);
+      });
+  const auto discard = [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+                               v1::Volume* answer) {
     v1::DiscardVolumeRequest request;
     request.set_name(which);
     request.set_lease_token(*lease);
     return stub.DiscardVolume(s.Context().get(), request, answer);
   };
   add_lease(unary("discard", "free its memory; the data is gone", discard));
-  unary("restore", "move its bytes back to its device", [](v1::VolumeService::Stub& stub, Session&, const std::string& which, v1::Volume* answer) {
-    v1::RestoreVolumeRequest request;
-    request.set_name(which);
-    grpc::ClientContext context;  // as long as it takes
-    return stub.RestoreVolume(&context, request, answer);
-  });
-  auto* hold = add_lease(volume->add_subcommand("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
+  unary("restore", "move its bytes back to its device",
+        [](v1::VolumeService::Stub& stub, Session&, const std::string& which, v1::Volume* answer) {
+          v1::RestoreVolumeRequest request;
+          request.set_name(which);
+          grpc::ClientContext context;  // as long as it takes
+          return stub.RestoreVolume(&context, request, answer);
+        });
+  auto* hold = add_lease(volume->add_subcommand(
+      "hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
   auto release = std::make_shared<bool>(false);
   hold->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   hold->add_flag("--release", *release, "take the mark back");
@@ -255,11 +299,14 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_lease_token(*lease);
     request.set_release(*release);
     v1::Volume answer;
-    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->HoldVolume(session.Context().get(), request, &answer))) {
+    if (CheckVolume(session, *name,
+                    v1::VolumeService::NewStub(session.channel())
+                        ->HoldVolume(session.Context().get(), request, &answer))) {
       PrintVolume(session, answer);
     }
   });
-  auto* spill = add_lease(volume->add_subcommand("spill", "move its bytes out of device memory; it stays held and can be read and committed"));
+  auto* spill = add_lease(volume->add_subcommand(
+      "spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");
   spill->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   spill->add_option("--tier", *tier, "host | disk (default)")->check(OneOf({"host", "disk"}));
@@ -270,12 +317,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_tier(*tier == "host" ? v1::HOST : v1::DISK);
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
-    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->SpillVolume(&context, request, &answer))) {
+    if (CheckVolume(session, *name,
+                    v1::VolumeService::NewStub(session.channel())
+                        ->SpillVolume(&context, request, &answer))) {
       PrintVolume(session, answer);
     }
   });
 
-  auto* read = volume->add_subcommand("read", "copy a volume, or a box of it, into a .npy file here");
+  auto* read =
+      volume->add_subcommand("read", "copy a volume, or a box of it, into a .npy file here");
   auto path = std::make_shared<std::string>("volume.npy");
   auto box = std::make_shared<std::vector<int64_t>>();
   read->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
@@ -287,24 +337,33 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     Read(session, *name, *box, *path);
   });
 
-  auto* derive = volume->add_subcommand("derive", "make a new held volume of a held one; operations run in the order of this list");
+  auto* derive = volume->add_subcommand(
+      "derive", "make a new held volume of a held one; operations run in the order of this list");
   auto contrast = std::make_shared<std::string>();
   auto phases = std::make_shared<std::string>();
   auto half_window = std::make_shared<uint32_t>(0);
   auto grid = std::make_shared<std::vector<uint32_t>>();
   derive->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  derive->add_option("--angiography", *contrast, "speckle-variance | amplitude-decorrelation: repeats become one")
+  derive
+      ->add_option("--angiography", *contrast,
+                   "speckle-variance | amplitude-decorrelation: repeats become one")
       ->check(OneOf({"speckle-variance", "amplitude-decorrelation"}));
-  derive->add_option("--doppler", *phases, "repeats | ascans: phase in rad from one to the next (complex volumes)")
+  derive
+      ->add_option("--doppler", *phases,
+                   "repeats | ascans: phase in rad from one to the next (complex volumes)")
       ->check(OneOf({"repeats", "ascans"}));
-  derive->add_option("--half-window", *half_window, "Doppler: depth samples to either side that are summed as well");
-  derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")->delimiter(',')->expected(2);
+  derive->add_option("--half-window", *half_window,
+                     "Doppler: depth samples to either side that are summed as well");
+  derive->add_option("--cartesian", *grid, "rows,columns of a regular grid; 0,0 = chosen")
+      ->delimiter(',')
+      ->expected(2);
   derive->callback([&session, name, contrast, phases, half_window, grid] {
     v1::DeriveVolumeRequest request;
     request.set_name(*name);
     if (!contrast->empty()) {
-      request.add_operations()->mutable_angiography()->set_method(*contrast == "speckle-variance" ? v1::Angiography::SPECKLE_VARIANCE
-                                                                                                  : v1::Angiography::AMPLITUDE_DECORRELATION);
+      request.add_operations()->mutable_angiography()->set_method(
+          *contrast == "speckle-variance" ? v1::Angiography::SPECKLE_VARIANCE
+                                          : v1::Angiography::AMPLITUDE_DECORRELATION);
     }
     if (!phases->empty()) {
       auto* doppler = request.add_operations()->mutable_doppler();
@@ -318,20 +377,25 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     }
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
-    if (CheckVolume(session, *name, v1::VolumeService::NewStub(session.channel())->DeriveVolume(&context, request, &answer))) {
+    if (CheckVolume(session, *name,
+                    v1::VolumeService::NewStub(session.channel())
+                        ->DeriveVolume(&context, request, &answer))) {
       PrintVolume(session, answer);
     }
   });
 
-  auto* commit = add_lease(volume->add_subcommand("commit", "write it to the server's storage and free its memory"));
+  auto* commit = add_lease(
+      volume->add_subcommand("commit", "write it to the server's storage and free its memory"));
   auto flags = std::make_shared<FormatFlags>();
   auto destination = std::make_shared<std::string>("{title}_{index:05}");
   auto request_id = std::make_shared<std::string>();
   commit->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
   commit->add_option("destination", *destination,
-                     "path below the server's storage root, with {scan} {index:05} {title} {date}; its ending tells the format, else --format");
+                     "path below the server's storage root, with {scan} {index:05} {title} {date}; "
+                     "its ending tells the format, else --format");
   flags->AddTo(commit);
-  commit->add_option("--request-id", *request_id, "a retry with the same id returns the first result");
+  commit->add_option("--request-id", *request_id,
+                     "a retry with the same id returns the first result");
   commit->callback([&session, name, flags, destination, request_id, lease] {
     v1::CommitVolumeRequest message;
     message.set_name(*name);

@@ -15,7 +15,9 @@ constexpr std::chrono::seconds kQuiet(2);
 }  // namespace
 
 WaitTeller::WaitTeller(const Session& session, std::string name)
-    : session_(session), name_(std::move(name)), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+    : session_(session),
+      name_(std::move(name)),
+      thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
 WaitTeller::~WaitTeller() { thread_.request_stop(); }
 
@@ -39,7 +41,8 @@ void WaitTeller::Run(const std::stop_token& stop) {
     lock.lock();
     if (reason.empty() || reason == told || came_) continue;
     told = reason;
-    std::cerr << "octavo: nothing comes" << (name_.empty() ? "" : " of " + name_) << ": it waits for " << reason << "\n";
+    std::cerr << "octavo: nothing comes" << (name_.empty() ? "" : " of " + name_)
+              << ": it waits for " << reason << "\n";
   }
 }
 
@@ -52,7 +55,8 @@ std::string WaitTeller::ReasonOfScan() const {
   v1::GetScanRequest request;
   request.set_name(name_);
   v1::Scan scan;
-  const grpc::Status status = v1::ScanService::NewStub(session_.channel())->GetScan(session_.Context().get(), request, &scan);
+  const grpc::Status status = v1::ScanService::NewStub(session_.channel())
+                                  ->GetScan(session_.Context().get(), request, &scan);
   return status.ok() ? scan.waits_for() : "";
 }
 
@@ -60,15 +64,22 @@ std::string WaitTeller::ReasonOfJob() const {
   v1::GetJobRequest request;
   request.set_name(name_);
   v1::Job job;
-  if (!v1::JobService::NewStub(session_.channel())->GetJob(session_.Context().get(), request, &job).ok()) return "";
+  if (!v1::JobService::NewStub(session_.channel())
+           ->GetJob(session_.Context().get(), request, &job)
+           .ok())
+    return "";
   if (job.state() == v1::JOB_QUEUED) return "its turn (" + job.reason() + ")";
   if (job.state() != v1::JOB_RUNNING || job.stage() != "projections") return "";
-  return "frames that are pushed: " + std::to_string(job.step()) + " of " + std::to_string(job.steps()) + " are in";
+  return "frames that are pushed: " + std::to_string(job.step()) + " of " +
+         std::to_string(job.steps()) + " are in";
 }
 
 std::string WaitTeller::ReasonOfAnyScan() const {
   v1::ListScansResponse answer;
-  if (!v1::ScanService::NewStub(session_.channel())->ListScans(session_.Context().get(), {}, &answer).ok()) return "";
+  if (!v1::ScanService::NewStub(session_.channel())
+           ->ListScans(session_.Context().get(), {}, &answer)
+           .ok())
+    return "";
   for (const auto& scan : answer.scans()) {
     if (scan.state() != v1::QUEUED && scan.state() != v1::RUNNING) continue;
     return scan.waits_for().empty() ? "" : scan.name() + ", which waits for " + scan.waits_for();

@@ -41,7 +41,8 @@ void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
   image->set_max_width(flags.max_width);
   v1::ColourMap map = v1::GRAY;
   std::string name = flags.colour_map;
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
   if (v1::ColourMap_Parse(name, &map)) image->set_colour_map(map);
   const auto set = [](const std::vector<float>& pair, v1::Levels* out) {
     out->set_lo(pair[0]);
@@ -57,10 +58,12 @@ void CheckPercentiles(const std::vector<float>& given) {
   if (given.empty()) return;
   const auto [lo, hi] = std::pair(given[0], given[1]);
   const std::string is = absl::StrCat("is ", lo, " ", hi);
-  if (!(lo >= 0 && lo < hi && hi <= 100)) throw CLI::ValidationError("--percentiles", is + "; allowed 0 <= LO < HI <= 100");
+  if (!(lo >= 0 && lo < hi && hi <= 100))
+    throw CLI::ValidationError("--percentiles", is + "; allowed 0 <= LO < HI <= 100");
   if (hi > 1) return;
-  throw CLI::ValidationError("--percentiles",
-                             absl::StrCat(is, ", which look like fractions; percentiles are 0 to 100: ", 100 * lo, " ", 100 * hi, " for these"));
+  throw CLI::ValidationError(
+      "--percentiles", absl::StrCat(is, ", which look like fractions; percentiles are 0 to 100: ",
+                                    100 * lo, " ", 100 * hi, " for these"));
 }
 
 // Returns an empty string or what went wrong.
@@ -81,25 +84,32 @@ double Number(T sample) {
 double Number(Half half) {
   const int exponent = half.bits >> 10 & 31, fraction = half.bits & 1023;
   if (exponent == 31) return fraction == 0 ? HUGE_VAL : NAN;
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return (half.bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
 
-// What becomes black and white: as the server does it for files (octavo.v1.ImageOptions). In a live preview the lowest number stands for
-// what no record has reached.
-std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags, const std::vector<double>& values) {
+// What becomes black and white: as the server does it for files (octavo.v1.ImageOptions). In a live
+// preview the lowest number stands for what no record has reached.
+std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
+                                     const std::vector<double>& values) {
   if (!flags.levels.empty()) return {flags.levels[0], flags.levels[1]};
   if (flags.display) return {head.display().lo(), head.display().hi()};
   const double lowest = head.dtype() == v1::I8 ? -128 : 0;
-  const bool fill = !head.complete() && (head.dtype() == v1::U8 || head.dtype() == v1::I8 || head.dtype() == v1::U16);
+  const bool fill = !head.complete() &&
+                    (head.dtype() == v1::U8 || head.dtype() == v1::I8 || head.dtype() == v1::U16);
   std::vector<double> some;
-  std::copy_if(values.begin(), values.end(), std::back_inserter(some), [&](double v) { return std::isfinite(v) && !(fill && v == lowest); });
+  std::copy_if(values.begin(), values.end(), std::back_inserter(some),
+               [&](double v) { return std::isfinite(v) && !(fill && v == lowest); });
   if (some.empty()) return {0, 1};
   std::sort(some.begin(), some.end());
-  const auto at = [&](double percent) { return some[static_cast<size_t>(percent / 100 * static_cast<double>(some.size() - 1) + 0.5)]; };
+  const auto at = [&](double percent) {
+    return some[static_cast<size_t>(percent / 100 * static_cast<double>(some.size() - 1) + 0.5)];
+  };
   return flags.percentiles.empty() ? std::pair{at(1), at(99.8)}
-                                   : std::pair{at(static_cast<double>(flags.percentiles[0])), at(static_cast<double>(flags.percentiles[1]))};
+                                   : std::pair{at(static_cast<double>(flags.percentiles[0])),
+                                               at(static_cast<double>(flags.percentiles[1]))};
 }
 
 // NaN is black.
@@ -130,10 +140,13 @@ Grey ToGrey(const v1::Frame& head, const std::string& data, const WatchFlags& fl
 }
 
 Grey Transposed(const Grey& image) {
-  Grey out{.rows = image.columns, .columns = image.rows, .pixels = std::vector<uint8_t>(image.pixels.size())};
+  Grey out{.rows = image.columns,
+           .columns = image.rows,
+           .pixels = std::vector<uint8_t>(image.pixels.size())};
   for (int64_t r = 0; r < image.rows; ++r) {
     for (int64_t c = 0; c < image.columns; ++c)
-      out.pixels[static_cast<size_t>(c * image.rows + r)] = image.pixels[static_cast<size_t>(r * image.columns + c)];
+      out.pixels[static_cast<size_t>(c * image.rows + r)] =
+          image.pixels[static_cast<size_t>(r * image.columns + c)];
   }
   return out;
 }
@@ -143,7 +156,8 @@ std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
   std::string text = v1::Product_Name(head.product());
   if (head.product() != v1::BSCAN) return text;
   const char* axis = head.axis() == v1::X ? "x" : head.axis() == v1::Y ? "y" : "z";
-  return text + " " + axis + " " + (flags.index >= 0 ? std::to_string(flags.index) : "in the middle");
+  return text + " " + axis + " " +
+         (flags.index >= 0 ? std::to_string(flags.index) : "in the middle");
 }
 
 void Watch(Session& session, const WatchFlags& flags) {
@@ -153,7 +167,8 @@ void Watch(Session& session, const WatchFlags& flags) {
                        : flags.product == "aip"     ? v1::AIP
                        : flags.product == "bscan"   ? v1::BSCAN
                                                     : v1::MIP);
-  if (!flags.axis.empty()) request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
+  if (!flags.axis.empty())
+    request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
   if (flags.index >= 0) {
     request.set_index(flags.index);
     request.set_index_set(true);
@@ -168,7 +183,8 @@ void Watch(Session& session, const WatchFlags& flags) {
   std::string data;
   int64_t shown = 0, lines = 0;
   const std::string directory = flags.png_dir.empty() ? flags.jpeg_dir : flags.png_dir;
-  if (std::error_code error; flags.files() && (std::filesystem::create_directories(directory, error), error)) {
+  if (std::error_code error;
+      flags.files() && (std::filesystem::create_directories(directory, error), error)) {
     std::cerr << "octavo: " << directory << ": " << error.message() << "\n";
     session.exit_code = kFailed;
     context.TryCancel();
@@ -181,9 +197,12 @@ void Watch(Session& session, const WatchFlags& flags) {
     data += part.data();
     waiting.Came();
     if (data.size() < head.total_bytes()) continue;
-    const std::string caption = head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " + ProductOf(head, flags) + "  picture " +
-                                std::to_string(head.sequence()) + (head.complete() ? "" : "  (live)") +
-                                (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out" : "");
+    const std::string caption =
+        head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " +
+        ProductOf(head, flags) + "  picture " + std::to_string(head.sequence()) +
+        (head.complete() ? "" : "  (live)") +
+        (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out"
+                                   : "");
     if (session.json) {
       head.clear_data();
       PrintJson(head);
@@ -192,14 +211,16 @@ void Watch(Session& session, const WatchFlags& flags) {
       Grey image = ToGrey(head, data, flags);
       if (head.axes_size() == 2 && head.axes(1) == "z") image = Transposed(image);
       const bool colour = IsTerminal();
-      const std::string text = RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
+      const std::string text =
+          RenderImage(image, std::min(TerminalColumns(), colour ? 128 : 80), colour);
       if (colour && lines > 0) std::cout << "\x1b[" << lines << "A";
       std::cout << text << caption << (colour ? "\x1b[K\n" : "\n") << std::flush;
       lines = std::count(text.begin(), text.end(), '\n') + 1;
     }
     if (flags.files()) {
       char name[64];
-      std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(), static_cast<unsigned long long>(head.sequence()),
+      std::snprintf(name, sizeof name, "/%s_%06llu.%s", flags.product.c_str(),
+                    static_cast<unsigned long long>(head.sequence()),
                     flags.png_dir.empty() ? "jpg" : "png");
       if (const std::string problem = WriteFile(directory + name, data); !problem.empty()) {
         std::cerr << "octavo: " << problem << "\n";
@@ -217,37 +238,61 @@ void Watch(Session& session, const WatchFlags& flags) {
   while (reader->Read(&part)) {
   }
   const grpc::Status status = reader->Finish();
-  if (status.error_code() != grpc::StatusCode::CANCELLED || flags.count == 0) Check(session, status);
+  if (status.error_code() != grpc::StatusCode::CANCELLED || flags.count == 0)
+    Check(session, status);
 }
 
 }  // namespace
 
 void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
-  auto* watch = app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
-  watch->add_option("--scan", flags->scan, "scans/... or jobs/... (default: all)")->check(ScanOrJobName());
-  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")->check(OneOf({"mip", "aip", "bscan", "angiogram"}));
-  watch->add_option("--axis", flags->axis, "x | y | z (default: z, B-scans y, slices of a tomography job z)")->check(OneOf({"x", "y", "z"}));
-  watch->add_option("--index", flags->index, "number of the B-scan, from 0 on (default: the middle one)")->check(Natural());
+  auto* watch =
+      app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
+  watch->add_option("--scan", flags->scan, "scans/... or jobs/... (default: all)")
+      ->check(ScanOrJobName());
+  watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")
+      ->check(OneOf({"mip", "aip", "bscan", "angiogram"}));
+  watch
+      ->add_option("--axis", flags->axis,
+                   "x | y | z (default: z, B-scans y, slices of a tomography job z)")
+      ->check(OneOf({"x", "y", "z"}));
+  watch
+      ->add_option("--index", flags->index,
+                   "number of the B-scan, from 0 on (default: the middle one)")
+      ->check(Natural());
   auto* png = watch->add_option("--png-dir", flags->png_dir, "write PNG files here instead");
   auto* files = watch->add_option_group("files", "how --png-dir and --jpeg-dir show the values");
   watch->add_option("--jpeg-dir", flags->jpeg_dir, "write JPEG files here instead")->excludes(png);
-  files->add_option("--colour-map", flags->colour_map, "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
+  files
+      ->add_option("--colour-map", flags->colour_map,
+                   "gray | gray-inverted | viridis | magma | inferno | plasma | hot")
       ->check(OneOf({"gray", "gray-inverted", "viridis", "magma", "inferno", "plasma", "hot"}));
   auto* percentiles =
-      watch->add_option("--percentiles", flags->percentiles, "LO HI: contrast from these percentiles of each picture (default 1 99.8)")->expected(2);
-  auto* levels = watch->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")->expected(2)->excludes(percentiles);
-  watch->add_flag("--display", flags->display, "the contrast that the scan names, the same for all pictures")
+      watch
+          ->add_option("--percentiles", flags->percentiles,
+                       "LO HI: contrast from these percentiles of each picture (default 1 99.8)")
+          ->expected(2);
+  auto* levels =
+      watch->add_option("--levels", flags->levels, "LO HI: fixed contrast, in stored units")
+          ->expected(2)
+          ->excludes(percentiles);
+  watch
+      ->add_flag("--display", flags->display,
+                 "the contrast that the scan names, the same for all pictures")
       ->excludes(percentiles)
       ->excludes(levels);
   files->add_option("--max-width", flags->max_width, "shrink to so many pixels across");
   files->add_flag("--scale-bar", flags->scale_bar, "draw a labelled scale bar");
-  watch->add_option("--count", flags->count, "end after so many images; 0 = never")->check(Natural());
+  watch->add_option("--count", flags->count, "end after so many images; 0 = never")
+      ->check(Natural());
   watch->add_option("--rate", flags->rate, "images per second at most; 0 = all");
   watch->add_flag("--no-preview", flags->no_preview, "completed volumes only");
   watch->callback([&session, flags, files] {
-    if (files->count_all() > 0 && !flags->files()) throw CLI::RequiresError("options of files", "--png-dir or --jpeg-dir");
-    if (flags->index >= 0 && flags->product != "bscan") throw CLI::ValidationError("--index", "is for --product bscan; the product is " + flags->product);
+    if (files->count_all() > 0 && !flags->files())
+      throw CLI::RequiresError("options of files", "--png-dir or --jpeg-dir");
+    if (flags->index >= 0 && flags->product != "bscan")
+      throw CLI::ValidationError("--index",
+                                 "is for --product bscan; the product is " + flags->product);
     CheckPercentiles(flags->percentiles);
     Watch(session, *flags);
   });

@@ -19,7 +19,8 @@ namespace octavo::cli {
 namespace {
 
 std::string WordOf(const google::protobuf::EnumValueDescriptor& value, const std::string& prefix) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix)), {{"_", "-"}});
+  return absl::StrReplaceAll(absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix)),
+                             {{"_", "-"}});
 }
 
 }  // namespace
@@ -27,16 +28,19 @@ std::string WordOf(const google::protobuf::EnumValueDescriptor& value, const std
 CLI::Validator OneOf(const std::vector<std::string>& words) {
   return {[words](std::string& text) {
             if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
-            return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "), DidYouMean(text, words));
+            return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "),
+                                DidYouMean(text, words));
           },
           ""};
 }
 
-CLI::Validator OneOf(const std::vector<std::string>& words, const std::map<std::string, std::string>& also, bool guess) {
+CLI::Validator OneOf(const std::vector<std::string>& words,
+                     const std::map<std::string, std::string>& also, bool guess) {
   return {[words, also, guess](std::string& text) {
             if (const auto other = also.find(text); other != also.end()) text = other->second;
             if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
-            return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "), guess ? DidYouMean(text, words) : "");
+            return absl::StrCat("is '", text, "'; allowed ", absl::StrJoin(words, ", "),
+                                guess ? DidYouMean(text, words) : "");
           },
           ""};
 }
@@ -48,7 +52,8 @@ CLI::Validator Natural() {
             errno = 0;
             (void)std::strtoull(text.c_str(), nullptr, 0);
             if (!negative && errno != ERANGE) return std::string();
-            return absl::StrCat("is '", text, "'; allowed are whole numbers from 0 on", negative ? "" : "; this one is too large");
+            return absl::StrCat("is '", text, "'; allowed are whole numbers from 0 on",
+                                negative ? "" : "; this one is too large");
           },
           ""};
 }
@@ -57,12 +62,14 @@ void CheckNaturals(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
     if (absl::StartsWith(option->get_type_name(), "UINT")) option->check(Natural());
   }
-  for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; })) CheckNaturals(command);
+  for (CLI::App* command : app->get_subcommands([](CLI::App*) { return true; }))
+    CheckNaturals(command);
 }
 
 std::string Listed(const std::vector<std::string>& words) { return absl::StrJoin(words, " | "); }
 
-std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix) {
+std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
+                                 const std::string& prefix) {
   std::vector<std::string> words;
   for (int i = 0; i < values.value_count(); ++i) {
     if (values.value(i)->number() != 0) words.push_back(WordOf(*values.value(i), prefix));
@@ -70,17 +77,23 @@ std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
   return words;
 }
 
-int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix, const std::string& word) {
+int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix,
+             const std::string& word) {
   for (int i = 0; i < values.value_count(); ++i) {
-    if (values.value(i)->number() != 0 && WordOf(*values.value(i), prefix) == word) return values.value(i)->number();
+    if (values.value(i)->number() != 0 && WordOf(*values.value(i), prefix) == word)
+      return values.value(i)->number();
   }
   return 0;
 }
 
-void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind, const std::string& chosen) {
+void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind,
+                     const std::string& chosen) {
   for (const FlagOf& one : flags) {
-    if (app.count(one.flag) == 0 || std::find(one.kinds.begin(), one.kinds.end(), kind) != one.kinds.end()) continue;
-    throw CLI::ValidationError(one.flag, absl::StrCat("is for ", absl::StrJoin(one.kinds, ", "), "; ", chosen));
+    if (app.count(one.flag) == 0 ||
+        std::find(one.kinds.begin(), one.kinds.end(), kind) != one.kinds.end())
+      continue;
+    throw CLI::ValidationError(
+        one.flag, absl::StrCat("is for ", absl::StrJoin(one.kinds, ", "), "; ", chosen));
   }
 }
 

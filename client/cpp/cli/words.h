@@ -10,25 +10,31 @@
 // Words that flags take, and which flags go with which.
 namespace octavo::cli {
 
-/// A check of a flag's value: one of these words. Another one is refused with all that are allowed and the one that was probably meant.
+/// A check of a flag's value: one of these words. Another one is refused with all that are allowed
+/// and the one that was probably meant.
 CLI::Validator OneOf(const std::vector<std::string>& words);
-/// The same, for CLI::Option::transform: other packages' words for one of them become it. `guess`: whether the one that was probably meant is told;
-/// of types no one is, "f64" is near "c64" and something else.
-CLI::Validator OneOf(const std::vector<std::string>& words, const std::map<std::string, std::string>& also, bool guess);
+/// The same, for CLI::Option::transform: other packages' words for one of them become it. `guess`:
+/// whether the one that was probably meant is told; of types no one is, "f64" is near "c64" and
+/// something else.
+CLI::Validator OneOf(const std::vector<std::string>& words,
+                     const std::map<std::string, std::string>& also, bool guess);
 
 /// A check of a flag's value: a whole number from 0 on that 64 bits hold.
 CLI::Validator Natural();
-/// Natural() for all flags of whole numbers from 0 on, of a command and those below it: CLI11 takes -1 for 2^64 - 1.
+/// Natural() for all flags of whole numbers from 0 on, of a command and those below it: CLI11 takes
+/// -1 for 2^64 - 1.
 void CheckNaturals(CLI::App* app);
 
 /// "a | b | c", as help texts list them.
 std::string Listed(const std::vector<std::string>& words);
 
-/// The words for the values of an enum of the contract but the first, which stands for "choose": "auto-commit" for AUTO_COMMIT, with the
-/// prefix "RAW_" "u8" for RAW_U8.
-std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix);
+/// The words for the values of an enum of the contract but the first, which stands for "choose":
+/// "auto-commit" for AUTO_COMMIT, with the prefix "RAW_" "u8" for RAW_U8.
+std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
+                                 const std::string& prefix);
 /// The number of the value that `word`, one of WordsOf, stands for.
-int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix, const std::string& word);
+int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix,
+             const std::string& word);
 
 template <class Enum>
 std::vector<std::string> WordsOf(const std::string& prefix = "") {
@@ -53,7 +59,9 @@ struct FlagOf {
   const char* flag;
   std::vector<std::string> kinds;
 };
-/// Refuses the flags that were given and do not go with `kind`; `chosen` says in words what it is and why: "the source is replay (--path)".
-void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind, const std::string& chosen);
+/// Refuses the flags that were given and do not go with `kind`; `chosen` says in words what it is
+/// and why: "the source is replay (--path)".
+void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind,
+                     const std::string& chosen);
 
 }  // namespace octavo::cli

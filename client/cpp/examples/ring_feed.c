@@ -1,11 +1,14 @@
-/* Feeds a file of raw records into a scan whose source is `ring`: an example of octavo_ring.h, in C11.
+/* Feeds a file of raw records into a scan whose source is `ring`: an example of octavo_ring.h, in
+ * C11.
  *
  *   octavo scan submit --source ring --samples 1024 --ascans 512 --bscans 256 --volumes 4
  *   ring_feed $(octavo scan ring scans/<id>) FILE [--block N] [--rate HZ] [--hang-at N]
  *
- * FILE holds records without a header. It goes on at the record that the scan wants next, as the next producer after one that died must.
+ * FILE holds records without a header. It goes on at the record that the scan wants next, as the
+ * next producer after one that died must.
  * --block   records of a block, at most what a slot holds
- * --rate    as a digitizer does: blocks come at this many records a second, and what finds the ring full is lost
+ * --rate    as a digitizer does: blocks come at this many records a second, and what finds the ring
+ * full is lost
  * --hang-at stops in the middle of the block that reaches record N and sleeps (for tests)
  */
 #include <fcntl.h>
@@ -52,7 +55,8 @@ int main(int argc, char** argv) {
   while (ring.next_record < total) {
     uint64_t count = total - ring.next_record < block ? total - ring.next_record : block;
     if (rate > 0) { /* the block is there when its last record is */
-      const int64_t wait = began + (int64_t)((double)(ring.next_record + count) / rate * 1e9) - now_ns();
+      const int64_t wait =
+          began + (int64_t)((double)(ring.next_record + count) / rate * 1e9) - now_ns();
       struct timespec pause;
       pause.tv_sec = wait / 1000000000;
       pause.tv_nsec = wait % 1000000000;
@@ -68,9 +72,13 @@ int main(int argc, char** argv) {
       fprintf(stderr, "the ring is lost: %s\n", strerror(errno));
       return 1;
     }
-    for (size_t done = 0, bytes = (size_t)count * ring.record_bytes; done < bytes;) { /* straight into the shared memory */
-      const size_t piece = ring.next_record + count > hang_at && bytes - done > bytes / 2 ? bytes / 2 + 1 : bytes - done;
-      const ssize_t got = pread(file, slot + done, piece, (off_t)(ring.next_record * ring.record_bytes + done));
+    for (size_t done = 0, bytes = (size_t)count * ring.record_bytes;
+         done < bytes;) { /* straight into the shared memory */
+      const size_t piece = ring.next_record + count > hang_at && bytes - done > bytes / 2
+                               ? bytes / 2 + 1
+                               : bytes - done;
+      const ssize_t got =
+          pread(file, slot + done, piece, (off_t)(ring.next_record * ring.record_bytes + done));
       if (got <= 0) {
         octavo_ring_fail(&ring, "the file cannot be read");
         return 1;
@@ -86,8 +94,10 @@ int main(int argc, char** argv) {
   }
   octavo_ring_end(&ring);
   octavo_ring_flush(&ring, 60000);
-  printf("{\"next_record\": %llu, \"overruns\": %llu, \"overrun_records\": %llu}\n", (unsigned long long)ring.next_record,
-         (unsigned long long)octavo_ring_producer_of(&ring)->overruns, (unsigned long long)octavo_ring_producer_of(&ring)->overrun_records);
+  printf("{\"next_record\": %llu, \"overruns\": %llu, \"overrun_records\": %llu}\n",
+         (unsigned long long)ring.next_record,
+         (unsigned long long)octavo_ring_producer_of(&ring)->overruns,
+         (unsigned long long)octavo_ring_producer_of(&ring)->overrun_records);
   octavo_ring_close(&ring);
   return 0;
 }

@@ -21,13 +21,16 @@ namespace octavo::client {
 
 class Client::Impl {
  public:
-  Impl(std::string address, std::chrono::milliseconds timeout) : address_(std::move(address)), timeout_(timeout) {
+  Impl(std::string address, std::chrono::milliseconds timeout)
+      : address_(std::move(address)), timeout_(timeout) {
     // Larger reads: about a third more throughput for volumes. Must be set before gRPC starts.
     static std::once_flag once;
-    std::call_once(once, [] { ::setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0); });
+    std::call_once(once,
+                   [] { ::setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning", /*overwrite=*/0); });
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(64 << 20);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own: two clients are not one
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                     1);  // a connection of its own: two clients are not one
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
@@ -53,7 +56,9 @@ class Client::Impl {
     request.set_name(name);
     return request;
   }
-  std::chrono::system_clock::time_point Deadline() const { return std::chrono::system_clock::now() + timeout_; }
+  std::chrono::system_clock::time_point Deadline() const {
+    return std::chrono::system_clock::now() + timeout_;
+  }
 
   const std::string address_;
   const std::chrono::milliseconds timeout_;
@@ -72,7 +77,8 @@ class Client::Impl {
   /// The connection to this socket, made if it is not there.
   std::shared_ptr<Handoff> ConnectTo(const std::string& path) {
     const std::lock_guard lock(handoff_mutex_);
-    if (handoff_ == nullptr || !handoff_->alive() || handoff_->path() != path) handoff_ = Handoff::Connect(path, timeout_);
+    if (handoff_ == nullptr || !handoff_->alive() || handoff_->path() != path)
+      handoff_ = Handoff::Connect(path, timeout_);
     return handoff_;
   }
 
@@ -96,7 +102,8 @@ size_t Array::ItemSize(DType dtype) {
 }
 
 Client::Client(std::string address, std::chrono::milliseconds timeout) {
-  if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr) address = given;
+  if (const char* given = std::getenv("OCTAVO_ADDRESS"); address.empty() && given != nullptr)
+    address = given;
   impl_ = std::make_unique<Impl>(address.empty() ? "127.0.0.1:50051" : std::move(address), timeout);
 }
 Client::~Client() = default;
@@ -114,7 +121,8 @@ Scan Client::SubmitScan(const ScanSpec& spec) {
 Admission Client::PlanScan(const ScanSpec& spec) {
   v1::PlanScanRequest request;
   Encode(spec, request.mutable_spec());
-  const auto answer = impl_->Call<v1::PlanScanResponse>(*impl_->scans_, &v1::ScanService::Stub::PlanScan, request);
+  const auto answer =
+      impl_->Call<v1::PlanScanResponse>(*impl_->scans_, &v1::ScanService::Stub::PlanScan, request);
   const v1::AdmissionReport& report = answer.report();
   return {.admitted = report.admitted(),
           .retryable = report.retryable(),
@@ -128,7 +136,8 @@ Admission Client::PlanScan(const ScanSpec& spec) {
 }
 
 Scan Client::GetScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::GetScan, Impl::Named<v1::GetScanRequest>(name)));
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::GetScan,
+                                      Impl::Named<v1::GetScanRequest>(name)));
 }
 
 std::vector<Scan> Client::ListScans() {
@@ -136,7 +145,8 @@ std::vector<Scan> Client::ListScans() {
   v1::ListScansRequest request;
   request.set_page_size(1000);
   do {
-    const auto page = impl_->Call<v1::ListScansResponse>(*impl_->scans_, &v1::ScanService::Stub::ListScans, request);
+    const auto page = impl_->Call<v1::ListScansResponse>(
+        *impl_->scans_, &v1::ScanService::Stub::ListScans, request);
     for (const auto& scan : page.scans()) list.push_back(Decode(scan));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
@@ -174,22 +184,28 @@ Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
 RingTicket Client::OpenRing(const std::string& scan) {
   v1::OpenRingRequest request;
   request.set_scan(scan);
-  const auto answer = impl_->Call<v1::OpenRingResponse>(*impl_->sources_, &v1::SourceService::Stub::OpenRing, request);
-  return {.socket = answer.socket(), .ticket = answer.ticket(), .expires_seconds = answer.expires_seconds()};
+  const auto answer = impl_->Call<v1::OpenRingResponse>(
+      *impl_->sources_, &v1::SourceService::Stub::OpenRing, request);
+  return {.socket = answer.socket(),
+          .ticket = answer.ticket(),
+          .expires_seconds = answer.expires_seconds()};
 }
 
 Scan Client::StopScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::StopScan, Impl::Named<v1::StopScanRequest>(name)));
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::StopScan,
+                                      Impl::Named<v1::StopScanRequest>(name)));
 }
 
 Scan Client::CancelScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::CancelScan, Impl::Named<v1::CancelScanRequest>(name)));
+  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::CancelScan,
+                                      Impl::Named<v1::CancelScanRequest>(name)));
 }
 
 // -- volumes
 
 Volume Client::GetVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::GetVolume, Impl::Named<v1::GetVolumeRequest>(name)));
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::GetVolume,
+                                        Impl::Named<v1::GetVolumeRequest>(name)));
 }
 
 std::vector<Volume> Client::ListVolumes(const std::string& scan) {
@@ -198,14 +214,16 @@ std::vector<Volume> Client::ListVolumes(const std::string& scan) {
   request.set_scan(scan);
   request.set_page_size(1000);
   do {
-    const auto page = impl_->Call<v1::ListVolumesResponse>(*impl_->volumes_, &v1::VolumeService::Stub::ListVolumes, request);
+    const auto page = impl_->Call<v1::ListVolumesResponse>(
+        *impl_->volumes_, &v1::VolumeService::Stub::ListVolumes, request);
     for (const auto& volume : page.volumes()) list.push_back(Decode(volume));
     request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty());
   return list;
 }
 
-Array Client::Read(const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
+Array Client::Read(const std::string& name, const std::vector<int64_t>& start,
+                   const std::vector<int64_t>& count) {
   grpc::ClientContext context;
   auto request = Impl::Named<v1::ReadVolumeRequest>(name);
   request.mutable_start()->Assign(start.begin(), start.end());
@@ -225,15 +243,18 @@ Array Client::Read(const std::string& name, const std::vector<int64_t>& start, c
     done += part.data().size();
   }
   Check(reader->Finish());
-  if (done != array.data.size() || array.shape.empty()) throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of " + name);
+  if (done != array.data.size() || array.shape.empty())
+    throw Error(Code::kDataLoss, "got " + std::to_string(done) + " bytes of " + name);
   return array;
 }
 
 Volume Client::HoldVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::HoldVolume, Impl::Named<v1::HoldVolumeRequest>(name)));
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::HoldVolume,
+                                        Impl::Named<v1::HoldVolumeRequest>(name)));
 }
 
-CommitResult Client::Commit(const std::string& name, const CommitOptions& options, const std::function<bool(const CommitProgress&)>& progress,
+CommitResult Client::Commit(const std::string& name, const CommitOptions& options,
+                            const std::function<bool(const CommitProgress&)>& progress,
                             const std::string& request_id) {
   grpc::ClientContext context;
   auto request = Impl::Named<v1::CommitVolumeRequest>(name);
@@ -246,7 +267,11 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
   while (reader->Read(&step)) {
     if (step.has_result()) {
       const auto& r = step.result();
-      result = {.uri = r.uri(), .checksum = r.checksum(), .bytes = r.bytes(), .raw_bytes = r.raw_bytes(), .seconds = r.seconds()};
+      result = {.uri = r.uri(),
+                .checksum = r.checksum(),
+                .bytes = r.bytes(),
+                .raw_bytes = r.raw_bytes(),
+                .seconds = r.seconds()};
     }
     if (!wanted || !progress) continue;
     wanted = progress({.done_bytes = step.done_bytes(),
@@ -261,14 +286,16 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
 }
 
 Volume Client::DiscardVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::DiscardVolume, Impl::Named<v1::DiscardVolumeRequest>(name)));
+  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::DiscardVolume,
+                                        Impl::Named<v1::DiscardVolumeRequest>(name)));
 }
 
 // -- memory
 
 Mapped Client::Map(const std::string& name, const MapOptions& options) {
   const std::shared_ptr<Handoff> known = impl_->handoff();
-  if (name.rfind("volumes/", 0) == 0 && options.replica == 0 && options.accept.empty() && known != nullptr && known->presented()) {
+  if (name.rfind("volumes/", 0) == 0 && options.replica == 0 && options.accept.empty() &&
+      known != nullptr && known->presented()) {
     try {
       return known->Take(name);  // one message; a ticket was presented before
     } catch (const Error& error) {
@@ -280,8 +307,10 @@ Mapped Client::Map(const std::string& name, const MapOptions& options) {
   request.set_replica(options.replica);
   request.set_lease_token(options.lease_token);
   request.set_lease_fence(options.lease_fence);
-  for (const MemoryKind kind : options.accept) request.add_accept(static_cast<v1::ExportKind>(kind));
-  const auto ticket = impl_->Call<v1::ExportTicket>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
+  for (const MemoryKind kind : options.accept)
+    request.add_accept(static_cast<v1::ExportKind>(kind));
+  const auto ticket =
+      impl_->Call<v1::ExportTicket>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
   return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
 }
 
@@ -294,10 +323,12 @@ void Client::ForgetMappings() {
 FrameStream Client::Subscribe(const SubscribeOptions& options) {
   v1::SubscribeRequest request;
   Encode(options, &request);
-  return FrameStream(std::make_unique<FrameStream::Impl>(impl_->streams_.get(), std::move(request)));
+  return FrameStream(
+      std::make_unique<FrameStream::Impl>(impl_->streams_.get(), std::move(request)));
 }
 
-void Client::Subscribe(const SubscribeOptions& options, const std::function<bool(const Frame&)>& each) {
+void Client::Subscribe(const SubscribeOptions& options,
+                       const std::function<bool(const Frame&)>& each) {
   FrameStream stream = Subscribe(options);
   Frame frame;
   while (stream.Next(&frame)) {
@@ -307,10 +338,13 @@ void Client::Subscribe(const SubscribeOptions& options, const std::function<bool
 
 // -- the server
 
-std::string Client::InfoJson() { return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo, v1::GetInfoRequest())); }
+std::string Client::InfoJson() {
+  return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo,
+                                      v1::GetInfoRequest()));
+}
 
-// grpc.health.v1.Health/Check; its proto comes with no Debian package. An empty request asks for the whole server; the
-// answer's field 1 is 1 when it serves.
+// grpc.health.v1.Health/Check; its proto comes with no Debian package. An empty request asks for
+// the whole server; the answer's field 1 is 1 when it serves.
 bool Client::Health() {
   grpc::GenericStub stub(impl_->channel_);
   const grpc::Slice empty("");
@@ -329,7 +363,8 @@ bool Client::Health() {
   std::vector<grpc::Slice> slices;
   response.Dump(&slices);
   std::string bytes;
-  for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const auto& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   return bytes == std::string("\x08\x01", 2);
 }
 

@@ -53,7 +53,8 @@ void FromJson(const std::string& json, google::protobuf::Message* message) {
     message->MergeFrom(*parsed);
     return;
   }
-  Error error(Code::kInvalidArgument, "json is no " + message->GetDescriptor()->full_name() + ": " + std::string(status.message()));
+  Error error(Code::kInvalidArgument, "json is no " + message->GetDescriptor()->full_name() + ": " +
+                                          std::string(status.message()));
   error.reason = "BAD_FIELD";
   error.field = "json";
   throw error;
@@ -63,7 +64,8 @@ std::string ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string text;
-  (void)google::protobuf::util::MessageToJsonString(message, &text, options);  // fails for messages with wrong Any only
+  (void)google::protobuf::util::MessageToJsonString(
+      message, &text, options);  // fails for messages with wrong Any only
   return text;
 }
 
@@ -71,12 +73,16 @@ void Encode(const Processing& in, v1::Processing* out) {
   FromJson(in.json, out);
   if (!in.background.empty()) {
     out->mutable_background()->set_mode(v1::Processing::Background::STATIC);
-    out->mutable_background()->mutable_spectrum()->Assign(in.background.begin(), in.background.end());
+    out->mutable_background()->mutable_spectrum()->Assign(in.background.begin(),
+                                                          in.background.end());
   }
   if (!in.wavelength_nm.empty()) {
-    out->mutable_k_linearisation()->mutable_wavelength_nm()->mutable_values()->Assign(in.wavelength_nm.begin(), in.wavelength_nm.end());
+    out->mutable_k_linearisation()->mutable_wavelength_nm()->mutable_values()->Assign(
+        in.wavelength_nm.begin(), in.wavelength_nm.end());
   }
-  if (!in.k_index.empty()) out->mutable_k_linearisation()->mutable_index()->mutable_values()->Assign(in.k_index.begin(), in.k_index.end());
+  if (!in.k_index.empty())
+    out->mutable_k_linearisation()->mutable_index()->mutable_values()->Assign(in.k_index.begin(),
+                                                                              in.k_index.end());
   IfGiven(in.dispersion_a2, [&](double v) { out->mutable_dispersion()->set_a2(v); });
   IfGiven(in.dispersion_a3, [&](double v) { out->mutable_dispersion()->set_a3(v); });
   IfGiven(in.fft_length, [&](uint32_t v) { out->set_fft_length(v); });
@@ -109,7 +115,8 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_replay()->set_header_bytes(replay->header_bytes);
     out->mutable_replay()->set_allow_partial(replay->allow_partial);
   }
-  if (const Raster& raster = in.pattern; raster.ascans_per_bscan != 0 || raster.bscans_per_volume != 0) {
+  if (const Raster& raster = in.pattern;
+      raster.ascans_per_bscan != 0 || raster.bscans_per_volume != 0) {
     auto* to = out->mutable_pattern()->mutable_raster();
     to->set_ascans_per_bscan(raster.ascans_per_bscan);
     to->set_bscans_per_volume(raster.bscans_per_volume);
@@ -119,13 +126,20 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
     to->set_extent_x_mm(raster.extent_x_mm);
     to->set_extent_y_mm(raster.extent_y_mm);
   }
-  IfGiven(in.samples_per_record, [&](uint32_t v) { out->mutable_acquisition()->set_samples_per_record(v); });
-  IfGiven(in.raw_type, [&](RawType v) { out->mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(v)); });
+  IfGiven(in.samples_per_record,
+          [&](uint32_t v) { out->mutable_acquisition()->set_samples_per_record(v); });
+  IfGiven(in.raw_type, [&](RawType v) {
+    out->mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(v));
+  });
   IfGiven(in.record_rate_hz, [&](double v) { out->mutable_acquisition()->set_record_rate_hz(v); });
   Encode(in.processing, out->mutable_processing());
   if (in.aip) out->mutable_products()->set_aip(true);
-  IfGiven(in.retention, [&](RetentionMode v) { out->mutable_retention()->set_mode(static_cast<v1::RetentionMode>(v)); });
-  IfGiven(in.disposition, [&](Disposition v) { out->mutable_retention()->set_disposition(static_cast<v1::Disposition>(v)); });
+  IfGiven(in.retention, [&](RetentionMode v) {
+    out->mutable_retention()->set_mode(static_cast<v1::RetentionMode>(v));
+  });
+  IfGiven(in.disposition, [&](Disposition v) {
+    out->mutable_retention()->set_disposition(static_cast<v1::Disposition>(v));
+  });
   IfGiven(in.hold_slots, [&](uint32_t v) { out->mutable_retention()->set_hold_slots(v); });
   if (in.auto_commit) Encode(*in.auto_commit, out->mutable_retention()->mutable_auto_commit());
   IfGiven(in.title, [&](const std::string& v) { out->set_title(v); });
@@ -146,7 +160,8 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   if (in.image) {
     const ImageOptions& options = *in.image;
     auto* image = out->mutable_image();
-    if (options.colour_map != ColourMap::kGray) image->set_colour_map(static_cast<v1::ColourMap>(options.colour_map));
+    if (options.colour_map != ColourMap::kGray)
+      image->set_colour_map(static_cast<v1::ColourMap>(options.colour_map));
     if (options.levels) Encode(*options.levels, image->mutable_levels());
     if (options.percentiles) Encode(*options.percentiles, image->mutable_percentiles());
     image->set_max_width(options.max_width);

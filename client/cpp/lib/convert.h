@@ -18,7 +18,8 @@ Error ErrorOf(const grpc::Status& status);
 /// Throws unless OK.
 void Check(const grpc::Status& status);
 
-/// Merges what the text says into the message. Throws Error (INVALID_ARGUMENT, field "json") if the text is no such message.
+/// Merges what the text says into the message. Throws Error (INVALID_ARGUMENT, field "json") if the
+/// text is no such message.
 void FromJson(const std::string& json, google::protobuf::Message* message);
 std::string ToJson(const google::protobuf::Message& message);
 

@@ -7,7 +7,8 @@
 
 namespace octavo::client {
 
-FrameStream::Impl::Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request) : request_(std::move(request)) {
+FrameStream::Impl::Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request)
+    : request_(std::move(request)) {
   stub->async()->Subscribe(&context_, &request_, this);
   AddHold();  // reads start outside callbacks too: OnDone must wait for the last
   StartRead(&part_);

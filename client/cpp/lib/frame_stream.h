@@ -12,12 +12,13 @@
 
 namespace octavo::client {
 
-/// Reads by gRPC's callbacks, so that the server's keepalive is answered while the caller is busy with a frame; not by calls
-/// that poll only while they wait.
+/// Reads by gRPC's callbacks, so that the server's keepalive is answered while the caller is busy
+/// with a frame; not by calls that poll only while they wait.
 class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
  public:
   Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request);
-  /// Cancels and waits until gRPC is done with it: never destroyed from gRPC's own thread, with the channel perhaps.
+  /// Cancels and waits until gRPC is done with it: never destroyed from gRPC's own thread, with the
+  /// channel perhaps.
   ~Impl() override;
 
   bool Next(Frame* frame);

@@ -18,21 +18,22 @@ using std::chrono::milliseconds;
 constexpr size_t kMostMessageBytes = 64 << 10, kMostDescriptors = 16;
 
 Code CodeOf(const std::string& name) {
-  static const std::map<std::string, Code> codes = {{"CANCELLED", Code::kCancelled},
-                                                    {"INVALID_ARGUMENT", Code::kInvalidArgument},
-                                                    {"DEADLINE_EXCEEDED", Code::kDeadlineExceeded},
-                                                    {"NOT_FOUND", Code::kNotFound},
-                                                    {"ALREADY_EXISTS", Code::kAlreadyExists},
-                                                    {"PERMISSION_DENIED", Code::kPermissionDenied},
-                                                    {"RESOURCE_EXHAUSTED", Code::kResourceExhausted},
-                                                    {"FAILED_PRECONDITION", Code::kFailedPrecondition},
-                                                    {"ABORTED", Code::kAborted},
-                                                    {"OUT_OF_RANGE", Code::kOutOfRange},
-                                                    {"UNIMPLEMENTED", Code::kUnimplemented},
-                                                    {"INTERNAL", Code::kInternal},
-                                                    {"UNAVAILABLE", Code::kUnavailable},
-                                                    {"DATA_LOSS", Code::kDataLoss},
-                                                    {"UNAUTHENTICATED", Code::kUnauthenticated}};
+  static const std::map<std::string, Code> codes = {
+      {"CANCELLED", Code::kCancelled},
+      {"INVALID_ARGUMENT", Code::kInvalidArgument},
+      {"DEADLINE_EXCEEDED", Code::kDeadlineExceeded},
+      {"NOT_FOUND", Code::kNotFound},
+      {"ALREADY_EXISTS", Code::kAlreadyExists},
+      {"PERMISSION_DENIED", Code::kPermissionDenied},
+      {"RESOURCE_EXHAUSTED", Code::kResourceExhausted},
+      {"FAILED_PRECONDITION", Code::kFailedPrecondition},
+      {"ABORTED", Code::kAborted},
+      {"OUT_OF_RANGE", Code::kOutOfRange},
+      {"UNIMPLEMENTED", Code::kUnimplemented},
+      {"INTERNAL", Code::kInternal},
+      {"UNAVAILABLE", Code::kUnavailable},
+      {"DATA_LOSS", Code::kDataLoss},
+      {"UNAUTHENTICATED", Code::kUnauthenticated}};
   const auto it = codes.find(name);
   return it == codes.end() ? Code::kUnknown : it->second;
 }
@@ -42,7 +43,8 @@ Code CodeOf(const std::string& name) {
   refused.reason = error.value("reason", "");
   refused.field = error.value("field", "");
   if (const auto numbers = error.find("numbers"); numbers != error.end() && numbers->is_object()) {
-    for (const auto& [name, value] : numbers->items()) refused.numbers[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    for (const auto& [name, value] : numbers->items())
+      refused.numbers[name] = value.is_string() ? value.get<std::string>() : value.dump();
   }
   throw refused;
 }
@@ -57,8 +59,11 @@ std::shared_ptr<Handoff> Handoff::Connect(const std::string& path, milliseconds 
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Descriptor connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (connection.get() < 0 || ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    throw Refusal(Code::kUnavailable, "SERVER_GONE", "cannot connect to " + path + ": " + std::strerror(errno));
+  if (connection.get() < 0 ||
+      ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+          0) {
+    throw Refusal(Code::kUnavailable, "SERVER_GONE",
+                  "cannot connect to " + path + ": " + std::strerror(errno));
   }
   return std::shared_ptr<Handoff>(new Handoff(path, std::move(connection), timeout));
 }
@@ -95,7 +100,8 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
     got = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
   packet->descriptors.clear();
-  for (cmsghdr* c = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+  for (cmsghdr* c = got < 0 ? nullptr : CMSG_FIRSTHDR(&header); c != nullptr;
+       c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int fd = -1;
@@ -129,13 +135,17 @@ Handoff::Packet Handoff::Ask(json message) {
   Packet packet;
   while (!gone_) {
     const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() <= 0) ThrowGone("brought no answer within " + std::to_string(timeout_.count()) + " ms");
+    if (left.count() <= 0)
+      ThrowGone("brought no answer within " + std::to_string(timeout_.count()) + " ms");
     if (!Receive(left, &packet)) continue;
-    if (const auto re = packet.message.find("re"); re == packet.message.end() || *re != json(number)) {
+    if (const auto re = packet.message.find("re");
+        re == packet.message.end() || *re != json(number)) {
       Note(packet);
       continue;
     }
-    if (const auto error = packet.message.find("error"); error != packet.message.end() && error->is_object()) Throw(*error);
+    if (const auto error = packet.message.find("error");
+        error != packet.message.end() && error->is_object())
+      Throw(*error);
     return packet;
   }
   ThrowGone();
@@ -143,10 +153,12 @@ Handoff::Packet Handoff::Ask(json message) {
 
 void Handoff::Note(const Packet& packet) {
   const json& message = packet.message;
-  if (const auto revoked = message.find("revoked"); revoked != message.end() && revoked->is_string()) {
+  if (const auto revoked = message.find("revoked");
+      revoked != message.end() && revoked->is_string()) {
     revoked_[revoked->get<std::string>()] = message.value("grace_seconds", 0.0);
   }
-  if (const auto released = message.find("released"); released != message.end() && released->is_string())
+  if (const auto released = message.find("released");
+      released != message.end() && released->is_string())
     revoked_.erase(released->get<std::string>());
 }
 
@@ -165,7 +177,8 @@ Mapped Handoff::Present(const std::string& nonce) {
 
 Mapped Handoff::Take(const std::string& volume) {
   const std::lock_guard lock(mutex_);
-  if (!grant_.has_value()) throw Refusal(Code::kPermissionDenied, "TICKET_UNKNOWN", "present a ticket first");
+  if (!grant_.has_value())
+    throw Refusal(Code::kPermissionDenied, "TICKET_UNKNOWN", "present a ticket first");
   return Map(Ask({{"grant", *grant_}, {"take", volume}, {"have", Have()}}));
 }
 
@@ -195,24 +208,32 @@ Mapped Handoff::Map(const Packet& packet) {
             .offset = about.at("byte_offset").get<int64_t>(),
             .device_uuid = about.at("device_uuid").get<std::string>()};
     const auto mapped_bytes = about.at("mapped_bytes").get<int64_t>();
-    if (info.bytes < 0 || info.offset < 0 || info.offset > mapped_bytes || info.bytes > mapped_bytes - info.offset) {
-      throw Refusal(Code::kInternal, "PROTOCOL", info.of + " would not lie in the memory that was handed over");
+    if (info.bytes < 0 || info.offset < 0 || info.offset > mapped_bytes ||
+        info.bytes > mapped_bytes - info.offset) {
+      throw Refusal(Code::kInternal, "PROTOCOL",
+                    info.of + " would not lie in the memory that was handed over");
     }
     std::shared_ptr<MappedMemory>& kept = memory_[info.memory];
     if (kept == nullptr) {
-      if (packet.descriptors.empty()) throw Refusal(Code::kInternal, "PROTOCOL", "the server sent no descriptor of " + info.memory);
+      if (packet.descriptors.empty())
+        throw Refusal(Code::kInternal, "PROTOCOL",
+                      "the server sent no descriptor of " + info.memory);
       const int fd = packet.descriptors.front().get();
-      kept = info.kind == MemoryKind::kCudaVmm ? MapCuda(fd, mapped_bytes, info.device_uuid) : MapFile(fd, mapped_bytes);
+      kept = info.kind == MemoryKind::kCudaVmm ? MapCuda(fd, mapped_bytes, info.device_uuid)
+                                               : MapFile(fd, mapped_bytes);
     }
     memory = kept;
   } catch (const json::exception& error) {
-    throw Refusal(Code::kInternal, "PROTOCOL", std::string("the server's answer lacks something: ") + error.what());
+    throw Refusal(Code::kInternal, "PROTOCOL",
+                  std::string("the server's answer lacks something: ") + error.what());
   } catch (const Error&) {
-    if (const auto it = memory_.find(info.memory); it != memory_.end() && it->second == nullptr) memory_.erase(it);
+    if (const auto it = memory_.find(info.memory); it != memory_.end() && it->second == nullptr)
+      memory_.erase(it);
     Send({{"grant", grant}, {"release", info.name}});
     throw;
   }
-  return Mapped(std::make_shared<Mapped::Impl>(shared_from_this(), grant, std::move(info), std::move(memory)));
+  return Mapped(std::make_shared<Mapped::Impl>(shared_from_this(), grant, std::move(info),
+                                               std::move(memory)));
 }
 
 void Handoff::Forget() {
@@ -249,7 +270,8 @@ void Handoff::WaitForRevocation(const std::string& name, milliseconds at_most) {
     Poll();
     const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
     if (RevokedOf(name).has_value() || left.count() <= 0) return;
-    // Without the lock: others may ask meanwhile, and may take what this waits for; hence in short turns.
+    // Without the lock: others may ask meanwhile, and may take what this waits for; hence in short
+    // turns.
     pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     (void)::poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left.count(), 100)));
   }
@@ -259,7 +281,10 @@ void Handoff::WaitForRevocation(const std::string& name, milliseconds at_most) {
 
 namespace {
 
-Error Released(const MappedInfo& about) { return Refusal(Code::kFailedPrecondition, "RELEASED", about.name + " of " + about.of + " was given back"); }
+Error Released(const MappedInfo& about) {
+  return Refusal(Code::kFailedPrecondition, "RELEASED",
+                 about.name + " of " + about.of + " was given back");
+}
 
 }  // namespace
 
@@ -278,7 +303,9 @@ Mapped& Mapped::operator=(Mapped&&) noexcept = default;
 Mapped::~Mapped() = default;
 
 const MappedInfo& Mapped::info() const { return impl_->info; }
-const void* Mapped::data() const { return static_cast<const std::byte*>(impl_->memory->address()) + impl_->info.offset; }
+const void* Mapped::data() const {
+  return static_cast<const std::byte*>(impl_->memory->address()) + impl_->info.offset;
+}
 int Mapped::device() const { return impl_->memory->device(); }
 void Mapped::Release() { impl_->Release(); }
 
@@ -311,12 +338,14 @@ void Mapped::Check() {
   impl_->handoff->Poll();
   if (const auto grace = impl_->handoff->RevokedOf(about.name); grace.has_value()) {
     throw Refusal(Code::kFailedPrecondition, "EXPORT_REVOKED",
-                  "the server wants " + about.name + " of " + about.of + " back within " + std::to_string(*grace) + " s; Release it");
+                  "the server wants " + about.name + " of " + about.of + " back within " +
+                      std::to_string(*grace) + " s; Release it");
   }
 }
 
 std::span<const std::byte> Mapped::HostBytes() const {
-  if (impl_->info.kind != MemoryKind::kHostMemfd) throw std::logic_error("Mapped::as: this is memory of a GPU; data() is its device address");
+  if (impl_->info.kind != MemoryKind::kHostMemfd)
+    throw std::logic_error("Mapped::as: this is memory of a GPU; data() is its device address");
   return {static_cast<const std::byte*>(data()), static_cast<size_t>(impl_->info.bytes)};
 }
 

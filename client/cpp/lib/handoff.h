@@ -18,12 +18,14 @@
 
 namespace octavo::client {
 
-/// The hand-over socket of a server and the mappings that came through it (what is spoken: server/handoff/fd_socket.h and
-/// server/exports/export_store.h). Mappings are kept for the next volume in the same memory. Thread-safe; what is mapped keeps it.
+/// The hand-over socket of a server and the mappings that came through it (what is spoken:
+/// server/handoff/fd_socket.h and server/exports/export_store.h). Mappings are kept for the next
+/// volume in the same memory. Thread-safe; what is mapped keeps it.
 class Handoff : public std::enable_shared_from_this<Handoff> {
  public:
   /// Throws Error (kUnavailable, SERVER_GONE).
-  static std::shared_ptr<Handoff> Connect(const std::string& path, std::chrono::milliseconds timeout);
+  static std::shared_ptr<Handoff> Connect(const std::string& path,
+                                          std::chrono::milliseconds timeout);
   ~Handoff();
 
   /// What a ticket is for. Throws what the server refuses with, SERVER_GONE, MAP, CUDA.
@@ -70,12 +72,13 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   uint64_t asked_ = 0;
   std::optional<uint64_t> grant_;
   std::map<std::string, std::shared_ptr<MappedMemory>> memory_;  // by id
-  std::map<std::string, double> revoked_;                        // exports of ours: seconds to give it back in
+  std::map<std::string, double> revoked_;  // exports of ours: seconds to give it back in
 };
 
 class Mapped::Impl {
  public:
-  Impl(std::shared_ptr<Handoff> of, uint64_t grant_id, MappedInfo about, std::shared_ptr<MappedMemory> where)
+  Impl(std::shared_ptr<Handoff> of, uint64_t grant_id, MappedInfo about,
+       std::shared_ptr<MappedMemory> where)
       : handoff(std::move(of)), grant(grant_id), info(std::move(about)), memory(std::move(where)) {}
   ~Impl() { Release(); }
   void Release();
@@ -83,7 +86,8 @@ class Mapped::Impl {
   const std::shared_ptr<Handoff> handoff;
   const uint64_t grant;
   const MappedInfo info;
-  const std::shared_ptr<MappedMemory> memory;  // kept to the end: who still reads after a release reads old or new bytes, not nothing
+  const std::shared_ptr<MappedMemory> memory;  // kept to the end: who still reads after a release
+                                               // reads old or new bytes, not nothing
   std::atomic<bool> released{false};
 };
 

@@ -1,5 +1,5 @@
-// Memory of a GPU through the driver, which is loaded at run time: programs that map host memory need none. The types below are those of
-// cuda.h, which this library does not include.
+// Memory of a GPU through the driver, which is loaded at run time: programs that map host memory
+// need none. The types below are those of cuda.h, which this library does not include.
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,11 @@ struct AccessOf {
   Location where;
   int flags;
 };
-constexpr int kPosixDescriptor = 1, kOnDevice = 1, kRead = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, ..._PROT_READ
+constexpr int
+    kPosixDescriptor = 1,
+    kOnDevice = 1,
+    kRead =
+        1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE, ..._PROT_READ
 
 std::string HexOf(const std::string& uuid) {
   std::string hex;
@@ -55,7 +59,8 @@ class Driver {
     static std::mutex mutex;
     static Driver* driver = nullptr;
     const std::lock_guard lock(mutex);
-    if (driver == nullptr) driver = new Driver();  // throws where there is none; tried again by the next one
+    if (driver == nullptr)
+      driver = new Driver();  // throws where there is none; tried again by the next one
     return *driver;
   }
 
@@ -63,7 +68,9 @@ class Driver {
     if (result == 0) return;
     const char* text = nullptr;
     (void)error_string_(result, &text);
-    throw Refusal(Code::kFailedPrecondition, "CUDA", std::string(call) + ": " + (text != nullptr ? text : "?") + " (" + std::to_string(result) + ")");
+    throw Refusal(Code::kFailedPrecondition, "CUDA",
+                  std::string(call) + ": " + (text != nullptr ? text : "?") + " (" +
+                      std::to_string(result) + ")");
   }
 
   /// By its UUID: ordinals depend on CUDA_VISIBLE_DEVICES.
@@ -75,13 +82,17 @@ class Driver {
       Check(device_uuid_(&found, ordinal), "cuDeviceGetUuid");
       if (HexOf(found) == HexOf(uuid)) return ordinal;
     }
-    throw Refusal(Code::kFailedPrecondition, "CUDA", "this process sees no device " + uuid + "; is it hidden by CUDA_VISIBLE_DEVICES?");
+    throw Refusal(
+        Code::kFailedPrecondition, "CUDA",
+        "this process sees no device " + uuid + "; is it hidden by CUDA_VISIBLE_DEVICES?");
   }
 
   /// The device's primary context, which the CUDA runtime uses, is the thread's while this lives.
   class Entered {
    public:
-    Entered(Driver& driver, Device device) : driver_(driver) { driver_.Check(driver_.push_(driver_.Primary(device)), "cuCtxPushCurrent"); }
+    Entered(Driver& driver, Device device) : driver_(driver) {
+      driver_.Check(driver_.push_(driver_.Primary(device)), "cuCtxPushCurrent");
+    }
     ~Entered() {
       Context ignored = nullptr;
       (void)driver_.pop_(&ignored);
@@ -108,7 +119,8 @@ class Driver {
     if (library_ == nullptr) {
       const char* why = ::dlerror();
       throw Refusal(Code::kFailedPrecondition, "CUDA",
-                    std::string("this is memory of a GPU, and libcuda cannot be loaded: ") + (why != nullptr ? why : "?"));
+                    std::string("this is memory of a GPU, and libcuda cannot be loaded: ") +
+                        (why != nullptr ? why : "?"));
     }
     Result (*init)(unsigned) = nullptr;
     Load(init, "cuInit");
@@ -134,7 +146,9 @@ class Driver {
   void Load(Function& function, const char* name, const char* older = nullptr) {
     void* found = ::dlsym(library_, name);
     if (found == nullptr && older != nullptr) found = ::dlsym(library_, older);
-    if (found == nullptr) throw Refusal(Code::kFailedPrecondition, "CUDA", std::string("the driver is too old: it has no ") + name);
+    if (found == nullptr)
+      throw Refusal(Code::kFailedPrecondition, "CUDA",
+                    std::string("the driver is too old: it has no ") + name);
     function = reinterpret_cast<Function>(found);
   }
 
@@ -163,7 +177,9 @@ class CudaMemory final : public MappedMemory {
     const Driver::Entered entered(driver_, device_);
     Handle handle = 0;
     // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
-    driver_.Check(driver_.import_(&handle, reinterpret_cast<void*>(static_cast<uintptr_t>(fd)), kPosixDescriptor), "cuMemImportFromShareableHandle");
+    driver_.Check(driver_.import_(&handle, reinterpret_cast<void*>(static_cast<uintptr_t>(fd)),
+                                  kPosixDescriptor),
+                  "cuMemImportFromShareableHandle");
     bool mapped = false;
     try {
       driver_.Check(driver_.reserve_(&address_, bytes_, 0, 0, 0), "cuMemAddressReserve");
@@ -191,7 +207,9 @@ class CudaMemory final : public MappedMemory {
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
-  const void* address() const override { return reinterpret_cast<const void*>(static_cast<uintptr_t>(address_)); }
+  const void* address() const override {
+    return reinterpret_cast<const void*>(static_cast<uintptr_t>(address_));
+  }
   int device() const override { return device_; }
   void Synchronize() override {
     const Driver::Entered entered(driver_, device_);
@@ -199,7 +217,8 @@ class CudaMemory final : public MappedMemory {
   }
   void Read(const void* from, void* to, size_t bytes) override {
     const Driver::Entered entered(driver_, device_);
-    driver_.Check(driver_.copy_to_host_(to, reinterpret_cast<uintptr_t>(from), bytes), "cuMemcpyDtoH");
+    driver_.Check(driver_.copy_to_host_(to, reinterpret_cast<uintptr_t>(from), bytes),
+                  "cuMemcpyDtoH");
   }
 
  private:

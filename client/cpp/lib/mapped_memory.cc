@@ -11,9 +11,13 @@ namespace {
 
 class FileMemory final : public MappedMemory {
  public:
-  FileMemory(int fd, int64_t bytes) : bytes_(static_cast<size_t>(bytes)), address_(::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0)) {
+  FileMemory(int fd, int64_t bytes)
+      : bytes_(static_cast<size_t>(bytes)),
+        address_(::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd, 0)) {
     if (address_ == MAP_FAILED) {
-      throw Refusal(Code::kInternal, "MAP", "cannot map " + std::to_string(bytes) + " bytes of a memory file: " + std::strerror(errno));
+      throw Refusal(Code::kInternal, "MAP",
+                    "cannot map " + std::to_string(bytes) +
+                        " bytes of a memory file: " + std::strerror(errno));
     }
   }
   ~FileMemory() override { ::munmap(address_, bytes_); }
@@ -42,7 +46,9 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::shared_ptr<MappedMemory> MapFile(int fd, int64_t bytes) { return std::make_shared<FileMemory>(fd, bytes); }
+std::shared_ptr<MappedMemory> MapFile(int fd, int64_t bytes) {
+  return std::make_shared<FileMemory>(fd, bytes);
+}
 
 Error Refusal(Code code, const std::string& reason, const std::string& message) {
   Error error(code, message);

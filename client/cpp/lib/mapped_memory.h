@@ -37,8 +37,9 @@ class MappedMemory {
 
 /// A memory file: `bytes` of it from its beginning. Throws Error (kInternal, MAP).
 std::shared_ptr<MappedMemory> MapFile(int fd, int64_t bytes);
-/// Physical memory of the device with this UUID ("GPU-..."), in its primary context. The driver is loaded now, at run time. Throws Error
-/// (kFailedPrecondition, CUDA): no driver, no such device, or what the driver says.
+/// Physical memory of the device with this UUID ("GPU-..."), in its primary context. The driver is
+/// loaded now, at run time. Throws Error (kFailedPrecondition, CUDA): no driver, no such device, or
+/// what the driver says.
 std::shared_ptr<MappedMemory> MapCuda(int fd, int64_t bytes, const std::string& device_uuid);
 
 /// An Error with a reason.

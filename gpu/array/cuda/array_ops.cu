@@ -16,30 +16,41 @@ using math::Accumulator;
 using math::Number;
 
 constexpr int kThreads = 256;
-unsigned Blocks(int64_t items) { return static_cast<unsigned>(std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, 1 << 20)); }
-__device__ inline int64_t FirstItem() { return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+unsigned Blocks(int64_t items) {
+  return static_cast<unsigned>(std::clamp<int64_t>((items + kThreads - 1) / kThreads, 1, 1 << 20));
+}
+__device__ inline int64_t FirstItem() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 __device__ inline int64_t ItemStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
 // Index is 32 bits where it can be: divisions of 64 bits take several times as long.
 template <typename T, typename Index>
 __global__ void GatherKernel(GatherSpec s, const T* in, T* out) {
   const Index count = static_cast<Index>(s.out[0] * s.out[1] * s.out[2] * s.out[3]);
-  const auto n1 = static_cast<Index>(s.out[1]), n2 = static_cast<Index>(s.out[2]), n3 = static_cast<Index>(s.out[3]);
+  const auto n1 = static_cast<Index>(s.out[1]), n2 = static_cast<Index>(s.out[2]),
+             n3 = static_cast<Index>(s.out[3]);
   for (int64_t at = FirstItem(); at < static_cast<int64_t>(count); at += ItemStep()) {
     const auto i = static_cast<Index>(at);
-    const Index r = i / n3, i3 = i - r * n3, q = r / n2, i2 = r - q * n2, i0 = q / n1, i1 = q - i0 * n1;
-    out[i] = in[s.offset + static_cast<int64_t>(i0) * s.stride[0] + static_cast<int64_t>(i1) * s.stride[1] + static_cast<int64_t>(i2) * s.stride[2] +
+    const Index r = i / n3, i3 = i - r * n3, q = r / n2, i2 = r - q * n2, i0 = q / n1,
+                i1 = q - i0 * n1;
+    out[i] = in[s.offset + static_cast<int64_t>(i0) * s.stride[0] +
+                static_cast<int64_t>(i1) * s.stride[1] + static_cast<int64_t>(i2) * s.stride[2] +
                 static_cast<int64_t>(i3) * s.stride[3]];
   }
 }
 
 __global__ void MapKernel(MapSpec s, const void* in, const void* other, void* out) {
-  for (int64_t i = FirstItem(); i < s.count; i += ItemStep()) math::Store(s.out, out, i, Mapped(s, in, other, i));
+  for (int64_t i = FirstItem(); i < s.count; i += ItemStep())
+    math::Store(s.out, out, i, Mapped(s, in, other, i));
 }
 
-__device__ inline Number Element(const ReduceSpec& s, const void* in, int64_t at) { return math::PartOf(s.part, math::Load(s.in, in, at)); }
+__device__ inline Number Element(const ReduceSpec& s, const void* in, int64_t at) {
+  return math::PartOf(s.part, math::Load(s.in, in, at));
+}
 
-__device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double shift, const Accumulator& sum, void* out, Accumulator* parts) {
+__device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double shift,
+                            const Accumulator& sum, void* out, Accumulator* parts) {
   if (s.parts == 1) {
     math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
   } else {
@@ -49,14 +60,17 @@ __device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double
 
 // One thread a part of a result: neighbouring threads have neighbouring results.
 __global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
-  const int64_t results = s.axes.results(), length = s.axes.length(), part_length = (length + s.parts - 1) / s.parts;
+  const int64_t results = s.axes.results(), length = s.axes.length(),
+                part_length = (length + s.parts - 1) / s.parts;
   for (int64_t item = FirstItem(); item < results * s.parts; item += ItemStep()) {
     const int64_t part = item / results, k = item % results, start = s.axes.First(k);
     const double shift = math::ShiftOf(s.kind, Element(s, in, start));
     const int64_t begin = part * part_length, end = min(length, begin + part_length);
     Accumulator sum;
     for (int64_t r = begin, r0 = begin / s.axes.run[1], r1 = begin % s.axes.run[1]; r < end; ++r) {
-      math::Include(s.kind, shift, Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]), &sum);
+      math::Include(s.kind, shift,
+                    Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]),
+                    &sum);
       if (++r1 == s.axes.run[1]) r1 = 0, ++r0;
     }
     Keep(s, k, part, shift, sum, out, parts);
@@ -65,7 +79,8 @@ __global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumula
 
 // One warp a part of a result: neighbouring threads have neighbouring elements of it.
 __global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
-  const int64_t results = s.axes.results(), length = s.axes.length(), part_length = (length + s.parts - 1) / s.parts;
+  const int64_t results = s.axes.results(), length = s.axes.length(),
+                part_length = (length + s.parts - 1) / s.parts;
   const int lane = static_cast<int>(threadIdx.x & 31);
   for (int64_t item = FirstItem() / 32; item < results * s.parts; item += ItemStep() / 32) {
     const int64_t part = item / results, k = item % results, start = s.axes.First(k);
@@ -74,7 +89,9 @@ __global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulato
     Accumulator sum;
     int64_t r0 = (begin + lane) / s.axes.run[1], r1 = (begin + lane) % s.axes.run[1];
     for (int64_t r = begin + lane; r < end; r += 32) {
-      math::Include(s.kind, shift, Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]), &sum);
+      math::Include(s.kind, shift,
+                    Element(s, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]),
+                    &sum);
       for (r1 += 32; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
     }
     for (int offset = 16; offset > 0; offset /= 2) {
@@ -95,11 +112,14 @@ __global__ void JoinParts(ReduceSpec s, const void* in, const Accumulator* parts
   for (int64_t k = FirstItem(); k < s.axes.results(); k += ItemStep()) {
     Accumulator sum;
     for (int64_t p = 0; p < s.parts; ++p) math::Join(s.kind, parts[k * s.parts + p], &sum);
-    math::Store(s.out, out, k, math::Finish(s.kind, math::ShiftOf(s.kind, Element(s, in, s.axes.First(k))), s.skip_nan, sum));
+    math::Store(s.out, out, k,
+                math::Finish(s.kind, math::ShiftOf(s.kind, Element(s, in, s.axes.First(k))),
+                             s.skip_nan, sum));
   }
 }
 
-// One block a result: order statistics by radix selection on keys, a byte at a time from the highest.
+// One block a result: order statistics by radix selection on keys, a byte at a time from the
+// highest.
 __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
   __shared__ unsigned bins[256];
   __shared__ uint64_t prefix;
@@ -118,7 +138,9 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
           __syncthreads();
           int64_t r0 = threadIdx.x / s.axes.run[1], r1 = threadIdx.x % s.axes.run[1];
           for (int64_t r = threadIdx.x; r < length; r += blockDim.x) {
-            const double v = math::Load(s.in, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1]).re;
+            const double v =
+                math::Load(s.in, in, start + r0 * s.axes.run_stride[0] + r1 * s.axes.run_stride[1])
+                    .re;
             for (r1 += blockDim.x; r1 >= s.axes.run[1]; r1 -= s.axes.run[1]) ++r0;
             if (!(v == v)) continue;
             const uint64_t key = math::KeyOf(v);
@@ -129,7 +151,10 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
             if (d == 0) {
               total = 0;
               for (unsigned b = 0; b < 256; ++b) total += bins[b];
-              rank = total == 0 ? 0 : static_cast<unsigned>(s.percentile[p] / 100 * static_cast<double>(total - 1)) + static_cast<unsigned>(above);
+              rank = total == 0 ? 0
+                                : static_cast<unsigned>(s.percentile[p] / 100 *
+                                                        static_cast<double>(total - 1)) +
+                                      static_cast<unsigned>(above);
             }
             unsigned b = 0;
             while (b < 255 && rank >= bins[b]) rank -= bins[b++];
@@ -176,7 +201,8 @@ __global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long l
   }
 }
 
-__global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, const double* weight, void* out) {
+__global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, const double* weight,
+                           void* out) {
   const int64_t count = s.outer * s.m * s.inner;
   for (int64_t at = FirstItem(); at < count; at += ItemStep()) {
     const int64_t row = at / s.inner, q = at - row * s.inner, o = row / s.m, i = row - o * s.m;
@@ -194,7 +220,8 @@ __global__ void TapsKernel(TapsSpec s, const void* in, const int32_t* index, con
 
 class CudaArrayOps final : public ArrayOps {
  public:
-  CudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  CudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), health_(std::move(health)) {}
   ~CudaArrayOps() override {
     for (const Plan& plan : plans_) (void)plan.cufft->Destroy(plan.handle);
   }
@@ -205,9 +232,11 @@ class CudaArrayOps final : public ArrayOps {
     const auto launch = [&](auto element) {
       using T = decltype(element);
       if (count < int64_t{1} << 31) {
-        GatherKernel<T, uint32_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(s, static_cast<const T*>(in), static_cast<T*>(out));
+        GatherKernel<T, uint32_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(
+            s, static_cast<const T*>(in), static_cast<T*>(out));
       } else {
-        GatherKernel<T, uint64_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(s, static_cast<const T*>(in), static_cast<T*>(out));
+        GatherKernel<T, uint64_t><<<Blocks(count), kThreads, 0, AsCuda(stream)>>>(
+            s, static_cast<const T*>(in), static_cast<T*>(out));
       }
     };
     switch (s.bytes) {
@@ -219,12 +248,14 @@ class CudaArrayOps final : public ArrayOps {
     }
     return Launched();
   }
-  absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other, void* out) override {
+  absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other,
+                   void* out) override {
     const DeviceGuard guard(ordinal_);
     MapKernel<<<Blocks(s.count), kThreads, 0, AsCuda(stream)>>>(s, in, other, out);
     return Launched();
   }
-  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out, void* workspace) override {
+  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out,
+                      void* workspace) override {
     const DeviceGuard guard(ordinal_);
     const int64_t items = s.axes.results() * s.parts;
     auto* parts = static_cast<Accumulator*>(workspace);
@@ -245,17 +276,23 @@ class CudaArrayOps final : public ArrayOps {
     SelectKernel<<<blocks, threads, 0, AsCuda(stream)>>>(s, in, out);
     return Launched();
   }
-  absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in, uint64_t* counts) override {
+  absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
+                         uint64_t* counts) override {
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
+    OCTAVO_CUDA(health_.get(),
+                cudaMemsetAsync(counts, 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
     const size_t shared = s.bins <= kSharedBins ? static_cast<size_t>(s.bins) * 4 : 0;
-    const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(s.count / (kThreads * 16), 1, 1056));
-    HistogramKernel<<<blocks, kThreads, shared, AsCuda(stream)>>>(s, in, reinterpret_cast<unsigned long long*>(counts));
+    const auto blocks =
+        static_cast<unsigned>(std::clamp<int64_t>(s.count / (kThreads * 16), 1, 1056));
+    HistogramKernel<<<blocks, kThreads, shared, AsCuda(stream)>>>(
+        s, in, reinterpret_cast<unsigned long long*>(counts));
     return Launched();
   }
-  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index, const double* weight, void* out) override {
+  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index,
+                    const double* weight, void* out) override {
     const DeviceGuard guard(ordinal_);
-    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(s, in, index, weight, out);
+    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(s, in, index,
+                                                                                 weight, out);
     return Launched();
   }
 
@@ -268,12 +305,15 @@ class CudaArrayOps final : public ArrayOps {
 
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void* workspace) override {
     const DeviceGuard guard(ordinal_);
-    const std::lock_guard lock(mutex_);  // a plan has one stream and one work area at a time; held while it is enqueued
+    const std::lock_guard lock(
+        mutex_);  // a plan has one stream and one work area at a time; held while it is enqueued
     OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
     OCTAVO_CUDA(health_.get(), plan->cufft->SetStream(plan->handle, AsCuda(stream)));
-    if (plan->work_bytes > 0) OCTAVO_CUDA(health_.get(), plan->cufft->SetWorkArea(plan->handle, workspace));
+    if (plan->work_bytes > 0)
+      OCTAVO_CUDA(health_.get(), plan->cufft->SetWorkArea(plan->handle, workspace));
     auto* complex = static_cast<cufftComplex*>(data);
-    OCTAVO_CUDA(health_.get(), plan->cufft->ExecC2C(plan->handle, complex, complex, s.inverse ? CUFFT_INVERSE : CUFFT_FORWARD));
+    OCTAVO_CUDA(health_.get(), plan->cufft->ExecC2C(plan->handle, complex, complex,
+                                                    s.inverse ? CUFFT_INVERSE : CUFFT_FORWARD));
     return absl::OkStatus();
   }
 
@@ -290,8 +330,8 @@ class CudaArrayOps final : public ArrayOps {
     return absl::OkStatus();
   }
 
-  // The newest first. A plan that goes may still be running: destroying it waits for the device, which only happens to somebody
-  // who transforms more than 64 kinds of arrays.
+  // The newest first. A plan that goes may still be running: destroying it waits for the device,
+  // which only happens to somebody who transforms more than 64 kinds of arrays.
   absl::StatusOr<Plan*> PlanLocked(const FftSpec& s) {
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
       if (it->n != s.n || it->rows != s.rows) continue;
@@ -310,7 +350,8 @@ class CudaArrayOps final : public ArrayOps {
     absl::Status made = [&]() -> absl::Status {
       OCTAVO_CUDA(health_.get(), cufft->SetAutoAllocation(plan.handle, 0));
       OCTAVO_CUDA(health_.get(),
-                  cufft->MakePlanMany64(plan.handle, 1, &length, nullptr, 1, length, nullptr, 1, length, CUFFT_C2C, s.rows, &plan.work_bytes));
+                  cufft->MakePlanMany64(plan.handle, 1, &length, nullptr, 1, length, nullptr, 1,
+                                        length, CUFFT_C2C, s.rows, &plan.work_bytes));
       return absl::OkStatus();
     }();
     if (!made.ok()) {

@@ -18,7 +18,8 @@ __device__ inline T Store(float v) {
   }
 }
 
-// One block an A-scan: its taps are read once, neighbouring threads read neighbouring depth samples.
+// One block an A-scan: its taps are read once, neighbouring threads read neighbouring depth
+// samples.
 template <typename T>
 __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* out) {
   extern __shared__ int32_t shared[];
@@ -30,22 +31,27 @@ __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* o
     weight[t] = table.weight[ascan * table.taps + t];
   }
   __syncthreads();
-  for (int64_t z = threadIdx.x; z < depth; z += blockDim.x) out[ascan * depth + z] = Store<T>(math::Gather(in, depth, z, index, weight, table.taps));
+  for (int64_t z = threadIdx.x; z < depth; z += blockDim.x)
+    out[ascan * depth + z] = Store<T>(math::Gather(in, depth, z, index, weight, table.taps));
 }
 
-// Index and weight of each tap, in whole groups of four: the compiler joins loads of neighbouring taps.
+// Index and weight of each tap, in whole groups of four: the compiler joins loads of neighbouring
+// taps.
 size_t SharedBytes(int64_t taps) { return static_cast<size_t>((taps + 3) / 4 * 4) * 8 + 16; }
 
 class CudaResampleOps final : public ResampleOps {
  public:
-  CudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  CudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), health_(std::move(health)) {}
 
-  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
+  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
+                      void* out) override {
     const DeviceGuard guard(ordinal_);
     DispatchIntensityType(in.dtype, [&](auto type) {
       using T = decltype(type);
-      GatherKernel<T><<<static_cast<unsigned>(table.ascans), 128, SharedBytes(table.taps), AsCuda(stream)>>>(static_cast<const T*>(in.data), in.depth,
-                                                                                                         table, static_cast<T*>(out));
+      GatherKernel<T>
+          <<<static_cast<unsigned>(table.ascans), 128, SharedBytes(table.taps), AsCuda(stream)>>>(
+              static_cast<const T*>(in.data), in.depth, table, static_cast<T*>(out));
     });
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
@@ -58,7 +64,8 @@ class CudaResampleOps final : public ResampleOps {
 
 }  // namespace
 
-std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
+std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal,
+                                                 std::shared_ptr<DeviceHealth> health) {
   return std::make_unique<CudaResampleOps>(ordinal, std::move(health));
 }
 

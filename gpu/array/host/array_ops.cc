@@ -48,25 +48,30 @@ class HostArrayOps final : public ArrayOps {
       ForElementBytes(s.bytes, [&](auto element) {
         using T = decltype(element);
         const int64_t row = s.out[3], rows = s.out[0] * s.out[1] * s.out[2];
-        tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, std::max<int64_t>(1, kGrain / row)), [&](const auto& range) {
-          for (int64_t r = range.begin(); r < range.end(); ++r) {
-            const int64_t i2 = r % s.out[2], i1 = r / s.out[2] % s.out[1], i0 = r / s.out[2] / s.out[1];
-            const T* from = static_cast<const T*>(in) + s.offset + i0 * s.stride[0] + i1 * s.stride[1] + i2 * s.stride[2];
-            T* to = static_cast<T*>(out) + r * row;
-            if (s.stride[3] == 1) {
-              std::memcpy(to, from, static_cast<size_t>(row) * sizeof(T));
-            } else {
-              for (int64_t i = 0; i < row; ++i) to[i] = from[i * s.stride[3]];
-            }
-          }
-        });
+        tbb::parallel_for(tbb::blocked_range<int64_t>(0, rows, std::max<int64_t>(1, kGrain / row)),
+                          [&](const auto& range) {
+                            for (int64_t r = range.begin(); r < range.end(); ++r) {
+                              const int64_t i2 = r % s.out[2], i1 = r / s.out[2] % s.out[1],
+                                            i0 = r / s.out[2] / s.out[1];
+                              const T* from = static_cast<const T*>(in) + s.offset +
+                                              i0 * s.stride[0] + i1 * s.stride[1] +
+                                              i2 * s.stride[2];
+                              T* to = static_cast<T*>(out) + r * row;
+                              if (s.stride[3] == 1) {
+                                std::memcpy(to, from, static_cast<size_t>(row) * sizeof(T));
+                              } else {
+                                for (int64_t i = 0; i < row; ++i) to[i] = from[i * s.stride[3]];
+                              }
+                            }
+                          });
       });
       return absl::OkStatus();
     }));
     return absl::OkStatus();
   }
 
-  absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other, void* out) override {
+  absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other,
+                   void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       tbb::parallel_for(tbb::blocked_range<int64_t>(0, s.count, kGrain), [&](const auto& range) {
         for (int64_t i = range.begin(); i < range.end(); ++i) MapOne(s, in, other, out, i);
@@ -76,7 +81,8 @@ class HostArrayOps final : public ArrayOps {
     return absl::OkStatus();
   }
 
-  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out, void* workspace) override {
+  absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out,
+                      void* workspace) override {
     AsHost(stream).Enqueue(Task([=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results(), tiles = (results + kTile - 1) / kTile;
@@ -84,17 +90,21 @@ class HostArrayOps final : public ArrayOps {
       auto* parts = static_cast<Accumulator*>(workspace);
       tbb::parallel_for(tbb::blocked_range<int64_t>(0, tiles * s.parts), [&](const auto& range) {
         for (int64_t task = range.begin(); task < range.end(); ++task) {
-          const int64_t part = task / tiles, first = task % tiles * kTile, count = std::min(kTile, results - first);
+          const int64_t part = task / tiles, first = task % tiles * kTile,
+                        count = std::min(kTile, results - first);
           Accumulator sums[kTile];
           double shifts[kTile];
           int64_t starts[kTile];
           for (int64_t k = 0; k < count; ++k) {
             starts[k] = x.First(first + k);
-            shifts[k] = math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, starts[k])));
+            shifts[k] =
+                math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, starts[k])));
           }
           const int64_t begin = part * part_length, end = std::min(x.length(), begin + part_length);
           const auto include = [&](int64_t k, int64_t r0, int64_t r1) {
-            const Number v = math::PartOf(s.part, math::Load(s.in, in, starts[k] + r0 * x.run_stride[0] + r1 * x.run_stride[1]));
+            const Number v = math::PartOf(
+                s.part,
+                math::Load(s.in, in, starts[k] + r0 * x.run_stride[0] + r1 * x.run_stride[1]));
             math::Include(s.kind, shifts[k], v, &sums[k]);
           };
           // The contiguous axis inside.
@@ -113,7 +123,8 @@ class HostArrayOps final : public ArrayOps {
           }
           for (int64_t k = 0; k < count; ++k) {
             if (s.parts == 1) {
-              math::Store(s.out, out, first + k, math::Finish(s.kind, shifts[k], s.skip_nan, sums[k]));
+              math::Store(s.out, out, first + k,
+                          math::Finish(s.kind, shifts[k], s.skip_nan, sums[k]));
             } else {
               parts[(first + k) * s.parts + part] = sums[k];
             }
@@ -123,7 +134,8 @@ class HostArrayOps final : public ArrayOps {
       for (int64_t k = 0; s.parts > 1 && k < results; ++k) {
         Accumulator sum;
         for (int64_t p = 0; p < s.parts; ++p) math::Join(s.kind, parts[k * s.parts + p], &sum);
-        const double shift = math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, x.First(k))));
+        const double shift =
+            math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, x.First(k))));
         math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
       }
       return absl::OkStatus();
@@ -135,72 +147,88 @@ class HostArrayOps final : public ArrayOps {
     AsHost(stream).Enqueue(Task([=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results();
-      tbb::parallel_for(tbb::blocked_range<int64_t>(0, results, std::max<int64_t>(1, kGrain / x.length())), [&](const auto& range) {
-        std::vector<double> values;
-        for (int64_t k = range.begin(); k < range.end(); ++k) {
-          values.clear();
-          const int64_t start = x.First(k);
-          for (int64_t r0 = 0; r0 < x.run[0]; ++r0) {
-            for (int64_t r1 = 0; r1 < x.run[1]; ++r1) {
-              const double v = math::Load(s.in, in, start + r0 * x.run_stride[0] + r1 * x.run_stride[1]).re;
-              if (v == v) values.push_back(v);
-            }
-          }
-          for (int p = 0; p < s.percentiles; ++p) {
-            double result = NAN;
-            if (!values.empty()) {
-              const double rank = s.percentile[p] / 100 * static_cast<double>(values.size() - 1);
-              const auto below = static_cast<std::ptrdiff_t>(rank);
-              std::nth_element(values.begin(), values.begin() + below, values.end());
-              result = values[static_cast<size_t>(below)];
-              if (const double fraction = rank - static_cast<double>(below); fraction > 0) {
-                result = math::Between(result, *std::min_element(values.begin() + below + 1, values.end()), fraction);
+      tbb::parallel_for(
+          tbb::blocked_range<int64_t>(0, results, std::max<int64_t>(1, kGrain / x.length())),
+          [&](const auto& range) {
+            std::vector<double> values;
+            for (int64_t k = range.begin(); k < range.end(); ++k) {
+              values.clear();
+              const int64_t start = x.First(k);
+              for (int64_t r0 = 0; r0 < x.run[0]; ++r0) {
+                for (int64_t r1 = 0; r1 < x.run[1]; ++r1) {
+                  const double v =
+                      math::Load(s.in, in, start + r0 * x.run_stride[0] + r1 * x.run_stride[1]).re;
+                  if (v == v) values.push_back(v);
+                }
+              }
+              for (int p = 0; p < s.percentiles; ++p) {
+                double result = NAN;
+                if (!values.empty()) {
+                  const double rank =
+                      s.percentile[p] / 100 * static_cast<double>(values.size() - 1);
+                  const auto below = static_cast<std::ptrdiff_t>(rank);
+                  std::nth_element(values.begin(), values.begin() + below, values.end());
+                  result = values[static_cast<size_t>(below)];
+                  if (const double fraction = rank - static_cast<double>(below); fraction > 0) {
+                    result = math::Between(
+                        result, *std::min_element(values.begin() + below + 1, values.end()),
+                        fraction);
+                  }
+                }
+                math::Store(s.out, out, p * results + k, {result});
               }
             }
-            math::Store(s.out, out, p * results + k, {result});
-          }
-        }
-      });
+          });
       return absl::OkStatus();
     }));
     return absl::OkStatus();
   }
 
-  absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in, uint64_t* counts) override {
+  absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
+                         uint64_t* counts) override {
     AsHost(stream).Enqueue(Task([=] {
       std::fill(counts, counts + s.bins, 0);
       std::mutex mutex;
-      tbb::parallel_for(tbb::blocked_range<int64_t>(0, s.count, kGrain * 16), [&](const auto& range) {
-        std::vector<uint64_t> own(static_cast<size_t>(s.bins));
-        for (int64_t i = range.begin(); i < range.end(); ++i) {
-          if (const int64_t bin = math::BinOf(math::Load(s.in, in, i).re, s.lo, s.hi, s.bins); bin >= 0) ++own[static_cast<size_t>(bin)];
-        }
-        const std::lock_guard lock(mutex);
-        for (size_t b = 0; b < own.size(); ++b) counts[b] += own[b];
-      });
+      tbb::parallel_for(
+          tbb::blocked_range<int64_t>(0, s.count, kGrain * 16), [&](const auto& range) {
+            std::vector<uint64_t> own(static_cast<size_t>(s.bins));
+            for (int64_t i = range.begin(); i < range.end(); ++i) {
+              if (const int64_t bin = math::BinOf(math::Load(s.in, in, i).re, s.lo, s.hi, s.bins);
+                  bin >= 0)
+                ++own[static_cast<size_t>(bin)];
+            }
+            const std::lock_guard lock(mutex);
+            for (size_t b = 0; b < own.size(); ++b) counts[b] += own[b];
+          });
       return absl::OkStatus();
     }));
     return absl::OkStatus();
   }
 
-  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index, const double* weight, void* out) override {
+  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index,
+                    const double* weight, void* out) override {
     AsHost(stream).Enqueue(Task([=] {
-      tbb::parallel_for(tbb::blocked_range<int64_t>(0, s.outer * s.m, std::max<int64_t>(1, kGrain / (s.inner * s.taps))), [&](const auto& range) {
-        for (int64_t row = range.begin(); row < range.end(); ++row) {
-          const int64_t o = row / s.m, i = row % s.m;
-          for (int64_t q = 0; q < s.inner; ++q) {
-            Number sum;
-            for (int64_t t = 0; t < s.taps; ++t) {
-              const double w = weight[i * s.taps + t];
-              if (w == 0) continue;  // beyond the ends there may be NaN that has no part in this
-              const Number v = math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
-              sum.re += w * v.re;
-              sum.im += w * v.im;
+      tbb::parallel_for(
+          tbb::blocked_range<int64_t>(0, s.outer * s.m,
+                                      std::max<int64_t>(1, kGrain / (s.inner * s.taps))),
+          [&](const auto& range) {
+            for (int64_t row = range.begin(); row < range.end(); ++row) {
+              const int64_t o = row / s.m, i = row % s.m;
+              for (int64_t q = 0; q < s.inner; ++q) {
+                Number sum;
+                for (int64_t t = 0; t < s.taps; ++t) {
+                  const double w = weight[i * s.taps + t];
+                  if (w == 0)
+                    continue;  // beyond the ends there may be NaN that has no part in this
+                  const Number v =
+                      math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
+                  sum.re += w * v.re;
+                  sum.im += w * v.im;
+                }
+                math::Store(s.out, out, row * s.inner + q, sum);
+              }
             }
-            math::Store(s.out, out, row * s.inner + q, sum);
-          }
-        }
-      });
+          });
       return absl::OkStatus();
     }));
     return absl::OkStatus();
@@ -218,30 +246,34 @@ class HostArrayOps final : public ArrayOps {
       const int64_t lanes = TileLanes(), tiles = (s.rows + lanes - 1) / lanes;
       const float sign = s.inverse ? 1.0f : -1.0f;
       auto* all = static_cast<float*>(data);
-      tbb::parallel_for(tbb::blocked_range<int64_t>(0, tiles, std::max<int64_t>(1, kGrain / (s.n * lanes))), [&](const auto& range) {
-        const int64_t floats = (2 * s.n + FftScratchRows(*plan)) * lanes;
-        const std::unique_ptr<float, decltype(&std::free)> memory(
-            static_cast<float*>(std::aligned_alloc(64, (static_cast<size_t>(floats) * 4 + 63) / 64 * 64)), &std::free);
-        float *re = memory.get(), *im = re + s.n * lanes, *scratch = im + s.n * lanes;
-        for (int64_t tile = range.begin(); tile < range.end(); ++tile) {
-          const int64_t first = tile * lanes, count = std::min(lanes, s.rows - first);
-          for (int64_t j = 0; j < s.n; ++j) {
-            for (int64_t l = 0; l < lanes; ++l) {
-              const float* from = all + 2 * ((first + std::min(l, count - 1)) * s.n + j);
-              re[j * lanes + l] = from[0];
-              im[j * lanes + l] = sign * from[1];
+      tbb::parallel_for(
+          tbb::blocked_range<int64_t>(0, tiles, std::max<int64_t>(1, kGrain / (s.n * lanes))),
+          [&](const auto& range) {
+            const int64_t floats = (2 * s.n + FftScratchRows(*plan)) * lanes;
+            const std::unique_ptr<float, decltype(&std::free)> memory(
+                static_cast<float*>(
+                    std::aligned_alloc(64, (static_cast<size_t>(floats) * 4 + 63) / 64 * 64)),
+                &std::free);
+            float *re = memory.get(), *im = re + s.n * lanes, *scratch = im + s.n * lanes;
+            for (int64_t tile = range.begin(); tile < range.end(); ++tile) {
+              const int64_t first = tile * lanes, count = std::min(lanes, s.rows - first);
+              for (int64_t j = 0; j < s.n; ++j) {
+                for (int64_t l = 0; l < lanes; ++l) {
+                  const float* from = all + 2 * ((first + std::min(l, count - 1)) * s.n + j);
+                  re[j * lanes + l] = from[0];
+                  im[j * lanes + l] = sign * from[1];
+                }
+              }
+              InverseFft(*plan, re, im, scratch);
+              for (int64_t l = 0; l < count; ++l) {
+                float* to = all + 2 * (first + l) * s.n;
+                for (int64_t j = 0; j < s.n; ++j) {
+                  to[2 * j] = re[j * lanes + l];
+                  to[2 * j + 1] = sign * im[j * lanes + l];
+                }
+              }
             }
-          }
-          InverseFft(*plan, re, im, scratch);
-          for (int64_t l = 0; l < count; ++l) {
-            float* to = all + 2 * (first + l) * s.n;
-            for (int64_t j = 0; j < s.n; ++j) {
-              to[2 * j] = re[j * lanes + l];
-              to[2 * j + 1] = sign * im[j * lanes + l];
-            }
-          }
-        }
-      });
+          });
       return absl::OkStatus();
     }));
     return absl::OkStatus();

@@ -21,7 +21,8 @@ T Store(float v) {
 
 class HostResampleOps final : public ResampleOps {
  public:
-  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table, void* out) override {
+  absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
+                      void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       DispatchIntensityType(in.dtype, [&](auto type) {
         using T = decltype(type);
@@ -30,7 +31,8 @@ class HostResampleOps final : public ResampleOps {
           const float* weight = table.weight + ascan * table.taps;
           T* to = static_cast<T*>(out) + ascan * in.depth;
           for (int64_t z = 0; z < in.depth; ++z)
-            to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index, weight, table.taps));
+            to[z] = Store<T>(math::Gather(static_cast<const T*>(in.data), in.depth, z, index,
+                                          weight, table.taps));
         });
       });
       return absl::OkStatus();

@@ -15,15 +15,22 @@ namespace {
 
 class HostRepeatOps final : public RepeatOps {
  public:
-  absl::Status SpeckleVariance(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out) override {
-    return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) { return math::SpeckleVariance(n, amplitude); });
+  absl::Status SpeckleVariance(StreamRef stream, const RepeatView& v,
+                               const math::StoredScale& scale, float* out) override {
+    return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) {
+      return math::SpeckleVariance(n, amplitude);
+    });
   }
-  absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out) override {
-    return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) { return math::AmplitudeDecorrelation(n, amplitude); });
+  absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v,
+                                      const math::StoredScale& scale, float* out) override {
+    return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) {
+      return math::AmplitudeDecorrelation(n, amplitude);
+    });
   }
 
-  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v, const math::StoredScale& scale, int64_t z_begin,
-                              int64_t z_end, float* out) override {
+  absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v,
+                              const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
+                              float* out) override {
     AsHost(stream).Enqueue(Task([=] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -32,9 +39,11 @@ class HostRepeatOps final : public RepeatOps {
           float sum = 0;
           int64_t count = 0;
           for (int64_t z = z_begin; z < z_end; ++z) {
-            const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, v.columns * v.depth,
-                                                       scale};
-            const float c = decorrelation ? math::AmplitudeDecorrelation(v.repeats, amplitudes) : math::SpeckleVariance(v.repeats, amplitudes);
+            const math::RepeatAmplitudes<T> amplitudes{
+                static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats,
+                v.columns * v.depth, scale};
+            const float c = decorrelation ? math::AmplitudeDecorrelation(v.repeats, amplitudes)
+                                          : math::SpeckleVariance(v.repeats, amplitudes);
             if (c == c) sum += c, ++count;
           }
           out[ascan] = count == 0 ? NAN : sum / static_cast<float>(count);
@@ -45,18 +54,21 @@ class HostRepeatOps final : public RepeatOps {
     return absl::OkStatus();
   }
 
-  absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window, float* out) override {
+  absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window,
+                                float* out) override {
     AsHost(stream).Enqueue(Task([=] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
         const int64_t b = ascan / v.columns, x = ascan % v.columns;
         const int32_t* rows = v.order + b * v.repeats;
         for (int64_t z = 0; z < v.depth; ++z) {
-          const int64_t begin = std::max<int64_t>(z - half_window, 0), end = std::min(z + half_window + 1, v.depth);
+          const int64_t begin = std::max<int64_t>(z - half_window, 0),
+                        end = std::min(z + half_window + 1, v.depth);
           float re = 0, im = 0;
           for (int64_t r = 1; r < v.repeats; ++r) {
-            math::AddProducts(in + 2 * ((rows[r - 1] * v.columns + x) * v.depth + begin), in + 2 * ((rows[r] * v.columns + x) * v.depth + begin),
-                              end - begin, &re, &im);
+            math::AddProducts(in + 2 * ((rows[r - 1] * v.columns + x) * v.depth + begin),
+                              in + 2 * ((rows[r] * v.columns + x) * v.depth + begin), end - begin,
+                              &re, &im);
           }
           out[ascan * v.depth + z] = math::PhaseOf(re, im);
         }
@@ -66,15 +78,18 @@ class HostRepeatOps final : public RepeatOps {
     return absl::OkStatus();
   }
 
-  absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& v, int64_t half_window, float* out) override {
+  absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& v, int64_t half_window,
+                               float* out) override {
     AsHost(stream).Enqueue(Task([=] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.rows * (v.columns - 1), [&](int64_t ascan) {
         const int64_t from = ascan / (v.columns - 1) * v.columns + ascan % (v.columns - 1);
         for (int64_t z = 0; z < v.depth; ++z) {
-          const int64_t begin = std::max<int64_t>(z - half_window, 0), end = std::min(z + half_window + 1, v.depth);
+          const int64_t begin = std::max<int64_t>(z - half_window, 0),
+                        end = std::min(z + half_window + 1, v.depth);
           float re = 0, im = 0;
-          math::AddProducts(in + 2 * (from * v.depth + begin), in + 2 * ((from + 1) * v.depth + begin), end - begin, &re, &im);
+          math::AddProducts(in + 2 * (from * v.depth + begin),
+                            in + 2 * ((from + 1) * v.depth + begin), end - begin, &re, &im);
           out[ascan * v.depth + z] = math::PhaseOf(re, im);
         }
       });
@@ -85,7 +100,8 @@ class HostRepeatOps final : public RepeatOps {
 
  private:
   template <class F>
-  static absl::Status OverRepeats(StreamRef stream, const RepeatView& v, const math::StoredScale& scale, float* out, F f) {
+  static absl::Status OverRepeats(StreamRef stream, const RepeatView& v,
+                                  const math::StoredScale& scale, float* out, F f) {
     AsHost(stream).Enqueue(Task([=] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -93,7 +109,9 @@ class HostRepeatOps final : public RepeatOps {
         tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
           const int64_t b = ascan / v.columns, x = ascan % v.columns;
           for (int64_t z = 0; z < v.depth; ++z) {
-            const math::RepeatAmplitudes<T> amplitudes{static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats, row_elements, scale};
+            const math::RepeatAmplitudes<T> amplitudes{
+                static_cast<const T*>(v.data) + x * v.depth + z, v.order + b * v.repeats,
+                row_elements, scale};
             out[ascan * v.depth + z] = f(v.repeats, amplitudes);
           }
         });

@@ -21,7 +21,8 @@ using math::Projected;
 
 class HostProjectOps final : public ProjectOps {
  public:
-  absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, void* out) override {
+  absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
+                        void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -40,7 +41,8 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, bool accumulate, void* out) override {
+  absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
+                        bool accumulate, void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -63,7 +65,8 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end, int64_t z_begin, int64_t z_end, void* out) override {
+  absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
+                        int64_t z_begin, int64_t z_end, void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
@@ -82,7 +85,8 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index, void* out) override {
+  absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index,
+                            void* out) override {
     AsHost(stream).Enqueue(Task([=] {
       const int64_t Y = v.shape[0], X = v.shape[1], Z = v.shape[2], size = SizeOf(v.dtype);
       const auto* in = static_cast<const char*>(v.data);
@@ -91,12 +95,14 @@ class HostProjectOps final : public ProjectOps {
         std::memcpy(to, in + index * X * Z * size, static_cast<size_t>(X * Z * size));
       } else if (axis == Axis::kX) {
         for (int64_t y = 0; y < Y; ++y) {
-          std::memcpy(to + y * Z * size, in + (y * X + index) * Z * size, static_cast<size_t>(Z * size));
+          std::memcpy(to + y * Z * size, in + (y * X + index) * Z * size,
+                      static_cast<size_t>(Z * size));
         }
       } else {
         DispatchVolumeType(v.dtype, [&](auto type) {
           using T = decltype(type);
-          for (int64_t i = 0; i < Y * X; ++i) static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
+          for (int64_t i = 0; i < Y * X; ++i)
+            static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
         });
       }
       return absl::OkStatus();
@@ -104,13 +110,16 @@ class HostProjectOps final : public ProjectOps {
     return absl::OkStatus();
   }
 
-  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end, float* out) override {
+  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth,
+                         int64_t z_begin, int64_t z_end, float* out) override {
     AsHost(stream).Enqueue(Task([=] {
       tbb::parallel_for(int64_t{0}, ascans, [&](int64_t ascan) {
         math::PowerSums lanes[math::kSharpnessLanes];
-        for (int lane = 0; lane < math::kSharpnessLanes; ++lane) lanes[lane] = math::LaneSums(power + ascan * depth, z_begin, z_end, lane);
+        for (int lane = 0; lane < math::kSharpnessLanes; ++lane)
+          lanes[lane] = math::LaneSums(power + ascan * depth, z_begin, z_end, lane);
         for (int half = math::kSharpnessLanes / 2; half > 0; half /= 2) {
-          for (int lane = 0; lane < half; ++lane) lanes[lane] = math::Merge(lanes[lane], lanes[lane + half]);
+          for (int lane = 0; lane < half; ++lane)
+            lanes[lane] = math::Merge(lanes[lane], lanes[lane + half]);
         }
         out[2 * ascan] = lanes[0].sum;
         out[2 * ascan + 1] = lanes[0].squares;

@@ -24,11 +24,13 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-/// Device memory from a pool of our own. Giving back is stream-ordered, so it never waits for a running kernel, as cudaFree
-/// would (measured: 202 ms behind a long one); the pool keeps what it has.
+/// Device memory from a pool of our own. Giving back is stream-ordered, so it never waits for a
+/// running kernel, as cudaFree would (measured: 202 ms behind a long one); the pool keeps what it
+/// has.
 class PoolMemory final : public MemorySource {
  public:
-  PoolMemory(int ordinal, cudaMemPool_t pool, cudaStream_t stream) : ordinal_(ordinal), pool_(pool), stream_(stream) {}
+  PoolMemory(int ordinal, cudaMemPool_t pool, cudaStream_t stream)
+      : ordinal_(ordinal), pool_(pool), stream_(stream) {}
   ~PoolMemory() override {
     const DeviceGuard guard(ordinal_);
     (void)cudaStreamSynchronize(stream_);
@@ -89,12 +91,15 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     const DeviceGuard guard(ordinal_);
     size_t free = 0, total = 0;
     OCTAVO_CUDA(health_.get(), cudaMemGetInfo(&free, &total));
-    return DeviceMemory{.total_bytes = static_cast<int64_t>(total), .free_bytes = static_cast<int64_t>(free)};
+    return DeviceMemory{.total_bytes = static_cast<int64_t>(total),
+                        .free_bytes = static_cast<int64_t>(free)};
   }
   absl::Status Health() override {
     const DeviceGuard guard(ordinal_);
-    // A look at any stream tells whether the context is still alive; that it is busy does not matter.
-    if (const cudaError_t error = cudaStreamQuery(memory_->stream()); error != cudaErrorNotReady) OCTAVO_CUDA(health_.get(), error);
+    // A look at any stream tells whether the context is still alive; that it is busy does not
+    // matter.
+    if (const cudaError_t error = cudaStreamQuery(memory_->stream()); error != cudaErrorNotReady)
+      OCTAVO_CUDA(health_.get(), error);
     return absl::OkStatus();
   }
 
@@ -102,7 +107,9 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     const DeviceGuard guard(ordinal_);
     int least = 0, greatest = 0;
     OCTAVO_CUDA(health_.get(), cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    const int level = priority == StreamPriority::kHigh ? greatest : priority == StreamPriority::kLow ? least : std::min(0, least);
+    const int level = priority == StreamPriority::kHigh  ? greatest
+                      : priority == StreamPriority::kLow ? least
+                                                         : std::min(0, least);
     cudaStream_t stream = nullptr;
     OCTAVO_CUDA(health_.get(), cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, level));
     return Stream(std::make_unique<CudaStream>(ordinal_, stream, health_));
@@ -110,7 +117,8 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   absl::StatusOr<Event> NewEvent() override {
     const DeviceGuard guard(ordinal_);
     cudaEvent_t event = nullptr;
-    OCTAVO_CUDA(health_.get(), cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+    OCTAVO_CUDA(health_.get(),
+                cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
     return Event(std::make_unique<CudaEvent>(ordinal_, event, health_));
   }
 
@@ -118,18 +126,23 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
     void* data = nullptr;
-    OCTAVO_CUDA(health_.get(), cudaMallocFromPoolAsync(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), memory_->pool(), memory_->stream()));
+    OCTAVO_CUDA(health_.get(),
+                cudaMallocFromPoolAsync(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)),
+                                        memory_->pool(), memory_->stream()));
     DeviceBuffer buffer(memory_, data, bytes);
-    OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(memory_->stream()));  // usable on every stream from here on
+    OCTAVO_CUDA(health_.get(),
+                cudaStreamSynchronize(memory_->stream()));  // usable on every stream from here on
     return buffer;
   }
   absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) override {
     const DeviceGuard guard(ordinal_);
     OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
-    const int64_t rounded = (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule;
+    const int64_t rounded =
+        (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule;
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, VirtualMemory::Allocate(shared, rounded));
     // Whoever maps it sees all of it.
-    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(buffer.data(), 0, static_cast<size_t>(rounded), memory_->stream()));
+    OCTAVO_CUDA(health_.get(),
+                cudaMemsetAsync(buffer.data(), 0, static_cast<size_t>(rounded), memory_->stream()));
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(memory_->stream()));
     return buffer;
   }
@@ -141,13 +154,16 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
     void* data = nullptr;
-    OCTAVO_CUDA(health_.get(), cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), cudaHostAllocPortable));
+    OCTAVO_CUDA(health_.get(),
+                cudaHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)),
+                              cudaHostAllocPortable));
     return PinnedBuffer(pinned_, data, bytes);
   }
   absl::StatusOr<PinnedBuffer> LockPages(void* data, int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(Fault(bytes));
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable));
+    OCTAVO_CUDA(health_.get(),
+                cudaHostRegister(data, static_cast<size_t>(bytes), cudaHostRegisterPortable));
     return PinnedBuffer(registered_, data, bytes);
   }
 
@@ -165,14 +181,18 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     return Copy(stream, dst, src, bytes, cudaMemcpyDefault);
   }
 
-  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
+                             int64_t element_bytes, const Box3& box) override {
     const DeviceGuard guard(ordinal_);
-    const auto row = static_cast<size_t>(shape[2] * element_bytes), out_row = static_cast<size_t>(box.count[2] * element_bytes);
+    const auto row = static_cast<size_t>(shape[2] * element_bytes),
+               out_row = static_cast<size_t>(box.count[2] * element_bytes);
     cudaMemcpy3DParms p = {};
     p.srcPtr = make_cudaPitchedPtr(const_cast<void*>(src), row, row, static_cast<size_t>(shape[1]));
-    p.srcPos = make_cudaPos(static_cast<size_t>(box.start[2] * element_bytes), static_cast<size_t>(box.start[1]), static_cast<size_t>(box.start[0]));
+    p.srcPos = make_cudaPos(static_cast<size_t>(box.start[2] * element_bytes),
+                            static_cast<size_t>(box.start[1]), static_cast<size_t>(box.start[0]));
     p.dstPtr = make_cudaPitchedPtr(dst, out_row, out_row, static_cast<size_t>(box.count[1]));
-    p.extent = make_cudaExtent(out_row, static_cast<size_t>(box.count[1]), static_cast<size_t>(box.count[0]));
+    p.extent = make_cudaExtent(out_row, static_cast<size_t>(box.count[1]),
+                               static_cast<size_t>(box.count[0]));
     p.kind = cudaMemcpyDeviceToHost;
     OCTAVO_CUDA(health_.get(), cudaMemcpy3DAsync(&p, AsCuda(stream)));
     return absl::OkStatus();
@@ -183,7 +203,8 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     const DeviceGuard guard(ordinal_);
     const uint32_t byte = pattern & 255;
     if (pattern == byte * 0x01010101u) {  // any alignment
-      OCTAVO_CUDA(health_.get(), cudaMemsetAsync(dst, static_cast<int>(byte), static_cast<size_t>(bytes), AsCuda(stream)));
+      OCTAVO_CUDA(health_.get(), cudaMemsetAsync(dst, static_cast<int>(byte),
+                                                 static_cast<size_t>(bytes), AsCuda(stream)));
       return absl::OkStatus();
     }
     LaunchFill(AsCuda(stream), dst, bytes, pattern);
@@ -199,13 +220,15 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     return absl::OkStatus();
   }
 
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
+                            const DigestPlace& place, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, AsCuda(stream)));
     // One run of all is a run that never ends.
     const int64_t run = place.run_bytes == 0 ? bytes / 8 + 1 : place.run_bytes / 8;
-    LaunchDigestOfPart(AsCuda(stream), src, bytes, place.first_byte / 8, run, place.stride_bytes / 8, out);
+    LaunchDigestOfPart(AsCuda(stream), src, bytes, place.first_byte / 8, run,
+                       place.stride_bytes / 8, out);
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
@@ -216,7 +239,9 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
-  void InjectFault(const std::string& reason) override { health_->Lose(cudaErrorDevicesUnavailable, reason); }
+  void InjectFault(const std::string& reason) override {
+    health_->Lose(cudaErrorDevicesUnavailable, reason);
+  }
 
   absl::Status Stamp(StreamRef stream, int64_t* out) override {
     const DeviceGuard guard(ordinal_);
@@ -225,7 +250,8 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     return absl::OkStatus();
   }
 
-  // The stamp was written between two looks at the host's clock; of some tries the one with the least between them counts.
+  // The stamp was written between two looks at the host's clock; of some tries the one with the
+  // least between them counts.
   absl::StatusOr<ClockReading> ReadClock() override {
     MutexLock lock(clock_mutex_);
     if (!clock_stream_) {
@@ -266,7 +292,9 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
       std::vector<int> peers;
       for (int peer = 0; peer < count; ++peer) {
         int can = 0;
-        if (peer != ordinal_ && cudaDeviceCanAccessPeer(&can, peer, ordinal_) == cudaSuccess && can != 0) peers.push_back(peer);
+        if (peer != ordinal_ && cudaDeviceCanAccessPeer(&can, peer, ordinal_) == cudaSuccess &&
+            can != 0)
+          peers.push_back(peer);
       }
       OCTAVO_ASSIGN_OR_RETURN(shared_, VirtualMemory::Open(ordinal_, std::move(peers)));
     }
@@ -274,12 +302,16 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   }
   static absl::Status Fault(int64_t bytes) {
     if (!AllocationFault::Hits()) return absl::OkStatus();
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
-                    {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    return WithInfo(
+        absl::ResourceExhaustedError(
+            absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
+        {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
   }
-  absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
+  absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes,
+                    cudaMemcpyKind kind) {
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), kind, AsCuda(stream)));
+    OCTAVO_CUDA(health_.get(),
+                cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), kind, AsCuda(stream)));
     return absl::OkStatus();
   }
 
@@ -304,7 +336,8 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   Stream clock_stream_ ABSL_GUARDED_BY(clock_mutex_);
 };
 
-absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index, std::vector<cudaMemPool_t>* pools) {
+absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index,
+                                                std::vector<cudaMemPool_t>* pools) {
   cudaDeviceProp properties{};
   OCTAVO_CUDA(nullptr, cudaGetDeviceProperties(&properties, ordinal));
   const DeviceGuard guard(ordinal);
@@ -319,20 +352,27 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index, std::vec
   cudaStream_t stream = nullptr;
   OCTAVO_CUDA(nullptr, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::string uuid = "GPU-";
-  for (const char byte : properties.uuid.bytes) absl::StrAppendFormat(&uuid, "%02x", static_cast<unsigned char>(byte));
-  DeviceInfo info{
-      .index = index, .backend = "cuda", .model = properties.name, .uuid = uuid, .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
+  for (const char byte : properties.uuid.bytes)
+    absl::StrAppendFormat(&uuid, "%02x", static_cast<unsigned char>(byte));
+  DeviceInfo info{.index = index,
+                  .backend = "cuda",
+                  .model = properties.name,
+                  .uuid = uuid,
+                  .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
   pools->push_back(pool);
-  return std::make_unique<CudaDevice>(std::move(info), ordinal, std::make_shared<PoolMemory>(ordinal, pool, stream));
+  return std::make_unique<CudaDevice>(std::move(info), ordinal,
+                                      std::make_shared<PoolMemory>(ordinal, pool, stream));
 }
 
-// Every device may write the memory of the others where there is a way between them; copies between the rest go through the host.
+// Every device may write the memory of the others where there is a way between them; copies between
+// the rest go through the host.
 void LetPeersWrite(const std::vector<cudaMemPool_t>& pools) {
   const int count = static_cast<int>(pools.size());
   for (int owner = 0; owner < count; ++owner) {
     for (int peer = 0; peer < count; ++peer) {
       int can = 0;
-      if (peer == owner || cudaDeviceCanAccessPeer(&can, peer, owner) != cudaSuccess || can == 0) continue;
+      if (peer == owner || cudaDeviceCanAccessPeer(&can, peer, owner) != cudaSuccess || can == 0)
+        continue;
       cudaMemAccessDesc access = {};
       access.location.type = cudaMemLocationTypeDevice;
       access.location.id = peer;
@@ -351,10 +391,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> OpenCudaDevices(int first_i
   if (counted == cudaErrorInsufficientDriver || counted == cudaErrorNoDevice) {
     (void)cudaGetLastError();
     int driver = 0;
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return absl::NotFoundError("no NVIDIA driver is installed");
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+      return absl::NotFoundError("no NVIDIA driver is installed");
     if (counted == cudaErrorNoDevice) return absl::NotFoundError("the NVIDIA driver sees no GPU");
-    return absl::NotFoundError(absl::StrCat("the NVIDIA driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10, "; this program needs ",
-                                            CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10));
+    return absl::NotFoundError(absl::StrCat(
+        "the NVIDIA driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10,
+        "; this program needs ", CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10));
   }
   OCTAVO_CUDA(nullptr, cudaGetDeviceCount(&count));
   if (count == 0) return absl::NotFoundError("the NVIDIA driver sees no GPU");

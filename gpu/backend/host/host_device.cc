@@ -79,7 +79,8 @@ class HostDevice final : public Device, public ExportableMemory {
         arrays_(MakeHostArrayOps()) {
     info_ = {.index = index,
              .backend = "host",
-             .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ", std::thread::hardware_concurrency(), " cores"),
+             .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ",
+                                   std::thread::hardware_concurrency(), " cores"),
              .uuid = MachineId(index),
              .total_bytes = ReadMemoryLimit().total_bytes / shares};
   }
@@ -87,7 +88,8 @@ class HostDevice final : public Device, public ExportableMemory {
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<DeviceMemory> Memory() override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return DeviceMemory{.total_bytes = info_.total_bytes, .free_bytes = ReadMemoryLimit().available_bytes / shares_};
+    return DeviceMemory{.total_bytes = info_.total_bytes,
+                        .free_bytes = ReadMemoryLimit().available_bytes / shares_};
   }
   absl::Status Health() override { return health_->Check(); }
   absl::StatusOr<Stream> NewStream(StreamPriority) override {
@@ -106,20 +108,32 @@ class HostDevice final : public Device, public ExportableMemory {
   }
   absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return MemoryFiles::Allocate(files_, (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule);
+    return MemoryFiles::Allocate(files_, (bytes + ClientMemory::kGranule - 1) /
+                                             ClientMemory::kGranule * ClientMemory::kGranule);
   }
-  absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override { return files_->Share(memory); }
+  absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override {
+    return files_->Share(memory);
+  }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     OCTAVO_ASSIGN_OR_RETURN(void* data, Aligned(bytes));
     return PinnedBuffer(memory_, data, bytes);
   }
 
-  absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
-  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
-  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
-  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return Copy(stream, dst, src, bytes); }
+  absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes);
+  }
+  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes);
+  }
+  absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes);
+  }
+  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return Copy(stream, dst, src, bytes);
+  }
 
-  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
+                             int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
     AsHost(stream).Enqueue(Task([=] {
@@ -148,8 +162,11 @@ class HostDevice final : public Device, public ExportableMemory {
     return absl::OkStatus();
   }
 
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override { return DigestOfPart(stream, src, bytes, {}, out); }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+    return DigestOfPart(stream, src, bytes, {}, out);
+  }
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
+                            const DigestPlace& place, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
     AsHost(stream).Enqueue(Task([=] {
@@ -160,7 +177,8 @@ class HostDevice final : public Device, public ExportableMemory {
           tbb::blocked_range<int64_t>(0, (bytes + part - 1) / part), uint64_t{0},
           [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
             for (int64_t p = range.begin(); p != range.end(); ++p) {
-              const int64_t at = place.first_byte + (place.run_bytes == 0 ? p * part : p * place.stride_bytes);
+              const int64_t at =
+                  place.first_byte + (place.run_bytes == 0 ? p * part : p * place.stride_bytes);
               sum += DigestBytes(data + p * part, std::min(part, bytes - p * part), at);
             }
             return sum;
@@ -180,7 +198,8 @@ class HostDevice final : public Device, public ExportableMemory {
     return absl::OkStatus();
   }
   void InjectFault(const std::string& reason) override {
-    health_->Lose(WithInfo(absl::UnavailableError(reason), {.reason = "DEVICE_LOST", .field = "", .numbers = {}}));
+    health_->Lose(WithInfo(absl::UnavailableError(reason),
+                           {.reason = "DEVICE_LOST", .field = "", .numbers = {}}));
   }
 
   absl::Status Stamp(StreamRef stream, int64_t* out) override {
@@ -209,11 +228,13 @@ class HostDevice final : public Device, public ExportableMemory {
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
     if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
     const size_t alignment = bytes >= static_cast<int64_t>(kHugePage) ? kHugePage : 4096;
-    const size_t size = (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
+    const size_t size =
+        (static_cast<size_t>(std::max<int64_t>(bytes, 1)) + alignment - 1) / alignment * alignment;
     void* data = AllocationFault::Hits() ? nullptr : std::aligned_alloc(alignment, size);
     if (data == nullptr) {
-      return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left")),
-                      {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+      return WithInfo(
+          absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left")),
+          {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
     }
     if (alignment == kHugePage) (void)madvise(data, size, MADV_HUGEPAGE);
     return data;
@@ -224,7 +245,8 @@ class HostDevice final : public Device, public ExportableMemory {
     AsHost(stream).Enqueue(Task([dst, src, bytes] {
       constexpr int64_t kPart = 4 << 20;
       tbb::parallel_for(int64_t{0}, (bytes + kPart - 1) / kPart, [&](int64_t part) {
-        std::memcpy(static_cast<char*>(dst) + part * kPart, static_cast<const char*>(src) + part * kPart,
+        std::memcpy(static_cast<char*>(dst) + part * kPart,
+                    static_cast<const char*>(src) + part * kPart,
                     static_cast<size_t>(std::min(kPart, bytes - part * kPart)));
       });
       return absl::OkStatus();
@@ -249,6 +271,8 @@ class HostDevice final : public Device, public ExportableMemory {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeHostDevice(int index, int shares) { return std::make_unique<HostDevice>(index, shares); }
+std::unique_ptr<Device> MakeHostDevice(int index, int shares) {
+  return std::make_unique<HostDevice>(index, shares);
+}
 
 }  // namespace octavo::inline gpu::host

@@ -8,16 +8,21 @@ namespace octavo::inline gpu::cuda {
 
 absl::Status DeviceHealth::Lost() {
   MutexLock lock(mutex);
-  return WithInfo(absl::UnavailableError(reason), {.reason = "DEVICE_LOST", .field = "", .numbers = {}});
+  return WithInfo(absl::UnavailableError(reason),
+                  {.reason = "DEVICE_LOST", .field = "", .numbers = {}});
 }
 
-absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health) {
-  if (error == cudaSuccess) return health == nullptr || health->sticky == cudaSuccess ? absl::OkStatus() : health->Lost();
-  const std::string text = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error), ") from ", call, " at ", file, ":", line);
+absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line,
+                      DeviceHealth* health) {
+  if (error == cudaSuccess)
+    return health == nullptr || health->sticky == cudaSuccess ? absl::OkStatus() : health->Lost();
+  const std::string text = absl::StrCat(cudaGetErrorName(error), " (", cudaGetErrorString(error),
+                                        ") from ", call, " at ", file, ":", line);
   switch (error) {
     case cudaErrorMemoryAllocation:
       (void)cudaGetLastError();  // not sticky: clear it
-      return WithInfo(absl::ResourceExhaustedError(text), {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {}});
+      return WithInfo(absl::ResourceExhaustedError(text),
+                      {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {}});
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInitializationError: return absl::FailedPreconditionError(text);
@@ -30,9 +35,11 @@ absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int
   }
 }
 
-absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line, DeviceHealth*) {
+absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line,
+                      DeviceHealth*) {
   if (result == CUFFT_SUCCESS) return absl::OkStatus();
-  const std::string text = absl::StrCat("cuFFT error ", static_cast<int>(result), " from ", call, " at ", file, ":", line);
+  const std::string text = absl::StrCat("cuFFT error ", static_cast<int>(result), " from ", call,
+                                        " at ", file, ":", line);
   if (result == CUFFT_ALLOC_FAILED) return absl::ResourceExhaustedError(text);
   return absl::InternalError(text);
 }

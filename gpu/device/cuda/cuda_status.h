@@ -28,16 +28,20 @@ struct DeviceHealth {
   std::string reason ABSL_GUARDED_BY(mutex);
 };
 
-/// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like) also mark `health`; of a device
-/// that is lost no call is fine any more.
-absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line, DeviceHealth* health);
-absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line, DeviceHealth* health);
+/// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like)
+/// also mark `health`; of a device that is lost no call is fine any more.
+absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line,
+                      DeviceHealth* health);
+absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line,
+                      DeviceHealth* health);
 
 }  // namespace octavo::inline gpu::cuda
 
 // Returns from the enclosing function if the CUDA or cuFFT call fails.
-#define OCTAVO_CUDA(health, call)                                                                                                            \
-  do {                                                                                                                                       \
-    if (absl::Status octavo_cuda_status_ = ::octavo::cuda::ToStatus((call), #call, __FILE__, __LINE__, (health)); !octavo_cuda_status_.ok()) \
-      return octavo_cuda_status_;                                                                                                            \
+#define OCTAVO_CUDA(health, call)                                                  \
+  do {                                                                             \
+    if (absl::Status octavo_cuda_status_ =                                         \
+            ::octavo::cuda::ToStatus((call), #call, __FILE__, __LINE__, (health)); \
+        !octavo_cuda_status_.ok())                                                 \
+      return octavo_cuda_status_;                                                  \
   } while (false)

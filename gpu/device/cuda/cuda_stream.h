@@ -28,7 +28,8 @@ class DeviceGuard {
 
 class CudaEvent final : public EventBase {
  public:
-  CudaEvent(int ordinal, cudaEvent_t event, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), event_(event), health_(std::move(health)) {}
+  CudaEvent(int ordinal, cudaEvent_t event, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), event_(event), health_(std::move(health)) {}
   ~CudaEvent() override { (void)cudaEventDestroy(event_); }
   absl::StatusOr<bool> Query() override {
     const cudaError_t error = cudaEventQuery(event_);
@@ -64,7 +65,8 @@ class CudaStream final : public StreamBase {
   }
   absl::Status Wait(EventBase& event) override {
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0));
+    OCTAVO_CUDA(health_.get(),
+                cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), 0));
     return absl::OkStatus();
   }
   absl::Status Synchronize() override {
@@ -79,6 +81,8 @@ class CudaStream final : public StreamBase {
   const std::shared_ptr<DeviceHealth> health_;
 };
 
-inline cudaStream_t AsCuda(StreamRef stream) { return static_cast<CudaStream*>(stream.base())->get(); }
+inline cudaStream_t AsCuda(StreamRef stream) {
+  return static_cast<CudaStream*>(stream.base())->get();
+}
 
 }  // namespace octavo::inline gpu::cuda

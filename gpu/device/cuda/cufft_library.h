@@ -6,7 +6,8 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// cuFFT, loaded when the first plan is made: a program built with CUDA still starts on machines without the library (280 MB).
+/// cuFFT, loaded when the first plan is made: a program built with CUDA still starts on machines
+/// without the library (280 MB).
 struct CufftLibrary {
   decltype(&cufftCreate) Create;
   decltype(&cufftDestroy) Destroy;

@@ -19,7 +19,8 @@ bool Find(const char* name, F* out) {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  const cudaError_t error = cudaGetDriverEntryPointByVersion(name, &entry, kDriverApi, cudaEnableDefault, &found);
+  const cudaError_t error =
+      cudaGetDriverEntryPointByVersion(name, &entry, kDriverApi, cudaEnableDefault, &found);
 #else
   const cudaError_t error = cudaGetDriverEntryPoint(name, &entry, cudaEnableDefault, &found);
 #endif
@@ -36,12 +37,17 @@ bool Find(const char* name, F* out) {
 absl::Status VirtualMemory::ToStatus(CUresult result, const char* call, int64_t bytes) const {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* text = nullptr;
-  if (driver_.error_string(result, &text) != CUDA_SUCCESS || text == nullptr) text = "unknown error";
-  const std::string what = absl::StrCat(call, " of ", bytes, " bytes: ", text, " (", static_cast<int>(result), ")");
+  if (driver_.error_string(result, &text) != CUDA_SUCCESS || text == nullptr)
+    text = "unknown error";
+  const std::string what =
+      absl::StrCat(call, " of ", bytes, " bytes: ", text, " (", static_cast<int>(result), ")");
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    return WithInfo(absl::ResourceExhaustedError(what), {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    return WithInfo(
+        absl::ResourceExhaustedError(what),
+        {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
   }
-  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED) return absl::UnimplementedError(what);
+  if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)
+    return absl::UnimplementedError(what);
   return absl::InternalError(what);
 }
 
@@ -54,57 +60,77 @@ CUmemAllocationProp VirtualMemory::Properties() const {
   return properties;
 }
 
-absl::StatusOr<std::shared_ptr<VirtualMemory>> VirtualMemory::Open(int ordinal, std::vector<int> peers) {
+absl::StatusOr<std::shared_ptr<VirtualMemory>> VirtualMemory::Open(int ordinal,
+                                                                   std::vector<int> peers) {
   std::shared_ptr<VirtualMemory> memory(new VirtualMemory(ordinal, std::move(peers)));
   Driver& driver = memory->driver_;
-  const bool all = Find("cuMemGetAllocationGranularity", &driver.granularity) && Find("cuMemCreate", &driver.create) &&
-                   Find("cuMemRelease", &driver.release) && Find("cuMemAddressReserve", &driver.reserve) && Find("cuMemAddressFree", &driver.free) &&
-                   Find("cuMemMap", &driver.map) && Find("cuMemUnmap", &driver.unmap) && Find("cuMemSetAccess", &driver.set_access) &&
-                   Find("cuMemExportToShareableHandle", &driver.export_handle) && Find("cuDeviceGetAttribute", &driver.attribute) &&
+  const bool all = Find("cuMemGetAllocationGranularity", &driver.granularity) &&
+                   Find("cuMemCreate", &driver.create) && Find("cuMemRelease", &driver.release) &&
+                   Find("cuMemAddressReserve", &driver.reserve) &&
+                   Find("cuMemAddressFree", &driver.free) && Find("cuMemMap", &driver.map) &&
+                   Find("cuMemUnmap", &driver.unmap) &&
+                   Find("cuMemSetAccess", &driver.set_access) &&
+                   Find("cuMemExportToShareableHandle", &driver.export_handle) &&
+                   Find("cuDeviceGetAttribute", &driver.attribute) &&
                    Find("cuGetErrorString", &driver.error_string);
   if (!all) return absl::UnimplementedError("the driver has no virtual memory management");
   // Runtime ordinals are the driver's: both count what CUDA_VISIBLE_DEVICES leaves.
   int managed = 0, exportable = 0;
-  if (driver.attribute(&managed, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, ordinal) != CUDA_SUCCESS ||
-      driver.attribute(&exportable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, ordinal) != CUDA_SUCCESS || managed == 0 ||
-      exportable == 0) {
+  if (driver.attribute(&managed, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                       ordinal) != CUDA_SUCCESS ||
+      driver.attribute(&exportable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                       ordinal) != CUDA_SUCCESS ||
+      managed == 0 || exportable == 0) {
     return absl::UnimplementedError("the device's memory cannot be exported as file descriptors");
   }
   const CUmemAllocationProp properties = memory->Properties();
-  OCTAVO_RETURN_IF_ERROR(
-      memory->ToStatus(driver.granularity(&memory->granularity_, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "cuMemGetAllocationGranularity", 0));
+  OCTAVO_RETURN_IF_ERROR(memory->ToStatus(
+      driver.granularity(&memory->granularity_, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+      "cuMemGetAllocationGranularity", 0));
   if (memory->granularity_ == 0 || ClientMemory::kGranule % memory->granularity_ != 0) {
-    return absl::UnimplementedError(absl::StrCat("the device's granule of ", memory->granularity_, " bytes does not divide ours"));
+    return absl::UnimplementedError(absl::StrCat("the device's granule of ", memory->granularity_,
+                                                 " bytes does not divide ours"));
   }
   return memory;
 }
 
-absl::StatusOr<DeviceBuffer> VirtualMemory::Allocate(const std::shared_ptr<VirtualMemory>& source, int64_t bytes) {
+absl::StatusOr<DeviceBuffer> VirtualMemory::Allocate(const std::shared_ptr<VirtualMemory>& source,
+                                                     int64_t bytes) {
   const Driver& driver = source->driver_;
   const size_t size = static_cast<size_t>(bytes);
   if (bytes <= 0 || size % source->granularity_ != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes; allowed are multiples of ", source->granularity_));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "asked for ", bytes, " bytes; allowed are multiples of ", source->granularity_));
   }
-  if (AllocationFault::Hits()) return source->ToStatus(CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate (a test fails it)", bytes);
+  if (AllocationFault::Hits())
+    return source->ToStatus(CUDA_ERROR_OUT_OF_MEMORY, "cuMemCreate (a test fails it)", bytes);
   const CUmemAllocationProp properties = source->Properties();
   CUmemGenericAllocationHandle handle = 0;
-  OCTAVO_RETURN_IF_ERROR(source->ToStatus(driver.create(&handle, size, &properties, 0), "cuMemCreate", bytes));
+  OCTAVO_RETURN_IF_ERROR(
+      source->ToStatus(driver.create(&handle, size, &properties, 0), "cuMemCreate", bytes));
   CUdeviceptr address = 0;
   bool reserved = false, mapped = false;
   int fd = -1;
   const absl::Status status = [&]() -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(source->ToStatus(driver.reserve(&address, size, 0, 0, 0), "cuMemAddressReserve", bytes));
+    OCTAVO_RETURN_IF_ERROR(
+        source->ToStatus(driver.reserve(&address, size, 0, 0, 0), "cuMemAddressReserve", bytes));
     reserved = true;
-    OCTAVO_RETURN_IF_ERROR(source->ToStatus(driver.map(address, size, 0, handle, 0), "cuMemMap", bytes));
+    OCTAVO_RETURN_IF_ERROR(
+        source->ToStatus(driver.map(address, size, 0, handle, 0), "cuMemMap", bytes));
     mapped = true;
     std::vector<CUmemAccessDesc> access;
     for (const int device : source->peers_) {
-      access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+      access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
-    access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = source->ordinal_}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
-    OCTAVO_RETURN_IF_ERROR(source->ToStatus(driver.set_access(address, size, access.data(), access.size()), "cuMemSetAccess", bytes));
+    access.push_back({.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = source->ordinal_},
+                      .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    OCTAVO_RETURN_IF_ERROR(source->ToStatus(
+        driver.set_access(address, size, access.data(), access.size()), "cuMemSetAccess", bytes));
     // Now, not when it is asked for: this takes most of a millisecond.
-    return source->ToStatus(driver.export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), "cuMemExportToShareableHandle", bytes);
+    return source->ToStatus(
+        driver.export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "cuMemExportToShareableHandle", bytes);
   }();
   // The mapping and the descriptor keep the memory.
   (void)driver.release(handle);
@@ -123,7 +149,9 @@ absl::StatusOr<SharedMemory> VirtualMemory::Share(const DeviceBuffer& memory) {
   MutexLock lock(mutex_);
   const auto it = blocks_.find(memory.data());
   if (it == blocks_.end()) return absl::NotFoundError("this memory is not shareable");
-  return SharedMemory{.id = it->second.id, .fd = it->second.fd.get(), .mapped_bytes = static_cast<int64_t>(it->second.bytes)};
+  return SharedMemory{.id = it->second.id,
+                      .fd = it->second.fd.get(),
+                      .mapped_bytes = static_cast<int64_t>(it->second.bytes)};
 }
 
 void VirtualMemory::Release(void* data, int64_t bytes) {

@@ -15,14 +15,16 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Physical memory of one device with a descriptor each (the driver's virtual memory management). Unmapping waits for no kernel
-/// (measured: 40 us while one ran). Thread-safe.
+/// Physical memory of one device with a descriptor each (the driver's virtual memory management).
+/// Unmapping waits for no kernel (measured: 40 us while one ran). Thread-safe.
 class VirtualMemory final : public MemorySource {
  public:
-  /// Null with the reason if the driver does not offer it for `ordinal`. The devices of `peers` may read and write the memory too.
+  /// Null with the reason if the driver does not offer it for `ordinal`. The devices of `peers` may
+  /// read and write the memory too.
   static absl::StatusOr<std::shared_ptr<VirtualMemory>> Open(int ordinal, std::vector<int> peers);
   /// Whole granules, not cleared. `source` is this.
-  static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<VirtualMemory>& source, int64_t bytes);
+  static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<VirtualMemory>& source,
+                                               int64_t bytes);
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory);
   void Release(void* data, int64_t bytes) override;
 
@@ -46,7 +48,8 @@ class VirtualMemory final : public MemorySource {
     decltype(&cuDeviceGetAttribute) attribute = nullptr;
     decltype(&cuGetErrorString) error_string = nullptr;
   };
-  VirtualMemory(int ordinal, std::vector<int> peers) : ordinal_(ordinal), peers_(std::move(peers)) {}
+  VirtualMemory(int ordinal, std::vector<int> peers)
+      : ordinal_(ordinal), peers_(std::move(peers)) {}
   absl::Status ToStatus(CUresult result, const char* call, int64_t bytes) const;
   CUmemAllocationProp Properties() const;
 

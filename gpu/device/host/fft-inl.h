@@ -33,7 +33,8 @@ HWY_INLINE void Butterfly(C* a) {
     a[0] = Add(a[0], a[1]);
     a[1] = t;
   } else if constexpr (kRadix == 3) {
-    const C sum = Add(a[1], a[2]), diff = TimesI(Scale(Sub(a[1], a[2]), hn::Set(d, 0.86602540378443865f)));
+    const C sum = Add(a[1], a[2]),
+            diff = TimesI(Scale(Sub(a[1], a[2]), hn::Set(d, 0.86602540378443865f)));
     const C mid = MulAdd(sum, hn::Set(d, -0.5f), a[0]);
     a[0] = Add(a[0], sum);
     a[1] = Add(mid, diff);
@@ -55,7 +56,8 @@ HWY_INLINE void Butterfly(C* a) {
     }
   } else if constexpr (kRadix == 16) {
     // n = n1 + 4 n2, k = k1 + 4 k2; output k lies at 4 k1 + k2.
-    const V root = hn::Set(d, 0.70710678118654752f), c1 = hn::Set(d, 0.92387953251128674f), s1 = hn::Set(d, 0.38268343236508977f);
+    const V root = hn::Set(d, 0.70710678118654752f), c1 = hn::Set(d, 0.92387953251128674f),
+            s1 = hn::Set(d, 0.38268343236508977f);
     for (int n = 0; n < 4; ++n) Quarter(a[n], a[n + 4], a[n + 8], a[n + 12]);
     a[5] = Twiddle(a[5], c1, s1);
     a[9] = Scale({hn::Sub(a[9].re, a[9].im), hn::Add(a[9].re, a[9].im)}, root);
@@ -71,8 +73,10 @@ HWY_INLINE void Butterfly(C* a) {
     static_assert(kRadix == 5);
     const V c1 = hn::Set(d, 0.30901699437494742f), c2 = hn::Set(d, -0.80901699437494742f);
     const V s1 = hn::Set(d, 0.95105651629515357f), s2 = hn::Set(d, 0.58778525229247313f);
-    const C s14 = Add(a[1], a[4]), d14 = Sub(a[1], a[4]), s23 = Add(a[2], a[3]), d23 = Sub(a[2], a[3]);
-    const C m1 = MulAdd(s23, c2, MulAdd(s14, c1, a[0])), m2 = MulAdd(s23, c1, MulAdd(s14, c2, a[0]));
+    const C s14 = Add(a[1], a[4]), d14 = Sub(a[1], a[4]), s23 = Add(a[2], a[3]),
+            d23 = Sub(a[2], a[3]);
+    const C m1 = MulAdd(s23, c2, MulAdd(s14, c1, a[0])),
+            m2 = MulAdd(s23, c1, MulAdd(s14, c2, a[0]));
     const C i1 = TimesI(MulAdd(d23, s2, Scale(d14, s1)));
     const C i2 = TimesI(MulAdd(d23, hn::Neg(s1), Scale(d14, s2)));
     a[0] = Add(a[0], Add(s14, s23));
@@ -103,10 +107,11 @@ struct FromMemory {
   }
 };
 
-// One Stockham pass (Swarztrauber 1984; the transform sorts itself): x[q + s(p + k m)] → y[q + s(r p + k)]. Of the last pass only
-// blocks of outputs that reach into [first, last) are written.
+// One Stockham pass (Swarztrauber 1984; the transform sorts itself): x[q + s(p + k m)] → y[q + s(r
+// p + k)]. Of the last pass only blocks of outputs that reach into [first, last) are written.
 template <int kRadix, class Fetch>
-void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch, Rows out, int64_t first, int64_t last) {
+void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch,
+          Rows out, int64_t first, int64_t last) {
   const D d;
   const int64_t lanes = Lanes(), s = pass.stride, m = pass.length / kRadix;
   const float* w = twiddles + pass.first_twiddle;
@@ -121,7 +126,8 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const F
       for (int k = 0; k < kRadix; ++k) {
         if (!wanted[k]) continue;
         C b = a[Output<kRadix>(k)];
-        if (k > 0 && p > 0) b = Twiddle(b, hn::Set(d, w[2 * (k - 1)]), hn::Set(d, w[2 * (k - 1) + 1]));
+        if (k > 0 && p > 0)
+          b = Twiddle(b, hn::Set(d, w[2 * (k - 1)]), hn::Set(d, w[2 * (k - 1) + 1]));
         const int64_t at = (q + s * (kRadix * p + k)) * lanes;
         hn::Store(b.re, d, yr + at);
         hn::Store(b.im, d, yi + at);
@@ -130,8 +136,10 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const F
   }
 }
 
-// The passes from `begin` on, of rows in `a`; `b` is scratch. Where the result lies: outputs [first, last), perhaps more.
-inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first, int64_t last) {
+// The passes from `begin` on, of rows in `a`; `b` is scratch. Where the result lies: outputs
+// [first, last), perhaps more.
+inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first,
+                      int64_t last) {
   const float* w = plan.twiddles.data();
   for (size_t i = begin; i < plan.passes.size(); ++i) {
     const FftPlan::Pass& pass = plan.passes[i];
@@ -150,17 +158,20 @@ inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t
 }
 
 // Rows times one complex number each.
-inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s,
+                     float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
   const D d;
   const int64_t lanes = Lanes();
   for (int64_t j = 0; j < rows; ++j) {
-    const C z = Twiddle({hn::Load(d, re + j * lanes), hn::Load(d, im + j * lanes)}, hn::Set(d, c[j]), hn::Set(d, s[j]));
+    const C z = Twiddle({hn::Load(d, re + j * lanes), hn::Load(d, im + j * lanes)},
+                        hn::Set(d, c[j]), hn::Set(d, s[j]));
     hn::Store(z.re, d, re + j * lanes);
     hn::Store(z.im, d, im + j * lanes);
   }
 }
 
-// The transform of plan.rows rows of `a`, which a convolution wants times its chirp; `b` is scratch. Where the result lies.
+// The transform of plan.rows rows of `a`, which a convolution wants times its chirp; `b` is
+// scratch. Where the result lies.
 inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t last) {
   if (!plan.convolution) return RunPasses(plan, 0, a, b, first, last);
   const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);

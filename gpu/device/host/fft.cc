@@ -13,7 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
 void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
-  const auto count = static_cast<size_t>(plan.n * Lanes()), rows = static_cast<size_t>(plan.rows * Lanes());
+  const auto count = static_cast<size_t>(plan.n * Lanes()),
+             rows = static_cast<size_t>(plan.rows * Lanes());
   Rows a{re, im}, b{scratch, scratch + rows};
   if (plan.convolution) {
     a = {scratch + 2 * rows, scratch + 3 * rows};
@@ -23,7 +24,8 @@ void Fft(const FftPlan& plan, float* re, float* im, float* scratch) {
     TurnRows(plan.n, plan.chirp_in_re.data(), plan.chirp_in_im.data(), a.re, a.im);
   }
   const Rows out = RunTransform(plan, a, b, 0, plan.rows);
-  if (plan.convolution) TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
+  if (plan.convolution)
+    TurnRows(plan.n, plan.chirp_out_re.data(), plan.chirp_out_im.data(), out.re, out.im);
   if (out.re == re) return;
   std::memcpy(re, out.re, count * sizeof(float));
   std::memcpy(im, out.im, count * sizeof(float));
@@ -45,8 +47,12 @@ HWY_EXPORT(TargetName);
 int64_t TileLanes() { return HWY_DYNAMIC_DISPATCH(TileWidth)(); }
 const char* SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
-int64_t FftScratchRows(const FftPlan& plan) { return plan.convolution ? 4 * plan.rows : 2 * plan.rows; }
-void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch) { HWY_DYNAMIC_DISPATCH(Fft)(plan, re, im, scratch); }
+int64_t FftScratchRows(const FftPlan& plan) {
+  return plan.convolution ? 4 * plan.rows : 2 * plan.rows;
+}
+void InverseFft(const FftPlan& plan, float* re, float* im, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(Fft)(plan, re, im, scratch);
+}
 
 }  // namespace octavo::inline gpu::host
 #endif

@@ -7,7 +7,8 @@
 // Many transforms at once, one per lane of a vector.
 namespace octavo::inline gpu::host {
 
-/// Lanes of a vector of floats (transforms, records processed together) with the SIMD target of this machine, and its name.
+/// Lanes of a vector of floats (transforms, records processed together) with the SIMD target of
+/// this machine, and its name.
 int64_t TileLanes();
 const char* SimdTargetName();
 

@@ -11,9 +11,11 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// exp(2πi numerator / denominator); reduced before it is turned into an angle: exact for any length.
+// exp(2πi numerator / denominator); reduced before it is turned into an angle: exact for any
+// length.
 Complex Turn(int64_t numerator, int64_t denominator) {
-  return std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(numerator % denominator) / static_cast<double>(denominator));
+  return std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(numerator % denominator) /
+                             static_cast<double>(denominator));
 }
 
 // exp(πi m²/n)
@@ -22,7 +24,10 @@ Complex Chirp(int64_t m, int64_t n) { return Turn(m % (2 * n) * (m % (2 * n)), 2
 void AddPasses(FftPlan& plan) {
   int64_t length = plan.rows, stride = 1;
   const auto add = [&](int radix) {
-    plan.passes.push_back({.radix = radix, .length = length, .stride = stride, .first_twiddle = static_cast<int64_t>(plan.twiddles.size())});
+    plan.passes.push_back({.radix = radix,
+                           .length = length,
+                           .stride = stride,
+                           .first_twiddle = static_cast<int64_t>(plan.twiddles.size())});
     const int64_t m = length / radix;
     for (int64_t p = 0; p < m; ++p) {
       for (int k = 1; k < radix; ++k) {
@@ -52,18 +57,21 @@ std::vector<Complex> Transform(std::vector<Complex> x) {
   std::vector<std::vector<Complex>> parts;
   for (int64_t r = 0; r < radix; ++r) {
     std::vector<Complex> part(static_cast<size_t>(m));
-    for (int64_t j = 0; j < m; ++j) part[static_cast<size_t>(j)] = x[static_cast<size_t>(j * radix + r)];
+    for (int64_t j = 0; j < m; ++j)
+      part[static_cast<size_t>(j)] = x[static_cast<size_t>(j * radix + r)];
     parts.push_back(Transform(std::move(part)));
   }
   for (int64_t k = 0; k < n; ++k) {
     Complex sum = 0;
-    for (int64_t r = 0; r < radix; ++r) sum += parts[static_cast<size_t>(r)][static_cast<size_t>(k % m)] * Turn(r * k, n);
+    for (int64_t r = 0; r < radix; ++r)
+      sum += parts[static_cast<size_t>(r)][static_cast<size_t>(k % m)] * Turn(r * k, n);
     x[static_cast<size_t>(k)] = sum;
   }
   return x;
 }
 
-void Split(const std::vector<Complex>& values, double scale, std::vector<float>* re, std::vector<float>* im) {
+void Split(const std::vector<Complex>& values, double scale, std::vector<float>* re,
+           std::vector<float>* im) {
   for (const Complex& value : values) {
     re->push_back(static_cast<float>(value.real() * scale));
     im->push_back(static_cast<float>(value.imag() * scale));
@@ -82,11 +90,13 @@ FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs) {
   std::vector<Complex> filter(static_cast<size_t>(plan.rows)), in, out;
   // Output i needs conj(c[first + i - j]) of every input j; what is negative wraps to the end.
   for (int64_t i = 1 - inputs; i < outputs; ++i) {
-    filter[static_cast<size_t>(i < 0 ? i + plan.rows : i)] = std::conj(Chirp(std::abs(first + i), n));
+    filter[static_cast<size_t>(i < 0 ? i + plan.rows : i)] =
+        std::conj(Chirp(std::abs(first + i), n));
   }
   for (int64_t j = 0; j < inputs; ++j) in.push_back(Chirp(j, n));
   for (int64_t i = 0; i < outputs; ++i) out.push_back(Chirp(first + i, n));
-  Split(Transform(std::move(filter)), 1.0 / static_cast<double>(plan.rows), &plan.filter_re, &plan.filter_im);
+  Split(Transform(std::move(filter)), 1.0 / static_cast<double>(plan.rows), &plan.filter_re,
+        &plan.filter_im);
   Split(in, 1, &plan.chirp_in_re, &plan.chirp_in_im);
   Split(out, 1, &plan.chirp_out_re, &plan.chirp_out_im);
   return plan;

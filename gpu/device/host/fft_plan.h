@@ -5,8 +5,9 @@
 
 namespace octavo::inline gpu::host {
 
-/// Inverse transform X[k] = Σ x[j] exp(+2πi jk/n), not scaled, of any length. Lengths 2^a 3^b 5^c: mixed-radix Stockham passes.
-/// Others: as a convolution (Bluestein 1970) of the first fast length that has room for the inputs and outputs asked for,
+/// Inverse transform X[k] = Σ x[j] exp(+2πi jk/n), not scaled, of any length. Lengths 2^a 3^b 5^c:
+/// mixed-radix Stockham passes. Others: as a convolution (Bluestein 1970) of the first fast length
+/// that has room for the inputs and outputs asked for,
 ///   X[k] = c[k] Σ (x[j] c[j]) conj(c[k - j]),  c[m] = exp(πi m²/n).
 struct FftPlan {
   struct Pass {
@@ -18,7 +19,8 @@ struct FftPlan {
   int64_t n = 0;
   int64_t rows = 0;  // length of the passes: n, or of the convolution
   std::vector<Pass> passes;
-  std::vector<float> twiddles;  // re, im pairs of exp(+2πi p k / length), computed in double precision
+  std::vector<float>
+      twiddles;  // re, im pairs of exp(+2πi p k / length), computed in double precision
   // Convolution only: the filter's transform / rows, and the chirps of inputs and outputs.
   bool convolution = false;
   std::vector<float> filter_re, filter_im;        // [rows]
@@ -26,8 +28,9 @@ struct FftPlan {
   std::vector<float> chirp_out_re, chirp_out_im;  // [outputs]
 };
 
-/// Plan for n >= 1 of which only the first `inputs` are not zero and only the outputs [first, first + outputs) are wanted.
-/// Passes give all n outputs at their rows; a convolution gives output first + i at row i.
+/// Plan for n >= 1 of which only the first `inputs` are not zero and only the outputs [first, first
+/// + outputs) are wanted. Passes give all n outputs at their rows; a convolution gives output first
+/// + i at row i.
 FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs);
 inline FftPlan MakeFftPlan(int64_t n) { return MakeFftPlan(n, n, 0, n); }
 

@@ -60,7 +60,8 @@ class Task {
   void (*move_)(void*, void*) = nullptr;
 };
 
-/// Whether a host device may still be used; shared by everything made on it. The host does not fail by itself: a test says so.
+/// Whether a host device may still be used; shared by everything made on it. The host does not fail
+/// by itself: a test says so.
 class HostHealth {
  public:
   absl::Status Check() {
@@ -101,8 +102,9 @@ class HostEvent final : public EventBase {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A FIFO with a thread of its own: the host's counterpart of a CUDA stream, with the same asynchronous meaning. The first
-/// error of a task sticks: later tasks are skipped, and events and Synchronize return it.
+/// A FIFO with a thread of its own: the host's counterpart of a CUDA stream, with the same
+/// asynchronous meaning. The first error of a task sticks: later tasks are skipped, and events and
+/// Synchronize return it.
 class HostStream final : public StreamBase {
  public:
   explicit HostStream(std::shared_ptr<HostHealth> health);

@@ -19,11 +19,14 @@
 #endif
 
 namespace octavo::inline gpu::host {
-absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryFiles>& source, int64_t bytes) {
+absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryFiles>& source,
+                                                   int64_t bytes) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
   const auto none = [&](const char* what) {
     return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left to share (", what, ": ", std::strerror(errno), ")")),
+        absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
+                                                  " bytes left to share (", what, ": ",
+                                                  std::strerror(errno), ")")),
         {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
   };
   errno = ENOMEM;
@@ -31,19 +34,27 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
   // Memory files have no limit of their own: the kernel would look for pages until others had none.
   if (bytes > ReadMemoryLimit().available_bytes) return none("more than is free");
   const UniqueFd fd(::memfd_create("octavo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return errno == ENOSYS ? absl::UnimplementedError("this kernel has no memfd_create") : none("memfd_create");
-  // Allocated, not only promised: a full tmpfs is told here and not by SIGBUS in the middle of a scan.
+  if (!fd)
+    return errno == ENOSYS ? absl::UnimplementedError("this kernel has no memfd_create")
+                           : none("memfd_create");
+  // Allocated, not only promised: a full tmpfs is told here and not by SIGBUS in the middle of a
+  // scan.
   int allocated;
   do {
     allocated = ::fallocate(fd.get(), 0, 0, bytes);
   } while (allocated != 0 && errno == EINTR);
   if (allocated != 0) return none("fallocate");
-  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* data =
+      ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return none("mmap");
-  File file{
-      .read_only = UniqueFd(::open(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), O_RDONLY | O_CLOEXEC)), .id = RandomMemoryId(), .bytes = bytes};
+  File file{.read_only = UniqueFd(
+                ::open(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), O_RDONLY | O_CLOEXEC)),
+            .id = RandomMemoryId(),
+            .bytes = bytes};
   // Our mapping was made before the seal and stays writable; none that comes after it is.
-  if (!file.read_only || ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+  if (!file.read_only ||
+      ::fcntl(fd.get(), F_ADD_SEALS,
+              F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
     const std::string why = std::strerror(errno);
     ::munmap(data, static_cast<size_t>(bytes));
     return absl::UnimplementedError(absl::StrCat("memory files cannot be sealed here: ", why));
@@ -57,7 +68,8 @@ absl::StatusOr<SharedMemory> MemoryFiles::Share(const DeviceBuffer& memory) {
   MutexLock lock(mutex_);
   const auto it = files_.find(memory.data());
   if (it == files_.end()) return absl::NotFoundError("this memory is not shareable");
-  return SharedMemory{.id = it->second.id, .fd = it->second.read_only.get(), .mapped_bytes = it->second.bytes};
+  return SharedMemory{
+      .id = it->second.id, .fd = it->second.read_only.get(), .mapped_bytes = it->second.bytes};
 }
 
 void MemoryFiles::Release(void* data, int64_t bytes) {

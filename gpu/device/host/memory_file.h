@@ -12,12 +12,15 @@
 
 namespace octavo::inline gpu::host {
 
-/// Memory in files without a name (memfd_create), which this process writes and others can only read. Thread-safe.
+/// Memory in files without a name (memfd_create), which this process writes and others can only
+/// read. Thread-safe.
 class MemoryFiles final : public MemorySource {
  public:
-  /// Mapped for writing here; the seals then forbid writing to whoever gets a descriptor, shrinking and growing to all. The pages are there
-  /// (a later page fault cannot fail), and zero. `source` is this.
-  static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<MemoryFiles>& source, int64_t bytes);
+  /// Mapped for writing here; the seals then forbid writing to whoever gets a descriptor, shrinking
+  /// and growing to all. The pages are there (a later page fault cannot fail), and zero. `source`
+  /// is this.
+  static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<MemoryFiles>& source,
+                                               int64_t bytes);
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory);
   void Release(void* data, int64_t bytes) override;
 

@@ -1,5 +1,5 @@
-// Vectors of one float per A-scan, complex numbers of them, and the transpose between A-scans in rows and in lanes.
-// Included once per SIMD target (Highway): no include guard of the usual kind.
+// Vectors of one float per A-scan, complex numbers of them, and the transpose between A-scans in
+// rows and in lanes. Included once per SIMD target (Highway): no include guard of the usual kind.
 #if defined(OCTAVO_GPU_HOST_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_VECTORS_INL_H_
 #undef OCTAVO_GPU_HOST_VECTORS_INL_H_
@@ -19,7 +19,8 @@ using D = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<D>;
 using V = hn::Vec<D>;
 using VI = hn::Vec<DI>;
-constexpr int64_t kLanes = HWY_LANES(float);  // of the targets this is built for: as many as Lanes()
+constexpr int64_t kLanes =
+    HWY_LANES(float);  // of the targets this is built for: as many as Lanes()
 
 HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 
@@ -30,8 +31,12 @@ HWY_INLINE C Add(C a, C b) { return {hn::Add(a.re, b.re), hn::Add(a.im, b.im)}; 
 HWY_INLINE C Sub(C a, C b) { return {hn::Sub(a.re, b.re), hn::Sub(a.im, b.im)}; }
 HWY_INLINE C TimesI(C a) { return {hn::Neg(a.im), a.re}; }
 HWY_INLINE C Scale(C a, V s) { return {hn::Mul(a.re, s), hn::Mul(a.im, s)}; }
-HWY_INLINE C MulAdd(C a, V s, C b) { return {hn::MulAdd(a.re, s, b.re), hn::MulAdd(a.im, s, b.im)}; }
-HWY_INLINE C Twiddle(C a, V c, V s) { return {hn::NegMulAdd(a.im, s, hn::Mul(a.re, c)), hn::MulAdd(a.re, s, hn::Mul(a.im, c))}; }
+HWY_INLINE C MulAdd(C a, V s, C b) {
+  return {hn::MulAdd(a.re, s, b.re), hn::MulAdd(a.im, s, b.im)};
+}
+HWY_INLINE C Twiddle(C a, V c, V s) {
+  return {hn::NegMulAdd(a.im, s, hn::Mul(a.re, c)), hn::MulAdd(a.re, s, hn::Mul(a.im, c))};
+}
 
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void Transpose(VI*) {}
@@ -51,8 +56,10 @@ HWY_INLINE void Transpose(VI* v) {
   if constexpr (kLanes >= 4) {
     // Within blocks: 4 x 4 words each.
     for (int64_t i = 0; i < kLanes; i += 4) {
-      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, v[i], v[i + 1])), b = hn::BitCast(d64, hn::InterleaveUpper(d, v[i], v[i + 1]));
-      const auto c = hn::BitCast(d64, hn::InterleaveLower(d, v[i + 2], v[i + 3])), e = hn::BitCast(d64, hn::InterleaveUpper(d, v[i + 2], v[i + 3]));
+      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, v[i], v[i + 1])),
+                 b = hn::BitCast(d64, hn::InterleaveUpper(d, v[i], v[i + 1]));
+      const auto c = hn::BitCast(d64, hn::InterleaveLower(d, v[i + 2], v[i + 3])),
+                 e = hn::BitCast(d64, hn::InterleaveUpper(d, v[i + 2], v[i + 3]));
       v[i] = hn::BitCast(d, hn::InterleaveLower(d64, a, c));
       v[i + 1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, c));
       v[i + 2] = hn::BitCast(d, hn::InterleaveLower(d64, b, e));

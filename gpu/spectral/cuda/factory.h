@@ -10,6 +10,7 @@
 namespace octavo::inline gpu::cuda {
 
 /// `device` gives memory for plans; must outlive the ops.
-std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device,
+                                                 std::shared_ptr<DeviceHealth> health);
 
 }  // namespace octavo::inline gpu::cuda

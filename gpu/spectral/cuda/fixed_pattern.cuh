@@ -6,9 +6,11 @@
 
 namespace octavo::inline gpu::cuda {
 
-// Of each depth of each segment of each run: the sum, and for quiet segments the variance. [run, segment, depth]
+// Of each depth of each segment of each run: the sum, and for quiet segments the variance. [run,
+// segment, depth]
 template <bool kReal>
-__global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, bool variance, float2* sums, float* variances) {
+__global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, bool variance,
+                              float2* sums, float* variances) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (z >= t.depth) return;
   const int64_t segments = gridDim.z, begin = math::SegmentBegin(ascans, segments, blockIdx.z),
@@ -32,8 +34,8 @@ __global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, b
   variances[at] = square * share;
 }
 // The fixed pattern [run, depth]: the mean of all segments, or that of the one of least variance.
-static __global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet, const float2* sums, const float* variances,
-                                     float2* pattern) {
+static __global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet,
+                                     const float2* sums, const float* variances, float2* pattern) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (z >= depth) return;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * segments * depth + z;
@@ -45,9 +47,11 @@ static __global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segm
       if (variances[first + s * depth] < variances[first + least * depth]) least = s;
     }
     sum = sums[first + least * depth];
-    count = math::SegmentBegin(ascans, segments, least + 1) - math::SegmentBegin(ascans, segments, least);
+    count = math::SegmentBegin(ascans, segments, least + 1) -
+            math::SegmentBegin(ascans, segments, least);
   } else {
-    for (int64_t s = 0; s < segments; ++s) sum = make_float2(sum.x + sums[first + s * depth].x, sum.y + sums[first + s * depth].y);
+    for (int64_t s = 0; s < segments; ++s)
+      sum = make_float2(sum.x + sums[first + s * depth].x, sum.y + sums[first + s * depth].y);
   }
   const float share = 1.0f / static_cast<float>(count);
   pattern[blockIdx.y * depth + z] = make_float2(sum.x * share, sum.y * share);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to this folder: the last steps of the fused kernel, power to placed voxels and en face projections.
+// Private to this folder: the last steps of the fused kernel, power to placed voxels and en face
+// projections.
 
 #include <cmath>
 #include <cstdint>
@@ -17,11 +18,14 @@ namespace octavo::inline gpu::cuda::fused {
 // math::RasterAscan without 64-bit divisions where the numbers allow it.
 __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t record) {
   if (placement.table != nullptr) return placement.table[record];
-  const int64_t at = placement.first_record + record, line = placement.raster.ascans_per_bscan + placement.raster.flyback_records;
+  const int64_t at = placement.first_record + record,
+                line = placement.raster.ascans_per_bscan + placement.raster.flyback_records;
   if (at < 0 || at > INT32_MAX || line > INT32_MAX) return math::RasterAscan(placement.raster, at);
-  const uint32_t y = static_cast<uint32_t>(at) / static_cast<uint32_t>(line), x = static_cast<uint32_t>(at) - y * static_cast<uint32_t>(line);
+  const uint32_t y = static_cast<uint32_t>(at) / static_cast<uint32_t>(line),
+                 x = static_cast<uint32_t>(at) - y * static_cast<uint32_t>(line);
   if (y >= placement.raster.bscans_per_volume || x >= placement.raster.ascans_per_bscan) return -1;
-  const int64_t across = (placement.raster.bidirectional && (y & 1)) ? placement.raster.ascans_per_bscan - 1 - x : x;
+  const int64_t across =
+      (placement.raster.bidirectional && (y & 1)) ? placement.raster.ascans_per_bscan - 1 - x : x;
   return y * placement.raster.ascans_per_bscan + across;
 }
 
@@ -46,23 +50,27 @@ __device__ __forceinline__ float MeasureOf(float power) {
 }
 
 template <OutKind kOut>
-using OutType = std::conditional_t<kOut == OutKind::kU8, uint8_t, std::conditional_t<kOut == OutKind::kU16, uint16_t, float>>;
+using OutType = std::conditional_t<kOut == OutKind::kU8, uint8_t,
+                                   std::conditional_t<kOut == OutKind::kU16, uint16_t, float>>;
 
-/// The integer that a share of the type's range stands for, in the low bits: 0 ... 1 is -0.5 ... top + 0.5, and rounding down after that
-/// rounds half up.
+/// The integer that a share of the type's range stands for, in the low bits: 0 ... 1 is -0.5 ...
+/// top + 0.5, and rounding down after that rounds half up.
 __device__ __forceinline__ float IntegerOf(OutKind kind, float share) {
   return __fmaf_rd(share, (kind == OutKind::kU8 ? 256.0f : 65536.0f) * 0.99999994f, kMagic);
 }
 
-// Bits of 1.0f. Read as unsigned integers, the bits of a number are below these exactly where it is 0 or more and less than 1: those of
-// negative numbers, of NaN and of larger ones are not. So the largest of many tells whether any of them is outside.
+// Bits of 1.0f. Read as unsigned integers, the bits of a number are below these exactly where it is
+// 0 or more and less than 1: those of negative numbers, of NaN and of larger ones are not. So the
+// largest of many tells whether any of them is outside.
 constexpr uint32_t kOneBits = 0x3F800000u;
 
-// Step 6 of a thread's bins: `power` becomes what levels make of it, of integers their share of the type's range.
+// Step 6 of a thread's bins: `power` becomes what levels make of it, of integers their share of the
+// type's range.
 template <math::Value kValue, bool kFloor, int kBins>
 __device__ __forceinline__ void Measure(const FusedTables& t, float (&power)[kBins]) {
 #pragma unroll
-  for (int k = 0; k < kBins; ++k) power[k] = fmaf(MeasureOf<kValue, kFloor>(power[k]), t.value_scale, t.value_offset);
+  for (int k = 0; k < kBins; ++k)
+    power[k] = fmaf(MeasureOf<kValue, kFloor>(power[k]), t.value_scale, t.value_offset);
 }
 template <int kBins>
 __device__ __forceinline__ void MeasureAny(const FusedTables& t, float (&power)[kBins]) {
@@ -73,16 +81,21 @@ __device__ __forceinline__ void MeasureAny(const FusedTables& t, float (&power)[
   }
 }
 
-// What is rare is apart: some voxel of the warp is clipped. Brings a thread's shares to 0 ... 1 (NaN to 0), adds how many were outside to
-// those of the block, in shared memory, and returns the thread's largest, as bits.
+// What is rare is apart: some voxel of the warp is clipped. Brings a thread's shares to 0 ... 1
+// (NaN to 0), adds how many were outside to those of the block, in shared memory, and returns the
+// thread's largest, as bits.
 template <bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kBins], int first, int lane, uint32_t* clipped) {
+__device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kBins], int first,
+                                         int lane, uint32_t* clipped) {
   // The measure of no power is that of the floor.
-  const float floor = t.value == math::Value::kDb ? fmaf(MeasureOf<math::Value::kDb, true>(0), t.value_scale, t.value_offset) : -INFINITY;
+  const float floor = t.value == math::Value::kDb ? fmaf(MeasureOf<math::Value::kDb, true>(0),
+                                                         t.value_scale, t.value_offset)
+                                                  : -INFINITY;
   uint32_t below = 0, above = 0, most = 0;
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
-    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
+    const bool kept =
+        kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
     share[k] = MaxOrNan(share[k], floor);
     below += kept && !(share[k] >= 0) ? 1 : 0;
     above += kept && share[k] >= 1 ? 1 : 0;
@@ -97,32 +110,41 @@ __device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kB
   return most;
 }
 
-// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are clipped. Returns the thread's largest
-// share, as bits. kWhole: all of the lower half of the bins is kept.
-// Mostly nothing of a warp is clipped. A vote on the largest shares, which an en face maximum needs anyhow, says so (kOneBits), and then
-// there is nothing to clip or to count: a count of every voxel costs several percent of the chain.
+// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are
+// clipped. Returns the thread's largest share, as bits. kWhole: all of the lower half of the bins
+// is kept. Mostly nothing of a warp is clipped. A vote on the largest shares, which an en face
+// maximum needs anyhow, says so (kOneBits), and then there is nothing to clip or to count: a count
+// of every voxel costs several percent of the chain.
 template <OutKind kOut, bool kWhole, int kStep, int kBins>
-__device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&share)[kBins], int first, int lane, void* ascan, uint32_t* clipped) {
+__device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&share)[kBins],
+                                                  int first, int lane, void* ascan,
+                                                  uint32_t* clipped) {
   OutType<kOut>* const out = static_cast<OutType<kOut>*>(ascan) + first;
   uint32_t most = 0;
 #pragma unroll
-  for (int k = 0; k < kBins; k += 2) most = __vimax3_u32(most, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
-  if (__builtin_expect(__any_sync(0xFFFFFFFFu, most >= kOneBits), 0)) most = Clip<kWhole, kStep>(t, share, first, lane, clipped);
+  for (int k = 0; k < kBins; k += 2)
+    most = __vimax3_u32(most, __float_as_uint(share[k]), __float_as_uint(share[k + 1]));
+  if (__builtin_expect(__any_sync(0xFFFFFFFFu, most >= kOneBits), 0))
+    most = Clip<kWhole, kStep>(t, share, first, lane, clipped);
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
-    const bool kept = kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
-    if (kept) out[kStep * k] = static_cast<OutType<kOut>>(__float_as_uint(IntegerOf(kOut, share[k])));
+    const bool kept =
+        kWhole || static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth);
+    if (kept)
+      out[kStep * k] = static_cast<OutType<kOut>>(__float_as_uint(IntegerOf(kOut, share[k])));
   }
   return most;
 }
 
 // The same to F32.
 template <int kStep, int kBins>
-__device__ __forceinline__ void StoreFloats(const FusedTables& t, const float (&number)[kBins], int first, void* ascan) {
+__device__ __forceinline__ void StoreFloats(const FusedTables& t, const float (&number)[kBins],
+                                            int first, void* ascan) {
   float* const out = static_cast<float*>(ascan) + first;
 #pragma unroll
   for (int k = 0; k < kBins; ++k) {
-    if (static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth)) out[kStep * k] = number[k];
+    if (static_cast<unsigned>(first + kStep * k) < static_cast<unsigned>(t.depth))
+      out[kStep * k] = number[k];
   }
 }
 
@@ -131,7 +153,9 @@ __device__ __forceinline__ uint32_t OrderOf(float v) {
   const uint32_t bits = __float_as_uint(v);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ float OfOrder(uint32_t order) { return __uint_as_float(order >> 31 != 0 ? order & 0x7FFFFFFFu : ~order); }
+__device__ __forceinline__ float OfOrder(uint32_t order) {
+  return __uint_as_float(order >> 31 != 0 ? order & 0x7FFFFFFFu : ~order);
+}
 
 /// Maximum and sum of a warp's part of a slab.
 struct SlabPart {
@@ -141,12 +165,15 @@ struct SlabPart {
 
 // The en face projections of an A-scan from those of its warps.
 template <class Form, class Chain>
-__device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan, const SpectralTarget& target) {
+__device__ __forceinline__ void Join(const FusedTables& t,
+                                     const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan,
+                                     const SpectralTarget& target) {
   OutKind kind = t.out;
   if constexpr (Chain::kUsual) kind = Chain::kOut;
   SlabPart slab = parts[0];
 #pragma unroll
-  for (int w = 1; w < Form::kGroup / 32; ++w) slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
+  for (int w = 1; w < Form::kGroup / 32; ++w)
+    slab = {max(slab.most, parts[w].most), slab.sum + parts[w].sum};
   if (target.mip != nullptr) {
     if (kind == OutKind::kF32) {
       static_cast<float*>(target.mip)[ascan] = OfOrder(slab.most);
@@ -156,34 +183,44 @@ __device__ __forceinline__ void Join(const FusedTables& t, const SlabPart (&part
       static_cast<uint8_t*>(target.mip)[ascan] = static_cast<uint8_t>(slab.most);
     }
   }
-  if (target.aip != nullptr) target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
+  if (target.aip != nullptr)
+    target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
-// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2; each warp's part of the slab.
-// `clipped`: shared memory [2], counts of the block.
+// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2;
+// each warp's part of the slab. `clipped`: shared memory [2], counts of the block.
 template <class Form, class Chain>
-__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2], int64_t ascan, int lane, int bin,
-                                      SlabPart (&part)[Form::kGroup / 32], const SpectralTarget& target, uint32_t* clipped) {
+__device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2],
+                                      int64_t ascan, int lane, int bin,
+                                      SlabPart (&part)[Form::kGroup / 32],
+                                      const SpectralTarget& target, uint32_t* clipped) {
   constexpr int kGroup = Form::kGroup, kBins = Form::kRadix / 2;
   OutKind kind = t.out;
   if constexpr (Chain::kUsual) kind = Chain::kOut;
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
-  uint32_t most = 0;  // as an unsigned integer that is ordered like what it stands for: shares of 0 ... 1 are so already
+  uint32_t most = 0;  // as an unsigned integer that is ordered like what it stands for: shares of 0
+                      // ... 1 are so already
   if constexpr (Chain::kUsual) {
     Measure<math::Value::kDb, false>(t, power);
     most = StoreIntegers<Chain::kOut, true, kGroup>(t, power, first, lane, out, clipped);
   } else {
     MeasureAny(t, power);
     switch (kind) {
-      case OutKind::kU8: StoreIntegers<OutKind::kU8, false, kGroup>(t, power, first, lane, out, clipped); break;
-      case OutKind::kU16: StoreIntegers<OutKind::kU16, false, kGroup>(t, power, first, lane, out, clipped); break;
+      case OutKind::kU8:
+        StoreIntegers<OutKind::kU8, false, kGroup>(t, power, first, lane, out, clipped);
+        break;
+      case OutKind::kU16:
+        StoreIntegers<OutKind::kU16, false, kGroup>(t, power, first, lane, out, clipped);
+        break;
       default: StoreFloats<kGroup>(t, power, first, out); break;
     }
   }
   if (target.mip == nullptr && target.aip == nullptr) return;
-  const auto in_slab = [&](int k) { return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end); };
+  const auto in_slab = [&](int k) {
+    return Chain::kUsual || (first + kGroup * k >= t.slab_begin && first + kGroup * k < t.slab_end);
+  };
   if (kind == OutKind::kF32) {
     float v = -INFINITY;
 #pragma unroll
@@ -192,7 +229,8 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   } else if (!Chain::kUsual) {
 #pragma unroll
     for (int k = 0; k < kBins; k += 2) {
-      most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0, in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
+      most = __vimax3_u32(most, in_slab(k) ? __float_as_uint(power[k]) : 0,
+                          in_slab(k + 1) ? __float_as_uint(power[k + 1]) : 0);
     }
   }
   most = __reduce_max_sync(0xFFFFFFFFu, most);  // of the warp
@@ -200,9 +238,13 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   float sum = 0;
   if (target.aip != nullptr) {
 #pragma unroll
-    for (int k = 0; k < kBins; ++k) sum += !in_slab(k) ? 0.0f : kind == OutKind::kF32 ? power[k] : IntegerOf(kind, power[k]) - kMagic;
+    for (int k = 0; k < kBins; ++k)
+      sum += !in_slab(k)             ? 0.0f
+             : kind == OutKind::kF32 ? power[k]
+                                     : IntegerOf(kind, power[k]) - kMagic;
 #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
+    for (int offset = 16; offset > 0; offset /= 2)
+      sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   }
   if constexpr (kGroup == 32) {
     if (lane == 0) Join<Form, Chain>(t, {{most, sum}}, ascan, target);

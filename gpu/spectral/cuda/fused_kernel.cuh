@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to this folder: the kernel of the fused launch, a template over lengths; fused_LENGTH.cu instantiate it, fused_spectral.cu
-// chooses.
+// Private to this folder: the kernel of the fused launch, a template over lengths; fused_LENGTH.cu
+// instantiate it, fused_spectral.cu chooses.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,13 +15,15 @@
 
 namespace octavo::inline gpu::cuda {
 
-// What bounds the kernel is the issue slots and the L1 and shared-memory pipe (128 bytes a clock and SM), about equally; device
-// memory is far from it. Hence: two A-scans at once share what is loaded of the tables up to the window; interpolation weights are
-// computed instead of loaded; twiddles stay in registers over all A-scans of a persistent block and are fused into butterflies;
+// What bounds the kernel is the issue slots and the L1 and shared-memory pipe (128 bytes a clock
+// and SM), about equally; device memory is far from it. Hence: two A-scans at once share what is
+// loaded of the tables up to the window; interpolation weights are computed instead of loaded;
+// twiddles stay in registers over all A-scans of a persistent block and are fused into butterflies;
 // nothing but the raw samples and the results leaves the SM.
 
-/// Length F = R R S of a transform: a group of G = R S threads takes two A-scans from raw samples in shared memory to placed output,
-/// with R points a thread and one exchange through shared memory between the two halves of the transform. Without dispersion
+/// Length F = R R S of a transform: a group of G = R S threads takes two A-scans from raw samples
+/// in shared memory to placed output, with R points a thread and one exchange through shared memory
+/// between the two halves of the transform. Without dispersion
 /// (`real`) the two A-scans are the real and the imaginary part of one transform.
 template <int kRadix_, int kSpread_, bool kReal_>
 struct FusedForm {
@@ -29,18 +31,23 @@ struct FusedForm {
   static constexpr bool kReal = kReal_;
   static constexpr int kGroup = kRadix * kSpread, kLength = kRadix * kGroup;
   static constexpr int kThreads = kGroup == 64 || kGroup == 96 ? kGroup : 128;
-  /// The bin below G of a lane: for the S that divide a warp, S neighbours have those that differ by R and read the same numbers
-  /// of the exchange, which costs one read.
+  /// The bin below G of a lane: for the S that divide a warp, S neighbours have those that differ
+  /// by R and read the same numbers of the exchange, which costs one read.
   static constexpr bool kShared = kSpread == 2 || kSpread == 4;
-  static __device__ int BinOf(int lane) { return kShared ? lane % kSpread * kRadix + lane / kSpread : lane; }
-  // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the warps of an SM.
-  static constexpr int kTwiddlesKept = kSpread == 1 ? kRadix / 2 : kRadix == 32 && kSpread == 2 && !kReal ? 12 : kRadix / 4;
+  static __device__ int BinOf(int lane) {
+    return kShared ? lane % kSpread * kRadix + lane / kSpread : lane;
+  }
+  // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the
+  // warps of an SM.
+  static constexpr int kTwiddlesKept = kSpread == 1                             ? kRadix / 2
+                                       : kRadix == 32 && kSpread == 2 && !kReal ? 12
+                                                                                : kRadix / 4;
   static constexpr int kWarpsPerSm = kRadix == 16 ? 20 : kReal && kSpread < 3 ? 16 : 12;
   static constexpr int kBlocksPerSm = kWarpsPerSm * 32 / kThreads;
 };
 
-/// Usual chains: cubic interpolation, dB, whole lower half, F samples a record, types as given. Known at compile time because code
-/// that is jumped over costs fetches.
+/// Usual chains: cubic interpolation, dB, whole lower half, F samples a record, types as given.
+/// Known at compile time because code that is jumped over costs fetches.
 template <RawKind kRaw_, OutKind kOut_>
 struct UsualChain {
   static constexpr bool kUsual = true;
@@ -65,13 +72,14 @@ __device__ __forceinline__ void SyncGroup(int group) {
 }
 
 template <class Form, class Chain>
-__global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKernel(const __grid_constant__ FusedTables t,
-                                                                                  const uint8_t* __restrict__ raw,
-                                                                                  const __grid_constant__ FusedUnits units,
-                                                                                  const __grid_constant__ RecordPlacement placement,
-                                                                                  const __grid_constant__ SpectralTarget target) {
-  constexpr int R = Form::kRadix, S = Form::kSpread, G = Form::kGroup, F = Form::kLength, kGroups = Form::kThreads / G, kBits = Log2(R);
-  constexpr int kPitch = G + 2;  // complex numbers between rows of the exchange: two at a time are read without bank conflicts
+__global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKernel(
+    const __grid_constant__ FusedTables t, const uint8_t* __restrict__ raw,
+    const __grid_constant__ FusedUnits units, const __grid_constant__ RecordPlacement placement,
+    const __grid_constant__ SpectralTarget target) {
+  constexpr int R = Form::kRadix, S = Form::kSpread, G = Form::kGroup, F = Form::kLength,
+                kGroups = Form::kThreads / G, kBits = Log2(R);
+  constexpr int kPitch = G + 2;  // complex numbers between rows of the exchange: two at a time are
+                                 // read without bank conflicts
   constexpr int kExchange = R * kPitch > F + 4 ? R * kPitch : F + 4;
   __shared__ float4 memory[kGroups][kExchange / 2];
   __shared__ SlabPart parts[kGroups][2][G / 32];
@@ -81,7 +89,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
-  float2* const staged = exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
+  float2* const staged =
+      exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
   const uint32_t base = SharedAddress(staged);
   const float2* const twiddles = t.twiddle + bin;
   float2 kept[Form::kTwiddlesKept];
@@ -92,7 +101,9 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       return kept[i];
     } else {  // where it is used, not before the loop: registers are scarce
       float2 w;
-      asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(w.x), "=f"(w.y) : "l"(twiddles + i * G));
+      asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(w.x), "=f"(w.y)
+                   : "l"(twiddles + i * G));
       return w;
     }
   };
@@ -100,7 +111,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll
   for (int j = 1; j < S; ++j) spread[j] = __ldg(twiddles + (R / 2 + j - 1) * G);
 
-  // The transform between x[m] of points lane + G m, whose first stage is done, and x[Reversed(k)] of bins bin + G k.
+  // The transform between x[m] of points lane + G m, whose first stage is done, and x[Reversed(k)]
+  // of bins bin + G k.
   const auto transform = [&](float2(&x)[R]) {
     TransformStages<R, 1>(x);  // over m, to frequencies below R
     Unrolled<R>([&](auto k) {
@@ -128,11 +140,13 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   };
 
   // Units in a row: nearly always of one group, whose table stays in the L1 cache.
-  const int takers = static_cast<int>(gridDim.x) * kGroups, taker = static_cast<int>(blockIdx.x) * kGroups + group;
+  const int takers = static_cast<int>(gridDim.x) * kGroups,
+            taker = static_cast<int>(blockIdx.x) * kGroups + group;
   const int share = units.units / takers, more = units.units % takers;
   int unit = taker * share + min(taker, more);
   const int last_unit = unit + share + (taker < more ? 1 : 0);
-  int first = 2 * unit, end = units.head, row = units.first_group;  // first record of the unit; end and table of its group
+  int first = 2 * unit, end = units.head,
+      row = units.first_group;  // first record of the unit; end and table of its group
   if (unit >= units.head_units) {
     const int beyond = unit - units.head_units, groups = beyond / units.group_units;
     first = units.head + groups * t.group_records + 2 * (beyond - groups * units.group_units);
@@ -150,7 +164,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     } else {
       StageAny<G>(t, a, b, lane, staged);
     }
-    if (first + 3 < end && unit + 1 < last_unit && lane * 128 < 2 * t.record_bytes) {  // the next two, into the L2 cache
+    if (first + 3 < end && unit + 1 < last_unit &&
+        lane * 128 < 2 * t.record_bytes) {  // the next two, into the L2 cache
       asm volatile("prefetch.global.L2 [%0];" ::"l"(a + 2 * t.record_bytes + lane * 128));
     }
     SyncGroup<Form>(group);
@@ -186,8 +201,11 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       });
       SyncGroup<Form>(group);
       transform(x);
-      const auto slot = [](int i) { return i + (Form::kShared ? i / R * (16 / S) : 0); };  // without bank conflicts
-      // Both spectra from bins k and F - k, which another thread holds: the sum with its conjugate, and the difference.
+      const auto slot = [](int i) {
+        return i + (Form::kShared ? i / R * (16 / S) : 0);
+      };  // without bank conflicts
+      // Both spectra from bins k and F - k, which another thread holds: the sum with its conjugate,
+      // and the difference.
       Unrolled<R / 2>([&](auto k) {
         constexpr int from = Reversed(k + R / 2, kBits);
         exchange[slot(bin) + slot(G) * k] = x[from];
@@ -205,7 +223,9 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll 1
       for (int s = 0; s < 2; ++s) {
         const int64_t ascan = __shfl_sync(0xFFFFFFFFu, place, 2 * turn + s);
-        if (ascan >= 0) Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target, clipped);  // the same for the whole group
+        if (ascan >= 0)
+          Place<Form, Chain>(t, power, ascan, lane, bin, parts[group][s], target,
+                             clipped);  // the same for the whole group
 #pragma unroll
         for (int k = 0; k < R / 2; ++k) power[k] = other_power[k];
       }
@@ -243,7 +263,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     if constexpr (G == 32) {
       SyncGroup<Form>(group);
     } else {
-      // After the transform with dispersion nobody reads the memory that the next A-scans are staged in: no need to wait.
+      // After the transform with dispersion nobody reads the memory that the next A-scans are
+      // staged in: no need to wait.
       const bool projections = target.mip != nullptr || target.aip != nullptr;
       if (Form::kReal || projections) SyncGroup<Form>(group);
       if (projections) {
@@ -264,37 +285,47 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   if (target.clipped == nullptr) return;
   __syncthreads();
   if (threadIdx.x < 2 && clipped[threadIdx.x] != 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + threadIdx.x, static_cast<unsigned long long>(clipped[threadIdx.x]));  // NOLINT
+    atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + threadIdx.x,
+              static_cast<unsigned long long>(clipped[threadIdx.x]));  // NOLINT
   }
 }
 
 template <class Form, class Chain>
-void Launch(cudaStream_t stream, int sms, const FusedTables& tables, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
+void Launch(cudaStream_t stream, int sms, const FusedTables& tables, const void* raw,
+            const FusedUnits& units, const RecordPlacement& placement,
             const SpectralTarget& target) {
   constexpr int kEach = Form::kThreads / Form::kGroup;  // units of a block at once
-  const auto blocks = static_cast<unsigned>(std::min(sms * Form::kBlocksPerSm, (units.units + kEach - 1) / kEach));
-  FusedKernel<Form, Chain><<<blocks, Form::kThreads, 0, stream>>>(tables, static_cast<const uint8_t*>(raw), units, placement, target);
+  const auto blocks =
+      static_cast<unsigned>(std::min(sms * Form::kBlocksPerSm, (units.units + kEach - 1) / kEach));
+  FusedKernel<Form, Chain><<<blocks, Form::kThreads, 0, stream>>>(
+      tables, static_cast<const uint8_t*>(raw), units, placement, target);
 }
 
 template <class Form>
-void LaunchForm(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
+void LaunchForm(cudaStream_t stream, int sms, const FusedTables& t, const void* raw,
+                const FusedUnits& units, const RecordPlacement& placement,
                 const SpectralTarget& target) {
   const bool usual = t.usual && t.pairs;
   if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU8) {
-    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
+    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU8>>(stream, sms, t, raw, units, placement,
+                                                          target);
   } else if (usual && t.raw == RawKind::kU16 && t.out == OutKind::kU16) {
-    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
+    Launch<Form, UsualChain<RawKind::kU16, OutKind::kU16>>(stream, sms, t, raw, units, placement,
+                                                           target);
   } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU8) {
-    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU8>>(stream, sms, t, raw, units, placement, target);
+    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU8>>(stream, sms, t, raw, units,
+                                                                 placement, target);
   } else if (usual && t.raw == RawKind::kLowFirst12 && t.out == OutKind::kU16) {
-    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU16>>(stream, sms, t, raw, units, placement, target);
+    Launch<Form, UsualChain<RawKind::kLowFirst12, OutKind::kU16>>(stream, sms, t, raw, units,
+                                                                  placement, target);
   } else {
     Launch<Form, AnyChain>(stream, sms, t, raw, units, placement, target);
   }
 }
 
 template <int kRadix, int kSpread>
-void LaunchLength(cudaStream_t stream, int sms, const FusedTables& t, const void* raw, const FusedUnits& units, const RecordPlacement& placement,
+void LaunchLength(cudaStream_t stream, int sms, const FusedTables& t, const void* raw,
+                  const FusedUnits& units, const RecordPlacement& placement,
                   const SpectralTarget& target) {
   if (t.real) {
     LaunchForm<FusedForm<kRadix, kSpread, true>>(stream, sms, t, raw, units, placement, target);

@@ -12,14 +12,18 @@ namespace {
 
 /// The length that is fused, or null.
 const FusedLength* LengthOf(int64_t length) {
-  for (const FusedLength* fused : {&kFused512, &kFused1024, &kFused1536, &kFused2048, &kFused3072, &kFused4096}) {
+  for (const FusedLength* fused :
+       {&kFused512, &kFused1024, &kFused1536, &kFused2048, &kFused3072, &kFused4096}) {
     if (fused->length() == length) return fused;
   }
   return nullptr;
 }
 
-/// Entry of point n in tables of pairs: points n and n + F/2 stand side by side, F/2 of them in steps of G.
-__host__ __device__ inline int64_t EntryOf(int64_t n, int64_t length) { return n < length / 2 ? 2 * n : 2 * (n - length / 2) + 1; }
+/// Entry of point n in tables of pairs: points n and n + F/2 stand side by side, F/2 of them in
+/// steps of G.
+__host__ __device__ inline int64_t EntryOf(int64_t n, int64_t length) {
+  return n < length / 2 ? 2 * n : 2 * (n - length / 2) + 1;
+}
 
 constexpr int kNoGroups = 1 << 25;  // more than the records of a launch
 
@@ -28,8 +32,10 @@ struct Rows {
   int32_t at[kMostRollingStepGroups];
 };
 
-// The background as it is after the interpolation, negative: one thread a position, of each of some rows.
-__global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const float* background, int samples, int positions, int length, bool cubic,
+// The background as it is after the interpolation, negative: one thread a position, of each of some
+// rows.
+__global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const float* background,
+                                     int samples, int positions, int length, bool cubic,
                                      float2* position) {
   const int j = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (j >= positions) return;
@@ -49,63 +55,81 @@ __global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const fl
 RawKind RawOf(const SpectralConfig& c) {
   if (c.packing == math::Packing::kLowFirst12) return RawKind::kLowFirst12;
   if (c.packing == math::Packing::kHighFirst12) return RawKind::kHighFirst12;
-  return c.raw_type == DType::kU8 ? RawKind::kU8 : c.raw_type == DType::kI16 ? RawKind::kI16 : RawKind::kU16;
+  return c.raw_type == DType::kU8    ? RawKind::kU8
+         : c.raw_type == DType::kI16 ? RawKind::kI16
+                                     : RawKind::kU16;
 }
 
 class FusedChainImpl final : public FusedChain {
  public:
-  FusedChainImpl(const SpectralConfig& config, std::shared_ptr<DeviceHealth> health, const float* background)
-      : config_(config), length_(*LengthOf(config.fft_length)), health_(std::move(health)), background_(background) {}
+  FusedChainImpl(const SpectralConfig& config, std::shared_ptr<DeviceHealth> health,
+                 const float* background)
+      : config_(config),
+        length_(*LengthOf(config.fft_length)),
+        health_(std::move(health)),
+        background_(background) {}
 
   absl::Status Build(Device* device, cudaStream_t stream) {
     const SpectralConfig& c = config_;
-    const auto length = static_cast<size_t>(c.fft_length), group = static_cast<size_t>(length_.group());
+    const auto length = static_cast<size_t>(c.fft_length),
+               group = static_cast<size_t>(length_.group());
     const bool real = c.phase_rad.empty();
     std::vector<float2> position(length, make_float2(0, 0)), h, twiddle;
     std::vector<float> parts((real ? 1 : 2) * length, 0.0f);  // of h
     for (size_t j = 0; j < c.window.size(); ++j) {
       const auto entry = static_cast<size_t>(EntryOf(static_cast<int64_t>(j), c.fft_length));
-      const uint32_t bits = math::PositionBits(c.interpolation == math::Interpolation::kNone ? static_cast<double>(j) : c.k_index[j]);
+      const uint32_t bits = math::PositionBits(
+          c.interpolation == math::Interpolation::kNone ? static_cast<double>(j) : c.k_index[j]);
       std::memcpy(&position[entry].x, &bits, sizeof bits);
       const double w = static_cast<double>(c.window[j]) / static_cast<double>(length);
       if (real) {
-        parts[entry] = static_cast<float>(w / 2);  // the sum of a bin and its conjugate is twice what is wanted
+        parts[entry] = static_cast<float>(
+            w / 2);  // the sum of a bin and its conjugate is twice what is wanted
       } else {
         const double phase = static_cast<double>(c.phase_rad[j]);
         parts[2 * entry] = static_cast<float>(w * std::cos(phase));
         parts[2 * entry + 1] = static_cast<float>(w * std::sin(phase));
       }
     }
-    for (size_t i = 0; i + 1 < parts.size(); i += 2) h.push_back(make_float2(parts[i], parts[i + 1]));
+    for (size_t i = 0; i + 1 < parts.size(); i += 2)
+      h.push_back(make_float2(parts[i], parts[i + 1]));
     const auto root = [&](double turns) {
-      twiddle.push_back(make_float2(static_cast<float>(std::cos(2 * M_PI * turns)), static_cast<float>(std::sin(2 * M_PI * turns))));
+      twiddle.push_back(make_float2(static_cast<float>(std::cos(2 * M_PI * turns)),
+                                    static_cast<float>(std::sin(2 * M_PI * turns))));
     };
-    // Of TransformFrom: of stage s those of frequencies lane + G q, for the first q; beyond them come i times the same.
+    // Of TransformFrom: of stage s those of frequencies lane + G q, for the first q; beyond them
+    // come i times the same.
     const auto radix = static_cast<size_t>(length_.radix);
     for (size_t stage = 0; size_t{1} << stage < radix; ++stage) {
       for (size_t q = 0; q < std::max<size_t>(1, (size_t{1} << stage) / 2); ++q) {
-        for (size_t lane = 0; lane < group; ++lane) root(static_cast<double>(lane + group * q) / static_cast<double>(group << (stage + 1)));
+        for (size_t lane = 0; lane < group; ++lane)
+          root(static_cast<double>(lane + group * q) / static_cast<double>(group << (stage + 1)));
       }
     }
     for (size_t j = 1; j < static_cast<size_t>(length_.spread); ++j) {
-      for (size_t lane = 0; lane < group; ++lane) root(static_cast<double>(j * lane % group) / static_cast<double>(group));
+      for (size_t lane = 0; lane < group; ++lane)
+        root(static_cast<double>(j * lane % group) / static_cast<double>(group));
     }
     OCTAVO_ASSIGN_OR_RETURN(memory_, device->Allocate(DeviceBytes(c)));
     float2* at = memory_.as<float2>();
     const float2* begin[3] = {at};
     rows_ = RowsOf(c);
     for (int64_t row = 0; row + 1 < rows_; ++row) {
-      OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, position.data(), position.size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
+      OCTAVO_CUDA(health_.get(),
+                  cudaMemcpyAsync(at, position.data(), position.size() * sizeof(float2),
+                                  cudaMemcpyHostToDevice, stream));
       at += position.size();
     }
     for (int i = 0; const auto* table : {&position, &h, &twiddle}) {
-      OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, table->data(), table->size() * sizeof(float2), cudaMemcpyHostToDevice, stream));
+      OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(at, table->data(), table->size() * sizeof(float2),
+                                                 cudaMemcpyHostToDevice, stream));
       if (i > 0) begin[i] = at;
       ++i;
       at += table->size();
     }
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(stream));
-    const double range = c.has_levels ? static_cast<double>(c.level_hi) - static_cast<double>(c.level_lo) : 1.0;
+    const double range =
+        c.has_levels ? static_cast<double>(c.level_hi) - static_cast<double>(c.level_lo) : 1.0;
     const double measure = c.value == math::Value::kDb ? 10 * std::log10(2.0) : 1.0;
     double scale = 1, offset = 0;  // value → stored
     if (c.has_levels) {
@@ -114,9 +138,13 @@ class FusedChainImpl final : public FusedChain {
     }
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
-    const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 && c.slab_end == c.depth;
-    // Where the floor is stored as 0, or clipped, what is below it is stored the same: it need not be told from the floor.
-    const bool floor = top > 0 && (10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset) * top < 0.99;
+    const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 &&
+                       c.slab_end == c.depth;
+    // Where the floor is stored as 0, or clipped, what is below it is stored the same: it need not
+    // be told from the floor.
+    const bool floor =
+        top > 0 &&
+        (10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset) * top < 0.99;
     const bool cubic = c.interpolation == math::Interpolation::kCubic;
     const int64_t record_bytes = RecordBytes(c);
     t_ = {.raw = RawOf(c),
@@ -125,8 +153,10 @@ class FusedChainImpl final : public FusedChain {
                                            : OutKind::kF32,
           .real = real,
           .cubic = cubic,
-          .pairs = c.samples_per_record % 2 == 0 && (c.raw_type == DType::kU8 || record_bytes % 4 == 0),
-          .usual = cubic && whole && floor && c.value == math::Value::kDb && c.samples_per_record == c.fft_length,
+          .pairs =
+              c.samples_per_record % 2 == 0 && (c.raw_type == DType::kU8 || record_bytes % 4 == 0),
+          .usual = cubic && whole && floor && c.value == math::Value::kDb &&
+                   c.samples_per_record == c.fft_length,
           .value = c.value,
           .samples = static_cast<int>(c.samples_per_record),
           .record_bytes = record_bytes,
@@ -139,15 +169,19 @@ class FusedChainImpl final : public FusedChain {
           .value_offset = static_cast<float>(offset),
           .slab_begin = static_cast<int>(c.slab_begin),
           .slab_end = static_cast<int>(c.slab_end),
-          .group_records = c.background == math::Background::kRolling ? static_cast<int>(c.background_group_records) : kNoGroups,
+          .group_records = c.background == math::Background::kRolling
+                               ? static_cast<int>(c.background_group_records)
+                               : kNoGroups,
           .rows = static_cast<int>(rows_)};
     int device_index = 0;
     OCTAVO_CUDA(health_.get(), cudaGetDevice(&device_index));
-    OCTAVO_CUDA(health_.get(), cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_index));
+    OCTAVO_CUDA(health_.get(),
+                cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, device_index));
     if (background_ == nullptr) return absl::OkStatus();
     std::vector<MeanOfSums> all(static_cast<size_t>(std::min(rows_, kMostRollingStepGroups)));
     for (int64_t first = 0; first < rows_; first += std::ssize(all)) {
-      for (int64_t i = 0; i < std::ssize(all); ++i) all[static_cast<size_t>(i)].row = static_cast<int32_t>(std::min(first + i, rows_ - 1));
+      for (int64_t i = 0; i < std::ssize(all); ++i)
+        all[static_cast<size_t>(i)].row = static_cast<int32_t>(std::min(first + i, rows_ - 1));
       OCTAVO_RETURN_IF_ERROR(Refresh(stream, all));
     }
     return absl::OkStatus();
@@ -157,23 +191,29 @@ class FusedChainImpl final : public FusedChain {
     const auto n = static_cast<int>(config_.window.size());
     Rows of{};
     for (size_t i = 0; i < rows.size(); ++i) of.at[i] = rows[i].row;
-    FoldBackgroundKernel<<<dim3(static_cast<unsigned>((n + 127) / 128), static_cast<unsigned>(rows.size())), 128, 0, stream>>>(
-        of, background_, t_.samples, n, static_cast<int>(config_.fft_length), t_.cubic, memory_.as<float2>());
+    FoldBackgroundKernel<<<dim3(static_cast<unsigned>((n + 127) / 128),
+                                static_cast<unsigned>(rows.size())),
+                           128, 0, stream>>>(of, background_, t_.samples, n,
+                                             static_cast<int>(config_.fft_length), t_.cubic,
+                                             memory_.as<float2>());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
 
-  absl::Status Process(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement,
-                       const SpectralTarget& target) override {
-    // Two A-scans that are one transform are those of an even place (in the group, if there are some) and the next, wherever a call begins.
-    const int64_t place = t_.group_records == kNoGroups ? placement.first_record : placement.first_record % t_.group_records;
+  absl::Status Process(cudaStream_t stream, const void* raw, int64_t records,
+                       const RecordPlacement& placement, const SpectralTarget& target) override {
+    // Two A-scans that are one transform are those of an even place (in the group, if there are
+    // some) and the next, wherever a call begins.
+    const int64_t place = t_.group_records == kNoGroups ? placement.first_record
+                                                        : placement.first_record % t_.group_records;
     const int64_t alone = t_.real && place % 2 != 0 ? 1 : 0;
     if (alone > 0) Launch(stream, raw, alone, placement, target);
     if (records > alone) {
       RecordPlacement rest = placement;
       rest.first_record += alone;
       if (rest.table != nullptr) rest.table += alone;
-      Launch(stream, static_cast<const uint8_t*>(raw) + alone * t_.record_bytes, records - alone, rest, target);
+      Launch(stream, static_cast<const uint8_t*>(raw) + alone * t_.record_bytes, records - alone,
+             rest, target);
     }
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
@@ -186,21 +226,25 @@ class FusedChainImpl final : public FusedChain {
   const FusedLength& length_;
   const std::shared_ptr<DeviceHealth> health_;
   const float* const background_;
-  void Launch(cudaStream_t stream, const void* raw, int64_t records, const RecordPlacement& placement, const SpectralTarget& target) const {
+  void Launch(cudaStream_t stream, const void* raw, int64_t records,
+              const RecordPlacement& placement, const SpectralTarget& target) const {
     FusedTables tables = t_;
     tables.pairs = t_.pairs && reinterpret_cast<uintptr_t>(raw) % 4 == 0;
-    length_.launch(stream, sms_, tables, raw, UnitsOf(records, placement.first_record), placement, target);
+    length_.launch(stream, sms_, tables, raw, UnitsOf(records, placement.first_record), placement,
+                   target);
   }
   FusedUnits UnitsOf(int64_t records, int64_t first_record) const {
     const bool grouped = t_.group_records != kNoGroups;
-    const int64_t group = t_.group_records, head = grouped ? std::min(records, group - first_record % group) : records, rest = records - head,
-                  each = (group + 1) / 2, whole = rest / group;
-    return {.records = static_cast<int>(records),
-            .head = static_cast<int>(head),
-            .head_units = static_cast<int>((head + 1) / 2),
-            .group_units = static_cast<int>(each),
-            .units = static_cast<int>((head + 1) / 2 + whole * each + (rest - whole * group + 1) / 2),
-            .first_group = grouped ? static_cast<int>(first_record / group % rows_) : 0};
+    const int64_t group = t_.group_records,
+                  head = grouped ? std::min(records, group - first_record % group) : records,
+                  rest = records - head, each = (group + 1) / 2, whole = rest / group;
+    return {
+        .records = static_cast<int>(records),
+        .head = static_cast<int>(head),
+        .head_units = static_cast<int>((head + 1) / 2),
+        .group_units = static_cast<int>(each),
+        .units = static_cast<int>((head + 1) / 2 + whole * each + (rest - whole * group + 1) / 2),
+        .first_group = grouped ? static_cast<int>(first_record / group % rows_) : 0};
   }
 
   DeviceBuffer memory_;
@@ -212,16 +256,23 @@ class FusedChainImpl final : public FusedChain {
 }  // namespace
 
 std::string FusedChain::WhyNot(const SpectralConfig& c) {
-  if (LengthOf(c.fft_length) == nullptr) return "transforms of 512, 1024, 1536, 2048, 3072 and 4096 are fused";
+  if (LengthOf(c.fft_length) == nullptr)
+    return "transforms of 512, 1024, 1536, 2048, 3072 and 4096 are fused";
   if (c.samples_per_record > c.fft_length) return "no more samples than the transform's are fused";
   if (c.first_bin + c.depth > c.fft_length / 2) return "the lower half of the bins is fused";
-  if (c.raw_type != DType::kU8 && c.raw_type != DType::kU16 && c.raw_type != DType::kI16) return "u8, u16, i16 and 12-bit input is fused";
+  if (c.raw_type != DType::kU8 && c.raw_type != DType::kU16 && c.raw_type != DType::kI16)
+    return "u8, u16, i16 and 12-bit input is fused";
   if (c.channels != 1 || c.record_average != 1) return "plain records of one channel are fused";
-  if (c.background == math::Background::kBscan || c.fixed_pattern != math::FixedPattern::kNone) return "what needs whole B-scans is not fused";
-  if (c.interpolation == math::Interpolation::kLanczos) return "linear and cubic interpolation is fused";
+  if (c.background == math::Background::kBscan || c.fixed_pattern != math::FixedPattern::kNone)
+    return "what needs whole B-scans is not fused";
+  if (c.interpolation == math::Interpolation::kLanczos)
+    return "linear and cubic interpolation is fused";
   if (c.repeats != 1) return "repeats are not fused";
-  if (c.value != math::Value::kDb && c.value != math::Value::kMagnitude && c.value != math::Value::kPower) return "dB, magnitude and power are fused";
-  if (c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32) return "u8, u16 and f32 output is fused";
+  if (c.value != math::Value::kDb && c.value != math::Value::kMagnitude &&
+      c.value != math::Value::kPower)
+    return "dB, magnitude and power are fused";
+  if (c.output != DType::kU8 && c.output != DType::kU16 && c.output != DType::kF32)
+    return "u8, u16 and f32 output is fused";
   return "";
 }
 
@@ -229,16 +280,20 @@ std::string FusedChain::Describe(const SpectralConfig& c) {
   const FusedLength& length = *LengthOf(c.fft_length);
   std::string factors = std::to_string(length.radix) + " x " + std::to_string(length.radix);
   if (length.spread > 1) factors += " x " + std::to_string(length.spread);
-  return "one launch, fused from raw samples to placed output and projections, transform of " + std::to_string(c.fft_length) + " = " + factors +
-         " in registers" + (c.phase_rad.empty() ? ", two A-scans as one complex transform (no dispersion)" : "");
+  return "one launch, fused from raw samples to placed output and projections, transform of " +
+         std::to_string(c.fft_length) + " = " + factors + " in registers" +
+         (c.phase_rad.empty() ? ", two A-scans as one complex transform (no dispersion)" : "");
 }
 
 int64_t FusedChain::DeviceBytes(const SpectralConfig& c) {
   return (2 + FusedChainImpl::RowsOf(c)) * c.fft_length * static_cast<int64_t>(sizeof(float2));
 }
 
-absl::StatusOr<std::unique_ptr<FusedChain>> FusedChain::Create(const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health,
-                                                               const float* background, cudaStream_t stream) {
+absl::StatusOr<std::unique_ptr<FusedChain>> FusedChain::Create(const SpectralConfig& config,
+                                                               Device* device,
+                                                               std::shared_ptr<DeviceHealth> health,
+                                                               const float* background,
+                                                               cudaStream_t stream) {
   auto chain = std::make_unique<FusedChainImpl>(config, std::move(health), background);
   OCTAVO_RETURN_IF_ERROR(chain->Build(device, stream));
   return chain;

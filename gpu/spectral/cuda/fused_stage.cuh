@@ -13,16 +13,20 @@ namespace octavo::inline gpu::cuda::fused {
 constexpr float kMagic = 8388608.0f;  // 2^23: below it a number's integer part is in the low bits
 constexpr uint32_t kMagicBits = 0x4B000000u;
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 template <int kOffset>
 __device__ __forceinline__ float2 LoadShared(uint32_t address) {
   float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];" : "=f"(v.x), "=f"(v.y) : "r"(address), "n"(kOffset));
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2 + %3];"
+               : "=f"(v.x), "=f"(v.y)
+               : "r"(address), "n"(kOffset));
   return v;
 }
 
-// One step of the interpolation for both A-scans: `at` is the position (math::PositionBits) and less the background there, `base` the
-// address of the samples.
+// One step of the interpolation for both A-scans: `at` is the position (math::PositionBits) and
+// less the background there, `base` the address of the samples.
 template <bool kCubic>
 __device__ __forceinline__ float2 Interpolate(uint32_t base, float2 at) {
   const uint32_t position = __float_as_uint(at.x), p = base + 8u * math::PositionSample(position);
@@ -31,12 +35,13 @@ __device__ __forceinline__ float2 Interpolate(uint32_t base, float2 at) {
   if constexpr (kCubic) {
     // math::CubicWeights in eight operations: the last weight, and the others from it.
     const float2 p0 = LoadShared<-8>(p), p3 = LoadShared<16>(p);
-    const float half = 0.5f * t, q = fmaf(half, t, -half), w3 = q * t, w0 = q - w3, w1 = fmaf(3.0f, w3, fmaf(-t, t, 1.0f)),
-                w2 = fmaf(-3.0f, w3, t + q);
+    const float half = 0.5f * t, q = fmaf(half, t, -half), w3 = q * t, w0 = q - w3,
+                w1 = fmaf(3.0f, w3, fmaf(-t, t, 1.0f)), w2 = fmaf(-3.0f, w3, t + q);
     return make_float2(fmaf(w0, p0.x, fmaf(w1, p1.x, fmaf(w2, p2.x, fmaf(w3, p3.x, at.y)))),
                        fmaf(w0, p0.y, fmaf(w1, p1.y, fmaf(w2, p2.y, fmaf(w3, p3.y, at.y)))));
   } else {
-    return make_float2(fmaf(1.0f - t, p1.x, fmaf(t, p2.x, at.y)), fmaf(1.0f - t, p1.y, fmaf(t, p2.y, at.y)));
+    return make_float2(fmaf(1.0f - t, p1.x, fmaf(t, p2.x, at.y)),
+                       fmaf(1.0f - t, p1.y, fmaf(t, p2.y, at.y)));
   }
 }
 
@@ -57,19 +62,27 @@ struct SamplePair {
   __device__ __forceinline__ float2 Samples(int i) const {
     // The numbers are made the low bits of 2^23 + number: conversions are slower.
     if constexpr (kRaw == RawKind::kU8) {
-      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7550)), Above(__byte_perm(word, kMagicBits, 0x7551)));
+      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7550)),
+                         Above(__byte_perm(word, kMagicBits, 0x7551)));
     } else if constexpr (kRaw == RawKind::kU16) {
-      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7610)), Above(__byte_perm(word, kMagicBits, 0x7632)));
+      return make_float2(Above(__byte_perm(word, kMagicBits, 0x7610)),
+                         Above(__byte_perm(word, kMagicBits, 0x7632)));
     } else if constexpr (kRaw == RawKind::kI16) {
       const uint32_t moved = word ^ 0x80008000u;  // to 0 ... 65535
-      return make_float2(Above(__byte_perm(moved, kMagicBits, 0x7610), 32768.0f), Above(__byte_perm(moved, kMagicBits, 0x7632), 32768.0f));
+      return make_float2(Above(__byte_perm(moved, kMagicBits, 0x7610), 32768.0f),
+                         Above(__byte_perm(moved, kMagicBits, 0x7632), 32768.0f));
     } else {
-      constexpr auto kPacking = kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
-      const uint32_t bytes = __funnelshift_r(word, next, 24 * (i & 3));  // of the amount the low five bits count
-      return make_float2(Above(math::Unpack12(kPacking, bytes, false) | kMagicBits), Above(math::Unpack12(kPacking, bytes, true) | kMagicBits));
+      constexpr auto kPacking =
+          kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
+      const uint32_t bytes =
+          __funnelshift_r(word, next, 24 * (i & 3));  // of the amount the low five bits count
+      return make_float2(Above(math::Unpack12(kPacking, bytes, false) | kMagicBits),
+                         Above(math::Unpack12(kPacking, bytes, true) | kMagicBits));
     }
   }
-  static __device__ __forceinline__ float Above(uint32_t bits, float less = 0.0f) { return __uint_as_float(bits) - (kMagic + less); }
+  static __device__ __forceinline__ float Above(uint32_t bits, float less = 0.0f) {
+    return __uint_as_float(bits) - (kMagic + less);
+  }
 };
 
 // Any sample, slowly.
@@ -82,14 +95,17 @@ __device__ inline float SampleOf(const uint8_t* row, int i) {
   } else if constexpr (kRaw == RawKind::kI16) {
     return static_cast<float>(reinterpret_cast<const int16_t*>(row)[i]);
   } else {
-    return static_cast<float>(math::ReadPacked12(kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12, row, i));
+    return static_cast<float>(math::ReadPacked12(
+        kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12,
+        row, i));
   }
 }
 
-// The samples of two records side by side in shared memory, the first one repeated before and the last one twice after.
-// kSamples: their number, 0 if it is not known.
+// The samples of two records side by side in shared memory, the first one repeated before and the
+// last one twice after. kSamples: their number, 0 if it is not known.
 template <RawKind kRaw, int kGroup, int kSamples>
-__device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, const uint8_t* b, int lane, float2* staged) {
+__device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, const uint8_t* b,
+                                      int lane, float2* staged) {
   const int samples = kSamples > 0 ? kSamples : t.samples;
   if (kSamples == 0 && !t.pairs) {
 #pragma unroll 1
@@ -105,7 +121,9 @@ __device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, co
   for (int begin = lane; begin < pairs; begin += 8 * kGroup) {
     SamplePair<kRaw> words_a[8], words_b[8];
     // Past the end: the last two again, which changes nothing.
-    const auto pair = [&](int m) { return kSamples > 0 ? begin + kGroup * m : min(begin + kGroup * m, pairs - 1); };
+    const auto pair = [&](int m) {
+      return kSamples > 0 ? begin + kGroup * m : min(begin + kGroup * m, pairs - 1);
+    };
 #pragma unroll
     for (int m = 0; m < 8; ++m) {
       words_a[m].Load(a, pair(m));
@@ -129,12 +147,15 @@ __device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, co
   }
 }
 template <int kGroup>
-__device__ __forceinline__ void StageAny(const FusedTables& t, const uint8_t* a, const uint8_t* b, int lane, float2* staged) {
+__device__ __forceinline__ void StageAny(const FusedTables& t, const uint8_t* a, const uint8_t* b,
+                                         int lane, float2* staged) {
   switch (t.raw) {
     case RawKind::kU8: Stage<RawKind::kU8, kGroup, 0>(t, a, b, lane, staged); break;
     case RawKind::kI16: Stage<RawKind::kI16, kGroup, 0>(t, a, b, lane, staged); break;
     case RawKind::kLowFirst12: Stage<RawKind::kLowFirst12, kGroup, 0>(t, a, b, lane, staged); break;
-    case RawKind::kHighFirst12: Stage<RawKind::kHighFirst12, kGroup, 0>(t, a, b, lane, staged); break;
+    case RawKind::kHighFirst12:
+      Stage<RawKind::kHighFirst12, kGroup, 0>(t, a, b, lane, staged);
+      break;
     default: Stage<RawKind::kU16, kGroup, 0>(t, a, b, lane, staged); break;
   }
 }

@@ -59,16 +59,19 @@ struct alignas(sizeof(Kept<T>) == 1 ? 8 : 16) EightSamples {
   Kept<T> at[8];
 };
 
-/// Samples 8 i ... 8 i + 7 of a row of one channel that begins on a multiple of four bytes (packed) or of eight samples.
+/// Samples 8 i ... 8 i + 7 of a row of one channel that begins on a multiple of four bytes (packed)
+/// or of eight samples.
 template <typename T>
-__device__ __forceinline__ EightSamples<T> ReadEight(const RawRows& rows, const uint8_t* row, int64_t i) {
+__device__ __forceinline__ EightSamples<T> ReadEight(const RawRows& rows, const uint8_t* row,
+                                                     int64_t i) {
   if constexpr (std::is_same_v<T, Packed12>) {
     const auto* words = reinterpret_cast<const uint32_t*>(row) + 3 * i;
     const uint32_t a = __ldg(words), b = __ldg(words + 1), c = __ldg(words + 2);
     const uint32_t pairs[4] = {a, __funnelshift_r(a, b, 24), __funnelshift_r(b, c, 16), c >> 8};
     EightSamples<T> samples;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) samples.at[k] = static_cast<uint16_t>(math::Unpack12(rows.packing, pairs[k / 2], k % 2 != 0));
+    for (int k = 0; k < 8; ++k)
+      samples.at[k] = static_cast<uint16_t>(math::Unpack12(rows.packing, pairs[k / 2], k % 2 != 0));
     return samples;
   } else {
     return reinterpret_cast<const EightSamples<T>*>(row)[i];

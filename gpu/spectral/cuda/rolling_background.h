@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to this folder: step 1's sums of records and means of sums (gpu/spectral/rolling_window.h says of which).
+// Private to this folder: step 1's sums of records and means of sums (gpu/spectral/rolling_window.h
+// says of which).
 
 #include <cuda_runtime.h>
 #include <memory>
@@ -15,21 +16,24 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Sums of pieces in parts that many blocks take, and means of those sums. Every sum is made in one order, which depends on how many
-/// records there are and nothing else. One stream at a time.
+/// Sums of pieces in parts that many blocks take, and means of those sums. Every sum is made in one
+/// order, which depends on how many records there are and nothing else. One stream at a time.
 class RollingBackground {
  public:
   static int64_t DeviceBytes(const SpectralConfig& config);
   /// Allocates; `config` has a rolling background.
-  static absl::StatusOr<std::unique_ptr<RollingBackground>> Create(const SpectralConfig& config, Device* device,
-                                                                   std::shared_ptr<DeviceHealth> health);
+  static absl::StatusOr<std::unique_ptr<RollingBackground>> Create(
+      const SpectralConfig& config, Device* device, std::shared_ptr<DeviceHealth> health);
   /// As SpectralPlan::SumRecords.
-  absl::Status Sum(cudaStream_t stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring);
+  absl::Status Sum(cudaStream_t stream, const void* raw, std::span<const SumPiece> pieces,
+                   const SumRing& ring);
   /// As SpectralPlan::MakeBackgrounds; `backgrounds`: device memory [row, S].
-  absl::Status Mean(cudaStream_t stream, std::span<const MeanOfSums> means, const SumRing& ring, float* backgrounds);
+  absl::Status Mean(cudaStream_t stream, std::span<const MeanOfSums> means, const SumRing& ring,
+                    float* backgrounds);
 
  private:
-  RollingBackground(const SpectralConfig& config, std::shared_ptr<DeviceHealth> health) : config_(config), health_(std::move(health)) {}
+  RollingBackground(const SpectralConfig& config, std::shared_ptr<DeviceHealth> health)
+      : config_(config), health_(std::move(health)) {}
 
   const SpectralConfig config_;
   const std::shared_ptr<DeviceHealth> health_;
@@ -37,9 +41,12 @@ class RollingBackground {
   int64_t part_begin_[kMostSumPieces + 1] = {};  // of the pieces that were summed last
 };
 
-/// Enqueues writing whether each record of `runs` is of finite numbers only, one after the other; kF32.
-void LaunchFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw, const RecordRuns& runs, uint8_t* finite);
+/// Enqueues writing whether each record of `runs` is of finite numbers only, one after the other;
+/// kF32.
+void LaunchFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw,
+                  const RecordRuns& runs, uint8_t* finite);
 /// Enqueues adding to `count` how many are not.
-void LaunchCountNonFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw, int64_t records, uint64_t* count);
+void LaunchCountNonFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw,
+                          int64_t records, uint64_t* count);
 
 }  // namespace octavo::inline gpu::cuda

@@ -24,10 +24,14 @@ constexpr int kColumnThreads = 128;
 constexpr int64_t kMeanRecords = 32, kMostMeanParts = 1024;  // raw records of a part, parts
 constexpr int64_t kPatternParts = 16;                        // of a B-scan whose mean is taken
 constexpr int64_t kMostRuns = 32768;                         // of a launch
-constexpr int64_t kStagedBytes = 160 << 10;                  // records larger than this are read from device memory directly
-constexpr int64_t kChunkBytes = int64_t{24} << 20;           // spectra of a chunk between the launches: stays in the L2 cache
+constexpr int64_t kStagedBytes =
+    160 << 10;  // records larger than this are read from device memory directly
+constexpr int64_t kChunkBytes =
+    int64_t{24} << 20;  // spectra of a chunk between the launches: stays in the L2 cache
 
-int64_t Parts(int64_t rows, int64_t part, int64_t most) { return std::min((rows + part - 1) / part, most); }
+int64_t Parts(int64_t rows, int64_t part, int64_t most) {
+  return std::min((rows + part - 1) / part, most);
+}
 
 // What a plan allocates, in one place for PlanBytes and Build.
 struct Sizes {
@@ -37,30 +41,45 @@ struct Sizes {
   int64_t segments = 0;  // of a run
   int64_t work = 0;      // what cuFFT may need
 
-  // cuFFT takes two real rows of odd length as one complex row: a row that is not finite, far too large or left over from an earlier call would spoil
-  // its neighbour. Odd lengths are complex rows of their own, with zeros for the imaginary parts.
+  // cuFFT takes two real rows of odd length as one complex row: a row that is not finite, far too
+  // large or left over from an earlier call would spoil its neighbour. Odd lengths are complex rows
+  // of their own, with zeros for the imaginary parts.
   explicit Sizes(const SpectralConfig& c)
-      : real(c.phase_rad.empty() && c.fft_length % 2 == 0), lines(c.bscan_records > 0), pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
-    chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1, c.max_records_per_block);
+      : real(c.phase_rad.empty() && c.fft_length % 2 == 0),
+        lines(c.bscan_records > 0),
+        pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
+    chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1,
+                                c.max_records_per_block);
     runs = lines ? std::clamp<int64_t>(chunk / c.bscan_records, 1, kMostRuns) : 1;
     if (lines) chunk = runs * c.bscan_records;
-    if (c.background == math::Background::kBscan) mean_parts = Parts(c.bscan_records * c.record_average, kMeanRecords, kMostMeanParts);
-    if (c.fixed_pattern != math::FixedPattern::kNone) segments = std::max(kPatternParts, math::kFixedPatternSegments);
-    // Lengths of small factors work in as much as the data; others by convolutions of at least twice the length.
+    if (c.background == math::Background::kBscan)
+      mean_parts = Parts(c.bscan_records * c.record_average, kMeanRecords, kMostMeanParts);
+    if (c.fixed_pattern != math::FixedPattern::kNone)
+      segments = std::max(kPatternParts, math::kFixedPatternSegments);
+    // Lengths of small factors work in as much as the data; others by convolutions of at least
+    // twice the length.
     int64_t rest = c.fft_length, power = 1;
     for (const int64_t p : {2, 3, 5, 7}) {
       while (rest % p == 0) rest /= p;
     }
     while (power < 2 * c.fft_length) power *= 2;
-    work = chunk * (rest == 1 ? c.fft_length + 1 : 2 * power) * static_cast<int64_t>(sizeof(float2)) + (1 << 20);
+    work =
+        chunk * (rest == 1 ? c.fft_length + 1 : 2 * power) * static_cast<int64_t>(sizeof(float2)) +
+        (1 << 20);
   }
   int64_t spectra_bytes() const { return chunk * pitch * static_cast<int64_t>(sizeof(float2)); }
 };
 
 class CudaSpectralPlan final : public SpectralPlan {
  public:
-  CudaSpectralPlan(const SpectralConfig& config, int ordinal, std::shared_ptr<DeviceHealth> health, const CufftLibrary* cufft)
-      : config_(config), sizes_(config), record_bytes_(RecordBytes(config)), ordinal_(ordinal), health_(std::move(health)), cufft_(cufft) {}
+  CudaSpectralPlan(const SpectralConfig& config, int ordinal, std::shared_ptr<DeviceHealth> health,
+                   const CufftLibrary* cufft)
+      : config_(config),
+        sizes_(config),
+        record_bytes_(RecordBytes(config)),
+        ordinal_(ordinal),
+        health_(std::move(health)),
+        cufft_(cufft) {}
 
   ~CudaSpectralPlan() override {
     const DeviceGuard guard(ordinal_);
@@ -85,13 +104,15 @@ class CudaSpectralPlan final : public SpectralPlan {
     const double scale = 1.0 / static_cast<double>(c.fft_length);
     for (size_t j = 0; j < c.window.size(); ++j) {
       const double phase = c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]);
-      h.push_back(make_float2(static_cast<float>(c.window[j] * std::cos(phase) * scale), static_cast<float>(c.window[j] * std::sin(phase) * scale)));
+      h.push_back(make_float2(static_cast<float>(c.window[j] * std::cos(phase) * scale),
+                              static_cast<float>(c.window[j] * std::sin(phase) * scale)));
     }
     OCTAVO_RETURN_IF_ERROR(Upload(device, stream, tap, &tap_));
     OCTAVO_RETURN_IF_ERROR(Upload(device, stream, weights, &weights_));
     OCTAVO_RETURN_IF_ERROR(Upload(device, stream, h, &h_));
     const int64_t samples = c.samples_per_record;
-    if (c.background == math::Background::kStatic) OCTAVO_RETURN_IF_ERROR(Upload(device, stream, c.background_spectrum, &background_));
+    if (c.background == math::Background::kStatic)
+      OCTAVO_RETURN_IF_ERROR(Upload(device, stream, c.background_spectrum, &background_));
     if (c.background == math::Background::kRolling) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, RollingRows(c) * samples * 4, &background_));
       OCTAVO_ASSIGN_OR_RETURN(rolling_, RollingBackground::Create(c, device, health_));
@@ -99,16 +120,21 @@ class CudaSpectralPlan final : public SpectralPlan {
     }
     if (c.background == math::Background::kBscan) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * samples * 4, &background_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.mean_parts * samples * 8, &partials_));
-      if (c.raw_type == DType::kF32) OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.chunk, &finite_));
+      OCTAVO_RETURN_IF_ERROR(
+          Zeroed(device, stream, sizes_.runs * sizes_.mean_parts * samples * 8, &partials_));
+      if (c.raw_type == DType::kF32)
+        OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.chunk, &finite_));
     }
     if (c.fixed_pattern != math::FixedPattern::kNone) {
       OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * c.depth * 8, &pattern_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 8, &segment_sums_));
-      OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 4, &segment_variances_));
+      OCTAVO_RETURN_IF_ERROR(
+          Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 8, &segment_sums_));
+      OCTAVO_RETURN_IF_ERROR(
+          Zeroed(device, stream, sizes_.runs * sizes_.segments * c.depth * 4, &segment_variances_));
     }
     if (why_not_fused_.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(fused_, FusedChain::Create(c, device, health_, background_.as<float>(), stream));
+      OCTAVO_ASSIGN_OR_RETURN(
+          fused_, FusedChain::Create(c, device, health_, background_.as<float>(), stream));
       device_bytes_ += FusedChain::DeviceBytes(c);
     } else {
       OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
@@ -126,7 +152,8 @@ class CudaSpectralPlan final : public SpectralPlan {
           .h = h_.as<float2>(),
           .background = background_.as<float>(),
           .background_step = c.background == math::Background::kBscan ? samples : 0,
-          .group_records = c.background == math::Background::kRolling ? c.background_group_records : 0,
+          .group_records =
+              c.background == math::Background::kRolling ? c.background_group_records : 0,
           .group_rows = RollingRows(c),
           .pattern = pattern_.as<float2>(),
           .value = c.value,
@@ -147,46 +174,61 @@ class CudaSpectralPlan final : public SpectralPlan {
       OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
         using T = decltype(type);
         const auto bytes = static_cast<int>(staged_bytes_);
-        OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(PrepareKernel<T, true, true>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-        OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(PrepareKernel<T, true, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+        OCTAVO_CUDA(health_.get(),
+                    cudaFuncSetAttribute(PrepareKernel<T, true, true>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+        OCTAVO_CUDA(health_.get(),
+                    cudaFuncSetAttribute(PrepareKernel<T, true, false>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
         return absl::OkStatus();
       }));
     }
     return owned.ref().Synchronize();
   }
 
-  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
+  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces,
+                          const SumRing& ring) override {
     const DeviceGuard guard(ordinal_);
     return rolling_->Sum(AsCuda(stream), raw, pieces, ring);
   }
 
-  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
+                               const SumRing& ring) override {
     const DeviceGuard guard(ordinal_);
     OCTAVO_RETURN_IF_ERROR(rolling_->Mean(AsCuda(stream), means, ring, background_.as<float>()));
     return fused_ != nullptr ? fused_->Refresh(AsCuda(stream), means) : absl::OkStatus();
   }
 
-  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
+                              uint64_t* count) override {
     const DeviceGuard guard(ordinal_);
     LaunchCountNonFinite(AsCuda(stream), config_, raw, records, count);
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
 
-  absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
+  absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
+                       const RecordPlacement& placement, const SpectralTarget& target,
                        const RepeatSums& sums) override {
     const DeviceGuard guard(ordinal_);
-    if (fused_ != nullptr) return fused_->Process(AsCuda(stream), raw, runs.records(), placement, target);  // one run always: no whole B-scans
+    if (fused_ != nullptr)
+      return fused_->Process(AsCuda(stream), raw, runs.records(), placement,
+                             target);  // one run always: no whole B-scans
     // A chunk holds whole runs where the runs matter, else records.
-    const int64_t total = sizes_.lines ? runs.runs : runs.active, step = sizes_.lines ? sizes_.runs : sizes_.chunk;
+    const int64_t total = sizes_.lines ? runs.runs : runs.active,
+                  step = sizes_.lines ? sizes_.runs : sizes_.chunk;
     for (int64_t first = 0; first < total; first += step) {
-      const int64_t count = std::min(step, total - first), offset = sizes_.lines ? first * runs.pitch : first;
-      const RecordRuns part = sizes_.lines ? RecordRuns{.runs = count, .active = runs.active, .pitch = runs.pitch}
-                                           : RecordRuns{.runs = 1, .active = count, .pitch = count};
+      const int64_t count = std::min(step, total - first),
+                    offset = sizes_.lines ? first * runs.pitch : first;
+      const RecordRuns part =
+          sizes_.lines ? RecordRuns{.runs = count, .active = runs.active, .pitch = runs.pitch}
+                       : RecordRuns{.runs = 1, .active = count, .pitch = count};
       RecordPlacement place = placement;
       place.first_record += offset;
       if (place.table != nullptr) place.table += offset;
-      OCTAVO_RETURN_IF_ERROR(ProcessChunk(AsCuda(stream), static_cast<const uint8_t*>(raw) + offset * record_bytes_, part, place, target, sums));
+      OCTAVO_RETURN_IF_ERROR(ProcessChunk(AsCuda(stream),
+                                          static_cast<const uint8_t*>(raw) + offset * record_bytes_,
+                                          part, place, target, sums));
     }
     return absl::OkStatus();
   }
@@ -195,8 +237,10 @@ class CudaSpectralPlan final : public SpectralPlan {
   int64_t device_bytes() const override { return device_bytes_; }
   std::string description() const override {
     if (fused_ != nullptr) return "cuda: " + FusedChain::Describe(config_);
-    return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") + " of " + std::to_string(config_.fft_length) +
-           ", finish) over chunks of " + std::to_string(sizes_.chunk) + " records that stay in the L2 cache (not fused: " + why_not_fused_ + ")";
+    return std::string("cuda: launches (prepare, cuFFT ") + (sizes_.real ? "R2C" : "C2C inverse") +
+           " of " + std::to_string(config_.fft_length) + ", finish) over chunks of " +
+           std::to_string(sizes_.chunk) +
+           " records that stay in the L2 cache (not fused: " + why_not_fused_ + ")";
   }
 
  private:
@@ -211,37 +255,47 @@ class CudaSpectralPlan final : public SpectralPlan {
       default: return f(float{});
     }
   }
-  static unsigned Columns(int64_t count) { return static_cast<unsigned>((count + kColumnThreads - 1) / kColumnThreads); }
+  static unsigned Columns(int64_t count) {
+    return static_cast<unsigned>((count + kColumnThreads - 1) / kColumnThreads);
+  }
 
   template <bool kReal>
-  void LaunchPrepare(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, int64_t first_record, auto type) {
+  void LaunchPrepare(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs,
+                     int64_t first_record, auto type) {
     using T = decltype(type);
     const auto records = static_cast<unsigned>(runs.records());
     if (staged_bytes_ > 0) {
-      PrepareKernel<T, true, kReal><<<records, kPrepareThreads, staged_bytes_, stream>>>(t_, raw, runs, first_record, spectra_.as<float2>());
+      PrepareKernel<T, true, kReal><<<records, kPrepareThreads, staged_bytes_, stream>>>(
+          t_, raw, runs, first_record, spectra_.as<float2>());
     } else {
-      PrepareKernel<T, false, kReal><<<records, kPrepareThreads, 0, stream>>>(t_, raw, runs, first_record, spectra_.as<float2>());
+      PrepareKernel<T, false, kReal><<<records, kPrepareThreads, 0, stream>>>(
+          t_, raw, runs, first_record, spectra_.as<float2>());
     }
   }
 
-  absl::Status ProcessChunk(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs, const RecordPlacement& placement,
-                            const SpectralTarget& target, const RepeatSums& sums) {
+  absl::Status ProcessChunk(cudaStream_t stream, const uint8_t* raw, const RecordRuns& runs,
+                            const RecordPlacement& placement, const SpectralTarget& target,
+                            const RepeatSums& sums) {
     const auto records = static_cast<unsigned>(runs.records());
     OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
       using T = decltype(type);
       if (config_.background == math::Background::kBscan) {
         const int64_t rows = runs.active * config_.record_average;
-        const int64_t part = std::max(kMeanRecords, (rows + kMostMeanParts - 1) / kMostMeanParts), parts = (rows + part - 1) / part;
+        const int64_t part = std::max(kMeanRecords, (rows + kMostMeanParts - 1) / kMostMeanParts),
+                      parts = (rows + part - 1) / part;
         if (finite_.bytes() > 0) {
           LaunchFinite(stream, config_, raw, runs, finite_.as<uint8_t>());
           OCTAVO_CUDA(health_.get(), cudaGetLastError());
         }
-        RunSumKernel<T>
-            <<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs), static_cast<unsigned>(parts)), kColumnThreads, 0, stream>>>(
-                t_, raw, runs, part, finite_.as<uint8_t>(), partials_.as<double>());
+        RunSumKernel<T><<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs),
+                               static_cast<unsigned>(parts)),
+                          kColumnThreads, 0, stream>>>(t_, raw, runs, part, finite_.as<uint8_t>(),
+                                                       partials_.as<double>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
-        RunMeanKernel<<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs)), kColumnThreads, 0, stream>>>(
-            t_, partials_.as<double>(), parts, runs.active, finite_.as<uint8_t>(), background_.as<float>());
+        RunMeanKernel<<<dim3(Columns(t_.rows.samples), static_cast<unsigned>(runs.runs)),
+                        kColumnThreads, 0, stream>>>(t_, partials_.as<double>(), parts, runs.active,
+                                                     finite_.as<uint8_t>(),
+                                                     background_.as<float>());
         OCTAVO_CUDA(health_.get(), cudaGetLastError());
       }
       if (sizes_.real) {
@@ -257,32 +311,41 @@ class CudaSpectralPlan final : public SpectralPlan {
     for (const auto& [covers, candidate] : plans_) handle = covers >= records ? candidate : handle;
     OCTAVO_CUDA(health_.get(), cufft_->SetStream(handle, stream));
     if (sizes_.real) {
-      OCTAVO_CUDA(health_.get(), cufft_->ExecR2C(handle, spectra_.as<cufftReal>(), spectra_.as<cufftComplex>()));
+      OCTAVO_CUDA(health_.get(),
+                  cufft_->ExecR2C(handle, spectra_.as<cufftReal>(), spectra_.as<cufftComplex>()));
     } else {
-      OCTAVO_CUDA(health_.get(), cufft_->ExecC2C(handle, spectra_.as<cufftComplex>(), spectra_.as<cufftComplex>(), CUFFT_INVERSE));
+      OCTAVO_CUDA(health_.get(), cufft_->ExecC2C(handle, spectra_.as<cufftComplex>(),
+                                                 spectra_.as<cufftComplex>(), CUFFT_INVERSE));
     }
     if (config_.fixed_pattern != math::FixedPattern::kNone) {
       const bool quiet = math::PatternSegments(config_.fixed_pattern, runs.active) > 1;
-      const int64_t segments = quiet ? math::kFixedPatternSegments : std::min(kPatternParts, runs.active);
-      const dim3 grid(Columns(t_.depth), static_cast<unsigned>(runs.runs), static_cast<unsigned>(segments));
+      const int64_t segments =
+          quiet ? math::kFixedPatternSegments : std::min(kPatternParts, runs.active);
+      const dim3 grid(Columns(t_.depth), static_cast<unsigned>(runs.runs),
+                      static_cast<unsigned>(segments));
       if (sizes_.real) {
-        SegmentKernel<true><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
-                                                                 segment_variances_.as<float>());
+        SegmentKernel<true><<<grid, kColumnThreads, 0, stream>>>(
+            t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
+            segment_variances_.as<float>());
       } else {
-        SegmentKernel<false><<<grid, kColumnThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
-                                                                  segment_variances_.as<float>());
+        SegmentKernel<false><<<grid, kColumnThreads, 0, stream>>>(
+            t_, spectra_.as<float2>(), runs.active, quiet, segment_sums_.as<float2>(),
+            segment_variances_.as<float>());
       }
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
-      PatternKernel<<<dim3(grid.x, grid.y), kColumnThreads, 0, stream>>>(t_.depth, runs.active, segments, quiet, segment_sums_.as<float2>(),
-                                                                         segment_variances_.as<float>(), pattern_.as<float2>());
+      PatternKernel<<<dim3(grid.x, grid.y), kColumnThreads, 0, stream>>>(
+          t_.depth, runs.active, segments, quiet, segment_sums_.as<float2>(),
+          segment_variances_.as<float>(), pattern_.as<float2>());
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
     }
     return ForOutput([&](auto type) -> absl::Status {
       using T = decltype(type);
       if (sizes_.real) {
-        FinishKernel<T, true><<<records, kFinishThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs, placement, target, sums);
+        FinishKernel<T, true><<<records, kFinishThreads, 0, stream>>>(
+            t_, spectra_.as<float2>(), runs, placement, target, sums);
       } else {
-        FinishKernel<T, false><<<records, kFinishThreads, 0, stream>>>(t_, spectra_.as<float2>(), runs, placement, target, sums);
+        FinishKernel<T, false><<<records, kFinishThreads, 0, stream>>>(
+            t_, spectra_.as<float2>(), runs, placement, target, sums);
       }
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
       return absl::OkStatus();
@@ -290,12 +353,15 @@ class CudaSpectralPlan final : public SpectralPlan {
   }
 
   template <class T>
-  absl::Status Upload(Device* device, cudaStream_t stream, const std::vector<T>& values, DeviceBuffer* out) {
+  absl::Status Upload(Device* device, cudaStream_t stream, const std::vector<T>& values,
+                      DeviceBuffer* out) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
     if (bytes == 0) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(*out, device->Allocate(bytes));
     device_bytes_ += bytes;
-    OCTAVO_CUDA(health_.get(), cudaMemcpyAsync(out->data(), values.data(), static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+    OCTAVO_CUDA(health_.get(),
+                cudaMemcpyAsync(out->data(), values.data(), static_cast<size_t>(bytes),
+                                cudaMemcpyHostToDevice, stream));
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(stream));
     return absl::OkStatus();
   }
@@ -312,8 +378,10 @@ class CudaSpectralPlan final : public SpectralPlan {
       OCTAVO_RETURN_IF_ERROR(AddPlan(records));
       if (records == 1) break;
     }
-    OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, static_cast<int64_t>(std::max<size_t>(work_bytes_, 1)), &work_));
-    for (const auto& [records, handle] : plans_) OCTAVO_CUDA(health_.get(), cufft_->SetWorkArea(handle, work_.data()));
+    OCTAVO_RETURN_IF_ERROR(
+        Zeroed(device, stream, static_cast<int64_t>(std::max<size_t>(work_bytes_, 1)), &work_));
+    for (const auto& [records, handle] : plans_)
+      OCTAVO_CUDA(health_.get(), cufft_->SetWorkArea(handle, work_.data()));
     return absl::OkStatus();
   }
   // Our own work area: cuFFT must not allocate behind the ledger's back.
@@ -322,14 +390,18 @@ class CudaSpectralPlan final : public SpectralPlan {
     OCTAVO_CUDA(health_.get(), cufft_->Create(&handle));
     plans_.emplace_back(records, handle);
     OCTAVO_CUDA(health_.get(), cufft_->SetAutoAllocation(handle, 0));
-    // cuFFT's own type. The real transform works in place: rows of real numbers as far apart as rows of complex ones.
+    // cuFFT's own type. The real transform works in place: rows of real numbers as far apart as
+    // rows of complex ones.
     long long length = config_.fft_length, real_row = 2 * sizes_.pitch, complex_row = sizes_.pitch;
     size_t work = 0;
     if (sizes_.real) {
       OCTAVO_CUDA(health_.get(),
-                  cufft_->MakePlanMany64(handle, 1, &length, &real_row, 1, real_row, &complex_row, 1, complex_row, CUFFT_R2C, records, &work));
+                  cufft_->MakePlanMany64(handle, 1, &length, &real_row, 1, real_row, &complex_row,
+                                         1, complex_row, CUFFT_R2C, records, &work));
     } else {
-      OCTAVO_CUDA(health_.get(), cufft_->MakePlanMany64(handle, 1, &length, nullptr, 1, length, nullptr, 1, length, CUFFT_C2C, records, &work));
+      OCTAVO_CUDA(health_.get(),
+                  cufft_->MakePlanMany64(handle, 1, &length, nullptr, 1, length, nullptr, 1, length,
+                                         CUFFT_C2C, records, &work));
     }
     work_bytes_ = std::max(work_bytes_, work);
     return absl::OkStatus();
@@ -348,7 +420,8 @@ class CudaSpectralPlan final : public SpectralPlan {
   int64_t device_bytes_ = 0;
   size_t staged_bytes_ = 0, work_bytes_ = 0;
   std::vector<std::pair<int64_t, cufftHandle>> plans_;  // records → plan, largest first
-  DeviceBuffer tap_, weights_, h_, background_, partials_, finite_, spectra_, work_, pattern_, segment_sums_, segment_variances_;
+  DeviceBuffer tap_, weights_, h_, background_, partials_, finite_, spectra_, work_, pattern_,
+      segment_sums_, segment_variances_;
 };
 
 class CudaSpectralOps final : public SpectralOps {
@@ -365,10 +438,13 @@ class CudaSpectralOps final : public SpectralOps {
 
   int64_t PlanBytes(const SpectralConfig& c) override {
     const Sizes sizes(c);
-    int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c) : sizes.spectra_bytes() + sizes.work;
-    bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) + c.samples_per_record * 4 * sizes.runs + (1 << 16);
+    int64_t bytes = FusedChain::WhyNot(c).empty() ? FusedChain::DeviceBytes(c)
+                                                  : sizes.spectra_bytes() + sizes.work;
+    bytes += static_cast<int64_t>(c.window.size()) * (8 + 32 + 4) +
+             c.samples_per_record * 4 * sizes.runs + (1 << 16);
     bytes += c.samples_per_record * (4 + sizes.runs * sizes.mean_parts * 8);
-    if (c.background == math::Background::kRolling) bytes += RollingBackground::DeviceBytes(c) + RollingRows(c) * c.samples_per_record * 4;
+    if (c.background == math::Background::kRolling)
+      bytes += RollingBackground::DeviceBytes(c) + RollingRows(c) * c.samples_per_record * 4;
     if (c.background == math::Background::kBscan && c.raw_type == DType::kF32) bytes += sizes.chunk;
     if (sizes.segments > 0) bytes += sizes.runs * c.depth * (8 + sizes.segments * 12);
     return bytes;
@@ -382,7 +458,8 @@ class CudaSpectralOps final : public SpectralOps {
 
 }  // namespace
 
-std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device, std::shared_ptr<DeviceHealth> health) {
+std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device,
+                                                 std::shared_ptr<DeviceHealth> health) {
   return std::make_unique<CudaSpectralOps>(ordinal, device, std::move(health));
 }
 

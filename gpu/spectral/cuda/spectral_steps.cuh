@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to this folder: kernels of the chain's steps before and after a transform by cuFFT; spectral.cu launches them.
+// Private to this folder: kernels of the chain's steps before and after a transform by cuFFT;
+// spectral.cu launches them.
 
 #include <cmath>
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Tables {
   const float* weights;     // [n][taps]
   const float2* h;          // window × dispersion × 1/F
   const float* background;  // null = none
-  int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for all runs
+  int64_t background_step;  // floats from one run's background to the next one's; 0 = the same for
+                            // all runs
   int64_t group_records;    // > 0: group g of the volume has background g % group_rows
   int64_t group_rows;
   const float2* pattern;  // [run, depth]; null = none
@@ -37,7 +39,9 @@ struct Tables {
   int64_t repeat_ascans;
 };
 
-__device__ inline int64_t Clamp(int64_t i, int64_t samples) { return i < 0 ? 0 : i >= samples ? samples - 1 : i; }
+__device__ inline int64_t Clamp(int64_t i, int64_t samples) {
+  return i < 0 ? 0 : i >= samples ? samples - 1 : i;
+}
 
 // Position of the launch's record `b`, and the run it belongs to.
 struct Place {
@@ -49,19 +53,24 @@ __device__ inline Place PlaceOf(const RecordRuns& runs, unsigned b) {
   return {static_cast<int64_t>(run) * runs.pitch + b % static_cast<unsigned>(runs.active), run};
 }
 
-// Steps 1 to 3 and the zero padding: one block a record, staged in shared memory. kReal: rows of real numbers for the real transform.
+// Steps 1 to 3 and the zero padding: one block a record, staged in shared memory. kReal: rows of
+// real numbers for the real transform.
 template <typename T, bool kStaged, bool kReal>
-__global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t first_record, float2* out) {
+__global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t first_record,
+                              float2* out) {
   extern __shared__ float staged[];
   const Place place = PlaceOf(runs, blockIdx.x);
   const uint8_t* record = raw + place.record * t.average * t.rows.bytes;
-  const float* background = t.background == nullptr ? nullptr : t.background + place.run * t.background_step;
-  if (t.group_records > 0) background += (first_record + place.record) / t.group_records % t.group_rows * t.rows.samples;
+  const float* background =
+      t.background == nullptr ? nullptr : t.background + place.run * t.background_step;
+  if (t.group_records > 0)
+    background += (first_record + place.record) / t.group_records % t.group_rows * t.rows.samples;
   float2* spectrum = out + static_cast<int64_t>(blockIdx.x) * t.pitch;
   const auto load = [&](int64_t i) {
     float v = static_cast<float>(ReadSample<T>(t.rows, record, i));
     if (t.average > 1) {
-      for (int64_t r = 1; r < t.average; ++r) v += static_cast<float>(ReadSample<T>(t.rows, record + r * t.rows.bytes, i));
+      for (int64_t r = 1; r < t.average; ++r)
+        v += static_cast<float>(ReadSample<T>(t.rows, record + r * t.rows.bytes, i));
       v *= 1.0f / static_cast<float>(t.average);
     }
     return v - (background != nullptr ? background[i] : 0.0f);
@@ -92,8 +101,10 @@ __global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int
         v = w.x * at(i - 1) + w.y * at(i) + w.z * at(i + 1) + w.w * at(i + 2);
       } else {
         const int64_t i = t.tap[j];
-        const float4 w = reinterpret_cast<const float4*>(t.weights)[2 * j], u = reinterpret_cast<const float4*>(t.weights)[2 * j + 1];
-        v = w.x * at(i - 3) + w.y * at(i - 2) + w.z * at(i - 1) + w.w * at(i) + u.x * at(i + 1) + u.y * at(i + 2) + u.z * at(i + 3) + u.w * at(i + 4);
+        const float4 w = reinterpret_cast<const float4*>(t.weights)[2 * j],
+                     u = reinterpret_cast<const float4*>(t.weights)[2 * j + 1];
+        v = w.x * at(i - 3) + w.y * at(i - 2) + w.z * at(i - 1) + w.w * at(i) + u.x * at(i + 1) +
+            u.y * at(i + 2) + u.z * at(i + 3) + u.w * at(i + 4);
       }
     }
     const float2 h = j < t.n ? t.h[j] : make_float2(0, 0);
@@ -105,7 +116,8 @@ __global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int
   }
 }
 
-// Depth sample z of a spectrum: of the real transform, which runs forward over half the bins, by symmetry.
+// Depth sample z of a spectrum: of the real transform, which runs forward over half the bins, by
+// symmetry.
 template <bool kReal>
 __device__ inline float2 DepthSample(const Tables& t, const float2* spectrum, int64_t z) {
   const int64_t bin = t.first_bin + z;
@@ -142,11 +154,14 @@ __device__ inline float NumberOf(T v) {
 
 // Steps 6 and 7, placement and en face projections: one block an A-scan. T: element of the volume.
 template <typename T, bool kReal>
-__global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, RecordPlacement placement, SpectralTarget target, RepeatSums repeats) {
+__global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs,
+                             RecordPlacement placement, SpectralTarget target, RepeatSums repeats) {
   using P = decltype(math::Projected(T{}));
   const Place place = PlaceOf(runs, blockIdx.x);
   const int64_t ascan =
-      placement.table != nullptr ? placement.table[place.record] : math::RasterAscan(placement.raster, placement.first_record + place.record);
+      placement.table != nullptr
+          ? placement.table[place.record]
+          : math::RasterAscan(placement.raster, placement.first_record + place.record);
   if (ascan < 0 || ascan >= target.volume_ascans) return;
   const float2* in = spectra + static_cast<int64_t>(blockIdx.x) * t.pitch;
   const float2* pattern = t.pattern == nullptr ? nullptr : t.pattern + place.run * t.depth;
@@ -164,7 +179,10 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
     }
   }
   uint32_t below = 0, above = 0;  // clipped
-  float most = std::is_same_v<P, int8_t> ? -128.0f : std::is_integral_v<P> ? 0.0f : -INFINITY, sum = 0;
+  float most = std::is_same_v<P, int8_t> ? -128.0f
+               : std::is_integral_v<P>   ? 0.0f
+                                         : -INFINITY,
+        sum = 0;
   for (int64_t z = threadIdx.x; z < t.depth; z += blockDim.x) {
     float2 c = DepthSample<kReal>(t, in, z);
     if (pattern != nullptr) c = make_float2(c.x - pattern[z].x, c.y - pattern[z].y);
@@ -194,8 +212,9 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
       sum += number;
     }
   }
-  const bool count = std::is_integral_v<T> && target.clipped != nullptr;  // the same for all threads
-  if (!count && target.mip == nullptr && target.aip == nullptr) return;   // the same for all threads
+  const bool count =
+      std::is_integral_v<T> && target.clipped != nullptr;                // the same for all threads
+  if (!count && target.mip == nullptr && target.aip == nullptr) return;  // the same for all threads
   __shared__ float mosts[kFinishThreads / 32], block_sums[kFinishThreads / 32];
   __shared__ uint32_t clipped[kFinishThreads / 32][2];
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -224,12 +243,13 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
     const uint32_t counts[2] = {below, above};
     for (int end = 0; end < 2; ++end) {
       unsigned long long added = counts[end];  // NOLINT: the type of atomicAdd
-      if (sums != nullptr) {                   // the mean before was overwritten: what it had added goes
+      if (sums != nullptr) {  // the mean before was overwritten: what it had added goes
         uint32_t& last = repeats.clipped[2 * (ascan % t.repeat_ascans) + end];
         if (before > 0) added -= last;
         last = counts[end];
       }
-      if (added != 0) atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + end, added);  // NOLINT
+      if (added != 0)
+        atomicAdd(reinterpret_cast<unsigned long long*>(target.clipped) + end, added);  // NOLINT
     }
   }
   if (target.mip != nullptr) {
@@ -239,7 +259,8 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs, R
       static_cast<P*>(target.mip)[ascan] = static_cast<P>(most);
     }
   }
-  if (target.aip != nullptr) target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
+  if (target.aip != nullptr)
+    target.aip[ascan] = sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -30,13 +30,15 @@ struct FromRows {
   HWY_INLINE C operator()(int64_t z) const {
     const D d;
     if constexpr (kHalf) {
-      // X[k] = E[k] + exp(2πik/F) O[k] of the transforms of the even and the odd samples, which share one complex transform:
-      // 2 E[k] = Z[k] + conj Z[-k], 2i O[k] = Z[k] - conj Z[-k]. The halves are in the window.
+      // X[k] = E[k] + exp(2πik/F) O[k] of the transforms of the even and the odd samples, which
+      // share one complex transform: 2 E[k] = Z[k] + conj Z[-k], 2i O[k] = Z[k] - conj Z[-k]. The
+      // halves are in the window.
       const int64_t length = t.fft.n, k = (t.first_row + z) % length, m = k == 0 ? 0 : length - k;
       const V a = hn::Load(d, re + k * lanes), b = hn::Load(d, im + k * lanes);
       const V p = hn::Load(d, re + m * lanes), q = hn::Load(d, im + m * lanes);
       const C odd =
-          Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]), hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
+          Twiddle({hn::Add(b, q), hn::Sub(p, a)}, hn::Set(d, t.turn_re[static_cast<size_t>(z)]),
+                  hn::Set(d, t.turn_im[static_cast<size_t>(z)]));
       return {hn::Add(hn::Add(a, p), odd.re), hn::Add(hn::Sub(b, q), odd.im)};
     } else {
       const int64_t row = t.first_row + z;
@@ -51,12 +53,14 @@ struct FromSpectra {
   const int64_t lanes;
   HWY_INLINE C operator()(int64_t z) const {
     const D d;
-    return {hn::Sub(hn::Load(d, re + z * lanes), hn::Set(d, pattern_re[z])), hn::Sub(hn::Load(d, im + z * lanes), hn::Set(d, pattern_im[z]))};
+    return {hn::Sub(hn::Load(d, re + z * lanes), hn::Set(d, pattern_re[z])),
+            hn::Sub(hn::Load(d, im + z * lanes), hn::Set(d, pattern_im[z]))};
   }
 };
 
 // Adds the powers of depth z to the sums of each lane's repeats; their means.
-HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targets, float* powers) {
+HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targets,
+                              float* powers) {
   for (int64_t lane = 0; lane < records; ++lane) {
     const LaneTarget& target = targets[lane];
     if (target.sum == nullptr) continue;
@@ -65,9 +69,11 @@ HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targ
   }
 }
 
-// Value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on vectors.
+// Value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on
+// vectors.
 template <bool kRepeats>
-HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, const LaneTarget* targets) {
+HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records,
+                         const LaneTarget* targets) {
   const D d;
   V v = c.re;
   if (t.value != math::Value::kReal) {
@@ -80,7 +86,8 @@ HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, c
     }
     if (t.value == math::Value::kDb) {
       const V floor = hn::Set(d, math::kPowerFloor);
-      v = hn::Mul(hn::Log(d, hn::IfThenElse(hn::Ge(power, floor), power, floor)), hn::Set(d, 4.342944819032518f));  // 10 / ln 10
+      v = hn::Mul(hn::Log(d, hn::IfThenElse(hn::Ge(power, floor), power, floor)),
+                  hn::Set(d, 4.342944819032518f));  // 10 / ln 10
       v = hn::IfThenElse(hn::IsNaN(power), power, v);
     } else {
       v = t.value == math::Value::kPower ? power : hn::Sqrt(power);
@@ -89,7 +96,8 @@ HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records, c
   return t.scaled ? hn::MulAdd(v, hn::Set(d, t.scale), hn::Set(d, t.offset)) : v;
 }
 
-// How many numbers of each lane are not clipped below, and how many are clipped above: math::ClippedBelow, ClippedAbove.
+// How many numbers of each lane are not clipped below, and how many are clipped above:
+// math::ClippedBelow, ClippedAbove.
 struct Clipping {
   VI inside, above;
 };
@@ -124,10 +132,13 @@ HWY_INLINE hn::Vec<DI> HalfBits(V v) {
   const D d;
   const DI di;
   const auto bits = hn::BitCast(di, v);
-  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000)), magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000)),
+             magnitude = hn::And(bits, hn::Set(di, 0x7FFFFFFF));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(di, 1));
-  auto half = hn::ShiftRight<13>(hn::Add(hn::Add(hn::Sub(magnitude, hn::Set(di, 0x38000000)), hn::Set(di, 0xFFF)), odd));
-  const auto small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(di, 0x3F000000));
+  auto half = hn::ShiftRight<13>(
+      hn::Add(hn::Add(hn::Sub(magnitude, hn::Set(di, 0x38000000)), hn::Set(di, 0xFFF)), odd));
+  const auto small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))),
+                             hn::Set(di, 0x3F000000));
   half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, 0x38800000)), small, half);
   half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x477FFFFF)), hn::Set(di, 0x7C00), half);
   half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7F800000)), hn::Set(di, 0x7E00), half);
@@ -138,14 +149,19 @@ HWY_INLINE hn::Vec<DI> HalfBits(V v) {
 HWY_INLINE V HalfValue(hn::Vec<DI> half) {
   const D d;
   const DI di;
-  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(di, 0x8000))), magnitude = hn::And(half, hn::Set(di, 0x7FFF));
-  const auto scaled = hn::BitCast(di, hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 5.192296858534828e33f)));
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(di, 0x8000))),
+             magnitude = hn::And(half, hn::Set(di, 0x7FFF));
+  const auto scaled = hn::BitCast(
+      di, hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 5.192296858534828e33f)));
   const auto special = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(di, 0x7F800000));
-  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
+  return hn::BitCast(
+      d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
 }
 
-// Adds the clipped voxels of the lanes that are placed. Of repeats the mean before was overwritten: what it had added goes.
-HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, int64_t records, const LaneTarget* targets) {
+// Adds the clipped voxels of the lanes that are placed. Of repeats the mean before was overwritten:
+// what it had added goes.
+HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, int64_t records,
+                               const LaneTarget* targets) {
   if (targets[0].clipped == nullptr) return;
   const DI di;
   alignas(64) int32_t inside[16], above[16];
@@ -155,7 +171,8 @@ HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, in
   for (int64_t lane = 0; lane < records; ++lane) {
     const LaneTarget& target = targets[lane];
     if (target.volume == nullptr) continue;
-    const uint32_t counts[2] = {static_cast<uint32_t>(t.depth - inside[lane]), static_cast<uint32_t>(above[lane])};
+    const uint32_t counts[2] = {static_cast<uint32_t>(t.depth - inside[lane]),
+                                static_cast<uint32_t>(above[lane])};
     for (int end = 0; end < 2; ++end) {
       sums[end] += counts[end];
       if (target.clipped_before == nullptr) continue;
@@ -164,13 +181,16 @@ HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, in
     }
   }
   for (int end = 0; end < 2; ++end) {
-    if (sums[end] != 0) std::atomic_ref(targets[0].clipped[end]).fetch_add(sums[end], std::memory_order_relaxed);
+    if (sums[end] != 0)
+      std::atomic_ref(targets[0].clipped[end]).fetch_add(sums[end], std::memory_order_relaxed);
   }
 }
 
-// Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to memory together.
+// Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to
+// memory together.
 template <DType kType, bool kRepeats, class Fetch>
-void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneTarget* HWY_RESTRICT targets) {
+void Finish(const TileTables& t, const Fetch fetch, int64_t records,
+            const LaneTarget* HWY_RESTRICT targets) {
   const D d;
   const DI di;
   const int64_t lanes = Lanes();
@@ -178,7 +198,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
   constexpr bool kInteger = IsInteger(kType);
   const V top = hn::Set(d, t.top), bottom = hn::Set(d, t.bottom);
   const bool want_aip = targets[0].aip != nullptr, want_mip = targets[0].mip != nullptr;
-  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), part = hn::Zero(d), sum = hn::Zero(d), lost = hn::Zero(d);
+  V most = hn::Set(d, kInteger ? LowestOf(kType) : -HUGE_VALF), part = hn::Zero(d),
+    sum = hn::Zero(d), lost = hn::Zero(d);
   Clipping clipping{hn::Zero(di), hn::Zero(di)};
   alignas(64) uint32_t words[16] = {};
   alignas(64) float imaginary[16] = {};
@@ -193,7 +214,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
         word = hn::Or(word, hn::ShiftLeftSame(hn::ConvertTo(di, v), static_cast<int>(i * kBits)));
       } else if constexpr (kType == DType::kI8) {
         v = QuantisedSigned(v, bottom, top, clipping);
-        word = hn::Or(word, hn::ShiftLeftSame(hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF)), static_cast<int>(i * kBits)));
+        word = hn::Or(word, hn::ShiftLeftSame(hn::And(hn::ConvertTo(di, v), hn::Set(di, 0xFF)),
+                                              static_cast<int>(i * kBits)));
       } else if constexpr (kType == DType::kF16) {
         const auto bits = HalfBits(v);
         v = HalfValue(bits);
@@ -211,7 +233,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
     }
     return word;
   };
-  // What adding a part to the sum rounds away goes to the next part: thousands of large numbers would lose their last digits.
+  // What adding a part to the sum rounds away goes to the next part: thousands of large numbers
+  // would lose their last digits.
   const auto add_part = [&]() HWY_ATTR {
     if (!want_aip) return;
     const V more = hn::Sub(part, lost), total = hn::Add(sum, more);
@@ -221,7 +244,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
     part = hn::Zero(d);
   };
   int64_t z = 0;
-  if constexpr (kType != DType::kC64) {  // a vector of neighbouring depth samples at a time for each lane
+  if constexpr (kType !=
+                DType::kC64) {  // a vector of neighbouring depth samples at a time for each lane
     for (; lanes == kLanes && z + kPer * kLanes <= t.depth; z += kPer * kLanes) {
       VI rows[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) rows[i] = word_of(z + i * kPer, kPer);
@@ -229,7 +253,9 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
       Transpose(rows);
       for (int64_t lane = 0; lane < records; ++lane) {
         if (targets[lane].volume == nullptr) continue;
-        hn::StoreU(rows[lane], di, reinterpret_cast<int32_t*>(static_cast<unsigned char*>(targets[lane].volume) + z * kBytes));
+        hn::StoreU(rows[lane], di,
+                   reinterpret_cast<int32_t*>(static_cast<unsigned char*>(targets[lane].volume) +
+                                              z * kBytes));
       }
     }
   }
@@ -260,10 +286,14 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records, const LaneT
     const LaneTarget& target = targets[lane];
     if (target.volume == nullptr) continue;
     if (want_mip) {
-      if constexpr (kType == DType::kU8) *static_cast<uint8_t*>(target.mip) = static_cast<uint8_t>(mosts[lane]);
-      if constexpr (kType == DType::kI8) *static_cast<int8_t*>(target.mip) = static_cast<int8_t>(mosts[lane]);
-      if constexpr (kType == DType::kU16) *static_cast<uint16_t*>(target.mip) = static_cast<uint16_t>(mosts[lane]);
-      if constexpr (kType == DType::kF16) *static_cast<uint16_t*>(target.mip) = math::FloatToHalf(mosts[lane]);
+      if constexpr (kType == DType::kU8)
+        *static_cast<uint8_t*>(target.mip) = static_cast<uint8_t>(mosts[lane]);
+      if constexpr (kType == DType::kI8)
+        *static_cast<int8_t*>(target.mip) = static_cast<int8_t>(mosts[lane]);
+      if constexpr (kType == DType::kU16)
+        *static_cast<uint16_t*>(target.mip) = static_cast<uint16_t>(mosts[lane]);
+      if constexpr (kType == DType::kF16)
+        *static_cast<uint16_t*>(target.mip) = math::FloatToHalf(mosts[lane]);
       if constexpr (kBytes >= 4) *static_cast<float*>(target.mip) = mosts[lane];
     }
     if (want_aip) *target.aip = sums[lane] / static_cast<float>(t.slab_end - t.slab_begin);

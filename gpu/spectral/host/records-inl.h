@@ -1,5 +1,5 @@
-// Raw records into lanes, less the background; k-linearisation and window × dispersion into the transform.
-// Included once per SIMD target (Highway): no include guard of the usual kind.
+// Raw records into lanes, less the background; k-linearisation and window × dispersion into the
+// transform. Included once per SIMD target (Highway): no include guard of the usual kind.
 #if defined(OCTAVO_GPU_HOST_RECORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_RECORDS_INL_H_
 #undef OCTAVO_GPU_HOST_RECORDS_INL_H_
@@ -40,29 +40,35 @@ HWY_INLINE void UnpackWord(VI word, int64_t j, F store) {
   }
 }
 
-// One raw record of each lane, [lane][S][C] of a narrow type, as floats [S][lane]: whole vectors of a record are transposed; what
-// is interleaved, packed, short or left over is gathered in words of 32 bits. `store(j, values)` takes the samples.
+// One raw record of each lane, [lane][S][C] of a narrow type, as floats [S][lane]: whole vectors of
+// a record are transposed; what is interleaved, packed, short or left over is gathered in words of
+// 32 bits. `store(j, values)` takes the samples.
 template <typename T, class F>
-HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, int64_t lane_bytes, F store) {
+HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records,
+                            int64_t lane_bytes, F store) {
   const D d;
   const DI di;
   const int64_t lanes = Lanes(), samples = t.samples, channels = t.channels;
   constexpr int64_t kSize = static_cast<int64_t>(sizeof(T));
   const int64_t bytes = math::PackedBytes(t.packing, samples * channels, kSize);
   alignas(64) int32_t offsets[16] = {};
-  for (int64_t lane = 0; lane < lanes; ++lane) {  // a short tile repeats its last record; nobody sees the copies
+  for (int64_t lane = 0; lane < lanes;
+       ++lane) {  // a short tile repeats its last record; nobody sees the copies
     offsets[lane] = static_cast<int32_t>((lane < records ? lane : records - 1) * lane_bytes);
   }
   const auto lane_offset = hn::Load(di, offsets);
   const auto gather = [&](int64_t at) HWY_ATTR {
-    return hn::GatherOffset(di, reinterpret_cast<const int32_t*>(raw), hn::Add(lane_offset, hn::Set(di, static_cast<int32_t>(at))));
+    return hn::GatherOffset(di, reinterpret_cast<const int32_t*>(raw),
+                            hn::Add(lane_offset, hn::Set(di, static_cast<int32_t>(at))));
   };
   int64_t j = 0;
   if (t.packing != math::Packing::kNone) {
     const auto mask = hn::Set(di, 0xFFF), byte = hn::Set(di, 0xFF0), nibble = hn::Set(di, 0xF);
     const bool low_first = t.packing == math::Packing::kLowFirst12;
     const auto even = [&](auto word) HWY_ATTR {  // math::Unpack12 on vectors
-      return low_first ? hn::And(word, mask) : hn::Or(hn::And(hn::ShiftLeft<4>(word), byte), hn::And(hn::ShiftRight<8>(word), nibble));
+      return low_first ? hn::And(word, mask)
+                       : hn::Or(hn::And(hn::ShiftLeft<4>(word), byte),
+                                hn::And(hn::ShiftRight<8>(word), nibble));
     };
     for (; j < samples; ++j) {
       const int64_t i = j * channels + t.channel, at = i / 2 * 3;
@@ -73,7 +79,8 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
         continue;
       }
       store(j, hn::ConvertTo(d, even(word)));
-      if (channels == 1 && j + 1 < samples) store(++j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
+      if (channels == 1 && j + 1 < samples)
+        store(++j, hn::ConvertTo(d, hn::And(hn::ShiftRight<12>(word), mask)));
     }
   } else if (channels > 1) {
     for (; j < samples; ++j) {
@@ -90,10 +97,12 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
     }
   } else {
     constexpr int64_t kPer = 4 / kSize;
-    for (; records == kLanes && lanes == kLanes && j + kPer * kLanes <= samples; j += kPer * kLanes) {
+    for (; records == kLanes && lanes == kLanes && j + kPer * kLanes <= samples;
+         j += kPer * kLanes) {
       VI words[kLanes];
       for (int64_t lane = 0; lane < kLanes; ++lane)
-        words[lane] = hn::LoadU(di, reinterpret_cast<const int32_t*>(raw + lane * lane_bytes + j * kSize));
+        words[lane] =
+            hn::LoadU(di, reinterpret_cast<const int32_t*>(raw + lane * lane_bytes + j * kSize));
       Transpose(words);
       for (int64_t i = 0; i < kLanes; ++i) UnpackWord<T>(words[i], j + i * kPer, store);
     }
@@ -118,12 +127,15 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
 
 // Records → floats [S][lane]: the mean of t.average raw records, less the background.
 template <typename T>
-void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records, const TileBackground& of, float* HWY_RESTRICT x) {
+void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records,
+                    const TileBackground& of, float* HWY_RESTRICT x) {
   const D d;
-  // The same operation on the same numbers whichever it is: an A-scan does not depend on its neighbours.
+  // The same operation on the same numbers whichever it is: an A-scan does not depend on its
+  // neighbours.
   const float* HWY_RESTRICT const background = of.all;
   const float* HWY_RESTRICT const own = of.lanes;
-  const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels, static_cast<int64_t>(sizeof(T)));
+  const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels,
+                                                           static_cast<int64_t>(sizeof(T)));
   if (t.average == 1) {
     ReadSamples<T>(t, raw, records, bytes, [&](int64_t j, V v) HWY_ATTR {
       if (background != nullptr) v = hn::Sub(v, hn::Set(d, background[j]));
@@ -154,17 +166,22 @@ HWY_INLINE V Resampled(const TileTables& t, const float* HWY_RESTRICT x, int64_t
   if constexpr (kTaps == 1) {
     return hn::Load(d, x + j * lanes);
   } else {
-    const float* at = x + (t.tap[static_cast<size_t>(j)] - (kTaps == 8 ? 3 : kTaps == 4 ? 1 : 0)) * lanes;
+    const float* at = x + (t.tap[static_cast<size_t>(j)] - (kTaps == 8   ? 3
+                                                            : kTaps == 4 ? 1
+                                                                         : 0)) *
+                              lanes;
     const float* w = t.weights.data() + kTaps * j;
     V v = hn::Mul(hn::Load(d, at), hn::Set(d, w[0]));
-    for (int i = 1; i < kTaps; ++i) v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
+    for (int i = 1; i < kTaps; ++i)
+      v = hn::MulAdd(hn::Load(d, at + i * lanes), hn::Set(d, w[i]), v);
     return v;
   }
 }
 
 // k-linearisation and window × dispersion in one go, into the zero-padded input of the transform.
 template <int kTaps>
-void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
+void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re,
+           float* HWY_RESTRICT im) {
   const D d;
   const int64_t lanes = Lanes();
   const float *h_re = t.h_re.data(), *h_im = t.h_im.data();
@@ -173,9 +190,11 @@ void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT
     rows = (t.n + 1) / 2;
     for (int64_t r = 0; r < rows; ++r) {
       C z{hn::Mul(Resampled<kTaps>(t, x, 2 * r), hn::Set(d, h_re[2 * r])), hn::Zero(d)};
-      if (2 * r + 1 < t.n) z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
+      if (2 * r + 1 < t.n)
+        z.im = hn::Mul(Resampled<kTaps>(t, x, 2 * r + 1), hn::Set(d, h_re[2 * r + 1]));
       if (t.fft.convolution)
-        z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]), hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
+        z = Twiddle(z, hn::Set(d, t.fft.chirp_in_re[static_cast<size_t>(r)]),
+                    hn::Set(d, t.fft.chirp_in_im[static_cast<size_t>(r)]));
       hn::Store(z.re, d, re + r * lanes);
       hn::Store(z.im, d, im + r * lanes);
     }
@@ -196,7 +215,8 @@ void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT
   std::memset(im + rows * lanes, 0, pad);
 }
 
-// The same, row by row as the first pass of the transform asks for it: what Shape would write never leaves the registers.
+// The same, row by row as the first pass of the transform asks for it: what Shape would write never
+// leaves the registers.
 template <int kTaps, bool kHalf>
 struct Shaped {
   const TileTables& t;
@@ -208,7 +228,8 @@ struct Shaped {
       const int64_t j = 2 * row;
       if (j >= t.n) return {hn::Zero(d), hn::Zero(d)};
       const V re = hn::Mul(Resampled<kTaps>(t, x, j), hn::Set(d, h_re[j]));
-      return {re, j + 1 < t.n ? hn::Mul(Resampled<kTaps>(t, x, j + 1), hn::Set(d, h_re[j + 1])) : hn::Zero(d)};
+      return {re, j + 1 < t.n ? hn::Mul(Resampled<kTaps>(t, x, j + 1), hn::Set(d, h_re[j + 1]))
+                              : hn::Zero(d)};
     } else {
       if (row >= t.n) return {hn::Zero(d), hn::Zero(d)};
       const V v = Resampled<kTaps>(t, x, row);
@@ -219,7 +240,8 @@ struct Shaped {
 
 // Whether the first pass can take its rows from Shaped.
 HWY_INLINE bool StartsShaped(const TileTables& t) {
-  return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix == 16 && t.half == t.h_im.empty();
+  return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix == 16 &&
+         t.half == t.h_im.empty();
 }
 
 template <int kTaps>

@@ -31,7 +31,8 @@ struct Freer {
 using Scratch = std::unique_ptr<float, Freer>;
 
 Scratch AllocateFloats(int64_t count) {
-  return Scratch(static_cast<float*>(std::aligned_alloc(4096, (static_cast<size_t>(count) * sizeof(float) + 4095) / 4096 * 4096)));
+  return Scratch(static_cast<float*>(
+      std::aligned_alloc(4096, (static_cast<size_t>(count) * sizeof(float) + 4095) / 4096 * 4096)));
 }
 
 constexpr int64_t kSumColumns = 256, kSumRows = 64, kPatternDepths = 64;
@@ -49,7 +50,9 @@ struct RawRows {
     const uint8_t* record = data + row * bytes;
     const T* in = reinterpret_cast<const T*>(record);
     if (packing != math::Packing::kNone) {
-      for (int64_t c = 0; c < columns; ++c) buffer[c] = static_cast<T>(math::ReadPacked12(packing, record, (first + c) * channels + channel));
+      for (int64_t c = 0; c < columns; ++c)
+        buffer[c] =
+            static_cast<T>(math::ReadPacked12(packing, record, (first + c) * channels + channel));
     } else if (channels > 1) {
       for (int64_t c = 0; c < columns; ++c) buffer[c] = in[(first + c) * channels + channel];
     } else {
@@ -59,11 +62,14 @@ struct RawRows {
   }
 };
 
-// sum[c] += Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that vectorises.
+// sum[c] += Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that
+// vectorises.
 template <typename T>
-void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns, double* __restrict sum) {
+void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns,
+                double* __restrict sum) {
   T buffer[kSumColumns];
-  if constexpr (std::is_same_v<T, float>) {  // one after the other: the sum must not depend on where a call begins
+  if constexpr (std::is_same_v<T, float>) {  // one after the other: the sum must not depend on
+                                             // where a call begins
     for (int64_t r = 0; r < rows; ++r) {
       const T* __restrict in = raw.Row(row + r, first, columns, buffer);
       for (int64_t c = 0; c < columns; ++c) sum[c] += static_cast<double>(in[c]);
@@ -124,24 +130,31 @@ TileTables MakeTables(const SpectralConfig& c) {
   }
   t.depth = c.depth;
   t.half = c.phase_rad.empty() && c.fft_length % 2 == 0;
-  t.fft = t.half ? MakeFftPlan(c.fft_length / 2, (t.n + 1) / 2, 0, c.fft_length / 2) : MakeFftPlan(c.fft_length, t.n, c.first_bin, c.depth);
+  t.fft = t.half ? MakeFftPlan(c.fft_length / 2, (t.n + 1) / 2, 0, c.fft_length / 2)
+                 : MakeFftPlan(c.fft_length, t.n, c.first_bin, c.depth);
   t.first_row = t.fft.convolution && !t.half ? 0 : c.first_bin;
   const double scale = (t.half ? 0.5 : 1.0) / static_cast<double>(c.fft_length);
   const bool chirp = t.fft.convolution && !t.half;
   for (size_t j = 0; j < c.window.size(); ++j) {
-    std::complex<double> h = std::polar(static_cast<double>(c.window[j]) * scale, c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
-    if (chirp) h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]), static_cast<double>(t.fft.chirp_in_im[j]));
+    std::complex<double> h =
+        std::polar(static_cast<double>(c.window[j]) * scale,
+                   c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
+    if (chirp)
+      h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]),
+                                static_cast<double>(t.fft.chirp_in_im[j]));
     t.h_re.push_back(static_cast<float>(h.real()));
     if (chirp || !c.phase_rad.empty()) t.h_im.push_back(static_cast<float>(h.imag()));
   }
   if (t.half) {
     for (int64_t z = 0; z < c.depth; ++z) {
-      const double angle = 2 * std::numbers::pi * static_cast<double>(c.first_bin + z) / static_cast<double>(c.fft_length);
+      const double angle = 2 * std::numbers::pi * static_cast<double>(c.first_bin + z) /
+                           static_cast<double>(c.fft_length);
       t.turn_re.push_back(static_cast<float>(std::cos(angle)));
       t.turn_im.push_back(static_cast<float>(std::sin(angle)));
     }
   }
-  t.chirp_out = t.fft.convolution && (t.half || c.value == math::Value::kReal || c.value == math::Value::kComplex);
+  t.chirp_out = t.fft.convolution &&
+                (t.half || c.value == math::Value::kReal || c.value == math::Value::kComplex);
   t.value = c.value;
   t.output = c.output;
   t.repeats = c.repeats > 1;
@@ -160,7 +173,8 @@ TileTables MakeTables(const SpectralConfig& c) {
 // Backgrounds and sums.
 int64_t RollingBytes(const SpectralConfig& c) {
   if (c.background != math::Background::kRolling) return 0;
-  const int64_t sums = RollingShapeOf(c).LooksBack() ? 0 : kMostSumPieces * (c.samples_per_record + 1) * 8;
+  const int64_t sums =
+      RollingShapeOf(c).LooksBack() ? 0 : kMostSumPieces * (c.samples_per_record + 1) * 8;
   return RollingRows(c) * c.samples_per_record * 4 + sums;
 }
 // What is enqueued at once has room in a task.
@@ -181,9 +195,11 @@ int64_t SpectraFloats(const SpectralConfig& c) {
 class HostSpectralPlan final : public SpectralPlan {
  public:
   explicit HostSpectralPlan(const SpectralConfig& config)
-      : config_(config), record_bytes_(RecordBytes(config)), lanes_(TileLanes()), tables_(MakeTables(config)), scratch_([this] {
-          return AllocateFloats(ScratchFloats());
-        }) {
+      : config_(config),
+        record_bytes_(RecordBytes(config)),
+        lanes_(TileLanes()),
+        tables_(MakeTables(config)),
+        scratch_([this] { return AllocateFloats(ScratchFloats()); }) {
     const auto samples = static_cast<size_t>(config.samples_per_record);
     if (config.background == math::Background::kStatic) background_ = config.background_spectrum;
     if (config.background == math::Background::kBscan) {
@@ -192,52 +208,63 @@ class HostSpectralPlan final : public SpectralPlan {
     }
     if (config.background == math::Background::kRolling) {
       background_.assign(static_cast<size_t>(RollingRows(config)) * samples, 0.0f);
-      if (!RollingShapeOf(config).LooksBack()) sums_.resize(static_cast<size_t>(kMostSumPieces) * (samples + 1));
+      if (!RollingShapeOf(config).LooksBack())
+        sums_.resize(static_cast<size_t>(kMostSumPieces) * (samples + 1));
     }
-    if (config.raw_type == DType::kF32) finite_.resize(static_cast<size_t>(std::max(config.bscan_records, Step(config))));
+    if (config.raw_type == DType::kF32)
+      finite_.resize(static_cast<size_t>(std::max(config.bscan_records, Step(config))));
     if (config.fixed_pattern != math::FixedPattern::kNone) {
       const auto depth = static_cast<size_t>(config.depth);
       spectra_ = AllocateFloats(SpectraFloats(config));
       pattern_re_.resize(depth);
       pattern_im_.resize(depth);
-      for (auto* sums : {&mean_re_, &mean_im_, &square_re_, &square_im_}) sums->resize(math::kFixedPatternSegments * depth);
+      for (auto* sums : {&mean_re_, &mean_im_, &square_re_, &square_im_})
+        sums->resize(math::kFixedPatternSegments * depth);
     }
   }
 
-  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
+  absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces,
+                          const SumRing& ring) override {
     double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
     for (size_t i = 0; i < pieces.size(); i += Few<SumPiece>::kMost) {
       const Few few(pieces.subspan(i, std::min(pieces.size() - i, Few<SumPiece>::kMost)));
       AsHost(stream).Enqueue(Task([this, raw, few, sums] {
-        ForRaw([&](auto type) { Sum<decltype(type)>(static_cast<const uint8_t*>(raw), {few.at, few.count}, sums); });
+        ForRaw([&](auto type) {
+          Sum<decltype(type)>(static_cast<const uint8_t*>(raw), {few.at, few.count}, sums);
+        });
         return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
   }
 
-  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+  absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
+                               const SumRing& ring) override {
     const double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
     const int64_t entries = ring.sums != nullptr ? ring.entries : kMostSumPieces;
     for (size_t i = 0; i < means.size(); i += Few<MeanOfSums>::kMost) {
       const Few few(means.subspan(i, std::min(means.size() - i, Few<MeanOfSums>::kMost)));
       AsHost(stream).Enqueue(Task([this, few, sums, entries] {
         ForColumns(few.count, config_.samples_per_record,
-                   [&](size_t k, int64_t first, int64_t columns) { Mean(few.at[k], sums, entries, first, columns); });
+                   [&](size_t k, int64_t first, int64_t columns) {
+                     Mean(few.at[k], sums, entries, first, columns);
+                   });
         return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
   }
 
-  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
+                              uint64_t* count) override {
     AsHost(stream).Enqueue(Task([this, raw, records, count] {
       const RawRows rows = RowsOf(static_cast<const uint8_t*>(raw));
       const int64_t average = config_.record_average;
       *count += tbb::parallel_reduce(
           tbb::blocked_range<int64_t>(0, records, 16), uint64_t{0},
           [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
-            for (int64_t r = range.begin(); r != range.end(); ++r) sum += AllFinite(rows, r * average, average, config_.samples_per_record) ? 0 : 1;
+            for (int64_t r = range.begin(); r != range.end(); ++r)
+              sum += AllFinite(rows, r * average, average, config_.samples_per_record) ? 0 : 1;
             return sum;
           },
           std::plus<uint64_t>());
@@ -246,15 +273,18 @@ class HostSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
-  absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
+  absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
+                       const RecordPlacement& placement, const SpectralTarget& target,
                        const RepeatSums& sums) override {
     AsHost(stream).Enqueue(Task([this, raw, runs, placement, target, sums] {
       for (int64_t run = 0; run < runs.runs; ++run) {
         const int64_t first = run * runs.pitch;
         const auto* bytes = static_cast<const uint8_t*>(raw) + first * record_bytes_;
-        if (config_.background == math::Background::kBscan) ForRaw([&](auto type) { MeanOfRun<decltype(type)>(bytes, runs.active); });
+        if (config_.background == math::Background::kBscan)
+          ForRaw([&](auto type) { MeanOfRun<decltype(type)>(bytes, runs.active); });
         const auto targets_of = [&](int64_t record, LaneTarget* targets, int64_t count) {
-          for (int64_t lane = 0; lane < count; ++lane) targets[lane] = TargetOf(placement, target, sums, first + record + lane);
+          for (int64_t lane = 0; lane < count; ++lane)
+            targets[lane] = TargetOf(placement, target, sums, first + record + lane);
         };
         const auto background_of = [&](int64_t record, int64_t count, float* lanes) {
           return BackgroundOf(placement.first_record + first + record, count, lanes);
@@ -264,20 +294,23 @@ class HostSpectralPlan final : public SpectralPlan {
             (void)tile;
             LaneTarget targets[64];
             targets_of(record, targets, count);
-            ProcessTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)), targets, scratch);
+            ProcessTile(tables_, bytes + record * record_bytes_, count,
+                        background_of(record, count, LanesOf(scratch)), targets, scratch);
           });
           continue;
         }
         const int64_t tile_floats = 2 * config_.depth * lanes_;
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float* scratch) {
-          TransformTile(tables_, bytes + record * record_bytes_, count, background_of(record, count, LanesOf(scratch)),
+          TransformTile(tables_, bytes + record * record_bytes_, count,
+                        background_of(record, count, LanesOf(scratch)),
                         spectra_.get() + tile * tile_floats, scratch);
         });
         FindPattern(runs.active);
         ForTiles(runs.active, [&](int64_t tile, int64_t record, int64_t count, float*) {
           LaneTarget targets[64];
           targets_of(record, targets, count);
-          FinishTile(tables_, spectra_.get() + tile * tile_floats, pattern_re_.data(), pattern_im_.data(), count, targets);
+          FinishTile(tables_, spectra_.get() + tile * tile_floats, pattern_re_.data(),
+                     pattern_im_.data(), count, targets);
         });
       }
       return absl::OkStatus();
@@ -285,12 +318,18 @@ class HostSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
-  int64_t device_bytes() const override { return RollingBytes(config_) + SpectraFloats(config_) * 4; }
+  int64_t device_bytes() const override {
+    return RollingBytes(config_) + SpectraFloats(config_) * 4;
+  }
   std::string description() const override {
-    const char* kind = tables_.half ? "real transform as a complex one of " : "complex transform of ";
-    return absl::StrCat("host, ", SimdTargetName(), ": tiles of ", lanes_, " records, one A-scan per lane, ", kind, tables_.fft.n,
-                        tables_.fft.convolution ? absl::StrCat(", Bluestein by convolutions of ", tables_.fft.rows) : "", " in ",
-                        tables_.fft.passes.size(), tables_.fft.convolution ? " passes each" : " passes");
+    const char* kind =
+        tables_.half ? "real transform as a complex one of " : "complex transform of ";
+    return absl::StrCat(
+        "host, ", SimdTargetName(), ": tiles of ", lanes_, " records, one A-scan per lane, ", kind,
+        tables_.fft.n,
+        tables_.fft.convolution ? absl::StrCat(", Bluestein by convolutions of ", tables_.fft.rows)
+                                : "",
+        " in ", tables_.fft.passes.size(), tables_.fft.convolution ? " passes each" : " passes");
   }
 
  private:
@@ -308,22 +347,32 @@ class HostSpectralPlan final : public SpectralPlan {
   template <class F>
   void ForTiles(int64_t records, F f) {
     const int64_t tiles = (records + lanes_ - 1) / lanes_;
-    tbb::parallel_for(tbb::blocked_range<int64_t>(0, tiles, 4), [&](const tbb::blocked_range<int64_t>& range) {
-      float* scratch = scratch_.local().get();
-      for (int64_t tile = range.begin(); tile != range.end(); ++tile) f(tile, tile * lanes_, std::min(lanes_, records - tile * lanes_), scratch);
-    });
+    tbb::parallel_for(
+        tbb::blocked_range<int64_t>(0, tiles, 4), [&](const tbb::blocked_range<int64_t>& range) {
+          float* scratch = scratch_.local().get();
+          for (int64_t tile = range.begin(); tile != range.end(); ++tile)
+            f(tile, tile * lanes_, std::min(lanes_, records - tile * lanes_), scratch);
+        });
   }
 
-  LaneTarget TargetOf(const RecordPlacement& placement, const SpectralTarget& target, const RepeatSums& sums, int64_t record) const {
-    const int64_t ascan = placement.table != nullptr ? placement.table[record] : math::RasterAscan(placement.raster, placement.first_record + record);
+  LaneTarget TargetOf(const RecordPlacement& placement, const SpectralTarget& target,
+                      const RepeatSums& sums, int64_t record) const {
+    const int64_t ascan =
+        placement.table != nullptr
+            ? placement.table[record]
+            : math::RasterAscan(placement.raster, placement.first_record + record);
     const int64_t size = SizeOf(config_.output);
-    // Pointers of lane 0 also say whether projections are wanted, so they are set for dropped records too.
+    // Pointers of lane 0 also say whether projections are wanted, so they are set for dropped
+    // records too.
     const bool placed = ascan >= 0 && ascan < target.volume_ascans;
     const int64_t at = placed ? ascan : 0;
-    LaneTarget out{.volume = placed ? static_cast<char*>(target.volume) + at * config_.depth * size : nullptr,
-                   .mip = target.mip == nullptr ? nullptr : static_cast<char*>(target.mip) + at * SizeOf(ProjectionOf(config_.output)),
-                   .aip = target.aip == nullptr ? nullptr : target.aip + at,
-                   .clipped = target.clipped};
+    LaneTarget out{
+        .volume = placed ? static_cast<char*>(target.volume) + at * config_.depth * size : nullptr,
+        .mip = target.mip == nullptr
+                   ? nullptr
+                   : static_cast<char*>(target.mip) + at * SizeOf(ProjectionOf(config_.output)),
+        .aip = target.aip == nullptr ? nullptr : target.aip + at,
+        .clipped = target.clipped};
     if (placed && config_.repeats > 1) {
       const int64_t slot = ascan % config_.repeat_ascans;
       out.sum = sums.power + slot * config_.depth;
@@ -336,26 +385,32 @@ class HostSpectralPlan final : public SpectralPlan {
   }
 
   RawRows RowsOf(const uint8_t* raw) const {
-    return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels, config_.channel};
+    return {raw, record_bytes_ / config_.record_average, config_.packing, config_.channels,
+            config_.channel};
   }
 
-  static int64_t Step(const SpectralConfig& c) { return c.background == math::Background::kRolling ? RollingStepRecords(c) : 0; }
+  static int64_t Step(const SpectralConfig& c) {
+    return c.background == math::Background::kRolling ? RollingStepRecords(c) : 0;
+  }
 
   // Which of `records` records count; used up to the next call. Null: all do.
   const uint8_t* FiniteOf(const RawRows& in, int64_t records) {
     if (config_.raw_type != DType::kF32) return nullptr;
     const int64_t average = config_.record_average;
-    tbb::parallel_for(tbb::blocked_range<int64_t>(0, records, 16), [&](const tbb::blocked_range<int64_t>& range) {
-      for (int64_t r = range.begin(); r != range.end(); ++r) {
-        finite_[static_cast<size_t>(r)] = AllFinite(in, r * average, average, config_.samples_per_record) ? 1 : 0;
-      }
-    });
+    tbb::parallel_for(
+        tbb::blocked_range<int64_t>(0, records, 16), [&](const tbb::blocked_range<int64_t>& range) {
+          for (int64_t r = range.begin(); r != range.end(); ++r) {
+            finite_[static_cast<size_t>(r)] =
+                AllFinite(in, r * average, average, config_.samples_per_record) ? 1 : 0;
+          }
+        });
     return finite_.data();
   }
 
   // sum[c] += Σ of the records [begin, end) that count.
   template <typename T>
-  void AddFinite(const RawRows& in, const uint8_t* finite, int64_t begin, int64_t end, int64_t first, int64_t columns, double* sum) const {
+  void AddFinite(const RawRows& in, const uint8_t* finite, int64_t begin, int64_t end,
+                 int64_t first, int64_t columns, double* sum) const {
     const int64_t average = config_.record_average;
     if (finite == nullptr) {
       for (int64_t r = begin * average; r < end * average; r += kSumRows) {
@@ -370,7 +425,8 @@ class HostSpectralPlan final : public SpectralPlan {
 
   template <typename T>
   void Sum(const uint8_t* raw, std::span<const SumPiece> pieces, double* sums) {
-    const int64_t samples = config_.samples_per_record, begin = pieces.front().first, end = pieces.back().first + pieces.back().records;
+    const int64_t samples = config_.samples_per_record, begin = pieces.front().first,
+                  end = pieces.back().first + pieces.back().records;
     const RawRows in = RowsOf(raw);
     const uint8_t* const finite = FiniteOf(RowsOf(raw + begin * record_bytes_), end - begin);
     ForColumns(pieces.size(), samples, [&](size_t k, int64_t first, int64_t columns) {
@@ -378,15 +434,19 @@ class HostSpectralPlan final : public SpectralPlan {
       double* const sum = sums + piece.entry * (samples + 1);
       std::fill(sum + first, sum + first + columns, 0.0);
       const uint8_t* const of_piece = finite == nullptr ? nullptr : finite - begin;
-      AddFinite<T>(in, of_piece, piece.first, piece.first + piece.records, first, columns, sum + first);
+      AddFinite<T>(in, of_piece, piece.first, piece.first + piece.records, first, columns,
+                   sum + first);
       if (first > 0) return;
       double count = static_cast<double>(piece.records);
-      if (finite != nullptr) count = static_cast<double>(std::count(of_piece + piece.first, of_piece + piece.first + piece.records, 1));
+      if (finite != nullptr)
+        count = static_cast<double>(
+            std::count(of_piece + piece.first, of_piece + piece.first + piece.records, 1));
       sum[samples] = count;
     });
   }
 
-  void Mean(const MeanOfSums& mean, const double* sums, int64_t entries, int64_t first, int64_t columns) {
+  void Mean(const MeanOfSums& mean, const double* sums, int64_t entries, int64_t first,
+            int64_t columns) {
     const int64_t samples = config_.samples_per_record;
     double total[kSumColumns] = {}, count = 0;
     for (int64_t i = 0; i < mean.entries; ++i) {
@@ -395,15 +455,20 @@ class HostSpectralPlan final : public SpectralPlan {
       count += sum[samples];
     }
     float* const background = background_.data() + mean.row * samples + first;
-    for (int64_t c = 0; c < columns; ++c) background[c] = math::MeanOfRecords(total[c], count, config_.record_average);
+    for (int64_t c = 0; c < columns; ++c)
+      background[c] = math::MeanOfRecords(total[c], count, config_.record_average);
   }
 
-  // The background of the records from `first` of the volume on: one [S] for all of them, or for each lane of its own in `lanes`.
+  // The background of the records from `first` of the volume on: one [S] for all of them, or for
+  // each lane of its own in `lanes`.
   TileBackground BackgroundOf(int64_t first, int64_t records, float* lanes) const {
     if (background_.empty()) return {};
     if (config_.background != math::Background::kRolling) return {.all = background_.data()};
-    const int64_t samples = config_.samples_per_record, group = config_.background_group_records, rows = RollingRows(config_);
-    const auto row = [&](int64_t record) { return background_.data() + record / group % rows * samples; };
+    const int64_t samples = config_.samples_per_record, group = config_.background_group_records,
+                  rows = RollingRows(config_);
+    const auto row = [&](int64_t record) {
+      return background_.data() + record / group % rows * samples;
+    };
     if (first / group == (first + records - 1) / group) return {.all = row(first)};
     for (int64_t lane = 0; lane < lanes_; ++lane) {
       const float* const from = row(first + std::min(lane, records - 1));
@@ -414,31 +479,38 @@ class HostSpectralPlan final : public SpectralPlan {
   // Behind what a tile needs.
   float* LanesOf(float* scratch) const { return scratch + TileScratchFloats(tables_); }
   int64_t ScratchFloats() const {
-    return TileScratchFloats(tables_) + (config_.background == math::Background::kRolling ? config_.samples_per_record * lanes_ : 0);
+    return TileScratchFloats(tables_) + (config_.background == math::Background::kRolling
+                                             ? config_.samples_per_record * lanes_
+                                             : 0);
   }
 
   template <typename T>
   void MeanOfRun(const uint8_t* raw, int64_t records) {
     const RawRows in = RowsOf(raw);
     const uint8_t* const finite = FiniteOf(in, records);
-    const auto count = static_cast<double>(finite == nullptr ? records : std::count(finite, finite + records, 1));
+    const auto count =
+        static_cast<double>(finite == nullptr ? records : std::count(finite, finite + records, 1));
     ForColumns(config_.samples_per_record, [&](int64_t first, int64_t columns) {
       double* sum = sums_.data() + first;
       std::fill(sum, sum + columns, 0.0);
       AddFinite<T>(in, finite, 0, records, first, columns, sum);
       for (int64_t c = 0; c < columns; ++c) {
-        background_[static_cast<size_t>(first + c)] = math::MeanOfRecords(sum[c], count, config_.record_average);
+        background_[static_cast<size_t>(first + c)] =
+            math::MeanOfRecords(sum[c], count, config_.record_average);
       }
     });
   }
 
-  // The fixed pattern of the `ascans` in spectra_: per depth their complex mean, or that of the segment that varies least.
+  // The fixed pattern of the `ascans` in spectra_: per depth their complex mean, or that of the
+  // segment that varies least.
   void FindPattern(int64_t ascans) {
-    const int64_t depth = config_.depth, segments = math::PatternSegments(config_.fixed_pattern, ascans);
+    const int64_t depth = config_.depth,
+                  segments = math::PatternSegments(config_.fixed_pattern, ascans);
     tbb::parallel_for(int64_t{0}, (depth + kPatternDepths - 1) / kPatternDepths, [&](int64_t part) {
       const int64_t first = part * kPatternDepths, last = std::min(first + kPatternDepths, depth);
       for (int64_t s = 0; s < segments; ++s) {
-        const int64_t begin = math::SegmentBegin(ascans, segments, s), end = math::SegmentBegin(ascans, segments, s + 1);
+        const int64_t begin = math::SegmentBegin(ascans, segments, s),
+                      end = math::SegmentBegin(ascans, segments, s + 1);
         float *re = mean_re_.data() + s * depth, *im = mean_im_.data() + s * depth;
         SumAscans(tables_, spectra_.get(), begin, end, first, last, nullptr, nullptr, re, im);
         const float share = 1.0f / static_cast<float>(end - begin);
@@ -448,13 +520,16 @@ class HostSpectralPlan final : public SpectralPlan {
         }
         if (segments == 1) continue;
         float* square = square_re_.data() + s * depth;
-        SumAscans(tables_, spectra_.get(), begin, end, first, last, re, im, square, square_im_.data() + s * depth);
+        SumAscans(tables_, spectra_.get(), begin, end, first, last, re, im, square,
+                  square_im_.data() + s * depth);
         for (int64_t z = first; z < last; ++z) square[z] *= share;
       }
       for (int64_t z = first; z < last; ++z) {
         int64_t quiet = 0;
         for (int64_t s = 1; s < segments; ++s) {
-          if (square_re_[static_cast<size_t>(s * depth + z)] < square_re_[static_cast<size_t>(quiet * depth + z)]) quiet = s;
+          if (square_re_[static_cast<size_t>(s * depth + z)] <
+              square_re_[static_cast<size_t>(quiet * depth + z)])
+            quiet = s;
         }
         pattern_re_[static_cast<size_t>(z)] = mean_re_[static_cast<size_t>(quiet * depth + z)];
         pattern_im_[static_cast<size_t>(z)] = mean_im_[static_cast<size_t>(quiet * depth + z)];
@@ -480,7 +555,9 @@ class HostSpectralOps final : public SpectralOps {
   absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) override {
     return std::make_unique<HostSpectralPlan>(config);
   }
-  int64_t PlanBytes(const SpectralConfig& config) override { return RollingBytes(config) + SpectraFloats(config) * 4; }
+  int64_t PlanBytes(const SpectralConfig& config) override {
+    return RollingBytes(config) + SpectraFloats(config) * 4;
+  }
 };
 
 }  // namespace

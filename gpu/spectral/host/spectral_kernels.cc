@@ -21,11 +21,15 @@ namespace octavo::inline gpu::host::HWY_NAMESPACE {
 // Copies of the end samples around them: clamped taps read those, not branches.
 constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
 
-// Rows of scratch: what is read from the records, whose place the transform's second buffer takes later; its first buffer.
-int64_t FirstRows(const TileTables& t) { return HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows); }
+// Rows of scratch: what is read from the records, whose place the transform's second buffer takes
+// later; its first buffer.
+int64_t FirstRows(const TileTables& t) {
+  return HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows);
+}
 
 // Steps 1 to 4; where the transform's rows lie.
-Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, float* scratch) {
+Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
+                     const TileBackground& background, float* scratch) {
   const int64_t lanes = Lanes();
   float* x = scratch + kRowsBefore * lanes;
   const Rows b{scratch, scratch + t.fft.rows * lanes};
@@ -40,9 +44,11 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, cons
   }
   const size_t row = static_cast<size_t>(lanes) * sizeof(float);
   for (int64_t i = 1; i <= kRowsBefore; ++i) std::memcpy(x - i * lanes, x, row);
-  for (int64_t i = 0; i < kRowsAfter; ++i) std::memcpy(x + (t.samples + i) * lanes, x + (t.samples - 1) * lanes, row);
+  for (int64_t i = 0; i < kRowsAfter; ++i)
+    std::memcpy(x + (t.samples + i) * lanes, x + (t.samples - 1) * lanes, row);
   // Of the real transform every output takes part in two depth samples.
-  const int64_t first = t.half ? 0 : t.first_row, last = t.half ? t.fft.rows : t.first_row + t.depth;
+  const int64_t first = t.half ? 0 : t.first_row,
+                last = t.half ? t.fft.rows : t.first_row + t.depth;
   const bool shaped = StartsShaped(t);
   const auto shape = [&](auto taps) HWY_ATTR {
     if (shaped) {
@@ -57,13 +63,18 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records, cons
     case math::Interpolation::kCubic: shape(std::integral_constant<int, 4>()); break;
     case math::Interpolation::kLanczos: shape(std::integral_constant<int, 8>()); break;
   }
-  const Rows out = shaped ? RunPasses(t.fft, 1, a, b, first, last) : RunTransform(t.fft, a, b, first, last);
-  // Magnitudes do not need the chirp of a convolution's outputs; the real transform, which mixes rows, and complex values do.
-  if (t.chirp_out) TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(), t.fft.chirp_out_im.data(), out.re, out.im);
+  const Rows out =
+      shaped ? RunPasses(t.fft, 1, a, b, first, last) : RunTransform(t.fft, a, b, first, last);
+  // Magnitudes do not need the chirp of a convolution's outputs; the real transform, which mixes
+  // rows, and complex values do.
+  if (t.chirp_out)
+    TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(),
+             t.fft.chirp_out_im.data(), out.re, out.im);
   return out;
 }
 
-void Tile(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets, float* scratch) {
+void Tile(const TileTables& t, const void* raw, int64_t records, const TileBackground& background,
+          const LaneTarget* targets, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
     FinishAs(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, records, targets);
@@ -83,7 +94,8 @@ void StoreSpectra(const TileTables& t, const Fetch& fetch, float* HWY_RESTRICT s
   }
 }
 
-void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch) {
+void SpectraOfTile(const TileTables& t, const void* raw, int64_t records,
+                   const TileBackground& background, float* spectra, float* scratch) {
   const Rows rows = TransformedRows(t, raw, records, background, scratch);
   if (t.half) {
     StoreSpectra(t, FromRows<true>{t, rows.re, rows.im, Lanes()}, spectra);
@@ -92,25 +104,29 @@ void SpectraOfTile(const TileTables& t, const void* raw, int64_t records, const 
   }
 }
 
-void FinishSpectra(const TileTables& t, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
-                   const LaneTarget* targets) {
-  FinishAs(t, FromSpectra{spectra, spectra + t.depth * Lanes(), pattern_re, pattern_im, Lanes()}, records, targets);
+void FinishSpectra(const TileTables& t, const float* spectra, const float* pattern_re,
+                   const float* pattern_im, int64_t records, const LaneTarget* targets) {
+  FinishAs(t, FromSpectra{spectra, spectra + t.depth * Lanes(), pattern_re, pattern_im, Lanes()},
+           records, targets);
 }
 
-void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
-         const float* mean_im, float* re, float* im) {
+void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, int64_t first,
+         int64_t last, const float* mean_re, const float* mean_im, float* re, float* im) {
   const D d;
   const int64_t lanes = Lanes();
-  constexpr int64_t kDepths = 16;  // so many sums stay close while a tile's depths are read in a row
+  constexpr int64_t kDepths =
+      16;  // so many sums stay close while a tile's depths are read in a row
   for (int64_t z0 = first; z0 < last; z0 += kDepths) {
     const int64_t count = HWY_MIN(kDepths, last - z0);
     alignas(64) float sums[2 * kDepths * 16] = {};
     for (int64_t tile = begin / lanes; tile * lanes < end; ++tile) {
       const float* from = spectra + tile * 2 * t.depth * lanes;
       const V lane = hn::Iota(d, static_cast<float>(tile * lanes));
-      const auto mask = hn::And(hn::Ge(lane, hn::Set(d, static_cast<float>(begin))), hn::Lt(lane, hn::Set(d, static_cast<float>(end))));
+      const auto mask = hn::And(hn::Ge(lane, hn::Set(d, static_cast<float>(begin))),
+                                hn::Lt(lane, hn::Set(d, static_cast<float>(end))));
       for (int64_t i = 0; i < count; ++i) {
-        V a = hn::Load(d, from + (z0 + i) * lanes), b = hn::Load(d, from + (t.depth + z0 + i) * lanes);
+        V a = hn::Load(d, from + (z0 + i) * lanes),
+          b = hn::Load(d, from + (t.depth + z0 + i) * lanes);
         if (mean_re != nullptr) {
           a = hn::Sub(a, hn::Set(d, mean_re[z0 + i]));
           b = hn::Sub(b, hn::Set(d, mean_im[z0 + i]));
@@ -141,25 +157,28 @@ HWY_EXPORT(FinishSpectra);
 HWY_EXPORT(Sum);
 
 int64_t TileScratchFloats(const TileTables& t) {
-  return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) * TileLanes();  // FirstRows, and the first buffer
+  return (std::max(t.samples + 7, 2 * t.fft.rows) + 2 * t.fft.rows) *
+         TileLanes();  // FirstRows, and the first buffer
 }
 
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
-                 float* scratch) {
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records,
+                 const TileBackground& background, const LaneTarget* targets, float* scratch) {
   HWY_DYNAMIC_DISPATCH(Tile)(tables, raw, records, background, targets, scratch);
 }
 
-void TransformTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch) {
+void TransformTile(const TileTables& tables, const void* raw, int64_t records,
+                   const TileBackground& background, float* spectra, float* scratch) {
   HWY_DYNAMIC_DISPATCH(SpectraOfTile)(tables, raw, records, background, spectra, scratch);
 }
 
-void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
-                const LaneTarget* targets) {
+void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re,
+                const float* pattern_im, int64_t records, const LaneTarget* targets) {
   HWY_DYNAMIC_DISPATCH(FinishSpectra)(tables, spectra, pattern_re, pattern_im, records, targets);
 }
 
-void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
-               const float* mean_im, float* re, float* im) {
+void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end,
+               int64_t first, int64_t last, const float* mean_re, const float* mean_im, float* re,
+               float* im) {
   HWY_DYNAMIC_DISPATCH(Sum)(tables, spectra, begin, end, first, last, mean_re, mean_im, re, im);
 }
 

@@ -9,8 +9,9 @@
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 
-// The SIMD part of the host chain: a tile of as many records as a vector has lanes goes through all steps at once, one
-// A-scan per lane, so that every step is contiguous vector work and nothing leaves the cache in between.
+// The SIMD part of the host chain: a tile of as many records as a vector has lanes goes through all
+// steps at once, one A-scan per lane, so that every step is contiguous vector work and nothing
+// leaves the cache in between.
 namespace octavo::inline gpu::host {
 
 /// Everything a tile needs, resolved to numbers.
@@ -24,11 +25,14 @@ struct TileTables {
   int64_t n = 0;               // N, after k-linearisation
   std::vector<int32_t> tap;    // [N]: sample left of the position
   std::vector<float> weights;  // [N][taps]
-  // The real transform of even length F is a complex one of F/2: even samples are the real, odd samples the imaginary parts.
+  // The real transform of even length F is a complex one of F/2: even samples are the real, odd
+  // samples the imaginary parts.
   bool half = false;
-  std::vector<float> h_re, h_im;        // [N]: window × dispersion × 1/F (× chirp, unless half); h_im empty = real
-  FftPlan fft;                          // of F, or F/2 if half
-  int64_t first_row = 0;                // row of the transform's output that holds depth sample 0; rows wrap if half
+  std::vector<float> h_re,
+      h_im;     // [N]: window × dispersion × 1/F (× chirp, unless half); h_im empty = real
+  FftPlan fft;  // of F, or F/2 if half
+  int64_t first_row =
+      0;  // row of the transform's output that holds depth sample 0; rows wrap if half
   std::vector<float> turn_re, turn_im;  // [D] half: exp(2πi bin/F)
   bool chirp_out = false;               // convolution: its outputs need their chirp
   int64_t depth = 0;
@@ -45,13 +49,15 @@ struct LaneTarget {
   void* volume = nullptr;  // [D]
   void* mip = nullptr;     // one element
   float* aip = nullptr;
-  float* sum = nullptr;                // [D] powers of the repeats before; null = no repeats
-  int32_t before = 0;                  // how many
-  uint64_t* clipped = nullptr;         // [2], shared by all lanes of all tiles
-  uint32_t* clipped_before = nullptr;  // [2], with sum: what the mean of the repeats before added to it
+  float* sum = nullptr;         // [D] powers of the repeats before; null = no repeats
+  int32_t before = 0;           // how many
+  uint64_t* clipped = nullptr;  // [2], shared by all lanes of all tiles
+  uint32_t* clipped_before =
+      nullptr;  // [2], with sum: what the mean of the repeats before added to it
 };
 
-/// What is subtracted from the records of a tile: nothing, [S] from all, or [S][TileLanes()], each its own.
+/// What is subtracted from the records of a tile: nothing, [S] from all, or [S][TileLanes()], each
+/// its own.
 struct TileBackground {
   const float* all = nullptr;
   const float* lanes = nullptr;
@@ -60,19 +66,23 @@ struct TileBackground {
 /// Floats of scratch memory a tile needs, 64-byte aligned.
 int64_t TileScratchFloats(const TileTables& tables);
 
-/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the chain.
-void ProcessTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, const LaneTarget* targets,
-                 float* scratch);
+/// Runs `records` (1 ... TileLanes()) records at `raw` [records, average, S, channels] through the
+/// chain.
+void ProcessTile(const TileTables& tables, const void* raw, int64_t records,
+                 const TileBackground& background, const LaneTarget* targets, float* scratch);
 
-/// The same in two parts: up to the complex depth samples, re and im [D][lanes] at `spectra`; and the rest, less the complex
-/// fixed pattern [D].
-void TransformTile(const TileTables& tables, const void* raw, int64_t records, const TileBackground& background, float* spectra, float* scratch);
-void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re, const float* pattern_im, int64_t records,
-                const LaneTarget* targets);
+/// The same in two parts: up to the complex depth samples, re and im [D][lanes] at `spectra`; and
+/// the rest, less the complex fixed pattern [D].
+void TransformTile(const TileTables& tables, const void* raw, int64_t records,
+                   const TileBackground& background, float* spectra, float* scratch);
+void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re,
+                const float* pattern_im, int64_t records, const LaneTarget* targets);
 
-/// Over the A-scans [begin, end) of a B-scan, for the depths [first, last): their sum; or with mean_re, mean_im [D] given the
-/// sum of |z - mean|² in `re`. `spectra`: one block of TransformTile after the other, TileLanes() A-scans each.
-void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end, int64_t first, int64_t last, const float* mean_re,
-               const float* mean_im, float* re, float* im);
+/// Over the A-scans [begin, end) of a B-scan, for the depths [first, last): their sum; or with
+/// mean_re, mean_im [D] given the sum of |z - mean|² in `re`. `spectra`: one block of TransformTile
+/// after the other, TileLanes() A-scans each.
+void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end,
+               int64_t first, int64_t last, const float* mean_re, const float* mean_im, float* re,
+               float* im);
 
 }  // namespace octavo::inline gpu::host

@@ -10,7 +10,8 @@
 // CUDA's operators of this family.
 namespace octavo::inline gpu::cuda {
 
-std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health);
+std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal,
+                                                     std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<PrepareOps> MakeCudaPrepareOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal, std::shared_ptr<DeviceHealth> health);
 

@@ -25,6 +25,8 @@ __device__ __forceinline__ void AddScaled(float4& sum, float w, const float4& v)
   sum.w = fmaf(w, v.w, sum.w);
 }
 __device__ __forceinline__ float Scaled(float v, float s) { return v * s; }
-__device__ __forceinline__ float4 Scaled(const float4& v, float s) { return make_float4(v.x * s, v.y * s, v.z * s, v.w * s); }
+__device__ __forceinline__ float4 Scaled(const float4& v, float s) {
+  return make_float4(v.x * s, v.y * s, v.z * s, v.w * s);
+}
 
 }  // namespace octavo::inline gpu::cuda

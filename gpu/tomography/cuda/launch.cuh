@@ -1,6 +1,7 @@
 #pragma once
 
-// What the kernels of tomography and of preprocessing share: launches, loops over all pixels of rows, sums of a block, a sorting network.
+// What the kernels of tomography and of preprocessing share: launches, loops over all pixels of
+// rows, sums of a block, a sorting network.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +26,8 @@ __global__ void LongRowsKernel(int64_t rows, int64_t columns, F f) {
 }
 template <class F>
 __global__ void ShortRowsKernel(int64_t count, int64_t columns, F f) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < count; i += static_cast<int64_t>(gridDim.x) * kRowThreads) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * kRowThreads) {
     f(i / columns, i % columns);
   }
 }
@@ -33,21 +35,24 @@ template <class F>
 void LaunchRows(cudaStream_t stream, int64_t rows, int64_t columns, F f) {
   constexpr int64_t kMostBlocks = int64_t{1} << 20;
   if (columns >= kRowThreads / 2) {
-    LongRowsKernel<<<static_cast<unsigned>(std::min(rows, kMostBlocks)), kRowThreads, 0, stream>>>(rows, columns, f);
+    LongRowsKernel<<<static_cast<unsigned>(std::min(rows, kMostBlocks)), kRowThreads, 0, stream>>>(
+        rows, columns, f);
   } else {
     const int64_t blocks = (rows * columns + kRowThreads - 1) / kRowThreads;
-    ShortRowsKernel<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kRowThreads, 0, stream>>>(rows * columns, columns, f);
+    ShortRowsKernel<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kRowThreads, 0,
+                      stream>>>(rows * columns, columns, f);
   }
 }
 
-// Adds up `values` numbers of each of the block's kThreads threads in a fixed order; thread t < kLanes has the sums of lane t, threads of
-// one lane being kLanes apart.
+// Adds up `values` numbers of each of the block's kThreads threads in a fixed order; thread t <
+// kLanes has the sums of lane t, threads of one lane being kLanes apart.
 template <int kThreads, int kLanes, int kValues>
 __device__ void BlockSums(double (&mine)[kValues]) {
   __shared__ double parts[kThreads / 32][kLanes][kValues];
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
-    for (int offset = 16; offset >= kLanes; offset /= 2) mine[i] += __shfl_down_sync(0xFFFFFFFFu, mine[i], offset);
+    for (int offset = 16; offset >= kLanes; offset /= 2)
+      mine[i] += __shfl_down_sync(0xFFFFFFFFu, mine[i], offset);
     if ((threadIdx.x & 31) < kLanes) parts[threadIdx.x / 32][threadIdx.x & 31][i] = mine[i];
   }
   __syncthreads();
@@ -57,7 +62,8 @@ __device__ void BlockSums(double (&mine)[kValues]) {
   }
 }
 
-// Sorts n = 2^m keys of shared memory in rising order (Batcher's bitonic network); all threads of the block call it.
+// Sorts n = 2^m keys of shared memory in rising order (Batcher's bitonic network); all threads of
+// the block call it.
 __device__ inline void SortShared(uint64_t* keys, int n) {
   for (int k = 2; k <= n; k *= 2) {
     for (int j = k / 2; j > 0; j /= 2) {
@@ -78,7 +84,8 @@ __device__ inline void SortShared(uint64_t* keys, int n) {
 /// What launches the kernels of one device.
 class TomoLauncher {
  public:
-  TomoLauncher(int ordinal, std::shared_ptr<DeviceHealth> health) : ordinal_(ordinal), health_(std::move(health)) {}
+  TomoLauncher(int ordinal, std::shared_ptr<DeviceHealth> health)
+      : ordinal_(ordinal), health_(std::move(health)) {}
 
  protected:
   /// `f` launches; it returns nothing, or a Status.

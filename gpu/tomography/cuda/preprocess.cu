@@ -18,31 +18,39 @@ __global__ void CountRowsKernel(int64_t rows, int64_t columns, int64_t* counts, 
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     for (int64_t column = threadIdx.x; column < columns; column += kRowThreads) {
       const uint32_t flags = f(row, column);
-      for (int bit = 0; bit < math::kPrepareFlags; ++bit) mine[bit] += static_cast<int>(flags >> bit) & 1;
+      for (int bit = 0; bit < math::kPrepareFlags; ++bit)
+        mine[bit] += static_cast<int>(flags >> bit) & 1;
     }
   }
   for (int bit = 0; bit < math::kPrepareFlags; ++bit) {
-    const int warp = static_cast<int>(__reduce_add_sync(0xFFFFFFFFu, static_cast<unsigned>(mine[bit])));
-    if (warp != 0 && threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(counts + bit), static_cast<unsigned long long>(warp));
+    const int warp =
+        static_cast<int>(__reduce_add_sync(0xFFFFFFFFu, static_cast<unsigned>(mine[bit])));
+    if (warp != 0 && threadIdx.x % 32 == 0)
+      atomicAdd(reinterpret_cast<unsigned long long*>(counts + bit),
+                static_cast<unsigned long long>(warp));
   }
 }
 
-// A thread a column and run of rows; the windows lie in shared memory, those of neighbours side by side.
+// A thread a column and run of rows; the windows lie in shared memory, those of neighbours side by
+// side.
 template <class T>
 __global__ void OutliersKernel(OutlierSpec s, const T* frames, float* out, int64_t* counts) {
   extern __shared__ uint32_t windows[];
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, begin = static_cast<int64_t>(blockIdx.y) * kRun;
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
+                begin = static_cast<int64_t>(blockIdx.y) * kRun;
   const FrameSpec& in = s.in;
   if (c >= in.columns) return;
   int found = 0;
   for (int64_t frame = blockIdx.z; frame < in.frames; frame += gridDim.z) {
     const T* values = frames + frame * in.frame_stride;
     const auto at = [&](int64_t row, int64_t column) {
-      return static_cast<float>(values[math::Mirrored(row, in.rows) * in.row_stride + math::Mirrored(column, in.columns)]);
+      return static_cast<float>(values[math::Mirrored(row, in.rows) * in.row_stride +
+                                       math::Mirrored(column, in.columns)]);
     };
     const int64_t end = begin + kRun < in.rows ? begin + kRun : in.rows;
     math::SlideMedian(
-        math::SortedWindow<uint32_t>{windows + threadIdx.x, static_cast<int>(blockDim.x), 0}, s.window, true, begin, end,
+        math::SortedWindow<uint32_t>{windows + threadIdx.x, static_cast<int>(blockDim.x), 0},
+        s.window, true, begin, end,
         [&](int64_t row, int64_t o) { return math::SortKey(at(row, c + o)); },
         [&](int64_t row, uint32_t key) {
           const float value = at(row, c), median = math::FromSortKey(key);
@@ -51,7 +59,9 @@ __global__ void OutliersKernel(OutlierSpec s, const T* frames, float* out, int64
           out[(frame * in.rows + row) * in.columns + c] = odd ? median : value;
         });
   }
-  if (found != 0) atomicAdd(reinterpret_cast<unsigned long long*>(counts), static_cast<unsigned long long>(found));
+  if (found != 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(counts),
+              static_cast<unsigned long long>(found));
 }
 
 // Typed pixels: an extended lambda may not stand in a generic one.
@@ -62,8 +72,9 @@ struct FieldPixel {
   const T* values;
   float* out;
   __device__ void operator()(int64_t row, int64_t column) const {
-    out[row * in.columns + column] = math::FieldValue(
-        in.frames, median, [&](int64_t i) { return static_cast<float>(values[i * in.frame_stride + row * in.row_stride + column]); });
+    out[row * in.columns + column] = math::FieldValue(in.frames, median, [&](int64_t i) {
+      return static_cast<float>(values[i * in.frame_stride + row * in.row_stride + column]);
+    });
   }
 };
 template <class T>
@@ -74,7 +85,8 @@ struct CorrectPixel {
   __device__ uint32_t operator()(int64_t i, int64_t column) const {
     const int64_t angle = i / spec.rows, row = i % spec.rows;
     uint32_t flags = 0;
-    out[angle * spec.out_angle_stride + row * spec.out_row_stride + column] = Corrected(spec, values, angle, row, column, &flags);
+    out[angle * spec.out_angle_stride + row * spec.out_row_stride + column] =
+        Corrected(spec, values, angle, row, column, &flags);
     return flags;
   }
 };
@@ -83,74 +95,97 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
  public:
   using TomoLauncher::TomoLauncher;
 
-  absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames, float* out) override {
+  absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
+                     float* out) override {
     return ForType(in.dtype, [&](auto type) {
       using T = decltype(type);
-      LaunchRows(AsCuda(stream), in.rows, in.columns, FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
+      LaunchRows(AsCuda(stream), in.rows, in.columns,
+                 FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
     });
   }
 
-  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames, float* out, int64_t* counts) override {
+  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames, float* out,
+                        int64_t* counts) override {
     const int64_t values = spec.window * spec.window;
     const unsigned threads = values <= 81 ? 128 : 32;
-    const dim3 blocks(static_cast<unsigned>((spec.in.columns + threads - 1) / threads), static_cast<unsigned>((spec.in.rows + kRun - 1) / kRun),
+    const dim3 blocks(static_cast<unsigned>((spec.in.columns + threads - 1) / threads),
+                      static_cast<unsigned>((spec.in.rows + kRun - 1) / kRun),
                       static_cast<unsigned>(std::min<int64_t>(spec.in.frames, 65535)));
     return ForType(spec.in.dtype, [&](auto type) {
-      OutliersKernel<<<blocks, threads, static_cast<size_t>(values) * threads * sizeof(uint32_t), AsCuda(stream)>>>(
-          spec, static_cast<const decltype(type)*>(frames), out, counts);
+      OutliersKernel<<<blocks, threads, static_cast<size_t>(values) * threads * sizeof(uint32_t),
+                       AsCuda(stream)>>>(spec, static_cast<const decltype(type)*>(frames), out,
+                                         counts);
     });
   }
 
-  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames, float* out, int64_t* counts) override {
+  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames, float* out,
+                       int64_t* counts) override {
     return ForType(spec.in.dtype, [&](auto type) {
       using T = decltype(type);
-      LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts, CorrectPixel<T>{spec, static_cast<const T*>(frames), out});
+      LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts,
+                    CorrectPixel<T>{spec, static_cast<const T*>(frames), out});
     });
   }
 
-  absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right, const float* values, float* air) override {
+  absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
+                         const float* values, float* air) override {
     return ForRows(stream, in.angles * in.rows, 1, [=] __device__(int64_t i, int64_t) {
-      AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride, in.columns, left, right, air + 2 * i);
+      AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride, in.columns,
+               left, right, air + 2 * i);
     });
   }
 
-  absl::Status Finish(StreamRef stream, const FinishSpec& spec, const float* in, float* out, int64_t* counts) override {
-    return CountRows(stream, spec.in.angles * spec.in.rows, spec.in.columns, counts, [=] __device__(int64_t i, int64_t column) {
-      const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
-      uint32_t flags = 0;
-      out[angle * spec.out.angle_stride + row * spec.out.row_stride + column] =
-          FinishedPixel(spec, in[angle * spec.in.angle_stride + row * spec.in.row_stride + column], i, column, &flags);
-      return flags;
-    });
+  absl::Status Finish(StreamRef stream, const FinishSpec& spec, const float* in, float* out,
+                      int64_t* counts) override {
+    return CountRows(
+        stream, spec.in.angles * spec.in.rows, spec.in.columns, counts,
+        [=] __device__(int64_t i, int64_t column) {
+          const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
+          uint32_t flags = 0;
+          out[angle * spec.out.angle_stride + row * spec.out.row_stride + column] = FinishedPixel(
+              spec, in[angle * spec.in.angle_stride + row * spec.in.row_stride + column], i, column,
+              &flags);
+          return flags;
+        });
   }
 
   absl::Status Pad(StreamRef stream, const PaddedSpec& s, const float* in, ComplexF* out) override {
     return ForRows(stream, s.frames * s.padded_rows, s.padded_columns,
-                   [=] __device__(int64_t row, int64_t c) { out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c); });
+                   [=] __device__(int64_t row, int64_t c) {
+                     out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c);
+                   });
   }
-  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, const ComplexF* in, float* out) override {
-    return ForRows(stream, s.frames * s.rows, s.columns,
-                   [=] __device__(int64_t row, int64_t c) { out[row * s.columns + c] = UnpaddedPixel(s, in, row, c); });
-  }
-  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows, float scale_columns, float scale, ComplexF* data) override {
-    return ForRows(stream, s.frames * s.padded_columns, s.padded_rows, [=] __device__(int64_t i, int64_t v) {
-      const float factor = scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns, s.padded_columns, scale_rows, scale_columns);
-      data[i * s.padded_rows + v].re *= factor;
-      data[i * s.padded_rows + v].im *= factor;
+  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, const ComplexF* in,
+                     float* out) override {
+    return ForRows(stream, s.frames * s.rows, s.columns, [=] __device__(int64_t row, int64_t c) {
+      out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
     });
+  }
+  absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
+                           float scale_columns, float scale, ComplexF* data) override {
+    return ForRows(stream, s.frames * s.padded_columns, s.padded_rows,
+                   [=] __device__(int64_t i, int64_t v) {
+                     const float factor =
+                         scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns,
+                                                   s.padded_columns, scale_rows, scale_columns);
+                     data[i * s.padded_rows + v].re *= factor;
+                     data[i * s.padded_rows + v].im *= factor;
+                   });
   }
 
   absl::Status Stitch(StreamRef stream, const StitchSpec& s, const float* in, float* out) override {
     return ForRows(stream, s.slices * s.half_turn, s.width, [=] __device__(int64_t i, int64_t y) {
       const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
-      out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns, s.columns, s.width, s.overlap, s.right, y);
+      out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns, s.columns,
+                                                 s.width, s.overlap, s.right, y);
     });
   }
 
  private:
   template <class F>
   static void LaunchCounted(StreamRef stream, int64_t rows, int64_t columns, int64_t* counts, F f) {
-    CountRowsKernel<<<static_cast<unsigned>(std::min<int64_t>(rows, 8192)), kRowThreads, 0, AsCuda(stream)>>>(rows, columns, counts, f);
+    CountRowsKernel<<<static_cast<unsigned>(std::min<int64_t>(rows, 8192)), kRowThreads, 0,
+                      AsCuda(stream)>>>(rows, columns, counts, f);
   }
   template <class F>
   absl::Status CountRows(StreamRef stream, int64_t rows, int64_t columns, int64_t* counts, F f) {

@@ -10,20 +10,25 @@ using math::kRayMargin;
 using math::RayInterpolation;
 using math::RayTaps;
 
-// A warp takes kRays × 32 neighbouring rays of one angle, its block kWarps neighbouring angles of the same rays: they read nearly the
-// same pixels, so the image comes out of L1, and each pixel's slices in one load.
+// A warp takes kRays × 32 neighbouring rays of one angle, its block kWarps neighbouring angles of
+// the same rays: they read nearly the same pixels, so the image comes out of L1, and each pixel's
+// slices in one load.
 template <RayInterpolation kHow, int kLanes, int kRays, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
-    ForwardKernel(const RayView v, int first_angle, int last_angle, const float* __restrict__ lines, float* __restrict__ sinogram) {
+    ForwardKernel(const RayView v, int first_angle, int last_angle, const float* __restrict__ lines,
+                  float* __restrict__ sinogram) {
   using Value = typename LaneValue<kLanes>::Type;
-  const int angle = first_angle + static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.y);
+  const int angle =
+      first_angle + static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.y);
   if (angle >= last_angle) return;
-  const int group = static_cast<int>(blockIdx.z), size = static_cast<int>(v.size), detectors = static_cast<int>(v.detectors);
+  const int group = static_cast<int>(blockIdx.z), size = static_cast<int>(v.size),
+            detectors = static_cast<int>(v.detectors);
   const int ray = static_cast<int>(blockIdx.x) * 32 * kRays + static_cast<int>(threadIdx.x);
   const math::ForwardAngle t = v.forward[angle];
   const float n = static_cast<float>(size), middle = 0.5f * (n - 1.0f), center = v.centers[group];
 
-  // Lines that any ray of the warp meets, and those that all of them do: there positions need no test.
+  // Lines that any ray of the warp meets, and those that all of them do: there positions need no
+  // test.
   float offset[kRays];
   int begin = size, end = 0, all_begin = 0, all_end = size;
 #pragma unroll
@@ -45,7 +50,8 @@ __global__ void __launch_bounds__(32 * kWarps)
 
   Value sum[kRays] = {};
   const int64_t pitch = v.image_pitch();
-  const auto* line = reinterpret_cast<const Value*>(lines) + (group * v.size + begin) * pitch + kRayMargin;
+  const auto* line =
+      reinterpret_cast<const Value*>(lines) + (group * v.size + begin) * pitch + kRayMargin;
   const auto add = [&](int j, bool inside) {
     const float from_middle = static_cast<float>(j) - middle;
 #pragma unroll
@@ -65,23 +71,26 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (; j < end; ++j) add(j, false);
 
   const float scale = v.pixel_size * fabsf(t.inverse);
-  auto* out = reinterpret_cast<Value*>(sinogram) + (group * v.angles + angle) * v.sinogram_pitch() + kRayMargin;
+  auto* out = reinterpret_cast<Value*>(sinogram) + (group * v.angles + angle) * v.sinogram_pitch() +
+              kRayMargin;
 #pragma unroll
   for (int r = 0; r < kRays; ++r) {
     if (ray + 32 * r < detectors) out[ray + 32 * r] = Scaled(sum[r], scale);
   }
 }
 
-// A block takes 32 × 32 pixels, a warp 8 × 4 at a time so that its detector coordinates lie close together, a thread four pixels that
-// share what an angle costs. No test of the detector's ends where the whole tile is seen by all angles.
+// A block takes 32 × 32 pixels, a warp 8 × 4 at a time so that its detector coordinates lie close
+// together, a thread four pixels that share what an angle costs. No test of the detector's ends
+// where the whole tile is seen by all angles.
 constexpr int kTile = 32, kPixels = 4;
 
-// `rows` of the image from `image` on, whose first lies at `first_y`: as arguments they cost no register.
-// Measured: with four lanes many warps and no unrolling are best, with one two angles at a time and registers as they come.
+// `rows` of the image from `image` on, whose first lies at `first_y`: as arguments they cost no
+// register. Measured: with four lanes many warps and no unrolling are best, with one two angles at
+// a time and registers as they come.
 template <RayInterpolation kHow, int kLanes>
 __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::kCubic ? 1 : 5)
-    BackKernel(const RayView v, int rows, float first_y, int first_angle, int last_angle, const float* __restrict__ sinogram,
-               float* __restrict__ image) {
+    BackKernel(const RayView v, int rows, float first_y, int first_angle, int last_angle,
+               const float* __restrict__ sinogram, float* __restrict__ image) {
   using Value = typename LaneValue<kLanes>::Type;
   const int group = static_cast<int>(blockIdx.z), size = static_cast<int>(v.size);
   const int lane = static_cast<int>(threadIdx.x) & 31, warp = static_cast<int>(threadIdx.x) / 32;
@@ -89,27 +98,32 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   const int row = static_cast<int>(blockIdx.y) * kTile + (warp >> 2) * 4 + (lane >> 3);
   const float middle = 0.5f * (static_cast<float>(size) - 1.0f), center = v.centers[group];
   const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) + first_y;
-  const float half = 0.5f * kTile, tile_x = static_cast<float>(blockIdx.x * kTile) + half - 0.5f - middle,
+  const float half = 0.5f * kTile,
+              tile_x = static_cast<float>(blockIdx.x * kTile) + half - 0.5f - middle,
               tile_y = static_cast<float>(blockIdx.y * kTile) + half - 0.5f + first_y;
-  const float near_x = fmaxf(fabsf(tile_x) - half, 0.0f), near_y = fmaxf(fabsf(tile_y) - half, 0.0f);
+  const float near_x = fmaxf(fabsf(tile_x) - half, 0.0f),
+              near_y = fmaxf(fabsf(tile_y) - half, 0.0f);
   const float far = sqrtf(tile_x * tile_x + tile_y * tile_y) + 1.5f * half;
   const bool seen = far + 2.0f < fminf(center, static_cast<float>(v.detectors - 1) - center);
 
   Value sum[kPixels] = {};
   if (math::InCircle(near_x, near_y, v.radius)) {
     const int64_t pitch = v.sinogram_pitch();
-    const auto* line = reinterpret_cast<const Value*>(sinogram) + (group * v.angles + first_angle) * pitch + kRayMargin;
+    const auto* line = reinterpret_cast<const Value*>(sinogram) +
+                       (group * v.angles + first_angle) * pitch + kRayMargin;
     const auto* angles = reinterpret_cast<const float4*>(v.back);
     const auto add = [&](int a, bool inside) {
       const float4 raw = __ldg(angles + a);
       const math::BackAngle t{raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
       for (int k = 0; k < kPixels; ++k) {
-        float w[RayTaps<kHow>::kCount], u = math::DetectorOf(x, y + static_cast<float>(8 * k), t, center);
+        float w[RayTaps<kHow>::kCount],
+            u = math::DetectorOf(x, y + static_cast<float>(8 * k), t, center);
         if (!inside) u = math::Within(u, static_cast<float>(v.detectors));
         const Value* p = line + RayTaps<kHow>::Back(u, t, w);
 #pragma unroll
-        for (int tap = 0; tap < RayTaps<kHow>::kCount; ++tap) AddScaled(sum[k], w[tap], __ldg(p + tap));
+        for (int tap = 0; tap < RayTaps<kHow>::kCount; ++tap)
+          AddScaled(sum[k], w[tap], __ldg(p + tap));
       }
       line += pitch;
     };
@@ -121,20 +135,24 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
       for (int a = first_angle; a < last_angle; ++a) add(a, false);
     }
   }
-  auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() + kRayMargin + column;
+  auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() +
+              kRayMargin + column;
 #pragma unroll
   for (int k = 0; k < kPixels; ++k) {
     if (column >= size || row + 8 * k >= rows) continue;
-    out[8 * k * v.image_pitch()] = math::InCircle(x, y + static_cast<float>(8 * k), v.radius) ? sum[k] : Value{};
+    out[8 * k * v.image_pitch()] =
+        math::InCircle(x, y + static_cast<float>(8 * k), v.radius) ? sum[k] : Value{};
   }
 }
 
-// Direct convolution: a block takes kOut neighbouring bins of one row, a thread every 128th of them; bins and taps pass through
-// shared memory piece by piece.
+// Direct convolution: a block takes kOut neighbouring bins of one row, a thread every 128th of
+// them; bins and taps pass through shared memory piece by piece.
 constexpr int kPerThread = 8, kOut = 128 * kPerThread, kPiece = 64;
 
 template <int kLanes>
-__global__ void __launch_bounds__(128) FilterKernel(const RayView v, const RowFilter f, const float* __restrict__ in, float* __restrict__ out) {
+__global__ void __launch_bounds__(128)
+    FilterKernel(const RayView v, const RowFilter f, const float* __restrict__ in,
+                 float* __restrict__ out) {
   using Value = typename LaneValue<kLanes>::Type;
   __shared__ Value bins[kPiece];
   __shared__ float taps[kOut + kPiece];
@@ -144,7 +162,8 @@ __global__ void __launch_bounds__(128) FilterKernel(const RayView v, const RowFi
   Value sum[kPerThread] = {};
   for (int piece = 0; piece < n; piece += kPiece) {
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kPiece; i += 128) bins[i] = piece + i < n ? row[piece + i] : Value{};
+    for (int i = static_cast<int>(threadIdx.x); i < kPiece; i += 128)
+      bins[i] = piece + i < n ? row[piece + i] : Value{};
     // taps[i] is that of distance first − piece − (kPiece − 1) + i.
     for (int i = static_cast<int>(threadIdx.x); i < kOut + kPiece; i += 128) {
       const int distance = first - piece - (kPiece - 1) + i;
@@ -180,19 +199,24 @@ void ForKind(RayInterpolation how, F f) {
   }
 }
 
-unsigned Blocks(int64_t count, int64_t block) { return static_cast<unsigned>((count + block - 1) / block); }
+unsigned Blocks(int64_t count, int64_t block) {
+  return static_cast<unsigned>((count + block - 1) / block);
+}
 
 template <RayInterpolation kHow, int kLanes, int kRays, int kWarps>
-void ForwardOf(cudaStream_t stream, const RayView& v, int64_t begin, int64_t end, const float* lines, float* sinogram) {
+void ForwardOf(cudaStream_t stream, const RayView& v, int64_t begin, int64_t end,
+               const float* lines, float* sinogram) {
   if (begin == end) return;
-  const dim3 grid(Blocks(v.detectors, 32 * kRays), Blocks(end - begin, kWarps), static_cast<unsigned>(v.groups));
-  ForwardKernel<kHow, kLanes, kRays, kWarps>
-      <<<grid, dim3(32, kWarps), 0, stream>>>(v, static_cast<int>(begin), static_cast<int>(end), lines, sinogram);
+  const dim3 grid(Blocks(v.detectors, 32 * kRays), Blocks(end - begin, kWarps),
+                  static_cast<unsigned>(v.groups));
+  ForwardKernel<kHow, kLanes, kRays, kWarps><<<grid, dim3(32, kWarps), 0, stream>>>(
+      v, static_cast<int>(begin), static_cast<int>(end), lines, sinogram);
 }
 
 }  // namespace
 
-void LaunchForward(cudaStream_t stream, const RayView& v, const AngleRange& range, const float* image, const float* transposed, float* sinogram) {
+void LaunchForward(cudaStream_t stream, const RayView& v, const AngleRange& range,
+                   const float* image, const float* transposed, float* sinogram) {
   ForKind(v.interpolation, [&]<RayInterpolation kHow>() {
     if (v.lanes == 1) {
       ForwardOf<kHow, 1, 4, 8>(stream, v, range.begin, range.split, image, sinogram);
@@ -204,23 +228,29 @@ void LaunchForward(cudaStream_t stream, const RayView& v, const AngleRange& rang
   });
 }
 
-void LaunchBack(cudaStream_t stream, const RayView& v, const AngleRange& range, const float* sinogram, float* image) {
+void LaunchBack(cudaStream_t stream, const RayView& v, const AngleRange& range,
+                const float* sinogram, float* image) {
   static_assert(kBackRows == kTile);
-  const dim3 grid(Blocks(v.size, kTile), Blocks(v.back_rows(), kTile), static_cast<unsigned>(v.groups));
+  const dim3 grid(Blocks(v.size, kTile), Blocks(v.back_rows(), kTile),
+                  static_cast<unsigned>(v.groups));
   const int rows = static_cast<int>(v.back_rows());
-  const float first_y = static_cast<float>(v.row_begin) - 0.5f * (static_cast<float>(v.size) - 1.0f);
+  const float first_y =
+      static_cast<float>(v.row_begin) - 0.5f * (static_cast<float>(v.size) - 1.0f);
   float* first_row = image + v.row_begin * v.image_pitch() * v.lanes;
   ForKind(v.interpolation, [&]<RayInterpolation kHow>() {
     const auto begin = static_cast<int>(range.begin), end = static_cast<int>(range.end);
     if (v.lanes == 1) {
-      BackKernel<kHow, 1><<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
+      BackKernel<kHow, 1>
+          <<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
     } else {
-      BackKernel<kHow, kCudaLanes><<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
+      BackKernel<kHow, kCudaLanes>
+          <<<grid, 256, 0, stream>>>(v, rows, first_y, begin, end, sinogram, first_row);
     }
   });
 }
 
-void LaunchFilterRows(cudaStream_t stream, const RayView& v, const RowFilter& filter, const float* in, float* out) {
+void LaunchFilterRows(cudaStream_t stream, const RayView& v, const RowFilter& filter,
+                      const float* in, float* out) {
   const dim3 grid(static_cast<unsigned>(v.groups * v.angles), Blocks(v.detectors, kOut));
   if (v.lanes == 1) {
     FilterKernel<1><<<grid, 128, 0, stream>>>(v, filter, in, out);

@@ -14,7 +14,9 @@ using math::kRayMargin;
 
 constexpr int kThreads = 256;
 
-unsigned Blocks(int64_t count, int64_t block) { return static_cast<unsigned>((count + block - 1) / block); }
+unsigned Blocks(int64_t count, int64_t block) {
+  return static_cast<unsigned>((count + block - 1) / block);
+}
 
 template <int kLanes>
 __global__ void TransposeKernel(int size, int64_t pitch, const float* image, float* transposed) {
@@ -23,7 +25,8 @@ __global__ void TransposeKernel(int size, int64_t pitch, const float* image, flo
   const int64_t group = static_cast<int64_t>(blockIdx.z) * size * pitch + kRayMargin;
   const auto* in = reinterpret_cast<const Value*>(image) + group;
   auto* out = reinterpret_cast<Value*>(transposed) + group;
-  const int c0 = static_cast<int>(blockIdx.x) * 32, r0 = static_cast<int>(blockIdx.y) * 32, x = static_cast<int>(threadIdx.x);
+  const int c0 = static_cast<int>(blockIdx.x) * 32, r0 = static_cast<int>(blockIdx.y) * 32,
+            x = static_cast<int>(threadIdx.x);
   for (int y = static_cast<int>(threadIdx.y); y < 32; y += 8) {
     if (r0 + y < size && c0 + x < size) tile[y][x] = in[(r0 + y) * pitch + c0 + x];
   }
@@ -34,74 +37,97 @@ __global__ void TransposeKernel(int size, int64_t pitch, const float* image, flo
 }
 
 // One block a row of the view.
-__global__ void PackSinogramsKernel(RayView v, SinogramView in, const int32_t* order, int64_t slices, float* out) {
+__global__ void PackSinogramsKernel(RayView v, SinogramView in, const int32_t* order,
+                                    int64_t slices, float* out) {
   const int64_t row = blockIdx.x, group = row / v.angles, angle = order[row % v.angles];
   float* to = out + (row * v.sinogram_pitch() + kRayMargin) * v.lanes;
   for (int64_t lane = 0; lane < v.lanes; ++lane) {
     const int64_t slice = group * v.lanes + lane;
-    const float* from = in.data == nullptr ? nullptr : in.data + slice * in.slice_stride + angle * in.angle_stride;
-    for (int64_t d = threadIdx.x; d < v.detectors; d += kThreads) to[d * v.lanes + lane] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
+    const float* from =
+        in.data == nullptr ? nullptr : in.data + slice * in.slice_stride + angle * in.angle_stride;
+    for (int64_t d = threadIdx.x; d < v.detectors; d += kThreads)
+      to[d * v.lanes + lane] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
   }
 }
 
-__global__ void PackImagesKernel(RayView v, const float* in, float value, int64_t n, int64_t slices, float* out) {
+__global__ void PackImagesKernel(RayView v, const float* in, float value, int64_t n, int64_t slices,
+                                 float* out) {
   const int64_t row = blockIdx.x, group = row / v.size, r = row % v.size, border = (v.size - n) / 2;
   const float middle = 0.5f * static_cast<float>(v.size - 1);
   float* to = out + (row * v.image_pitch() + kRayMargin) * v.lanes;
   for (int64_t i = threadIdx.x; i < v.size * v.lanes; i += kThreads) {
     const int64_t c = i / v.lanes, slice = group * v.lanes + i % v.lanes;
-    const bool counts = math::InCircle(static_cast<float>(c) - middle, static_cast<float>(r) - middle, v.radius);
+    const bool counts =
+        math::InCircle(static_cast<float>(c) - middle, static_cast<float>(r) - middle, v.radius);
     const bool given = r >= border && r < border + n && c >= border && c < border + n;
     float x = 0;
-    if (counts && slice < slices) x = in == nullptr ? value : given ? in[(slice * n + r - border) * n + c - border] : 0.0f;
+    if (counts && slice < slices)
+      x = in == nullptr ? value : given ? in[(slice * n + r - border) * n + c - border] : 0.0f;
     to[i] = x;
   }
 }
 
-__global__ void UnpackImagesKernel(RayView v, const float* in, int64_t n, int64_t first, float* out) {
-  const int64_t row = blockIdx.x, slice = first + row / n, border = (v.size - n) / 2, r = row % n + border;
-  const float* from = in + ((slice / v.lanes * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes + slice % v.lanes;
+__global__ void UnpackImagesKernel(RayView v, const float* in, int64_t n, int64_t first,
+                                   float* out) {
+  const int64_t row = blockIdx.x, slice = first + row / n, border = (v.size - n) / 2,
+                r = row % n + border;
+  const float* from =
+      in + ((slice / v.lanes * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes +
+      slice % v.lanes;
   for (int64_t c = threadIdx.x; c < n; c += kThreads) out[row * n + c] = from[c * v.lanes];
 }
 
 __global__ void InspectKernel(const float* values, int64_t count, int64_t* counts) {
   int64_t odd = 0, negative = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += static_cast<int64_t>(gridDim.x) * kThreads) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
     odd += !isfinite(values[i]);
     negative += values[i] < 0;
   }
   // Whole numbers: the order does not matter.
-  if (odd > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counts), static_cast<unsigned long long>(odd));
-  if (negative > 0) atomicAdd(reinterpret_cast<unsigned long long*>(counts + 1), static_cast<unsigned long long>(negative));
+  if (odd > 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(counts), static_cast<unsigned long long>(odd));
+  if (negative > 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(counts + 1),
+              static_cast<unsigned long long>(negative));
 }
 
 template <class F>
 __global__ void EachKernel(int64_t count, F f) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += static_cast<int64_t>(gridDim.x) * kThreads) f(i);
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * kThreads)
+    f(i);
 }
 
 // A block is one part of one group's sums: every kSumParts-th row.
 template <int kLanes>
-__global__ void ResidualKernel(RayView v, AngleRange range, ResidualKind kind, const float* measured, SharedWeights rows, float floor,
+__global__ void ResidualKernel(RayView v, AngleRange range, ResidualKind kind,
+                               const float* measured, SharedWeights rows, float floor,
                                float* projected, double* sums) {
   const int64_t group = blockIdx.y, pitch = v.sinogram_pitch();
   const auto elements = static_cast<int>(v.detectors) * kLanes;
   double total[1] = {0};
   for (int64_t angle = range.begin + blockIdx.x; angle < range.end; angle += kSumParts) {
     const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
-    const float* w = rows.data == nullptr ? nullptr : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
+    const float* w = rows.data == nullptr
+                         ? nullptr
+                         : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
     for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
       const float b = measured[start + e], p = projected[start + e], r = b - p;
       total[0] += static_cast<double>(r) * static_cast<double>(r);
-      projected[start + e] = kind == ResidualKind::kRatio ? math::MlemRatio(b, p, floor) : kind == ResidualKind::kWeighted ? w[e / kLanes] * r : r;
+      projected[start + e] = kind == ResidualKind::kRatio      ? math::MlemRatio(b, p, floor)
+                             : kind == ResidualKind::kWeighted ? w[e / kLanes] * r
+                                                               : r;
     }
   }
   BlockSums<kThreads, kLanes>(total);
-  if (sums != nullptr && threadIdx.x < kLanes) sums[(blockIdx.x * v.groups + group) * kLanes + threadIdx.x] += total[0];
+  if (sums != nullptr && threadIdx.x < kLanes)
+    sums[(blockIdx.x * v.groups + group) * kLanes + threadIdx.x] += total[0];
 }
 
 template <int kLanes>
-__global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, SharedWeights columns, float* image, double* changes) {
+__global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, SharedWeights columns,
+                             float* image, double* changes) {
   const int64_t group = blockIdx.y, pitch = v.image_pitch();
   const auto elements = static_cast<int>(v.size) * kLanes;
   double total[2] = {0, 0};
@@ -112,7 +138,8 @@ __global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, Shar
       const float weight = w[e / kLanes];
       if (weight == 0.0f) continue;
       const float x = image[start + e], a = back[start + e];
-      const float after = o.kind == UpdateKind::kSirt ? math::SirtUpdate(x, a, weight, o.relaxation) : math::MlemUpdate(x, a, weight);
+      const float after = o.kind == UpdateKind::kSirt ? math::SirtUpdate(x, a, weight, o.relaxation)
+                                                      : math::MlemUpdate(x, a, weight);
       const float now = math::Clamped(after, o.lo, o.hi);
       image[start + e] = now;
       const double change = static_cast<double>(now) - static_cast<double>(x);
@@ -131,7 +158,8 @@ template <int kLanes>
 __global__ void SquareSumKernel(int64_t groups, const float* a, int64_t elements, double* sums) {
   const int64_t group = blockIdx.y;
   double total[1] = {0};
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += kSumParts * kThreads) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += kSumParts * kThreads) {
     const double value = a[group * elements + i];
     total[0] += value * value;
   }
@@ -140,14 +168,17 @@ __global__ void SquareSumKernel(int64_t groups, const float* a, int64_t elements
 }
 
 __global__ void TurnKernel(TurnedGrid grid, const float* in, bool add, float* out) {
-  const auto x = static_cast<int32_t>(blockIdx.x * 32 + threadIdx.x), y = static_cast<int32_t>(blockIdx.y * 8 + threadIdx.y);
+  const auto x = static_cast<int32_t>(blockIdx.x * 32 + threadIdx.x),
+             y = static_cast<int32_t>(blockIdx.y * 8 + threadIdx.y);
   if (x >= grid.n || y >= grid.n) return;
   const int64_t image = blockIdx.z * grid.n * grid.n, at = image + y * grid.n + x;
-  const float value = math::TurnedPixel(in + image, static_cast<int32_t>(grid.n), grid.matrix, grid.interpolation, x, y);
+  const float value = math::TurnedPixel(in + image, static_cast<int32_t>(grid.n), grid.matrix,
+                                        grid.interpolation, x, y);
   out[at] = add ? out[at] + value : value;
 }
 
-__global__ void SpreadResidualKernel(int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned, double* sums) {
+__global__ void SpreadResidualKernel(int64_t n, const float* data, int64_t slice_stride, bool ratio,
+                                     float* turned, double* sums) {
   __shared__ float parts[kThreads / 32];
   __shared__ float spread;
   float* row = turned + blockIdx.x * n;
@@ -172,39 +203,58 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
   using TomoLauncher::TomoLauncher;
 
   // Two slices side by side and two empty lanes still cost less than two slices one by one.
-  int64_t Lanes(int64_t slices, bool shared_center) const override { return shared_center && slices > 1 ? kCudaLanes : 1; }
+  int64_t Lanes(int64_t slices, bool shared_center) const override {
+    return shared_center && slices > 1 ? kCudaLanes : 1;
+  }
   int64_t PieceSamples() const override { return int64_t{1} << 37; }
 
-  absl::Status Transpose(StreamRef stream, const RayView& v, const float* image, float* transposed) override {
+  absl::Status Transpose(StreamRef stream, const RayView& v, const float* image,
+                         float* transposed) override {
     const dim3 grid(Blocks(v.size, 32), Blocks(v.size, 32), static_cast<unsigned>(v.groups));
     return Launch([&] {
       ForLanes(v, [&]<int kLanes>() {
-        TransposeKernel<kLanes><<<grid, dim3(32, 8), 0, AsCuda(stream)>>>(static_cast<int>(v.size), v.image_pitch(), image, transposed);
+        TransposeKernel<kLanes><<<grid, dim3(32, 8), 0, AsCuda(stream)>>>(
+            static_cast<int>(v.size), v.image_pitch(), image, transposed);
       });
     });
   }
-  absl::Status Forward(StreamRef stream, const RayView& v, const AngleRange& range, const float* image, const float* transposed,
-                       float* sinogram) override {
+  absl::Status Forward(StreamRef stream, const RayView& v, const AngleRange& range,
+                       const float* image, const float* transposed, float* sinogram) override {
     return Launch([&] { LaunchForward(AsCuda(stream), v, range, image, transposed, sinogram); });
   }
-  absl::Status Back(StreamRef stream, const RayView& v, const AngleRange& range, const float* sinogram, float* image) override {
+  absl::Status Back(StreamRef stream, const RayView& v, const AngleRange& range,
+                    const float* sinogram, float* image) override {
     return Launch([&] { LaunchBack(AsCuda(stream), v, range, sinogram, image); });
   }
-  absl::Status FilterRows(StreamRef stream, const RayView& v, const RowFilter& filter, const float* in, float* out) override {
+  absl::Status FilterRows(StreamRef stream, const RayView& v, const RowFilter& filter,
+                          const float* in, float* out) override {
     return Launch([&] { LaunchFilterRows(AsCuda(stream), v, filter, in, out); });
   }
 
-  absl::Status PackSinograms(StreamRef stream, const RayView& v, const SinogramView& in, const int32_t* order, int64_t slices, float* out) override {
-    return Launch([&] { PackSinogramsKernel<<<static_cast<unsigned>(v.groups * v.angles), kThreads, 0, AsCuda(stream)>>>(v, in, order, slices, out); });
+  absl::Status PackSinograms(StreamRef stream, const RayView& v, const SinogramView& in,
+                             const int32_t* order, int64_t slices, float* out) override {
+    return Launch([&] {
+      PackSinogramsKernel<<<static_cast<unsigned>(v.groups * v.angles), kThreads, 0,
+                            AsCuda(stream)>>>(v, in, order, slices, out);
+    });
   }
-  absl::Status PackImages(StreamRef stream, const RayView& v, const float* in, float value, int64_t n, int64_t slices, float* out) override {
-    return Launch([&] { PackImagesKernel<<<static_cast<unsigned>(v.groups * v.size), kThreads, 0, AsCuda(stream)>>>(v, in, value, n, slices, out); });
+  absl::Status PackImages(StreamRef stream, const RayView& v, const float* in, float value,
+                          int64_t n, int64_t slices, float* out) override {
+    return Launch([&] {
+      PackImagesKernel<<<static_cast<unsigned>(v.groups * v.size), kThreads, 0, AsCuda(stream)>>>(
+          v, in, value, n, slices, out);
+    });
   }
-  absl::Status UnpackImages(StreamRef stream, const RayView& v, const float* in, int64_t n, int64_t first, int64_t count, float* out) override {
-    return Launch([&] { UnpackImagesKernel<<<static_cast<unsigned>(count * n), kThreads, 0, AsCuda(stream)>>>(v, in, n, first, out); });
+  absl::Status UnpackImages(StreamRef stream, const RayView& v, const float* in, int64_t n,
+                            int64_t first, int64_t count, float* out) override {
+    return Launch([&] {
+      UnpackImagesKernel<<<static_cast<unsigned>(count * n), kThreads, 0, AsCuda(stream)>>>(
+          v, in, n, first, out);
+    });
   }
 
-  absl::Status Inspect(StreamRef stream, const float* values, int64_t count, int64_t* counts) override {
+  absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
+                       int64_t* counts) override {
     return Launch([&]() -> absl::Status {
       OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, 2 * sizeof *counts, AsCuda(stream)));
       InspectKernel<<<Grid(count), kThreads, 0, AsCuda(stream)>>>(values, count, counts);
@@ -212,32 +262,46 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
     });
   }
   absl::Status DropNegative(StreamRef stream, float* values, int64_t count) override {
-    return ForEach(stream, count, [=] __device__(int64_t i) { values[i] = math::Larger(values[i], 0.0f); });
+    return ForEach(stream, count,
+                   [=] __device__(int64_t i) { values[i] = math::Larger(values[i], 0.0f); });
   }
   absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) override {
-    return ForEach(stream, count, [=] __device__(int64_t i) { values[i] = values[i] > least ? 1.0f / values[i] : 0.0f; });
+    return ForEach(stream, count, [=] __device__(int64_t i) {
+      values[i] = values[i] > least ? 1.0f / values[i] : 0.0f;
+    });
   }
 
-  absl::Status Residual(StreamRef stream, const RayView& v, const AngleRange& range, ResidualKind kind, const float* measured,
-                        const SharedWeights& rows, float floor, float* projected, double* sums) override {
+  absl::Status Residual(StreamRef stream, const RayView& v, const AngleRange& range,
+                        ResidualKind kind, const float* measured, const SharedWeights& rows,
+                        float floor, float* projected, double* sums) override {
     return Launch([&] {
       ForLanes(v, [&]<int kLanes>() {
-        ResidualKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, range, kind, measured, rows, floor, projected, sums);
+        ResidualKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
+            v, range, kind, measured, rows, floor, projected, sums);
       });
     });
   }
-  absl::Status Update(StreamRef stream, const RayView& v, const UpdateOptions& options, const float* back, const SharedWeights& columns, float* image,
+  absl::Status Update(StreamRef stream, const RayView& v, const UpdateOptions& options,
+                      const float* back, const SharedWeights& columns, float* image,
                       double* changes) override {
     return Launch([&] {
-      ForLanes(v, [&]<int kLanes>() { UpdateKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, options, back, columns, image, changes); });
+      ForLanes(v, [&]<int kLanes>() {
+        UpdateKernel<kLanes>
+            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, options, back, columns, image, changes);
+      });
     });
   }
-  absl::Status SquareSum(StreamRef stream, const RayView& v, const float* a, int64_t elements, double* sums) override {
-    return Launch(
-        [&] { ForLanes(v, [&]<int kLanes>() { SquareSumKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v.groups, a, elements, sums); }); });
+  absl::Status SquareSum(StreamRef stream, const RayView& v, const float* a, int64_t elements,
+                         double* sums) override {
+    return Launch([&] {
+      ForLanes(v, [&]<int kLanes>() {
+        SquareSumKernel<kLanes>
+            <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v.groups, a, elements, sums);
+      });
+    });
   }
-  absl::Status ScaledAdd(StreamRef stream, const RayView& v, const float* alpha, const float* x, const float* beta, float* y,
-                         int64_t elements) override {
+  absl::Status ScaledAdd(StreamRef stream, const RayView& v, const float* alpha, const float* x,
+                         const float* beta, float* y, int64_t elements) override {
     const int64_t lanes = v.lanes;
     return ForEach(stream, v.groups * elements, [=] __device__(int64_t i) {
       const int64_t lane = i / elements * lanes + i % lanes;
@@ -245,28 +309,38 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
     });
   }
 
-  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add, float* out) override {
+  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
+                      float* out) override {
     const dim3 blocks(Blocks(grid.n, 32), Blocks(grid.n, 8), static_cast<unsigned>(grid.slices));
-    return Launch([&] { TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(grid, in, add, out); });
-  }
-  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned,
-                              double* sums) override {
     return Launch(
-        [&] { SpreadResidualKernel<<<static_cast<unsigned>(slices * n), kThreads, 0, AsCuda(stream)>>>(n, data, slice_stride, ratio, turned, sums); });
+        [&] { TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(grid, in, add, out); });
   }
-  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update, const float* cover, bool ratio, float* image) override {
+  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data,
+                              int64_t slice_stride, bool ratio, float* turned,
+                              double* sums) override {
+    return Launch([&] {
+      SpreadResidualKernel<<<static_cast<unsigned>(slices * n), kThreads, 0, AsCuda(stream)>>>(
+          n, data, slice_stride, ratio, turned, sums);
+    });
+  }
+  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update,
+                            const float* cover, bool ratio, float* image) override {
     const auto width = static_cast<float>(n);
     const int64_t pixels = n * n;
-    return ForEach(stream, slices * pixels,
-                   [=] __device__(int64_t i) { image[i] = math::SpreadUpdated(image[i], update[i], cover[i % pixels], width, ratio); });
+    return ForEach(stream, slices * pixels, [=] __device__(int64_t i) {
+      image[i] = math::SpreadUpdated(image[i], update[i], cover[i % pixels], width, ratio);
+    });
   }
 
  private:
   static unsigned Grid(int64_t count) { return std::min(Blocks(count, kThreads), 4096u); }
-  static dim3 Parts(const RayView& v) { return {static_cast<unsigned>(kSumParts), static_cast<unsigned>(v.groups)}; }
+  static dim3 Parts(const RayView& v) {
+    return {static_cast<unsigned>(kSumParts), static_cast<unsigned>(v.groups)};
+  }
   template <class F>
   static void ForLanes(const RayView& v, F f) {
-    v.lanes == 1 ? f.template operator()<1>() : f.template operator()<static_cast<int>(kCudaLanes)>();
+    v.lanes == 1 ? f.template operator()<1>()
+                 : f.template operator()<static_cast<int>(kCudaLanes)>();
   }
   template <class F>
   absl::Status ForEach(StreamRef stream, int64_t count, F f) {
@@ -277,7 +351,8 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
 
 }  // namespace
 
-std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
+std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal,
+                                                     std::shared_ptr<DeviceHealth> health) {
   return std::make_unique<CudaTomographyOps>(ordinal, std::move(health));
 }
 

@@ -21,7 +21,8 @@ int PowerOfTwo(int64_t n) {
 template <class T>
 __global__ void TurnKernel(int64_t rows, int64_t columns, int64_t tiles_down, const T* in, T* out) {
   __shared__ T tile[32][33];
-  const int64_t batch = blockIdx.y / tiles_down, r0 = blockIdx.y % tiles_down * 32, c0 = static_cast<int64_t>(blockIdx.x) * 32;
+  const int64_t batch = blockIdx.y / tiles_down, r0 = blockIdx.y % tiles_down * 32,
+                c0 = static_cast<int64_t>(blockIdx.x) * 32;
   const int64_t start = batch * rows * columns;
   const int x = static_cast<int>(threadIdx.x);
   for (int y = static_cast<int>(threadIdx.y); y < 32; y += 8) {
@@ -34,11 +35,14 @@ __global__ void TurnKernel(int64_t rows, int64_t columns, int64_t tiles_down, co
 }
 
 // A block a column.
-__global__ void SortColumnsKernel(int angles, int padded, const float* in, float* sorted, int32_t* order) {
+__global__ void SortColumnsKernel(int angles, int padded, const float* in, float* sorted,
+                                  int32_t* order) {
   extern __shared__ uint64_t keys[];
   const int64_t start = static_cast<int64_t>(blockIdx.x) * angles;
   for (int a = static_cast<int>(threadIdx.x); a < padded; a += static_cast<int>(blockDim.x)) {
-    keys[a] = a < angles ? static_cast<uint64_t>(math::SortKey(in[start + a])) << 32 | static_cast<uint32_t>(a) : ~uint64_t{0};
+    keys[a] = a < angles ? static_cast<uint64_t>(math::SortKey(in[start + a])) << 32 |
+                               static_cast<uint32_t>(a)
+                         : ~uint64_t{0};
   }
   SortShared(keys, padded);
   for (int a = static_cast<int>(threadIdx.x); a < angles; a += static_cast<int>(blockDim.x)) {
@@ -47,17 +51,20 @@ __global__ void SortColumnsKernel(int angles, int padded, const float* in, float
   }
 }
 
-// A thread an angle and run of detectors; the windows lie in shared memory, those of neighbours side by side.
+// A thread an angle and run of detectors; the windows lie in shared memory, those of neighbours
+// side by side.
 __global__ void MedianKernel(ColumnsSpec s, int64_t window, const float* in, float* out) {
   extern __shared__ float values[];
-  const int64_t a = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, begin = static_cast<int64_t>(blockIdx.y) * kRun;
+  const int64_t a = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
+                begin = static_cast<int64_t>(blockIdx.y) * kRun;
   if (a >= s.angles) return;
   const int64_t end = begin + kRun < s.detectors ? begin + kRun : s.detectors;
   for (int64_t slice = blockIdx.z; slice < s.slices; slice += gridDim.z) {
     const float* from = in + slice * s.detectors * s.angles + a;
     float* to = out + slice * s.detectors * s.angles + a;
     math::SlideMedian(
-        math::SortedWindow<float>{values + threadIdx.x, static_cast<int>(blockDim.x), 0}, window, false, begin, end,
+        math::SortedWindow<float>{values + threadIdx.x, static_cast<int>(blockDim.x), 0}, window,
+        false, begin, end,
         [&](int64_t d, int64_t) { return from[math::Mirrored(d, s.detectors) * s.angles]; },
         [&](int64_t d, float median) { to[d * s.angles] = median; });
   }
@@ -74,24 +81,30 @@ __device__ double LaneSum(int64_t count, F f) {
 }
 
 // A warp a column.
-__global__ void MeanRatiosKernel(ColumnsSpec s, int64_t drop, const float* sorted, const float* smooth, double* factors) {
+__global__ void MeanRatiosKernel(ColumnsSpec s, int64_t drop, const float* sorted,
+                                 const float* smooth, double* factors) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * (kSumThreads / 32) + threadIdx.x / 32;
   if (column >= s.columns()) return;
   const int64_t start = column * s.angles + drop, count = s.angles - 2 * drop;
-  const double a = LaneSum(count, [&](int64_t i) { return static_cast<double>(sorted[start + i]); });
-  const double b = LaneSum(count, [&](int64_t i) { return static_cast<double>(smooth[start + i]); });
+  const double a =
+      LaneSum(count, [&](int64_t i) { return static_cast<double>(sorted[start + i]); });
+  const double b =
+      LaneSum(count, [&](int64_t i) { return static_cast<double>(smooth[start + i]); });
   if (threadIdx.x % 32 == 0) factors[column] = RatioOrOne(a, b);
 }
 __global__ void RoughnessKernel(ColumnsSpec s, const float* in, double* sums) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * (kSumThreads / 32) + threadIdx.x / 32;
   if (column >= s.columns()) return;
   const float* row = in + column * s.angles;
-  const double sum = LaneSum(s.angles, [&](int64_t a) { return fabs(static_cast<double>(row[a]) - math::MeanOfTen(row, s.angles, a)); });
+  const double sum = LaneSum(s.angles, [&](int64_t a) {
+    return fabs(static_cast<double>(row[a]) - math::MeanOfTen(row, s.angles, a));
+  });
   if (threadIdx.x % 32 == 0) sums[column] = sum;
 }
 
 // A block a slice.
-__global__ void MarkStripesKernel(int detectors, int padded, double snr, bool keep_ends, const double* factors, uint8_t* mask) {
+__global__ void MarkStripesKernel(int detectors, int padded, double snr, bool keep_ends,
+                                  const double* factors, uint8_t* mask) {
   extern __shared__ uint64_t keys[];
   __shared__ math::StripeLimits limits;
   const double* list = factors + static_cast<int64_t>(blockIdx.x) * detectors;
@@ -100,21 +113,26 @@ __global__ void MarkStripesKernel(int detectors, int padded, double snr, bool ke
   }
   SortShared(keys, padded);
   if (threadIdx.x == 0) {
-    limits = math::FindStripes(detectors, snr, [&](int64_t i) { return math::FromSortKey(keys[detectors - 1 - i]); });
+    limits = math::FindStripes(
+        detectors, snr, [&](int64_t i) { return math::FromSortKey(keys[detectors - 1 - i]); });
   }
   __syncthreads();
   for (int d = static_cast<int>(threadIdx.x); d < detectors; d += static_cast<int>(blockDim.x)) {
-    mask[static_cast<int64_t>(blockIdx.x) * detectors + d] = MarkedColumn(limits, list, detectors, keep_ends, d);
+    mask[static_cast<int64_t>(blockIdx.x) * detectors + d] =
+        MarkedColumn(limits, list, detectors, keep_ends, d);
   }
 }
 
-__global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int64_t drop, const ComplexF* data, double* sums) {
+__global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int64_t drop,
+                                const ComplexF* data, double* sums) {
   const int64_t candidate = blockIdx.x / kWedgeParts;
   double total[1] = {0};
   for (int64_t u = blockIdx.x % kWedgeParts; u < columns; u += kWedgeParts) {
     const ComplexF* row = data + (candidate * columns + u) * rows;
     for (int64_t v = threadIdx.x; v < rows; v += kSumThreads) {
-      if (!math::OutsideWedge(2 * v <= rows ? v : v - rows, 2 * u <= columns ? u : u - columns, slope, drop)) continue;
+      if (!math::OutsideWedge(2 * v <= rows ? v : v - rows, 2 * u <= columns ? u : u - columns,
+                              slope, drop))
+        continue;
       total[0] += static_cast<double>(sqrtf(row[v].re * row[v].re + row[v].im * row[v].im));
     }
   }
@@ -125,7 +143,8 @@ __global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int
 __global__ void HalvesSumsKernel(HalvesSpec s, const float* data, double* sums) {
   double totals[kHalvesSums] = {};
   for (int64_t row = blockIdx.x % kHalvesParts; row < s.slices * s.half_turn; row += kHalvesParts) {
-    AddHalves(s, data, row / s.half_turn, row % s.half_turn, s.first_overlap + blockIdx.x / kHalvesParts, threadIdx.x, kSumThreads, totals);
+    AddHalves(s, data, row / s.half_turn, row % s.half_turn,
+              s.first_overlap + blockIdx.x / kHalvesParts, threadIdx.x, kSumThreads, totals);
   }
   BlockSums<kSumThreads, 1>(totals);
   if (threadIdx.x != 0) return;
@@ -136,28 +155,34 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
  public:
   using TomoLauncher::TomoLauncher;
 
-  absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns, const float* in, float* out) override {
+  absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
+                         const float* in, float* out) override {
     return TransposeRows(stream, batch, rows, columns, in, out);
   }
-  absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns, const ComplexF* in, ComplexF* out) override {
+  absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
+                         const ComplexF* in, ComplexF* out) override {
     return TransposeRows(stream, batch, rows, columns, in, out);
   }
 
-  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, const float* in, float* sorted, int32_t* order) override {
+  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, const float* in, float* sorted,
+                           int32_t* order) override {
     const int padded = PowerOfTwo(s.angles);
     const size_t shared = static_cast<size_t>(padded) * sizeof(uint64_t);
     const auto threads = static_cast<unsigned>(std::clamp(padded / 2, 32, 1024));
     return Launch([&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(SortColumnsKernel, shared));
-      SortColumnsKernel<<<static_cast<unsigned>(s.columns()), threads, shared, AsCuda(stream)>>>(static_cast<int>(s.angles), padded, in, sorted, order);
+      SortColumnsKernel<<<static_cast<unsigned>(s.columns()), threads, shared, AsCuda(stream)>>>(
+          static_cast<int>(s.angles), padded, in, sorted, order);
       return absl::OkStatus();
     });
   }
 
-  absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& s, int64_t window, const float* in, float* out) override {
+  absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& s, int64_t window,
+                                   const float* in, float* out) override {
     const unsigned threads = window <= 95 ? 128 : 32;
     const size_t shared = static_cast<size_t>(window) * threads * sizeof(float);
-    const dim3 blocks(static_cast<unsigned>((s.angles + threads - 1) / threads), static_cast<unsigned>((s.detectors + kRun - 1) / kRun),
+    const dim3 blocks(static_cast<unsigned>((s.angles + threads - 1) / threads),
+                      static_cast<unsigned>((s.detectors + kRun - 1) / kRun),
                       static_cast<unsigned>(std::min<int64_t>(s.slices, 65535)));
     return Launch([&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(MedianKernel, shared));
@@ -166,34 +191,42 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
     });
   }
 
-  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop, const float* sorted, const float* smooth, double* factors) override {
-    return Launch([&] { MeanRatiosKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, drop, sorted, smooth, factors); });
+  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop, const float* sorted,
+                          const float* smooth, double* factors) override {
+    return Launch([&] {
+      MeanRatiosKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, drop, sorted,
+                                                                               smooth, factors);
+    });
   }
 
-  absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& s, int64_t window, const float* in, double* sums, double* factors) override {
+  absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& s, int64_t window,
+                               const float* in, double* sums, double* factors) override {
     OCTAVO_RETURN_IF_ERROR(Launch([&] {
       RoughnessKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, in, sums);
       return absl::OkStatus();
     }));
     return ForRows(stream, s.slices, s.detectors, [=] __device__(int64_t slice, int64_t d) {
       const double* list = sums + slice * s.detectors;
-      factors[slice * s.detectors + d] = RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
+      factors[slice * s.detectors + d] =
+          RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
     });
   }
 
-  absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& s, double snr, bool keep_ends, const double* factors, uint8_t* mask) override {
+  absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& s, double snr, bool keep_ends,
+                           const double* factors, uint8_t* mask) override {
     const int padded = PowerOfTwo(s.detectors);
     const size_t shared = static_cast<size_t>(padded) * sizeof(uint64_t);
     const auto threads = static_cast<unsigned>(std::clamp(padded / 2, 32, 1024));
     return Launch([&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(MarkStripesKernel, shared));
-      MarkStripesKernel<<<static_cast<unsigned>(s.slices), threads, shared, AsCuda(stream)>>>(static_cast<int>(s.detectors), padded, snr, keep_ends,
-                                                                                          factors, mask);
+      MarkStripesKernel<<<static_cast<unsigned>(s.slices), threads, shared, AsCuda(stream)>>>(
+          static_cast<int>(s.detectors), padded, snr, keep_ends, factors, mask);
       return absl::OkStatus();
     });
   }
 
-  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, const float* smooth, const int32_t* order, const uint8_t* mask, const double* factors,
+  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, const float* smooth,
+                      const int32_t* order, const uint8_t* mask, const double* factors,
                       float* out) override {
     return ForRows(stream, s.columns(), s.angles, [=] __device__(int64_t column, int64_t a) {
       if (mask == nullptr || mask[column] != 0) {
@@ -204,37 +237,51 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
     });
   }
 
-  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, const uint8_t* mask, float* data) override {
-    return ForRows(stream, s.columns(), s.angles, [=] __device__(int64_t column, int64_t a) { FillPixel(s, mask, column, a, data); });
+  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, const uint8_t* mask,
+                           float* data) override {
+    return ForRows(stream, s.columns(), s.angles, [=] __device__(int64_t column, int64_t a) {
+      FillPixel(s, mask, column, a, data);
+    });
   }
 
-  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high, const float* in, float* out) override {
+  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high, const float* in,
+                       float* out) override {
     return ForRows(stream, s.outer * s.m, s.inner, [=] __device__(int64_t i, int64_t q) {
-      out[i * s.inner + q] = math::WaveletAnalysis(s.low, s.taps, high, in + i / s.m * s.n * s.inner + q, s.n, s.inner, i % s.m);
+      out[i * s.inner + q] = math::WaveletAnalysis(
+          s.low, s.taps, high, in + i / s.m * s.n * s.inner + q, s.n, s.inner, i % s.m);
     });
   }
-  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, const float* low, const float* high, float* out) override {
+  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, const float* low,
+                          const float* high, float* out) override {
     return ForRows(stream, s.outer * s.n, s.inner, [=] __device__(int64_t i, int64_t q) {
       const int64_t start = i / s.n * s.m * s.inner + q;
-      out[i * s.inner + q] = math::WaveletSynthesis(s.low, s.taps, low == nullptr ? nullptr : low + start, high == nullptr ? nullptr : high + start,
-                                                    s.m, s.inner, i % s.n);
+      out[i * s.inner + q] =
+          math::WaveletSynthesis(s.low, s.taps, low == nullptr ? nullptr : low + start,
+                                 high == nullptr ? nullptr : high + start, s.m, s.inner, i % s.n);
     });
   }
-  absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before, const float* in, float* out) override {
+  absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before,
+                       const float* in, float* out) override {
     return ForRows(stream, rows, padded, [=] __device__(int64_t row, int64_t i) {
       out[row * padded + i] = i < before || i >= before + n ? 0.0f : in[row * n + i - before];
     });
   }
-  absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before, const float* in, float* data) override {
-    return ForRows(stream, rows, n, [=] __device__(int64_t row, int64_t i) { data[row * n + i] -= in[row * padded + before + i]; });
+  absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
+                            int64_t before, const float* in, float* data) override {
+    return ForRows(stream, rows, n, [=] __device__(int64_t row, int64_t i) {
+      data[row * n + i] -= in[row * padded + before + i];
+    });
   }
   absl::Status ToComplex(StreamRef stream, int64_t count, const float* in, ComplexF* out) override {
-    return ForRows(stream, count, 1, [=] __device__(int64_t i, int64_t) { out[i] = {in[i], 0.0f}; });
+    return ForRows(stream, count, 1, [=] __device__(int64_t i, int64_t) {
+      out[i] = {in[i], 0.0f};
+    });
   }
   absl::Status RealPart(StreamRef stream, int64_t count, const ComplexF* in, float* out) override {
     return ForRows(stream, count, 1, [=] __device__(int64_t i, int64_t) { out[i] = in[i].re; });
   }
-  absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma, ComplexF* data) override {
+  absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
+                           ComplexF* data) override {
     return ForRows(stream, rows, n, [=] __device__(int64_t row, int64_t k) {
       const float factor = math::StripePart(k, n, sigma) / static_cast<float>(n);
       data[row * n + k].re *= factor;
@@ -242,38 +289,54 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
     });
   }
 
-  absl::Status Join(StreamRef stream, const JoinSpec& s, const float* sinogram, const float* mirror, ComplexF* out) override {
-    return ForRows(stream, s.count * 2 * s.angles, s.detectors, [=] __device__(int64_t i, int64_t column) {
-      out[i * s.detectors + column] = {Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
+  absl::Status Join(StreamRef stream, const JoinSpec& s, const float* sinogram, const float* mirror,
+                    ComplexF* out) override {
+    return ForRows(
+        stream, s.count * 2 * s.angles, s.detectors, [=] __device__(int64_t i, int64_t column) {
+          out[i * s.detectors + column] = {
+              Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
+        });
+  }
+
+  absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,
+                         double slope, int64_t drop, const ComplexF* data, double* sums) override {
+    return Launch([&] {
+      WedgeSumsKernel<<<static_cast<unsigned>(count * kWedgeParts), kSumThreads, 0,
+                        AsCuda(stream)>>>(rows, columns, slope, drop, data, sums);
     });
   }
 
-  absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns, double slope, int64_t drop, const ComplexF* data,
-                         double* sums) override {
-    return Launch(
-        [&] { WedgeSumsKernel<<<static_cast<unsigned>(count * kWedgeParts), kSumThreads, 0, AsCuda(stream)>>>(rows, columns, slope, drop, data, sums); });
-  }
-
-  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, const float* data, double* sums) override {
-    return Launch([&] { HalvesSumsKernel<<<static_cast<unsigned>(s.overlaps * kHalvesParts), kSumThreads, 0, AsCuda(stream)>>>(s, data, sums); });
+  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, const float* data,
+                          double* sums) override {
+    return Launch([&] {
+      HalvesSumsKernel<<<static_cast<unsigned>(s.overlaps * kHalvesParts), kSumThreads, 0,
+                         AsCuda(stream)>>>(s, data, sums);
+    });
   }
 
  private:
-  static unsigned Warps(int64_t columns) { return static_cast<unsigned>((columns + kSumThreads / 32 - 1) / (kSumThreads / 32)); }
+  static unsigned Warps(int64_t columns) {
+    return static_cast<unsigned>((columns + kSumThreads / 32 - 1) / (kSumThreads / 32));
+  }
 
   template <class Kernel>
   absl::Status Shared(Kernel kernel, size_t bytes) {
     if (bytes <= 48 * 1024) return absl::OkStatus();
-    OCTAVO_CUDA(health_.get(), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+    OCTAVO_CUDA(health_.get(),
+                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(bytes)));
     return absl::OkStatus();
   }
   template <class T>
-  absl::Status TransposeRows(StreamRef stream, int64_t batch, int64_t rows, int64_t columns, const T* in, T* out) {
+  absl::Status TransposeRows(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
+                             const T* in, T* out) {
     const int64_t tiles = (rows + 31) / 32, together = std::max<int64_t>(1, 65535 / tiles);
     return Launch([&] {
       for (int64_t first = 0; first < batch; first += together) {
-        const dim3 blocks(static_cast<unsigned>((columns + 31) / 32), static_cast<unsigned>(std::min(together, batch - first) * tiles));
-        TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(rows, columns, tiles, in + first * rows * columns, out + first * rows * columns);
+        const dim3 blocks(static_cast<unsigned>((columns + 31) / 32),
+                          static_cast<unsigned>(std::min(together, batch - first) * tiles));
+        TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(
+            rows, columns, tiles, in + first * rows * columns, out + first * rows * columns);
       }
     });
   }
@@ -281,7 +344,8 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
 
 }  // namespace
 
-std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
+std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal,
+                                                 std::shared_ptr<DeviceHealth> health) {
   return std::make_unique<CudaSinogramOps>(ordinal, std::move(health));
 }
 

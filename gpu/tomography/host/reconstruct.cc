@@ -18,7 +18,8 @@ using math::kRayMargin;
 
 int64_t Blocks(int64_t count, int64_t block) { return (count + block - 1) / block; }
 
-/// Calls f(row, sums of its part) for all rows, parts side by side and each in order; a part has `width` sums.
+/// Calls f(row, sums of its part) for all rows, parts side by side and each in order; a part has
+/// `width` sums.
 template <class F>
 void AddOverRows(int64_t rows, int64_t width, double* sums, F f) {
   tbb::parallel_for(int64_t{0}, kSumParts, [&](int64_t part) {
@@ -35,12 +36,16 @@ void ForLanes(int64_t lanes, F f) {
 class HostTomographyOps final : public TomographyOps {
  public:
   // A vector of slices costs about what five slices one by one do.
-  int64_t Lanes(int64_t slices, bool shared_center) const override { return shared_center && slices >= 5 ? kHostLanes : 1; }
+  int64_t Lanes(int64_t slices, bool shared_center) const override {
+    return shared_center && slices >= 5 ? kHostLanes : 1;
+  }
   int64_t PieceSamples() const override { return int64_t{1} << 29; }
 
-  absl::Status Transpose(StreamRef stream, const RayView& view, const float* image, float* transposed) override {
+  absl::Status Transpose(StreamRef stream, const RayView& view, const float* image,
+                         float* transposed) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
-      const int64_t n = v.size, pitch = v.image_pitch(), tiles = Blocks(n, 16), group_stride = n * pitch * v.lanes;
+      const int64_t n = v.size, pitch = v.image_pitch(), tiles = Blocks(n, 16),
+                    group_stride = n * pitch * v.lanes;
       tbb::parallel_for(int64_t{0}, v.groups * tiles, [&](int64_t i) {
         const float* in = image + i / tiles * group_stride + kRayMargin * v.lanes;
         float* out = transposed + i / tiles * group_stride + kRayMargin * v.lanes;
@@ -51,7 +56,8 @@ class HostTomographyOps final : public TomographyOps {
               if (v.lanes == 1) {
                 out[c * pitch + r] = in[r * pitch + c];
               } else {
-                std::memcpy(out + (c * pitch + r) * kHostLanes, in + (r * pitch + c) * kHostLanes, kHostLanes * sizeof(float));
+                std::memcpy(out + (c * pitch + r) * kHostLanes, in + (r * pitch + c) * kHostLanes,
+                            kHostLanes * sizeof(float));
               }
             }
           }
@@ -62,17 +68,21 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range, const float* image, const float* transposed,
-                       float* sinogram) override {
+  absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range,
+                       const float* image, const float* transposed, float* sinogram) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       const int64_t rays = Blocks(v.detectors, kBlock);
-      const int64_t by_rows = Blocks(range.split - range.begin, kBlockAngles), blocks = by_rows + Blocks(range.end - range.split, kBlockAngles);
+      const int64_t by_rows = Blocks(range.split - range.begin, kBlockAngles),
+                    blocks = by_rows + Blocks(range.end - range.split, kBlockAngles);
       tbb::parallel_for(int64_t{0}, v.groups * blocks * rays, [&](int64_t i) {
-        const int64_t group = i / (blocks * rays), block = i / rays % blocks, ray = i % rays * kBlock;
+        const int64_t group = i / (blocks * rays), block = i / rays % blocks,
+                      ray = i % rays * kBlock;
         const bool rows = block < by_rows;
-        const int64_t begin = rows ? range.begin + block * kBlockAngles : range.split + (block - by_rows) * kBlockAngles;
+        const int64_t begin = rows ? range.begin + block * kBlockAngles
+                                   : range.split + (block - by_rows) * kBlockAngles;
         const int64_t end = std::min(begin + kBlockAngles, rows ? range.split : range.end);
-        ForwardBlock(v, group, begin, end, ray, (rows ? image : transposed) + group * v.size * v.image_pitch() * v.lanes,
+        ForwardBlock(v, group, begin, end, ray,
+                     (rows ? image : transposed) + group * v.size * v.image_pitch() * v.lanes,
                      sinogram + group * v.angles * v.sinogram_pitch() * v.lanes);
       });
       return absl::OkStatus();
@@ -80,12 +90,16 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range, const float* sinogram, float* image) override {
+  absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
+                    const float* sinogram, float* image) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       const int64_t rows = Blocks(v.back_rows(), kBlockRows), columns = Blocks(v.size, kBlock);
       tbb::parallel_for(int64_t{0}, v.groups * rows * columns, [&](int64_t i) {
-        const int64_t group = i / (rows * columns), row = v.row_begin + i / columns % rows * kBlockRows, column = i % columns * kBlock;
-        BackBlock(v, group, range.begin, range.end, row, column, sinogram + group * v.angles * v.sinogram_pitch() * v.lanes,
+        const int64_t group = i / (rows * columns),
+                      row = v.row_begin + i / columns % rows * kBlockRows,
+                      column = i % columns * kBlock;
+        BackBlock(v, group, range.begin, range.end, row, column,
+                  sinogram + group * v.angles * v.sinogram_pitch() * v.lanes,
                   image + group * v.size * v.image_pitch() * v.lanes);
       });
       return absl::OkStatus();
@@ -93,16 +107,19 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in, const int32_t* order, int64_t slices,
-                             float* out) override {
+  absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
+                             const int32_t* order, int64_t slices, float* out) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t group = i / v.angles, angle = order[i % v.angles];
         float* row = out + (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
         for (int64_t l = 0; l < v.lanes; ++l) {
           const int64_t slice = group * v.lanes + l;
-          const float* from = in.data == nullptr ? nullptr : in.data + slice * in.slice_stride + angle * in.angle_stride;
-          for (int64_t d = 0; d < v.detectors; ++d) row[d * v.lanes + l] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
+          const float* from = in.data == nullptr
+                                  ? nullptr
+                                  : in.data + slice * in.slice_stride + angle * in.angle_stride;
+          for (int64_t d = 0; d < v.detectors; ++d)
+            row[d * v.lanes + l] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
         }
       });
       return absl::OkStatus();
@@ -110,7 +127,8 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status PackImages(StreamRef stream, const RayView& view, const float* in, float value, int64_t n, int64_t slices, float* out) override {
+  absl::Status PackImages(StreamRef stream, const RayView& view, const float* in, float value,
+                          int64_t n, int64_t slices, float* out) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       const int64_t border = (v.size - n) / 2;
       const float middle = 0.5f * static_cast<float>(v.size - 1);
@@ -118,11 +136,14 @@ class HostTomographyOps final : public TomographyOps {
         const int64_t group = i / v.size, r = i % v.size;
         float* row = out + (i * v.image_pitch() + kRayMargin) * v.lanes;
         for (int64_t c = 0; c < v.size; ++c) {
-          const bool counts = math::InCircle(static_cast<float>(c) - middle, static_cast<float>(r) - middle, v.radius);
+          const bool counts = math::InCircle(static_cast<float>(c) - middle,
+                                             static_cast<float>(r) - middle, v.radius);
           const bool given = r >= border && r < border + n && c >= border && c < border + n;
           for (int64_t l = 0; l < v.lanes; ++l) {
             const int64_t slice = group * v.lanes + l;
-            float x = in == nullptr ? value : given && slice < slices ? in[(slice * n + r - border) * n + c - border] : 0.0f;
+            float x = in == nullptr             ? value
+                      : given && slice < slices ? in[(slice * n + r - border) * n + c - border]
+                                                : 0.0f;
             row[c * v.lanes + l] = counts && slice < slices ? x : 0.0f;
           }
         }
@@ -132,12 +153,15 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in, int64_t n, int64_t first, int64_t count, float* out) override {
+  absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in, int64_t n,
+                            int64_t first, int64_t count, float* out) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       const int64_t border = (v.size - n) / 2;
       tbb::parallel_for(int64_t{0}, count * n, [&](int64_t i) {
-        const int64_t slice = first + i / n, group = slice / v.lanes, lane = slice % v.lanes, r = i % n + border;
-        const float* row = in + ((group * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes + lane;
+        const int64_t slice = first + i / n, group = slice / v.lanes, lane = slice % v.lanes,
+                      r = i % n + border;
+        const float* row =
+            in + ((group * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes + lane;
         for (int64_t c = 0; c < n; ++c) out[i * n + c] = row[c * v.lanes];
       });
       return absl::OkStatus();
@@ -145,7 +169,8 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status Inspect(StreamRef stream, const float* values, int64_t count, int64_t* counts) override {
+  absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
+                       int64_t* counts) override {
     AsHost(stream).Enqueue(Task([=] {
       std::array<double, 2 * kSumParts> sums{};
       constexpr int64_t kPart = 1 << 14;
@@ -170,11 +195,13 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) override {
-    return ForEach(stream, count, [=](int64_t i) { values[i] = values[i] > least ? 1.0f / values[i] : 0.0f; });
+    return ForEach(stream, count,
+                   [=](int64_t i) { values[i] = values[i] > least ? 1.0f / values[i] : 0.0f; });
   }
 
-  absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range, ResidualKind kind, const float* measured,
-                        const SharedWeights& rows, float floor, float* projected, double* sums) override {
+  absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range,
+                        ResidualKind kind, const float* measured, const SharedWeights& rows,
+                        float floor, float* projected, double* sums) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.sinogram_pitch();
@@ -182,8 +209,10 @@ class HostTomographyOps final : public TomographyOps {
           for (int64_t i = part; i < v.groups * range.count(); i += kSumParts) {
             const int64_t group = i / range.count(), angle = range.begin + i % range.count();
             const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
-            const float *b = measured + start,
-                        *w = kind == ResidualKind::kWeighted ? rows.data + group * rows.group_stride + angle * pitch + kRayMargin : nullptr;
+            const float *b = measured + start, *w = kind == ResidualKind::kWeighted
+                                                        ? rows.data + group * rows.group_stride +
+                                                              angle * pitch + kRayMargin
+                                                        : nullptr;
             float* p = projected + start;
             double totals[kLanes] = {};
             for (int64_t d = 0; d < v.detectors; ++d) {
@@ -191,10 +220,13 @@ class HostTomographyOps final : public TomographyOps {
                 const int64_t e = d * kLanes + l;
                 const float r = b[e] - p[e];
                 totals[l] += static_cast<double>(r) * static_cast<double>(r);
-                p[e] = kind == ResidualKind::kRatio ? math::MlemRatio(b[e], p[e], floor) : w != nullptr ? w[d] * r : r;
+                p[e] = kind == ResidualKind::kRatio ? math::MlemRatio(b[e], p[e], floor)
+                       : w != nullptr               ? w[d] * r
+                                                    : r;
               }
             }
-            for (int64_t l = 0; sums != nullptr && l < kLanes; ++l) sums[(part * v.groups + group) * kLanes + l] += totals[l];
+            for (int64_t l = 0; sums != nullptr && l < kLanes; ++l)
+              sums[(part * v.groups + group) * kLanes + l] += totals[l];
           }
         });
       });
@@ -203,46 +235,56 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options, const float* back, const SharedWeights& columns,
-                      float* image, double* changes) override {
+  absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options,
+                      const float* back, const SharedWeights& columns, float* image,
+                      double* changes) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.image_pitch();
-        AddOverRows(v.groups * v.size, 2 * v.groups * kLanes, changes, [&](int64_t i, double* totals) {
-          const int64_t group = i / v.size, r = i % v.size, start = (i * pitch + kRayMargin) * kLanes;
-          const float* w = columns.data + group * columns.group_stride + r * pitch + kRayMargin;
-          totals += group * 2 * kLanes;
-          for (int64_t c = 0; c < v.size; ++c) {
-            if (w[c] == 0.0f) continue;
-            for (int64_t l = 0; l < kLanes; ++l) {
-              float& x = image[start + c * kLanes + l];
-              const float before = x, a = back[start + c * kLanes + l];
-              const float after = options.kind == UpdateKind::kSirt ? math::SirtUpdate(x, a, w[c], options.relaxation) : math::MlemUpdate(x, a, w[c]);
-              x = math::Clamped(after, options.lo, options.hi);
-              const double change = static_cast<double>(x) - static_cast<double>(before);
-              totals[2 * l] += change * change;
-              totals[2 * l + 1] += static_cast<double>(before) * static_cast<double>(before);
-            }
-          }
-        });
+        AddOverRows(
+            v.groups * v.size, 2 * v.groups * kLanes, changes, [&](int64_t i, double* totals) {
+              const int64_t group = i / v.size, r = i % v.size,
+                            start = (i * pitch + kRayMargin) * kLanes;
+              const float* w = columns.data + group * columns.group_stride + r * pitch + kRayMargin;
+              totals += group * 2 * kLanes;
+              for (int64_t c = 0; c < v.size; ++c) {
+                if (w[c] == 0.0f) continue;
+                for (int64_t l = 0; l < kLanes; ++l) {
+                  float& x = image[start + c * kLanes + l];
+                  const float before = x, a = back[start + c * kLanes + l];
+                  const float after = options.kind == UpdateKind::kSirt
+                                          ? math::SirtUpdate(x, a, w[c], options.relaxation)
+                                          : math::MlemUpdate(x, a, w[c]);
+                  x = math::Clamped(after, options.lo, options.hi);
+                  const double change = static_cast<double>(x) - static_cast<double>(before);
+                  totals[2 * l] += change * change;
+                  totals[2 * l + 1] += static_cast<double>(before) * static_cast<double>(before);
+                }
+              }
+            });
       });
       return absl::OkStatus();
     }));
     return absl::OkStatus();
   }
 
-  absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a, int64_t elements, double* sums) override {
+  absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a, int64_t elements,
+                         double* sums) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 1024 * kLanes;
         std::fill_n(sums, kSumParts * v.groups * kLanes, 0.0);
         for (int64_t group = 0; group < v.groups; ++group) {
           const float* in = a + group * elements;
-          AddOverRows(Blocks(elements, kPart), v.groups * kLanes, sums + group * kLanes, [&](int64_t part, double* totals) {
-            for (int64_t i = part * kPart; i < std::min((part + 1) * kPart, elements); i += kLanes) {
-              for (int64_t l = 0; l < kLanes; ++l) totals[l] += static_cast<double>(in[i + l]) * static_cast<double>(in[i + l]);
-            }
-          });
+          AddOverRows(Blocks(elements, kPart), v.groups * kLanes, sums + group * kLanes,
+                      [&](int64_t part, double* totals) {
+                        for (int64_t i = part * kPart; i < std::min((part + 1) * kPart, elements);
+                             i += kLanes) {
+                          for (int64_t l = 0; l < kLanes; ++l)
+                            totals[l] +=
+                                static_cast<double>(in[i + l]) * static_cast<double>(in[i + l]);
+                        }
+                      });
         }
       });
       return absl::OkStatus();
@@ -250,8 +292,8 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha, const float* x, const float* beta, float* y,
-                         int64_t elements) override {
+  absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha, const float* x,
+                         const float* beta, float* y, int64_t elements) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 4096 * kLanes;
@@ -261,7 +303,8 @@ class HostTomographyOps final : public TomographyOps {
           for (int64_t i = part * kPart; i < std::min((part + 1) * kPart, elements); i += kLanes) {
             for (int64_t l = 0; l < kLanes; ++l) {
               float& out = y[group * elements + i + l];
-              out = fmaf(alpha[group * kLanes + l], x[group * elements + i + l], beta[group * kLanes + l] * out);
+              out = fmaf(alpha[group * kLanes + l], x[group * elements + i + l],
+                         beta[group * kLanes + l] * out);
             }
           }
         });
@@ -271,7 +314,8 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter, const float* in, float* out) override {
+  absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
+                          const float* in, float* out) override {
     AsHost(stream).Enqueue(Task([=, v = view] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t start = (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
@@ -282,13 +326,15 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add, float* out) override {
+  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
+                      float* out) override {
     AsHost(stream).Enqueue(Task([=] {
       const auto n = static_cast<int32_t>(grid.n);
       tbb::parallel_for(int64_t{0}, grid.slices * grid.n, [&](int64_t i) {
         const float* image = in + i / grid.n * grid.n * grid.n;
         for (int32_t x = 0; x < n; ++x) {
-          const float value = math::TurnedPixel(image, n, grid.matrix, grid.interpolation, x, static_cast<int32_t>(i % grid.n));
+          const float value = math::TurnedPixel(image, n, grid.matrix, grid.interpolation, x,
+                                                static_cast<int32_t>(i % grid.n));
           out[i * grid.n + x] = add ? out[i * grid.n + x] + value : value;
         }
       });
@@ -297,14 +343,16 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data, int64_t slice_stride, bool ratio, float* turned,
+  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data,
+                              int64_t slice_stride, bool ratio, float* turned,
                               double* sums) override {
     AsHost(stream).Enqueue(Task([=] {
       tbb::parallel_for(int64_t{0}, slices * n, [&](int64_t i) {
         float* row = turned + i * n;
         float sum = 0;
         for (int64_t x = 0; x < n; ++x) sum += row[x];
-        const float measured = data[i / n * slice_stride + i % n], term = math::SpreadTerm(measured, sum, ratio);
+        const float measured = data[i / n * slice_stride + i % n],
+                    term = math::SpreadTerm(measured, sum, ratio);
         const double r = static_cast<double>(measured) - static_cast<double>(sum);
         sums[i] += r * r;
         for (int64_t x = 0; x < n; ++x) row[x] += term;
@@ -314,9 +362,12 @@ class HostTomographyOps final : public TomographyOps {
     return absl::OkStatus();
   }
 
-  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update, const float* cover, bool ratio, float* image) override {
+  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update,
+                            const float* cover, bool ratio, float* image) override {
     const auto width = static_cast<float>(n);
-    return ForEach(stream, slices * n * n, [=](int64_t i) { image[i] = math::SpreadUpdated(image[i], update[i], cover[i % (n * n)], width, ratio); });
+    return ForEach(stream, slices * n * n, [=](int64_t i) {
+      image[i] = math::SpreadUpdated(image[i], update[i], cover[i % (n * n)], width, ratio);
+    });
   }
 
  private:
@@ -335,6 +386,8 @@ class HostTomographyOps final : public TomographyOps {
 
 }  // namespace
 
-std::unique_ptr<TomographyOps> MakeHostTomographyOps() { return std::make_unique<HostTomographyOps>(); }
+std::unique_ptr<TomographyOps> MakeHostTomographyOps() {
+  return std::make_unique<HostTomographyOps>();
+}
 
 }  // namespace octavo::inline gpu::host

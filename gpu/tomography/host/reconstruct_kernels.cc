@@ -30,40 +30,47 @@ struct BlockTaps {
 };
 
 template <RayInterpolation kHow>
-HWY_INLINE void ForwardTaps(const float* offsets, float from_middle, float slope, float n, BlockTaps<kHow>& taps) {
+HWY_INLINE void ForwardTaps(const float* offsets, float from_middle, float slope, float n,
+                            BlockTaps<kHow>& taps) {
   for (int64_t q = 0; q < kBlock; ++q) {
     float w[RayTaps<kHow>::kCount];
-    taps.first[q] = RayTaps<kHow>::Forward(math::Within(math::RayPosition(from_middle, slope, offsets[q]), n), w);
+    taps.first[q] = RayTaps<kHow>::Forward(
+        math::Within(math::RayPosition(from_middle, slope, offsets[q]), n), w);
     for (int k = 0; k < RayTaps<kHow>::kCount; ++k) taps.weight[k][q] = w[k];
   }
 }
 
 template <RayInterpolation kHow>
-HWY_INLINE void BackTaps(const math::BackAngle& t, float x, float y, float center, float detectors, BlockTaps<kHow>& taps) {
+HWY_INLINE void BackTaps(const math::BackAngle& t, float x, float y, float center, float detectors,
+                         BlockTaps<kHow>& taps) {
   for (int32_t q = 0; q < kBlock; ++q) {
     float w[RayTaps<kHow>::kCount];
-    taps.first[q] = RayTaps<kHow>::Back(math::Within(math::DetectorOf(x + static_cast<float>(q), y, t, center), detectors), t, w);
+    taps.first[q] = RayTaps<kHow>::Back(
+        math::Within(math::DetectorOf(x + static_cast<float>(q), y, t, center), detectors), t, w);
     for (int k = 0; k < RayTaps<kHow>::kCount; ++k) taps.weight[k][q] = w[k];
   }
 }
 
-// Sums of kBlock positions. One lane: vectors across positions, values gathered. Many lanes: vectors across slices.
+// Sums of kBlock positions. One lane: vectors across positions, values gathered. Many lanes:
+// vectors across slices.
 template <int64_t kLanes>
 struct Sums {
-  static constexpr int64_t kParts = kLanes == 1 ? 1 : kLanes / kN;   // vectors of a position's lanes
+  static constexpr int64_t kParts = kLanes == 1 ? 1 : kLanes / kN;  // vectors of a position's lanes
   static constexpr int64_t kVectors = kLanes == 1 ? kWide : kBlock;  // vectors of one part
 };
 
 // `count`: values of the line between its margins.
 template <RayInterpolation kHow, int64_t kLanes>
-HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t count, const BlockTaps<kHow>& taps, int64_t part,
-                        V* HWY_RESTRICT sum) {
+HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t count,
+                        const BlockTaps<kHow>& taps, int64_t part, V* HWY_RESTRICT sum) {
   const D d;
   const DI di;
   if constexpr (kLanes == 1) {
 #if HWY_TARGET <= HWY_AVX3
-    // Neighbours lie at most √2 apart, so all taps of a block are within 32 values: two loads and permutations instead of gathers.
-    if (const auto last = static_cast<int32_t>(count + math::kRayMargin - 2 * kBlock); last >= -math::kRayMargin) {
+    // Neighbours lie at most √2 apart, so all taps of a block are within 32 values: two loads and
+    // permutations instead of gathers.
+    if (const auto last = static_cast<int32_t>(count + math::kRayMargin - 2 * kBlock);
+        last >= -math::kRayMargin) {
       const int32_t base = std::min({taps.first[0], taps.first[kBlock - 1], last});
       const V low = hn::LoadU(d, line + base), high = hn::LoadU(d, line + base + kBlock);
       const auto first = hn::Sub(hn::Load(di, taps.first), hn::Set(di, base));
@@ -72,7 +79,8 @@ HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t
         const auto at = hn::Add(first, hn::Set(di, k));
         const auto lane = hn::IndicesFromVec(d, hn::And(at, hn::Set(di, kBlock - 1)));
         const V value =
-            hn::IfThenElse(hn::RebindMask(d, hn::Gt(at, hn::Set(di, kBlock - 1))), hn::TableLookupLanes(high, lane), hn::TableLookupLanes(low, lane));
+            hn::IfThenElse(hn::RebindMask(d, hn::Gt(at, hn::Set(di, kBlock - 1))),
+                           hn::TableLookupLanes(high, lane), hn::TableLookupLanes(low, lane));
         sum[0] = hn::MulAdd(hn::Load(d, taps.weight[k]), value, sum[0]);
       }
       return;
@@ -83,7 +91,8 @@ HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t
       const auto first = hn::Load(di, taps.first + i * kN);
 #pragma GCC unroll 4
       for (int k = 0; k < RayTaps<kHow>::kCount; ++k) {
-        sum[i] = hn::MulAdd(hn::Load(d, taps.weight[k] + i * kN), hn::GatherIndex(d, line + k, first), sum[i]);
+        sum[i] = hn::MulAdd(hn::Load(d, taps.weight[k] + i * kN),
+                            hn::GatherIndex(d, line + k, first), sum[i]);
       }
     }
   } else {
@@ -108,17 +117,20 @@ template <int64_t kLanes>
 HWY_INLINE void LoadSums(const float* memory, int64_t part, V* sum) {
   const D d;
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < Sums<kLanes>::kVectors; ++i) sum[i] = hn::Load(d, memory + (part * Sums<kLanes>::kVectors + i) * kN);
+  for (int64_t i = 0; i < Sums<kLanes>::kVectors; ++i)
+    sum[i] = hn::Load(d, memory + (part * Sums<kLanes>::kVectors + i) * kN);
 }
 template <int64_t kLanes>
 HWY_INLINE void StoreSums(const V* sum, int64_t part, float* memory) {
   const D d;
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < Sums<kLanes>::kVectors; ++i) hn::Store(sum[i], d, memory + (part * Sums<kLanes>::kVectors + i) * kN);
+  for (int64_t i = 0; i < Sums<kLanes>::kVectors; ++i)
+    hn::Store(sum[i], d, memory + (part * Sums<kLanes>::kVectors + i) * kN);
 }
 
 template <RayInterpolation kHow, int64_t kLanes>
-void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t first_ray, const float* lines, float* sinogram) {
+void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t first_ray,
+             const float* lines, float* sinogram) {
   alignas(64) float sums[kBlockAngles][kBlock * kLanes];
   alignas(64) float offsets[kBlockAngles][kBlock];
   math::LineRange ranges[kBlockAngles];
@@ -132,7 +144,8 @@ void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
     for (int64_t q = 0; q < kBlock; ++q) {
       const float distance = static_cast<float>(first_ray + q) - center;
       offsets[a - begin][q] = fmaf(distance, v.forward[a].inverse, middle);
-      const math::LineRange one = math::LinesOf(v.forward[a], distance, n, v.radius, RayTaps<kHow>::kReach);
+      const math::LineRange one =
+          math::LinesOf(v.forward[a], distance, n, v.radius, RayTaps<kHow>::kReach);
       if (one.begin == one.end) continue;
       range.begin = std::min(range.begin, one.begin);
       range.end = std::max(range.end, one.end);
@@ -145,14 +158,16 @@ void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
   constexpr int32_t kLines = 64;
   for (int32_t from = first_line; from < last_line; from += kLines) {
     for (int64_t a = begin; a < end; ++a) {
-      const int32_t from_line = std::max(from, ranges[a - begin].begin), to_line = std::min(from + kLines, ranges[a - begin].end);
+      const int32_t from_line = std::max(from, ranges[a - begin].begin),
+                    to_line = std::min(from + kLines, ranges[a - begin].end);
       const float slope = v.forward[a].slope;
       for (int64_t part = 0; part < Sums<kLanes>::kParts; ++part) {
         V sum[Sums<kLanes>::kVectors];
         LoadSums<kLanes>(sums[a - begin], part, sum);
         for (int32_t j = from_line; j < to_line; ++j) {
           ForwardTaps<kHow>(offsets[a - begin], static_cast<float>(j) - middle, slope, n, taps);
-          AddLine<kHow, kLanes>(lines + j * pitch + math::kRayMargin * kLanes, v.size, taps, part, sum);
+          AddLine<kHow, kLanes>(lines + j * pitch + math::kRayMargin * kLanes, v.size, taps, part,
+                                sum);
         }
         StoreSums<kLanes>(sum, part, sums[a - begin]);
       }
@@ -163,17 +178,21 @@ void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
     float* out = sinogram + (a * v.sinogram_pitch() + math::kRayMargin + first_ray) * kLanes;
     const float scale = v.pixel_size * fabsf(v.forward[a].inverse);
     for (int64_t q = 0; q < rays; ++q) {
-      for (int64_t l = 0; l < kLanes; ++l) out[q * kLanes + l] = sums[a - begin][SumAt<kLanes>(q, l)] * scale;
+      for (int64_t l = 0; l < kLanes; ++l)
+        out[q * kLanes + l] = sums[a - begin][SumAt<kLanes>(q, l)] * scale;
     }
   }
 }
 
 template <RayInterpolation kHow, int64_t kLanes>
-void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t row, int64_t column, const float* sinogram, float* image) {
+void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t row, int64_t column,
+          const float* sinogram, float* image) {
   alignas(64) float sums[kBlockRows][kBlock * kLanes];
   std::memset(sums, 0, sizeof sums);
-  const float middle = 0.5f * (static_cast<float>(v.size) - 1.0f), center = v.centers[group], detectors = static_cast<float>(v.detectors);
-  const int64_t rows = std::min(kBlockRows, v.size - row), columns = std::min(kBlock, v.size - column);
+  const float middle = 0.5f * (static_cast<float>(v.size) - 1.0f), center = v.centers[group],
+              detectors = static_cast<float>(v.detectors);
+  const int64_t rows = std::min(kBlockRows, v.size - row),
+                columns = std::min(kBlock, v.size - column);
   const float x = static_cast<float>(column) - middle, y = static_cast<float>(row) - middle;
   const float nearest_x = std::max({0.0f, x, -(x + static_cast<float>(kBlock))}),
               nearest_y = std::max({0.0f, y, -(y + static_cast<float>(kBlockRows))});
@@ -189,7 +208,8 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
           LoadSums<kLanes>(sums[r], part, sum);
           for (int64_t a = from; a < to; ++a) {
             BackTaps<kHow>(v.back[a], x, y + static_cast<float>(r), center, detectors, taps);
-            AddLine<kHow, kLanes>(sinogram + a * pitch + math::kRayMargin * kLanes, v.detectors, taps, part, sum);
+            AddLine<kHow, kLanes>(sinogram + a * pitch + math::kRayMargin * kLanes, v.detectors,
+                                  taps, part, sum);
           }
           StoreSums<kLanes>(sum, part, sums[r]);
         }
@@ -199,8 +219,10 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
   for (int64_t r = 0; r < rows; ++r) {
     float* out = image + ((row + r) * v.image_pitch() + math::kRayMargin + column) * kLanes;
     for (int64_t q = 0; q < columns; ++q) {
-      const bool inside = math::InCircle(x + static_cast<float>(q), y + static_cast<float>(r), v.radius);
-      for (int64_t l = 0; l < kLanes; ++l) out[q * kLanes + l] = inside ? sums[r][SumAt<kLanes>(q, l)] : 0.0f;
+      const bool inside =
+          math::InCircle(x + static_cast<float>(q), y + static_cast<float>(r), v.radius);
+      for (int64_t l = 0; l < kLanes; ++l)
+        out[q * kLanes + l] = inside ? sums[r][SumAt<kLanes>(q, l)] : 0.0f;
     }
   }
 }
@@ -219,7 +241,8 @@ void Filter(const RayView& v, const RowFilter& filter, const float* in, float* o
         if constexpr (kLanes == 1) {
           const V value = hn::Set(d, in[k]);
 #pragma GCC unroll 16
-          for (int i = 0; i < kWide; ++i) sum[i] = hn::MulAdd(value, hn::LoadU(d, tap + i * kN), sum[i]);
+          for (int i = 0; i < kWide; ++i)
+            sum[i] = hn::MulAdd(value, hn::LoadU(d, tap + i * kN), sum[i]);
         } else {
           const V value = hn::LoadU(d, in + k * kLanes + part * kN);
 #pragma GCC unroll 16
@@ -250,13 +273,15 @@ HWY_INLINE void ForKind(const RayView& v, F f) {
   }
 }
 
-void ForwardAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t first_ray, const float* lines, float* sinogram) {
+void ForwardAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t first_ray,
+                const float* lines, float* sinogram) {
   ForKind(v, [&]<RayInterpolation kHow>() {
     v.lanes == 1 ? Forward<kHow, 1>(v, group, begin, end, first_ray, lines, sinogram)
                  : Forward<kHow, kHostLanes>(v, group, begin, end, first_ray, lines, sinogram);
   });
 }
-void BackAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t row, int64_t column, const float* sinogram, float* image) {
+void BackAny(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t row,
+             int64_t column, const float* sinogram, float* image) {
   ForKind(v, [&]<RayInterpolation kHow>() {
     v.lanes == 1 ? Back<kHow, 1>(v, group, begin, end, row, column, sinogram, image)
                  : Back<kHow, kHostLanes>(v, group, begin, end, row, column, sinogram, image);
@@ -276,13 +301,17 @@ HWY_EXPORT(ForwardAny);
 HWY_EXPORT(BackAny);
 HWY_EXPORT(FilterAny);
 
-void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t first_ray, const float* lines, float* sinogram) {
+void ForwardBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t first_ray,
+                  const float* lines, float* sinogram) {
   HWY_DYNAMIC_DISPATCH(ForwardAny)(view, group, begin, end, first_ray, lines, sinogram);
 }
-void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row, int64_t column, const float* sinogram, float* image) {
+void BackBlock(const RayView& view, int64_t group, int64_t begin, int64_t end, int64_t row,
+               int64_t column, const float* sinogram, float* image) {
   HWY_DYNAMIC_DISPATCH(BackAny)(view, group, begin, end, row, column, sinogram, image);
 }
-void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out) { HWY_DYNAMIC_DISPATCH(FilterAny)(view, filter, in, out); }
+void FilterRow(const RayView& view, const RowFilter& filter, const float* in, float* out) {
+  HWY_DYNAMIC_DISPATCH(FilterAny)(view, filter, in, out);
+}
 
 }  // namespace octavo::inline gpu::host
 #endif

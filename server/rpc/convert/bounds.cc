@@ -15,7 +15,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Requests are no deeper than this; the depth of one that can hold itself would be the client's choice.
+// Requests are no deeper than this; the depth of one that can hold itself would be the client's
+// choice.
 constexpr int kMostDepth = 16;
 
 // Kinds of texts.
@@ -23,10 +24,15 @@ constexpr int64_t kName = 256;   // scans/..., volumes/..., devices/...
 constexpr int64_t kToken = 128;  // of leases and sessions, request ids, etags, page tokens
 constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
 // Numbers of things.
-constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072, kAngles = 262144;
+constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072,
+                  kAngles = 262144;
 
-Bound Text(const char* field, int64_t bytes) { return {.field = field, .count = 0, .bytes = bytes}; }
-Bound Many(const char* field, int64_t count) { return {.field = field, .count = count, .bytes = 0}; }
+Bound Text(const char* field, int64_t bytes) {
+  return {.field = field, .count = 0, .bytes = bytes};
+}
+Bound Many(const char* field, int64_t count) {
+  return {.field = field, .count = count, .bytes = 0};
+}
 
 std::vector<Bound> MakeBounds() {
   std::vector<Bound> bounds = {
@@ -190,11 +196,13 @@ std::vector<Bound> MakeBounds() {
       Text("MeasureRequest.device", kName),
   };
   // Labels are the same everywhere.
-  for (const char* message :
-       {"ScanSpec", "JobSpec", "CreateBufferRequest", "ListBuffersRequest", "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
+  for (const char* message : {"ScanSpec", "JobSpec", "CreateBufferRequest", "ListBuffersRequest",
+                              "UpdateBufferRequest", "ApplyOpRequest", "SubscribeRequest"}) {
     bounds.push_back({.field = absl::StrCat(message, ".labels"), .count = kLabels, .bytes = 0});
-    bounds.push_back({.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});
-    bounds.push_back({.field = absl::StrCat(message, ".LabelsEntry.value"), .count = 0, .bytes = kTitle});
+    bounds.push_back(
+        {.field = absl::StrCat(message, ".LabelsEntry.key"), .count = 0, .bytes = kShortName});
+    bounds.push_back(
+        {.field = absl::StrCat(message, ".LabelsEntry.value"), .count = 0, .bytes = kTitle});
   }
   return bounds;
 }
@@ -217,29 +225,37 @@ absl::Status CheckText(const Bound& bound, const std::string& text, const std::s
 }
 
 absl::Status Check(const Message& message, const std::string& path, int depth) {
-  if (depth > kMostDepth) return InvalidField(path, absl::StrCat("is nested ", depth, " deep; allowed ", kMostDepth));
+  if (depth > kMostDepth)
+    return InvalidField(path, absl::StrCat("is nested ", depth, " deep; allowed ", kMostDepth));
   const auto* reflection = message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
   std::string scratch;
   for (const FieldDescriptor* field : fields) {
-    const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING, nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING,
+               nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (!field->is_repeated() && !text && !nested) continue;
     // What is within a spec is named from there on, as in all other errors.
     const bool spec = nested && path.empty() && field->name() == "spec";
     const std::string at = spec ? "" : absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {
-      OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetMessage(message, field), at, depth + 1)
-                                    : CheckText(BoundOf(field), reflection->GetStringReference(message, field, &scratch), at));
+      OCTAVO_RETURN_IF_ERROR(
+          nested ? Check(reflection->GetMessage(message, field), at, depth + 1)
+                 : CheckText(BoundOf(field),
+                             reflection->GetStringReference(message, field, &scratch), at));
       continue;
     }
     const Bound& bound = BoundOf(field);
     const int count = reflection->FieldSize(message, field);
-    if (count > bound.count) return InvalidField(at, absl::StrCat("has ", count, " entries; allowed ", bound.count));
+    if (count > bound.count)
+      return InvalidField(at, absl::StrCat("has ", count, " entries; allowed ", bound.count));
     for (int i = 0; (text || nested) && i < count; ++i) {
       const std::string one = absl::StrCat(at, "[", i, "]");
-      OCTAVO_RETURN_IF_ERROR(nested ? Check(reflection->GetRepeatedMessage(message, field, i), one, depth + 1)
-                                    : CheckText(bound, reflection->GetRepeatedStringReference(message, field, i, &scratch), one));
+      OCTAVO_RETURN_IF_ERROR(
+          nested ? Check(reflection->GetRepeatedMessage(message, field, i), one, depth + 1)
+                 : CheckText(bound,
+                             reflection->GetRepeatedStringReference(message, field, i, &scratch),
+                             one));
     }
   }
   return absl::OkStatus();
@@ -256,7 +272,9 @@ absl::Status CheckBounds(const Message& request) { return Check(request, "", 1);
 
 absl::Status CheckPayload(const FieldDescriptor& field, int64_t bytes) {
   const int64_t allowed = BoundOf(&field).bytes;
-  return bytes <= allowed ? absl::OkStatus() : InvalidField(field.name(), absl::StrCat("has ", bytes, " bytes; allowed ", allowed));
+  return bytes <= allowed
+             ? absl::OkStatus()
+             : InvalidField(field.name(), absl::StrCat("has ", bytes, " bytes; allowed ", allowed));
 }
 
 }  // namespace octavo::rpc

@@ -10,21 +10,24 @@
 
 namespace octavo::rpc {
 
-/// The most that a field of a request may hold. The table has a line for every repeated, string, bytes and map field that any request
-/// can reach, so that nothing that a client sends can grow without bound behind it.
+/// The most that a field of a request may hold. The table has a line for every repeated, string,
+/// bytes and map field that any request can reach, so that nothing that a client sends can grow
+/// without bound behind it.
 struct Bound {
-  std::string field;  // "Freeform.x_mm": message (with those it is nested in) and field, without the package
+  std::string field;  // "Freeform.x_mm": message (with those it is nested in) and field, without
+                      // the package
   int64_t count = 0;  // elements of a repeated field or map; 0 = not repeated
   int64_t bytes = 0;  // of a text, or of each; 0 = no text
 };
 const std::vector<Bound>& Bounds();
 
-/// Largest message that the server takes, in bytes: what a message of the data plane may carry (PushRequest.data) and its other fields.
+/// Largest message that the server takes, in bytes: what a message of the data plane may carry
+/// (PushRequest.data) and its other fields.
 constexpr int kMostMessageBytes = (8 << 20) + (64 << 10);
 constexpr int64_t kMostPushedBytes = 8 << 20;
 
-/// Checks a request and all within it against the table. InvalidArgument names the field ("labels[3].value"; within a spec from there on), what it
-/// holds and what is allowed.
+/// Checks a request and all within it against the table. InvalidArgument names the field
+/// ("labels[3].value"; within a spec from there on), what it holds and what is allowed.
 absl::Status CheckBounds(const google::protobuf::Message& request);
 /// The same of a field that was taken out of its message before (payload.h).
 absl::Status CheckPayload(const google::protobuf::FieldDescriptor& field, int64_t bytes);

@@ -17,7 +17,8 @@ model::Caller CallerOf(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
   if (auto it = metadata.find("octavo-client"); it != metadata.end())
     caller.client = std::string(it->second.data(), std::min<size_t>(it->second.size(), 128));
-  if (auto it = metadata.find("octavo-owner-key"); it != metadata.end()) caller.key = std::string(it->second.data(), it->second.size());
+  if (auto it = metadata.find("octavo-owner-key"); it != metadata.end())
+    caller.key = std::string(it->second.data(), it->second.size());
   return caller;
 }
 
@@ -25,19 +26,22 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
-    return InvalidField("fill", absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
+    return InvalidField("fill",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
-  return model::BufferSpec{.scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar()) : static_cast<Scalar>(255),
-                            .lanes = in.type().lanes(),
-                            .shape = {in.shape().begin(), in.shape().end()},
-                            .devices = {in.placement().devices().begin(), in.placement().devices().end()},
-                            .uninitialized = in.fill() == v1::CreateBufferRequest::UNINITIALIZED,
-                            .labels = {in.labels().begin(), in.labels().end()},
-                            .ttl_seconds = in.ttl_seconds(),
-                            .is_private = in.private_(),
-                            .request_id = in.request_id(),
-                            .request_digest = absl::StrCat("create:", body.SerializeAsString())};
+  return model::BufferSpec{
+      .scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar())
+                                                       : static_cast<Scalar>(255),
+      .lanes = in.type().lanes(),
+      .shape = {in.shape().begin(), in.shape().end()},
+      .devices = {in.placement().devices().begin(), in.placement().devices().end()},
+      .uninitialized = in.fill() == v1::CreateBufferRequest::UNINITIALIZED,
+      .labels = {in.labels().begin(), in.labels().end()},
+      .ttl_seconds = in.ttl_seconds(),
+      .is_private = in.private_(),
+      .request_id = in.request_id(),
+      .request_digest = absl::StrCat("create:", body.SerializeAsString())};
 }
 
 absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& in) {
@@ -45,27 +49,29 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRe
   if (in.target().target_case() == v1::BufferTarget::kAll && !in.target().all())
     return InvalidField("header.target.all", "is false; leave it out or name a replica");
   return model::BufferWriteSpec{.name = in.name(),
-                                 .all = !one,
-                                 .replica = one ? in.target().replica() : 0,
-                                 .byte_offset = in.byte_offset(),
-                                 .total_bytes = in.total_bytes(),
-                                 .has_type = in.has_type(),
-                                 .scalar = static_cast<Scalar>(in.type().scalar()),
-                                 .lanes = in.type().lanes(),
-                                 .shape = {in.shape().begin(), in.shape().end()},
-                                 .has_crc = in.has_crc32c(),
-                                 .crc32c = in.crc32c(),
-                                 .lease_token = in.lease_token(),
-                                 .lease_fence = in.lease_fence(),
-                                 .if_version = in.if_version()};
+                                .all = !one,
+                                .replica = one ? in.target().replica() : 0,
+                                .byte_offset = in.byte_offset(),
+                                .total_bytes = in.total_bytes(),
+                                .has_type = in.has_type(),
+                                .scalar = static_cast<Scalar>(in.type().scalar()),
+                                .lanes = in.type().lanes(),
+                                .shape = {in.shape().begin(), in.shape().end()},
+                                .has_crc = in.has_crc32c(),
+                                .crc32c = in.crc32c(),
+                                .lease_token = in.lease_token(),
+                                .lease_fence = in.lease_fence(),
+                                .if_version = in.if_version()};
 }
 
 model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
   using Which = model::BufferReadSpec::Which;
   const auto& selector = in.selector();
-  const Which which = selector.which_case() == v1::ReadBufferRequest::Selector::kReplica                         ? Which::kReplica
-                      : selector.which_case() == v1::ReadBufferRequest::Selector::kStacked && selector.stacked() ? Which::kStacked
-                                                                                                                 : Which::kAny;
+  const Which which =
+      selector.which_case() == v1::ReadBufferRequest::Selector::kReplica ? Which::kReplica
+      : selector.which_case() == v1::ReadBufferRequest::Selector::kStacked && selector.stacked()
+          ? Which::kStacked
+          : Which::kAny;
   return {.name = in.name(),
           .which = which,
           .replica = which == Which::kReplica ? selector.replica() : 0,
@@ -84,15 +90,17 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
   v1::ApplyOpRequest body = in;
   body.clear_request_id();
   model::BufferApplySpec out{.input = in.input(),
-                              .output = in.output(),
-                              .labels = {in.labels().begin(), in.labels().end()},
-                              .ttl_seconds = in.ttl_seconds(),
-                              .request_id = in.request_id(),
-                              .request_digest = absl::StrCat("apply:", body.SerializeAsString()),
-                              .input_lease_token = in.input_lease_token(),
-                              .output_lease_token = in.output_lease_token()};
+                             .output = in.output(),
+                             .labels = {in.labels().begin(), in.labels().end()},
+                             .ttl_seconds = in.ttl_seconds(),
+                             .request_id = in.request_id(),
+                             .request_digest = absl::StrCat("apply:", body.SerializeAsString()),
+                             .input_lease_token = in.input_lease_token(),
+                             .output_lease_token = in.output_lease_token()};
   for (int i = 0; i < in.operations_size(); ++i) {
-    OCTAVO_ASSIGN_OR_RETURN(Op op, DecodeArrayOperation(in.operations(i), absl::StrCat("operations[", i, "]"), &out.others, nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(
+        Op op, DecodeArrayOperation(in.operations(i), absl::StrCat("operations[", i, "]"),
+                                    &out.others, nullptr));
     out.operations.push_back(std::move(op));
   }
   return out;
@@ -102,7 +110,8 @@ absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) 
   std::set<std::string> backends;
   for (const int kind : in.accept()) {
     if (kind != v1::HOST_MEMFD && kind != v1::CUDA_VMM) {
-      return InvalidField("accept", absl::StrCat("has the unknown value ", kind, "; allowed HOST_MEMFD, CUDA_VMM"));
+      return InvalidField(
+          "accept", absl::StrCat("has the unknown value ", kind, "; allowed HOST_MEMFD, CUDA_VMM"));
     }
     backends.insert(kind == v1::CUDA_VMM ? "cuda" : "host");
   }

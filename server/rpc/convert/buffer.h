@@ -14,7 +14,8 @@ namespace octavo::rpc {
 model::Caller CallerOf(const grpc::CallbackServerContext& context);
 
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);
-absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRequest::Header& header);
+absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
+    const v1::WriteBufferRequest::Header& header);
 model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
 /// Names of the backends whose memory the client can map.

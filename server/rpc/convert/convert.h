@@ -19,8 +19,8 @@
 #include "server/model/subscription.h"
 #include "server/picture/image.h"
 
-// Encode and decode pairs between the contract and the engine. Decoding checks everything that needs no knowledge of the
-// engine (enums, lengths, finiteness, syntax); errors name the field.
+// Encode and decode pairs between the contract and the engine. Decoding checks everything that
+// needs no knowledge of the engine (enums, lengths, finiteness, syntax); errors name the field.
 namespace octavo::rpc {
 
 // types.cc
@@ -32,7 +32,8 @@ void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out
 void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
 void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out);
 absl::Status CheckFinite(const char* field, double value);
-absl::Status CheckEnum(const char* field, int value, bool valid);  // `valid`: what E_IsValid says of it
+absl::Status CheckEnum(const char* field, int value,
+                       bool valid);  // `valid`: what E_IsValid says of it
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
 
@@ -48,12 +49,14 @@ v1::RawType EncodeRawType(const model::Acquisition& acquisition);
 absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& pattern);
 void EncodePattern(const pattern::Pattern& pattern, v1::Pattern* out);
 /// At most kMostWaveformSamples from first_sample on; OutOfRange behind the end.
-absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out);
+absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample,
+                            v1::Waveform* out);
 constexpr int64_t kMostWaveformSamples = 1 << 17;
 
 // volume.cc
 /// `field` is what errors call the options: "options", "retention.auto_commit".
-absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options, const std::string& field);
+absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& options,
+                                                         const std::string& field);
 void EncodeCommitOptions(const model::CommitOptions& options, v1::CommitOptions* out);
 void EncodeCommitResult(const storage::CommitOutcome& outcome, v1::CommitResult* out);
 absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& request);
@@ -75,10 +78,12 @@ struct SubscribeOptions {
 };
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& request);
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes);
-absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& options, v1::Encoding encoding);
+absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& options,
+                                                         v1::Encoding encoding);
 /// Everything but encoding, offset, total, crc and data.
 void EncodeFrameHeader(const model::Frame& frame, uint64_t dropped_before, v1::Frame* out);
-/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the frame's.
+/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the
+/// frame's.
 void EncodePictureHeader(const picture::Picture& picture, v1::Frame* out);
 
 }  // namespace octavo::rpc

@@ -12,17 +12,21 @@ namespace octavo::rpc {
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
   if (chunk_bytes == 0) return 2 << 20;
   if (chunk_bytes < 64 << 10 || chunk_bytes > 4 << 20) {
-    return InvalidField("chunk_bytes", absl::StrCat("is ", chunk_bytes, "; allowed 0 (2 MiB) or 65536 to 4194304"));
+    return InvalidField(
+        "chunk_bytes", absl::StrCat("is ", chunk_bytes, "; allowed 0 (2 MiB) or 65536 to 4194304"));
   }
   return chunk_bytes;
 }
 
-absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& in, v1::Encoding encoding) {
+absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& in,
+                                                         v1::Encoding encoding) {
   picture::ImageOptions out;
   out.encoding = encoding == v1::JPEG  ? picture::ImageOptions::Encoding::kJpeg
                  : encoding == v1::PNG ? picture::ImageOptions::Encoding::kPng
                                        : picture::ImageOptions::Encoding::kRaw;
-  const auto for_files = [&](const char* field) { return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG"); };
+  const auto for_files = [&](const char* field) {
+    return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG");
+  };
   if (encoding == v1::RAW) {
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
     if (in.has_levels()) return for_files("image.levels");
@@ -31,36 +35,49 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
     if (in.scale_bar()) return for_files("image.scale_bar");
   }
   if (!v1::ColourMap_IsValid(in.colour_map())) {
-    return InvalidField("image.colour_map", absl::StrCat("has the unknown value ", static_cast<int>(in.colour_map())));
+    return InvalidField("image.colour_map",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.colour_map())));
   }
-  out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED ? picture::ColourMap::kGray : static_cast<picture::ColourMap>(in.colour_map());
-  if (in.has_levels() && in.has_percentiles()) return InvalidField("image.levels", "and image.percentiles are both given; allowed one of them");
+  out.colour_map = in.colour_map() == v1::COLOUR_MAP_UNSPECIFIED
+                       ? picture::ColourMap::kGray
+                       : static_cast<picture::ColourMap>(in.colour_map());
+  if (in.has_levels() && in.has_percentiles())
+    return InvalidField("image.levels",
+                        "and image.percentiles are both given; allowed one of them");
   if (in.display_levels() && (in.has_levels() || in.has_percentiles())) {
-    return InvalidField("image.display_levels", "is given with image.levels or image.percentiles; allowed one of them");
+    return InvalidField("image.display_levels",
+                        "is given with image.levels or image.percentiles; allowed one of them");
   }
   if (!in.display_levels()) {
     out.contrast = picture::ImageOptions::Contrast::kPercentiles;
-    std::tie(out.lo, out.hi) = std::pair(picture::ImageOptions::kDarkPercentile, picture::ImageOptions::kBrightPercentile);
+    std::tie(out.lo, out.hi) =
+        std::pair(picture::ImageOptions::kDarkPercentile, picture::ImageOptions::kBrightPercentile);
   }
   if (in.has_levels()) {
     out.contrast = picture::ImageOptions::Contrast::kLevels;
     std::tie(out.lo, out.hi) = std::pair(in.levels().lo(), in.levels().hi());
     OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.lo", static_cast<double>(out.lo)));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("image.levels.hi", static_cast<double>(out.hi)));
-    if (!(out.lo < out.hi)) return InvalidField("image.levels", absl::StrCat("is ", out.lo, " to ", out.hi, "; lo must be below hi"));
+    if (!(out.lo < out.hi))
+      return InvalidField("image.levels",
+                          absl::StrCat("is ", out.lo, " to ", out.hi, "; lo must be below hi"));
   } else if (in.has_percentiles()) {
     std::tie(out.lo, out.hi) = std::pair(in.percentiles().lo(), in.percentiles().hi());
     if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // not NaN either
-      return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, "; allowed 0 <= lo < hi <= 100"));
+      return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi,
+                                                            "; allowed 0 <= lo < hi <= 100"));
     }
     if (out.hi <= 1) {
-      return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi, ", which look like fractions; percentiles are 0 to 100: ",
-                                                            100 * out.lo, " to ", 100 * out.hi, " for these"));
+      return InvalidField("image.percentiles",
+                          absl::StrCat("is ", out.lo, " to ", out.hi,
+                                       ", which look like fractions; percentiles are 0 to 100: ",
+                                       100 * out.lo, " to ", 100 * out.hi, " for these"));
     }
   }
   const auto side = [](const char* field, uint32_t given, int64_t* most) -> absl::Status {
     if (given > picture::ImageOptions::kMostPixels)
-      return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ", picture::ImageOptions::kMostPixels));
+      return InvalidField(field, absl::StrCat("is ", given, "; allowed 0 (no limit) to ",
+                                              picture::ImageOptions::kMostPixels));
     if (given > 0) *most = given;
     return absl::OkStatus();
   };
@@ -69,8 +86,11 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
   out.square_pixels = in.square_pixels();
   out.depth_down = in.depth_down();
   out.scale_bar = in.scale_bar();
-  if (in.jpeg_quality() > 100) return InvalidField("image.jpeg_quality", absl::StrCat("is ", in.jpeg_quality(), "; allowed 0 (85) or 1 to 100"));
-  if (in.jpeg_quality() > 0 && encoding != v1::JPEG) return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
+  if (in.jpeg_quality() > 100)
+    return InvalidField("image.jpeg_quality",
+                        absl::StrCat("is ", in.jpeg_quality(), "; allowed 0 (85) or 1 to 100"));
+  if (in.jpeg_quality() > 0 && encoding != v1::JPEG)
+    return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
   if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
   return out;
 }
@@ -93,32 +113,54 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
     spec.products.push_back(model::Product::kMip);
     images = true;
   }
-  if (!v1::Axis_IsValid(in.axis())) return InvalidField("axis", absl::StrCat("has the unknown value ", static_cast<int>(in.axis())));
+  if (!v1::Axis_IsValid(in.axis()))
+    return InvalidField("axis",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.axis())));
   spec.axis_given = in.axis() != v1::AXIS_UNSPECIFIED;
   if (spec.axis_given) spec.axis = static_cast<model::FrameAxis>(in.axis());
   if (in.index_set() || in.index() > 0) spec.plane_index = in.index();
-  if (spec.plane_index < -1) return InvalidField("index", absl::StrCat("is ", in.index(), "; allowed >= -1"));
-  if (!v1::Encoding_IsValid(in.encoding())) return InvalidField("encoding", absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
+  if (spec.plane_index < -1)
+    return InvalidField("index", absl::StrCat("is ", in.index(), "; allowed >= -1"));
+  if (!v1::Encoding_IsValid(in.encoding()))
+    return InvalidField("encoding",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
   out.encoding = in.encoding() == v1::ENCODING_UNSPECIFIED ? v1::RAW : in.encoding();
   if (out.encoding != v1::RAW && !images) {
-    return InvalidField("encoding", absl::StrCat("is ", v1::Encoding_Name(out.encoding), ", which is for images only, not for VOLUME and EVENT"));
+    return InvalidField("encoding",
+                        absl::StrCat("is ", v1::Encoding_Name(out.encoding),
+                                     ", which is for images only, not for VOLUME and EVENT"));
   }
-  if (in.has_image() && !images) return InvalidField("image", "is for images only, not for VOLUME and EVENT");
+  if (in.has_image() && !images)
+    return InvalidField("image", "is for images only, not for VOLUME and EVENT");
   if (out.encoding != v1::RAW || in.has_image()) {
     OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
   }
-  if (!v1::Delivery_IsValid(in.delivery())) return InvalidField("delivery", absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
-  spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED ? static_cast<model::Delivery>(in.delivery())
-                  : images                                  ? model::Delivery::kLatest
-                                                            : model::Delivery::kLossless;
-  if (in.queue_length() > 1024) return InvalidField("queue_length", absl::StrCat("is ", in.queue_length(), "; allowed 0 to 1024"));
-  const bool volumes = std::find(spec.products.begin(), spec.products.end(), model::Product::kVolume) != spec.products.end();
-  const bool events_only = std::all_of(spec.products.begin(), spec.products.end(), [](auto product) { return product == model::Product::kEvent; });
-  spec.queue_length = in.queue_length() != 0 ? in.queue_length() : volumes ? 2 : events_only ? 256 : 16;
+  if (!v1::Delivery_IsValid(in.delivery()))
+    return InvalidField("delivery",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.delivery())));
+  spec.delivery = in.delivery() != v1::DELIVERY_UNSPECIFIED
+                      ? static_cast<model::Delivery>(in.delivery())
+                  : images ? model::Delivery::kLatest
+                           : model::Delivery::kLossless;
+  if (in.queue_length() > 1024)
+    return InvalidField("queue_length",
+                        absl::StrCat("is ", in.queue_length(), "; allowed 0 to 1024"));
+  const bool volumes = std::find(spec.products.begin(), spec.products.end(),
+                                 model::Product::kVolume) != spec.products.end();
+  const bool events_only =
+      std::all_of(spec.products.begin(), spec.products.end(),
+                  [](auto product) { return product == model::Product::kEvent; });
+  spec.queue_length = in.queue_length() != 0 ? in.queue_length()
+                      : volumes              ? 2
+                      : events_only          ? 256
+                                             : 16;
   OCTAVO_RETURN_IF_ERROR(CheckFinite("max_rate_hz", in.max_rate_hz()));
   spec.max_rate_hz = in.max_rate_hz();
   if (spec.max_rate_hz > 0 && spec.delivery == model::Delivery::kLossless) {
-    return InvalidField("max_rate_hz", absl::StrCat("is ", in.max_rate_hz(), "; allowed 0 with delivery LOSSLESS, which leaves nothing out"));
+    return InvalidField(
+        "max_rate_hz",
+        absl::StrCat("is ", in.max_rate_hz(),
+                     "; allowed 0 with delivery LOSSLESS, which leaves nothing out"));
   }
   spec.resume = in.resume();
   spec.from_sequence = in.from_sequence();

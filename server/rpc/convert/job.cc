@@ -26,37 +26,39 @@ absl::StatusOr<model::ReprocessSpec> Decode(const v1::ReprocessJob& in) {
 }
 
 absl::StatusOr<model::DispersionAutofocusSpec> Decode(const v1::DispersionAutofocusJob& in) {
-  for (const auto& [field, value] :
-       {std::pair{"dispersion_autofocus.a2_begin", in.a2_begin()}, std::pair{"dispersion_autofocus.a2_end", in.a2_end()},
-        std::pair{"dispersion_autofocus.a3_begin", in.a3_begin()}, std::pair{"dispersion_autofocus.a3_end", in.a3_end()}}) {
+  for (const auto& [field, value] : {std::pair{"dispersion_autofocus.a2_begin", in.a2_begin()},
+                                     std::pair{"dispersion_autofocus.a2_end", in.a2_end()},
+                                     std::pair{"dispersion_autofocus.a3_begin", in.a3_begin()},
+                                     std::pair{"dispersion_autofocus.a3_end", in.a3_end()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
   model::DispersionAutofocusSpec out{.volume = in.volume(),
-                                      .processing = {},
-                                      .processing_given = in.has_processing(),
-                                      .a2_begin = in.a2_begin(),
-                                      .a2_end = in.a2_end(),
-                                      .a3_begin = in.a3_begin(),
-                                      .a3_end = in.a3_end(),
-                                      .only_a2 = in.only_a2(),
-                                      .ascans = in.ascans(),
-                                      .first_bin = in.first_bin(),
-                                      .bins = in.bins(),
-                                      .reprocess = in.reprocess()};
-  OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("dispersion_autofocus", in.processing()));
+                                     .processing = {},
+                                     .processing_given = in.has_processing(),
+                                     .a2_begin = in.a2_begin(),
+                                     .a2_end = in.a2_end(),
+                                     .a3_begin = in.a3_begin(),
+                                     .a3_end = in.a3_end(),
+                                     .only_a2 = in.only_a2(),
+                                     .ascans = in.ascans(),
+                                     .first_bin = in.first_bin(),
+                                     .bins = in.bins(),
+                                     .reprocess = in.reprocess()};
+  OCTAVO_ASSIGN_OR_RETURN(out.processing,
+                          DecodeProcessingOf("dispersion_autofocus", in.processing()));
   return out;
 }
 
 absl::StatusOr<model::KCalibrationSpec> Decode(const v1::KCalibrationJob& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("k_calibration.edge", in.edge()));
   model::KCalibrationSpec out{.volume = in.volume(),
-                               .first_record = in.first_record(),
-                               .records = in.records(),
-                               .processing = {},
-                               .processing_given = in.has_processing(),
-                               .least_bin = in.least_bin(),
-                               .polynomial_degree = in.polynomial_degree(),
-                               .edge = in.edge()};
+                              .first_record = in.first_record(),
+                              .records = in.records(),
+                              .processing = {},
+                              .processing_given = in.has_processing(),
+                              .least_bin = in.least_bin(),
+                              .polynomial_degree = in.polynomial_degree(),
+                              .edge = in.edge()};
   OCTAVO_ASSIGN_OR_RETURN(out.processing, DecodeProcessingOf("k_calibration", in.processing()));
   return out;
 }
@@ -92,7 +94,9 @@ void Encode(const model::KCalibrationSpec& in, v1::JobSpec* spec) {
   out->set_edge(in.edge);
 }
 
-void Encode(const model::TomographySpec& in, v1::JobSpec* out) { EncodeTomography(in, out->mutable_tomography()); }
+void Encode(const model::TomographySpec& in, v1::JobSpec* out) {
+  EncodeTomography(in, out->mutable_tomography());
+}
 
 void Encode(std::monostate, v1::JobSpec*) {}
 
@@ -114,7 +118,9 @@ void EncodeFinding(const model::KLinearisationEstimate& in, v1::Job* job) {
   out->set_nonlinearity_samples(in.nonlinearity_samples);
 }
 
-void EncodeFinding(const model::TomographyReport& in, v1::Job* job) { EncodeTomographyReport(in, job->mutable_tomography()); }
+void EncodeFinding(const model::TomographyReport& in, v1::Job* job) {
+  EncodeTomographyReport(in, job->mutable_tomography());
+}
 
 void EncodeFinding(std::monostate, v1::Job*) {}
 
@@ -122,14 +128,20 @@ void EncodeFinding(std::monostate, v1::Job*) {}
 
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
-  if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
+  if (in.title().size() > 256)
+    return InvalidField("title",
+                        absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
-  if (in.priority() < -100 || in.priority() > 100) return InvalidField("priority", absl::StrCat("is ", in.priority(), "; allowed -100 to 100"));
+  if (in.priority() < -100 || in.priority() > 100)
+    return InvalidField("priority", absl::StrCat("is ", in.priority(), "; allowed -100 to 100"));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
   if (const double ttl = in.ttl_seconds(); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
-    return InvalidField("ttl_seconds", absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
+    return InvalidField("ttl_seconds",
+                        absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
   }
-  if (in.group().size() > 128) return InvalidField("group", absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
+  if (in.group().size() > 128)
+    return InvalidField("group",
+                        absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
   out.request_id = in.request_id();
   v1::JobSpec body = in;
@@ -159,7 +171,10 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
       OCTAVO_ASSIGN_OR_RETURN(out.work, DecodeTomography(in.tomography()));
       break;
     }
-    case v1::JobSpec::WORK_NOT_SET: return InvalidField("work", "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
+    case v1::JobSpec::WORK_NOT_SET:
+      return InvalidField(
+          "work",
+          "is not given; allowed: reprocess, dispersion_autofocus, k_calibration, tomography");
   }
   return out;
 }

@@ -9,7 +9,9 @@
 namespace octavo::rpc {
 namespace {
 
-std::vector<int64_t> Numbers(const google::protobuf::RepeatedField<int64_t>& in) { return {in.begin(), in.end()}; }
+std::vector<int64_t> Numbers(const google::protobuf::RepeatedField<int64_t>& in) {
+  return {in.begin(), in.end()};
+}
 math::Number NumberOf(const v1::ArrayOperation::Complex& in) { return {in.re(), in.im()}; }
 absl::Status Finite(const std::string& field, const v1::ArrayOperation::Complex& in) {
   if (std::isfinite(in.re()) && std::isfinite(in.im())) return absl::OkStatus();
@@ -23,19 +25,23 @@ absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar) {
   return InvalidField(field, absl::StrCat("has the unknown value ", scalar));
 }
 
-absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std::string& at, std::vector<std::string>* others,
-                                             const SlabInUm& slab_in_um) {
+absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std::string& at,
+                                        std::vector<std::string>* others,
+                                        const SlabInUm& slab_in_um) {
   using Case = v1::ArrayOperation::OperationCase;
   switch (in.operation_case()) {
     case Case::kCopy: return CopyOp{};
     case Case::kFill: return FillOp{.value = NumberOf(in.fill().value())};
-    case Case::kCrop: return CropOp{.start = Numbers(in.crop().start()), .count = Numbers(in.crop().count())};
+    case Case::kCrop:
+      return CropOp{.start = Numbers(in.crop().start()), .count = Numbers(in.crop().count())};
     case Case::kScale: {
       const auto& scale = in.scale();
       ScaleOp op;
-      OCTAVO_ASSIGN_OR_RETURN(op.scalar, DecodeScalar(absl::StrCat(at, ".scale.type"), scale.type()));
+      OCTAVO_ASSIGN_OR_RETURN(op.scalar,
+                              DecodeScalar(absl::StrCat(at, ".scale.type"), scale.type()));
       if (!v1::ComplexPart_IsValid(scale.part()))
-        return InvalidField(absl::StrCat(at, ".scale.part"), absl::StrCat("has the unknown value ", static_cast<int>(scale.part())));
+        return InvalidField(absl::StrCat(at, ".scale.part"),
+                            absl::StrCat("has the unknown value ", static_cast<int>(scale.part())));
       OCTAVO_RETURN_IF_ERROR(Finite(absl::StrCat(at, ".scale.multiply"), scale.multiply()));
       OCTAVO_RETURN_IF_ERROR(Finite(absl::StrCat(at, ".scale.add"), scale.add()));
       op.part = static_cast<math::Part>(scale.part());
@@ -46,12 +52,17 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
     case Case::kCombine: {
       const auto& combine = in.combine();
       if (!v1::ArrayOperation::Combine::Kind_IsValid(combine.kind())) {
-        return InvalidField(absl::StrCat(at, ".combine.kind"), absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
+        return InvalidField(
+            absl::StrCat(at, ".combine.kind"),
+            absl::StrCat("has the unknown value ", static_cast<int>(combine.kind())));
       }
-      if (others == nullptr) return InvalidField(absl::StrCat(at, ".combine"), "is not offered here; use ApplyOp");
-      if (combine.other().empty()) return InvalidField(absl::StrCat(at, ".combine.other"), "is empty; name a buffer");
+      if (others == nullptr)
+        return InvalidField(absl::StrCat(at, ".combine"), "is not offered here; use ApplyOp");
+      if (combine.other().empty())
+        return InvalidField(absl::StrCat(at, ".combine.other"), "is empty; name a buffer");
       others->push_back(combine.other());
-      return CombineOp{.kind = static_cast<Combination>(combine.kind()), .other = others->size() - 1};
+      return CombineOp{.kind = static_cast<Combination>(combine.kind()),
+                       .other = others->size() - 1};
     }
     case Case::kReduce: {
       const auto& reduce = in.reduce();
@@ -60,46 +71,70 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
                   .keep_dims = reduce.keep_dims(),
                   .skip_nan = reduce.skip_nan(),
                   .part = static_cast<math::Part>(reduce.part())};
-      OCTAVO_ASSIGN_OR_RETURN(op.scalar, DecodeScalar(absl::StrCat(at, ".reduce.type"), reduce.type()));
+      OCTAVO_ASSIGN_OR_RETURN(op.scalar,
+                              DecodeScalar(absl::StrCat(at, ".reduce.type"), reduce.type()));
       if (!v1::ReduceKind_IsValid(reduce.kind()))
-        return InvalidField(absl::StrCat(at, ".reduce.kind"), absl::StrCat("has the unknown value ", static_cast<int>(reduce.kind())));
+        return InvalidField(
+            absl::StrCat(at, ".reduce.kind"),
+            absl::StrCat("has the unknown value ", static_cast<int>(reduce.kind())));
       if (!v1::ComplexPart_IsValid(reduce.part()))
-        return InvalidField(absl::StrCat(at, ".reduce.part"), absl::StrCat("has the unknown value ", static_cast<int>(reduce.part())));
+        return InvalidField(
+            absl::StrCat(at, ".reduce.part"),
+            absl::StrCat("has the unknown value ", static_cast<int>(reduce.part())));
       return op;
     }
-    case Case::kMip: return SlabOp{.kind = math::Reduction::kMax, .axis = in.mip().axis(), .keep_dims = in.mip().keep_dims()};
-    case Case::kAip: return SlabOp{.kind = math::Reduction::kMean, .axis = in.aip().axis(), .keep_dims = in.aip().keep_dims()};
+    case Case::kMip:
+      return SlabOp{.kind = math::Reduction::kMax,
+                    .axis = in.mip().axis(),
+                    .keep_dims = in.mip().keep_dims()};
+    case Case::kAip:
+      return SlabOp{.kind = math::Reduction::kMean,
+                    .axis = in.aip().axis(),
+                    .keep_dims = in.aip().keep_dims()};
     case Case::kSlab: {
       const auto& slab = in.slab();
       if (!v1::ReduceKind_IsValid(slab.kind()))
-        return InvalidField(absl::StrCat(at, ".slab.kind"), absl::StrCat("has the unknown value ", static_cast<int>(slab.kind())));
-      SlabOp op{.kind = slab.kind() == v1::REDUCE_UNSPECIFIED ? math::Reduction::kMax : static_cast<math::Reduction>(slab.kind()),
+        return InvalidField(absl::StrCat(at, ".slab.kind"),
+                            absl::StrCat("has the unknown value ", static_cast<int>(slab.kind())));
+      SlabOp op{.kind = slab.kind() == v1::REDUCE_UNSPECIFIED
+                            ? math::Reduction::kMax
+                            : static_cast<math::Reduction>(slab.kind()),
                 .axis = slab.axis(),
                 .begin = slab.begin(),
                 .end = slab.end(),
                 .keep_dims = slab.keep_dims()};
       if (slab.begin_um() != 0 || slab.end_um() != 0) {
-        if (!slab_in_um) return InvalidField(absl::StrCat(at, ".slab.begin_um"), "is given; only volumes have a spacing");
+        if (!slab_in_um)
+          return InvalidField(absl::StrCat(at, ".slab.begin_um"),
+                              "is given; only volumes have a spacing");
         if (slab.begin() != 0 || slab.end() != 0)
-          return InvalidField(absl::StrCat(at, ".slab.begin"), "is given along with a range in um; give one of them");
-        if (!(slab.begin_um() >= 0 && slab.end_um() > slab.begin_um()) || !std::isfinite(slab.end_um())) {
+          return InvalidField(absl::StrCat(at, ".slab.begin"),
+                              "is given along with a range in um; give one of them");
+        if (!(slab.begin_um() >= 0 && slab.end_um() > slab.begin_um()) ||
+            !std::isfinite(slab.end_um())) {
           return InvalidField(absl::StrCat(at, ".slab.end_um"),
-                              absl::StrCat("is ", slab.end_um(), " from ", slab.begin_um(), "; allowed 0 <= begin_um < end_um"));
+                              absl::StrCat("is ", slab.end_um(), " from ", slab.begin_um(),
+                                           "; allowed 0 <= begin_um < end_um"));
         }
         slab_in_um(slab.begin_um(), slab.end_um());
       }
       return op;
     }
     case Case::kPercentile:
-      return PercentileOp{.percentiles = {in.percentile().percentiles().begin(), in.percentile().percentiles().end()},
+      return PercentileOp{.percentiles = {in.percentile().percentiles().begin(),
+                                          in.percentile().percentiles().end()},
                           .axes = Numbers(in.percentile().axes()),
                           .keep_dims = in.percentile().keep_dims()};
     case Case::kHistogram:
-      return HistogramOp{.bins = in.histogram().bins() == 0 ? 256 : in.histogram().bins(), .lo = in.histogram().lo(), .hi = in.histogram().hi()};
+      return HistogramOp{.bins = in.histogram().bins() == 0 ? 256 : in.histogram().bins(),
+                         .lo = in.histogram().lo(),
+                         .hi = in.histogram().hi()};
     case Case::kFft: return FftOp{.axis = in.fft().axis(), .inverse = in.fft().inverse()};
     case Case::kResize:
       if (!v1::ResizeEdge_IsValid(in.resize().edge())) {
-        return InvalidField(absl::StrCat(at, ".resize.edge"), absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
+        return InvalidField(
+            absl::StrCat(at, ".resize.edge"),
+            absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
       }
       return ResizeOp{.shape = Numbers(in.resize().shape()),
                       .nearest = in.resize().nearest(),
@@ -110,40 +145,53 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
     case Case::kTranspose: return TransposeOp{.axes = Numbers(in.transpose().axes())};
     case Case::OPERATION_NOT_SET: break;
   }
-  return InvalidField(
-      at, "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, slab, percentile, histogram, fft, resize, flip, transpose");
+  return InvalidField(at,
+                      "is empty; allowed: copy, fill, crop, scale, combine, reduce, mip, aip, "
+                      "slab, percentile, histogram, fft, resize, flip, transpose");
 }
 
-absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in, const std::string& at) {
+absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& in,
+                                                    const std::string& at) {
   model::OpSpec out;
-  OCTAVO_ASSIGN_OR_RETURN(out.op, DecodeArrayOperation(in, at, nullptr, [&](double begin_um, double end_um) {
-                            out.begin_um = begin_um;
-                            out.end_um = end_um;
-                          }));
+  OCTAVO_ASSIGN_OR_RETURN(
+      out.op, DecodeArrayOperation(in, at, nullptr, [&](double begin_um, double end_um) {
+        out.begin_um = begin_um;
+        out.end_um = end_um;
+      }));
   if (in.has_mip()) out.called = "mip";
   if (in.has_aip()) out.called = "aip";
   return out;
 }
 
-absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& in) {
+absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
+    const google::protobuf::RepeatedPtrField<v1::VolumeChain>& in) {
   if (in.empty()) return std::shared_ptr<const model::DerivedVolumeRecipes>();
-  if (in.size() > 4) return InvalidField("chains", absl::StrCat("has ", in.size(), " entries; allowed 4"));
+  if (in.size() > 4)
+    return InvalidField("chains", absl::StrCat("has ", in.size(), " entries; allowed 4"));
   auto out = std::make_shared<model::DerivedVolumeRecipes>();
   for (int i = 0; i < in.size(); ++i) {
     const std::string at = absl::StrCat("chains[", i, "]");
     const std::string& name = in[i].name();
-    if (name.empty() || name.size() > 63 || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") != std::string::npos) {
-      return InvalidField(absl::StrCat(at, ".name"), absl::StrCat("is '", name, "'; allowed are 1 to 63 of a-z 0-9 _ . -"));
+    if (name.empty() || name.size() > 63 ||
+        name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") != std::string::npos) {
+      return InvalidField(absl::StrCat(at, ".name"),
+                          absl::StrCat("is '", name, "'; allowed are 1 to 63 of a-z 0-9 _ . -"));
     }
     for (const auto& other : out->chains) {
-      if (other.name == name) return InvalidField(absl::StrCat(at, ".name"), absl::StrCat("is '", name, "' a second time"));
+      if (other.name == name)
+        return InvalidField(absl::StrCat(at, ".name"),
+                            absl::StrCat("is '", name, "' a second time"));
     }
     model::DerivedVolumeRecipe chain{.name = name, .operations = {}};
     if (in[i].operations().empty() || in[i].operations_size() > 8) {
-      return InvalidField(absl::StrCat(at, ".operations"), absl::StrCat("has ", in[i].operations_size(), " operations; allowed 1 to 8"));
+      return InvalidField(
+          absl::StrCat(at, ".operations"),
+          absl::StrCat("has ", in[i].operations_size(), " operations; allowed 1 to 8"));
     }
     for (int j = 0; j < in[i].operations_size(); ++j) {
-      OCTAVO_ASSIGN_OR_RETURN(model::OpSpec operation, DecodeVolumeOperation(in[i].operations(j), absl::StrCat(at, ".operations[", j, "]")));
+      OCTAVO_ASSIGN_OR_RETURN(
+          model::OpSpec operation,
+          DecodeVolumeOperation(in[i].operations(j), absl::StrCat(at, ".operations[", j, "]")));
       chain.operations.push_back(std::move(operation));
     }
     out->chains.push_back(std::move(chain));
@@ -152,7 +200,8 @@ absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
   return out;
 }
 
-void EncodeChains(const model::DerivedVolumeRecipes* in, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out) {
+void EncodeChains(const model::DerivedVolumeRecipes* in,
+                  google::protobuf::RepeatedPtrField<v1::VolumeChain>* out) {
   if (in == nullptr) return;
   for (const std::string& chain : in->encoded) (void)out->Add()->ParseFromString(chain);
 }

@@ -20,15 +20,20 @@ absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar);
 
 /// Told the range of a slab that is given in um; null: there is no spacing.
 using SlabInUm = std::function<void(double begin_um, double end_um)>;
-/// `at` is what errors call the operation. `others` takes the names of second arrays; null: there are none.
-absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, const std::string& at, std::vector<std::string>* others,
-                                             const SlabInUm& slab_in_um);
+/// `at` is what errors call the operation. `others` takes the names of second arrays; null: there
+/// are none.
+absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, const std::string& at,
+                                        std::vector<std::string>* others,
+                                        const SlabInUm& slab_in_um);
 
 /// The same for a volume: no second arrays, slabs may be in um.
-absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation, const std::string& at);
+absl::StatusOr<model::OpSpec> DecodeVolumeOperation(const v1::ArrayOperation& operation,
+                                                    const std::string& at);
 
 /// ScanSpec.chains; null if there are none.
-absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(const google::protobuf::RepeatedPtrField<v1::VolumeChain>& chains);
-void EncodeChains(const model::DerivedVolumeRecipes* chains, google::protobuf::RepeatedPtrField<v1::VolumeChain>* out);
+absl::StatusOr<std::shared_ptr<const model::DerivedVolumeRecipes>> DecodeChains(
+    const google::protobuf::RepeatedPtrField<v1::VolumeChain>& chains);
+void EncodeChains(const model::DerivedVolumeRecipes* chains,
+                  google::protobuf::RepeatedPtrField<v1::VolumeChain>* out);
 
 }  // namespace octavo::rpc

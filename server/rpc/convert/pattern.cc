@@ -67,7 +67,8 @@ void EncodeRadial(const pattern::Pattern& in, v1::Radial* out) {
 
 absl::Status DecodeRepeat(const v1::Repeat& in, const std::string& at, pattern::Pattern* out) {
   if (!v1::Repeat::Strategy_IsValid(in.strategy())) {
-    return InvalidField(at + "strategy", absl::StrCat("has the unknown value ", static_cast<int>(in.strategy())));
+    return InvalidField(at + "strategy",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.strategy())));
   }
   out->repeat_count = in.count();
   out->repeat_period = in.period();
@@ -82,7 +83,10 @@ void EncodeRepeat(const pattern::Pattern& in, v1::Repeat* out) {
 }
 
 pattern::AxisLimits DecodeAxis(const v1::Scanner::Axis& in) {
-  return {.position_min = in.position_min(), .position_max = in.position_max(), .velocity = in.velocity(), .acceleration = in.acceleration()};
+  return {.position_min = in.position_min(),
+          .position_max = in.position_max(),
+          .velocity = in.velocity(),
+          .acceleration = in.acceleration()};
 }
 
 void EncodeAxis(const pattern::AxisLimits& in, v1::Scanner::Axis* out) {
@@ -105,7 +109,8 @@ absl::Status DecodeCommon(const v1::Pattern& in, pattern::Pattern* out) {
     out->warp_rad_per_deg = in.telecentric_warp().scale_rad_per_deg();
   }
   if (!v1::FlybackPolicy_IsValid(in.flyback())) {
-    return InvalidField("pattern.flyback", absl::StrCat("has the unknown value ", static_cast<int>(in.flyback())));
+    return InvalidField("pattern.flyback",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.flyback())));
   }
   out->flyback = static_cast<pattern::FlybackPolicy>(in.flyback());
   if (in.has_scanner()) {
@@ -127,8 +132,10 @@ absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& in) {
       break;
     case v1::Pattern::kRepeatedRaster:
       out.kind = pattern::PatternKind::kRepeatedRaster;
-      OCTAVO_RETURN_IF_ERROR(DecodeRaster(in.repeated_raster().raster(), "pattern.repeated_raster.raster.", &out));
-      OCTAVO_RETURN_IF_ERROR(DecodeRepeat(in.repeated_raster().repeat(), "pattern.repeated_raster.repeat.", &out));
+      OCTAVO_RETURN_IF_ERROR(
+          DecodeRaster(in.repeated_raster().raster(), "pattern.repeated_raster.raster.", &out));
+      OCTAVO_RETURN_IF_ERROR(
+          DecodeRepeat(in.repeated_raster().repeat(), "pattern.repeated_raster.repeat.", &out));
       break;
     case v1::Pattern::kRadial:
       out.kind = pattern::PatternKind::kRadial;
@@ -137,12 +144,15 @@ absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& in) {
     case v1::Pattern::kRepeatedRadial:
       out.kind = pattern::PatternKind::kRepeatedRadial;
       DecodeRadial(in.repeated_radial().radial(), &out);
-      OCTAVO_RETURN_IF_ERROR(DecodeRepeat(in.repeated_radial().repeat(), "pattern.repeated_radial.repeat.", &out));
+      OCTAVO_RETURN_IF_ERROR(
+          DecodeRepeat(in.repeated_radial().repeat(), "pattern.repeated_radial.repeat.", &out));
       break;
     case v1::Pattern::kSpiral: {
       const auto& spiral = in.spiral();
       if (!v1::Spiral::Sampling_IsValid(spiral.sampling())) {
-        return InvalidField("pattern.spiral.sampling", absl::StrCat("has the unknown value ", static_cast<int>(spiral.sampling())));
+        return InvalidField(
+            "pattern.spiral.sampling",
+            absl::StrCat("has the unknown value ", static_cast<int>(spiral.sampling())));
       }
       out.kind = pattern::PatternKind::kSpiral;
       out.ascans_per_bscan = spiral.ascans_per_ring();
@@ -184,7 +194,9 @@ absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& in) {
       break;
     }
     case v1::Pattern::PATTERN_NOT_SET:
-      return InvalidField("pattern", "is not given; allowed: raster, repeated_raster, radial, repeated_radial, spiral, lissajous, freeform");
+      return InvalidField("pattern",
+                          "is not given; allowed: raster, repeated_raster, radial, "
+                          "repeated_radial, spiral, lissajous, freeform");
   }
   OCTAVO_RETURN_IF_ERROR(DecodeCommon(in, &out));
   return out;
@@ -244,7 +256,8 @@ void EncodePattern(const pattern::Pattern& in, v1::Pattern* out) {
   out->set_offset_x_mm(in.offset_x_mm);
   out->set_offset_y_mm(in.offset_y_mm);
   out->set_rotation_deg(in.rotation_deg);
-  if (in.warp == pattern::WarpKind::kAngular) out->mutable_angular_warp()->set_factor(in.warp_mm_per_deg);
+  if (in.warp == pattern::WarpKind::kAngular)
+    out->mutable_angular_warp()->set_factor(in.warp_mm_per_deg);
   if (in.warp == pattern::WarpKind::kTelecentric) {
     out->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(in.warp_lens_spacing_mm);
     out->mutable_telecentric_warp()->set_scale_rad_per_deg(in.warp_rad_per_deg);
@@ -256,11 +269,15 @@ void EncodePattern(const pattern::Pattern& in, v1::Pattern* out) {
   }
 }
 
-absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample, v1::Waveform* out) {
+absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample,
+                            v1::Waveform* out) {
   const auto total = static_cast<int64_t>(wave.x.size());
   if (first_sample >= total) {
-    return WithInfo(absl::OutOfRangeError(absl::StrCat("first_sample is ", first_sample, "; the waveforms have ", total, " samples")),
-                    {.reason = "OUT_OF_RANGE", .field = "first_sample", .numbers = {{"total_samples", absl::StrCat(total)}}});
+    return WithInfo(absl::OutOfRangeError(absl::StrCat("first_sample is ", first_sample,
+                                                       "; the waveforms have ", total, " samples")),
+                    {.reason = "OUT_OF_RANGE",
+                     .field = "first_sample",
+                     .numbers = {{"total_samples", absl::StrCat(total)}}});
   }
   const int64_t end = std::min(first_sample + kMostWaveformSamples, total);
   for (int64_t i = first_sample; i < end; ++i) {

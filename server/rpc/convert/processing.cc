@@ -11,13 +11,15 @@ namespace octavo::rpc {
 absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
   model::Processing out;
   const auto& background = in.background();
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(), v1::Processing::Background::Mode_IsValid(background.mode())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.background.mode", background.mode(),
+                                   v1::Processing::Background::Mode_IsValid(background.mode())));
   out.background = static_cast<model::BackgroundMode>(background.mode());
   out.background_spectrum.assign(background.spectrum().begin(), background.spectrum().end());
   out.background_window_records = background.window_records();
   out.background_group_records = background.group_records();
   const auto& k = in.k_linearisation();
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(), v1::Interpolation_IsValid(k.interpolation())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.k_linearisation.interpolation", k.interpolation(),
+                                   v1::Interpolation_IsValid(k.interpolation())));
   out.k_interpolation = static_cast<model::KInterpolation>(k.interpolation());
   switch (k.positions_case()) {
     case v1::Processing::KLinearisation::kIndex:
@@ -34,13 +36,15 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
       break;
     case v1::Processing::KLinearisation::kWavelengthNm:
       out.k_mode = model::KMode::kWavelength;
-      out.k_wavelength_nm.assign(k.wavelength_nm().values().begin(), k.wavelength_nm().values().end());
+      out.k_wavelength_nm.assign(k.wavelength_nm().values().begin(),
+                                 k.wavelength_nm().values().end());
       break;
     case v1::Processing::KLinearisation::kNone: out.k_mode = model::KMode::kNone; break;
     case v1::Processing::KLinearisation::kFromSource: out.k_mode = model::KMode::kFromSource; break;
     case v1::Processing::KLinearisation::POSITIONS_NOT_SET: break;
   }
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("processing.window", in.window(), v1::WindowKind_IsValid(in.window())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("processing.window", in.window(), v1::WindowKind_IsValid(in.window())));
   out.window = in.window();  // RECT = 1 is WindowKind::kRect + 1
   out.window_values.assign(in.window_values().begin(), in.window_values().end());
   out.dispersion_a2 = in.dispersion().a2();
@@ -60,7 +64,8 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
   }
   if (in.dtype() != v1::DTYPE_UNSPECIFIED) {
     if (!v1::DType_IsValid(in.dtype()) || in.dtype() == v1::I16 || in.dtype() == v1::F64) {
-      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, I8, U16, F16, F32, C64"));
+      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()),
+                                                           "; allowed U8, I8, U16, F16, F32, C64"));
     }
     out.dtype_given = true;
     out.dtype = static_cast<DType>(in.dtype());
@@ -70,7 +75,8 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
   out.axial_spacing_um = in.axial_spacing_um();
   out.refractive_index = in.refractive_index();
   OCTAVO_RETURN_IF_ERROR(
-      CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(), v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
+      CheckEnum("processing.fixed_pattern_noise", in.fixed_pattern_noise(),
+                v1::Processing::FixedPatternNoise_IsValid(in.fixed_pattern_noise())));
   out.fixed_pattern_noise = static_cast<model::FixedPatternNoise>(in.fixed_pattern_noise());
   return out;
 }
@@ -79,7 +85,9 @@ namespace {
 
 // As it was given.
 void EncodeIndex(const std::vector<double>& index, v1::Processing::KLinearisation* out) {
-  const bool f32 = std::all_of(index.begin(), index.end(), [](double r) { return static_cast<double>(static_cast<float>(r)) == r; });
+  const bool f32 = std::all_of(index.begin(), index.end(), [](double r) {
+    return static_cast<double>(static_cast<float>(r)) == r;
+  });
   if (!f32) {
     out->mutable_index_f64()->mutable_values()->Add(index.begin(), index.end());
     return;
@@ -102,14 +110,21 @@ void EncodeProcessing(const model::Processing& in, v1::Processing* out) {
     case model::KMode::kNone: k->set_none(true); break;
     case model::KMode::kFromSource: k->set_from_source(true); break;
     case model::KMode::kIndex: EncodeIndex(in.k_index, k); break;
-    case model::KMode::kPolynomial: k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(), in.k_polynomial.end()); break;
-    case model::KMode::kWavelength: k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(), in.k_wavelength_nm.end()); break;
+    case model::KMode::kPolynomial:
+      k->mutable_polynomial()->mutable_values()->Add(in.k_polynomial.begin(),
+                                                     in.k_polynomial.end());
+      break;
+    case model::KMode::kWavelength:
+      k->mutable_wavelength_nm()->mutable_values()->Add(in.k_wavelength_nm.begin(),
+                                                        in.k_wavelength_nm.end());
+      break;
   }
   out->set_window(static_cast<v1::WindowKind>(in.window));
   out->mutable_window_values()->Add(in.window_values.begin(), in.window_values.end());
   out->mutable_dispersion()->set_a2(in.dispersion_a2);
   out->mutable_dispersion()->set_a3(in.dispersion_a3);
-  out->mutable_dispersion()->mutable_phase()->Add(in.dispersion_phase.begin(), in.dispersion_phase.end());
+  out->mutable_dispersion()->mutable_phase()->Add(in.dispersion_phase.begin(),
+                                                  in.dispersion_phase.end());
   out->set_fft_length(static_cast<uint32_t>(in.fft_length));
   out->set_first_bin(static_cast<uint32_t>(in.first_bin));
   out->set_depth(static_cast<uint32_t>(in.depth));
@@ -121,7 +136,8 @@ void EncodeProcessing(const model::Processing& in, v1::Processing* out) {
   if (in.dtype_given) out->set_dtype(static_cast<v1::DType>(in.dtype));
   out->set_axial_spacing_um(in.axial_spacing_um);
   out->set_refractive_index(in.refractive_index);
-  out->set_fixed_pattern_noise(static_cast<v1::Processing::FixedPatternNoise>(in.fixed_pattern_noise));
+  out->set_fixed_pattern_noise(
+      static_cast<v1::Processing::FixedPatternNoise>(in.fixed_pattern_noise));
 }
 
 }  // namespace octavo::rpc

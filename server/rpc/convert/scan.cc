@@ -25,19 +25,21 @@ std::string DigestOf(const v1::ScanSpec& spec) {
     coded.SetSerializationDeterministic(true);
     body.SerializeToCodedStream(&coded);
   }
-  return absl::StrCat(bytes.size(), ":", absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
+  return absl::StrCat(bytes.size(), ":",
+                      absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
 }
 
 absl::StatusOr<model::SimulatedSource> DecodeSimulated(const v1::Simulated& in) {
   model::SimulatedSource out;
-  const std::pair<const char*, double> numbers[] = {{"simulated.centre_wavelength_nm", in.centre_wavelength_nm()},
-                                                    {"simulated.bandwidth_nm", in.bandwidth_nm()},
-                                                    {"simulated.nonlinearity", in.nonlinearity()},
-                                                    {"simulated.dispersion_a2", in.dispersion_a2()},
-                                                    {"simulated.dispersion_a3", in.dispersion_a3()},
-                                                    {"simulated.noise_counts", in.noise_counts()},
-                                                    {"simulated.fixed_pattern", in.fixed_pattern()},
-                                                    {"simulated.motion_um_per_volume", in.motion_um_per_volume()}};
+  const std::pair<const char*, double> numbers[] = {
+      {"simulated.centre_wavelength_nm", in.centre_wavelength_nm()},
+      {"simulated.bandwidth_nm", in.bandwidth_nm()},
+      {"simulated.nonlinearity", in.nonlinearity()},
+      {"simulated.dispersion_a2", in.dispersion_a2()},
+      {"simulated.dispersion_a3", in.dispersion_a3()},
+      {"simulated.noise_counts", in.noise_counts()},
+      {"simulated.fixed_pattern", in.fixed_pattern()},
+      {"simulated.motion_um_per_volume", in.motion_um_per_volume()}};
   for (const auto& [field, value] : numbers) OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   out.seed = in.seed();
   out.centre_wavelength_nm = in.centre_wavelength_nm();
@@ -93,10 +95,13 @@ DType RawDType(v1::RawType type) {
   }
 }
 math::Packing PackingOf(v1::RawType type) {
-  return type == v1::RAW_U12P ? math::Packing::kLowFirst12 : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12 : math::Packing::kNone;
+  return type == v1::RAW_U12P         ? math::Packing::kLowFirst12
+         : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12
+                                      : math::Packing::kNone;
 }
 v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
-  if (packing != math::Packing::kNone) return packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
+  if (packing != math::Packing::kNone)
+    return packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
   switch (dtype) {
     case DType::kU8: return v1::RAW_U8;
     case DType::kI16: return v1::RAW_I16;
@@ -107,26 +112,29 @@ v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
 
 absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
   for (const auto& [field, value] :
-       {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()}, std::pair{"camera.frame_rate_hz", in.frame_rate_hz()},
+       {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()},
+        std::pair{"camera.frame_rate_hz", in.frame_rate_hz()},
         std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
-  for (const auto& [field, text] : {std::pair{"camera.id", &in.id()}, std::pair{"camera.pixel_format", &in.pixel_format()},
-                                    std::pair{"camera.trigger_source", &in.trigger_source()}}) {
-    if (text->size() > 256) return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 256"));
+  for (const auto& [field, text] :
+       {std::pair{"camera.id", &in.id()}, std::pair{"camera.pixel_format", &in.pixel_format()},
+        std::pair{"camera.trigger_source", &in.trigger_source()}}) {
+    if (text->size() > 256)
+      return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 256"));
   }
   return model::CameraSource{.id = in.id(),
-                              .pixel_format = in.pixel_format(),
-                              .offset_x = in.offset_x(),
-                              .offset_y = in.offset_y(),
-                              .width = in.width(),
-                              .height = in.height(),
-                              .exposure_us = in.exposure_us(),
-                              .gain = in.gain(),
-                              .frame_rate_hz = in.frame_rate_hz(),
-                              .trigger_source = in.trigger_source(),
-                              .buffers = in.buffers(),
-                              .frame_timeout_s = in.frame_timeout_s()};
+                             .pixel_format = in.pixel_format(),
+                             .offset_x = in.offset_x(),
+                             .offset_y = in.offset_y(),
+                             .width = in.width(),
+                             .height = in.height(),
+                             .exposure_us = in.exposure_us(),
+                             .gain = in.gain(),
+                             .frame_rate_hz = in.frame_rate_hz(),
+                             .trigger_source = in.trigger_source(),
+                             .buffers = in.buffers(),
+                             .frame_timeout_s = in.frame_timeout_s()};
 }
 
 void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
@@ -145,28 +153,39 @@ void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
 }
 
 absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, model::ScanSpec* out) {
-  if (in.has_queue() && in.queue().name().empty()) return InvalidField("queue.name", "is empty; allowed are 1 to 63 of a-z 0-9 _ . -");
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("queue.insert", in.queue().insert(), v1::Queue::Insert_IsValid(in.queue().insert())));
-  out->queue = {.name = in.queue().name(), .insert = static_cast<model::QueueInsert>(in.queue().insert())};
+  if (in.has_queue() && in.queue().name().empty())
+    return InvalidField("queue.name", "is empty; allowed are 1 to 63 of a-z 0-9 _ . -");
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("queue.insert", in.queue().insert(),
+                                   v1::Queue::Insert_IsValid(in.queue().insert())));
+  out->queue = {.name = in.queue().name(),
+                .insert = static_cast<model::QueueInsert>(in.queue().insert())};
   for (int i = 0; i < in.markers_size(); ++i) {
     const auto& marker = in.markers(i);
     if (!v1::Marker::At_IsValid(marker.at()) || marker.at() == v1::Marker::AT_UNSPECIFIED) {
       return InvalidField(absl::StrCat("markers[", i, "].at"),
-                          absl::StrCat("is ", static_cast<int>(marker.at()), "; allowed VOLUME_START, BSCAN_START, RECORD"));
+                          absl::StrCat("is ", static_cast<int>(marker.at()),
+                                       "; allowed VOLUME_START, BSCAN_START, RECORD"));
     }
-    out->markers.push_back(
-        {.name = marker.name(), .at = static_cast<model::MarkerAt>(marker.at()), .every = marker.every(), .offset = marker.offset()});
+    out->markers.push_back({.name = marker.name(),
+                            .at = static_cast<model::MarkerAt>(marker.at()),
+                            .every = marker.every(),
+                            .offset = marker.offset()});
   }
   OCTAVO_ASSIGN_OR_RETURN(out->chains, DecodeChains(in.chains()));
   return absl::OkStatus();
 }
 
 absl::StatusOr<model::Retention> DecodeRetention(const v1::Retention& in) {
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.disposition", in.disposition(), v1::Disposition_IsValid(in.disposition())));
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_tier_full", in.on_tier_full(), v1::OnFull_IsValid(in.on_tier_full())));
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("retention.mode", in.mode(), v1::RetentionMode_IsValid(in.mode())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("retention.on_full", in.on_full(), v1::OnFull_IsValid(in.on_full())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.disposition", in.disposition(),
+                                   v1::Disposition_IsValid(in.disposition())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("retention.on_tier_full", in.on_tier_full(),
+                                   v1::OnFull_IsValid(in.on_tier_full())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("retention.orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
   model::Retention out;
   out.keep_last = in.keep_last();
   out.on_tier_full = static_cast<model::OnFull>(in.on_tier_full());
@@ -178,22 +197,29 @@ absl::StatusOr<model::Retention> DecodeRetention(const v1::Retention& in) {
   out.on_full = static_cast<model::OnFull>(in.on_full());
   out.disposition = static_cast<model::Disposition>(in.disposition());
   out.hold_raw = in.hold_raw();
-  OCTAVO_ASSIGN_OR_RETURN(out.auto_commit, DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
+  OCTAVO_ASSIGN_OR_RETURN(out.auto_commit,
+                          DecodeCommitOptions(in.auto_commit(), "retention.auto_commit"));
   return out;
 }
 
 }  // namespace
 
-v1::RawType EncodeRawType(const model::Acquisition& acquisition) { return RawTypeOf(acquisition.raw_type, acquisition.packing); }
+v1::RawType EncodeRawType(const model::Acquisition& acquisition) {
+  return RawTypeOf(acquisition.raw_type, acquisition.packing);
+}
 
 absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   model::ScanSpec out;
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
-  if (in.title().size() > 256) return InvalidField("title", absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
+  if (in.title().size() > 256)
+    return InvalidField("title",
+                        absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
-  for (const auto& [field, text] : {std::pair{"subject.id", &in.subject().id()}, std::pair{"subject.site", &in.subject().site()},
+  for (const auto& [field, text] : {std::pair{"subject.id", &in.subject().id()},
+                                    std::pair{"subject.site", &in.subject().site()},
                                     std::pair{"subject.note", &in.subject().note()}}) {
-    if (text->size() > 4096) return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 4096"));
+    if (text->size() > 4096)
+      return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 4096"));
   }
   out.request_id = in.request_id();
   out.request_digest = DigestOf(in);
@@ -205,24 +231,26 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   } else if (in.has_replay()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("replay.rate_hz", in.replay().rate_hz()));
     out.source = model::ReplaySource{.path = in.replay().path(),
-                                      .rate_hz = in.replay().rate_hz(),
-                                      .loops = in.replay().loops(),
-                                      .header_bytes = in.replay().header_bytes(),
-                                      .allow_partial = in.replay().allow_partial()};
+                                     .rate_hz = in.replay().rate_hz(),
+                                     .loops = in.replay().loops(),
+                                     .header_bytes = in.replay().header_bytes(),
+                                     .allow_partial = in.replay().allow_partial()};
   } else if (in.has_push()) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
-    out.source = model::PushSource{.credit_blocks = in.push().credit_blocks(), .idle_timeout_s = in.push().idle_timeout_s()};
+    out.source = model::PushSource{.credit_blocks = in.push().credit_blocks(),
+                                   .idle_timeout_s = in.push().idle_timeout_s()};
   } else if (in.has_ring()) {
     out.source = model::RingSource{.slots = in.ring().slots(),
-                                    .idle_timeout_s = in.ring().idle_timeout_s(),
-                                    .restart_grace_s = in.ring().restart_grace_s(),
-                                    .producer_waits = in.ring().producer_waits()};
+                                   .idle_timeout_s = in.ring().idle_timeout_s(),
+                                   .restart_grace_s = in.ring().restart_grace_s(),
+                                   .producer_waits = in.ring().producer_waits()};
   } else if (in.has_camera()) {
     OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeCamera(in.camera()));
   }
   OCTAVO_RETURN_IF_ERROR(DecodeQueueAndMarkers(in, &out));
   const auto& a = in.acquisition();
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("acquisition.raw_type", a.raw_type(), v1::RawType_IsValid(a.raw_type())));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckEnum("acquisition.raw_type", a.raw_type(), v1::RawType_IsValid(a.raw_type())));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("acquisition.record_rate_hz", a.record_rate_hz()));
   out.acquisition = {.samples_per_record = a.samples_per_record(),
                      .raw_type = RawDType(a.raw_type()),
@@ -241,7 +269,8 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_begin_um", products.slab_begin_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.slab_end_um", products.slab_end_um()));
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(), v1::Products::MotionContrast_IsValid(products.angiography())));
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(),
+                                   v1::Products::MotionContrast_IsValid(products.angiography())));
   out.products = {.mip = !products.no_mip(),
                   .aip = products.aip(),
                   .slab_begin_um = products.slab_begin_um(),
@@ -266,7 +295,8 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   out->mutable_subject()->set_id(in.subject.id);
   out->mutable_subject()->set_site(in.subject.site);
   out->mutable_subject()->set_note(in.subject.note);
-  if (const auto* simulated = std::get_if<model::SimulatedSource>(&in.source)) EncodeSimulated(*simulated, out->mutable_simulated());
+  if (const auto* simulated = std::get_if<model::SimulatedSource>(&in.source))
+    EncodeSimulated(*simulated, out->mutable_simulated());
   if (const auto* replay = std::get_if<model::ReplaySource>(&in.source)) {
     out->mutable_replay()->set_path(replay->path);
     out->mutable_replay()->set_rate_hz(replay->rate_hz);
@@ -284,7 +314,8 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
     out->mutable_ring()->set_producer_waits(ring->producer_waits);
   }
-  if (const auto* camera = std::get_if<model::CameraSource>(&in.source)) EncodeCamera(*camera, out->mutable_camera());
+  if (const auto* camera = std::get_if<model::CameraSource>(&in.source))
+    EncodeCamera(*camera, out->mutable_camera());
   if (!in.queue.name.empty()) {
     out->mutable_queue()->set_name(in.queue.name);
     out->mutable_queue()->set_insert(static_cast<v1::Queue::Insert>(in.queue.insert));
@@ -299,7 +330,8 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   EncodeChains(in.chains.get(), out->mutable_chains());
   auto* a = out->mutable_acquisition();
   a->set_samples_per_record(static_cast<uint32_t>(in.acquisition.samples_per_record));
-  if (in.acquisition.raw_type_given) a->set_raw_type(RawTypeOf(in.acquisition.raw_type, in.acquisition.packing));
+  if (in.acquisition.raw_type_given)
+    a->set_raw_type(RawTypeOf(in.acquisition.raw_type, in.acquisition.packing));
   a->set_record_rate_hz(in.acquisition.record_rate_hz);
   a->set_records_per_block(static_cast<uint32_t>(in.acquisition.records_per_block));
   a->set_ring_blocks(static_cast<uint32_t>(in.acquisition.ring_blocks));
@@ -311,7 +343,8 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   EncodeProcessing(in.processing, out->mutable_processing());
   out->mutable_products()->set_no_mip(!in.products.mip);
   out->mutable_products()->set_aip(in.products.aip);
-  out->mutable_products()->set_angiography(static_cast<v1::Products::MotionContrast>(in.products.angiography));
+  out->mutable_products()->set_angiography(
+      static_cast<v1::Products::MotionContrast>(in.products.angiography));
   out->mutable_products()->set_slab_begin_um(in.products.slab_begin_um);
   out->mutable_products()->set_slab_end_um(in.products.slab_end_um);
   out->mutable_products()->set_preview_rate_hz(in.products.preview_rate_hz);

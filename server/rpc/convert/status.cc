@@ -15,18 +15,23 @@ namespace octavo::rpc {
 
 namespace {
 
-// Messages travel in HTTP/2 trailers, which clients take only up to 8 KiB: what quotes a huge field must not hide the error.
+// Messages travel in HTTP/2 trailers, which clients take only up to 8 KiB: what quotes a huge field
+// must not hide the error.
 constexpr size_t kMostMessage = 1500;
-constexpr size_t kMostReport = 2000;  // of an admission report; PlanScan and GetMemory tell all holders
+constexpr size_t kMostReport =
+    2000;  // of an admission report; PlanScan and GetMemory tell all holders
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMostMessage) return Utf8(message);
-  return Utf8(absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (", message.size(), " bytes in all) ... ",
-                           absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
+  return Utf8(
+      absl::StrCat(absl::Utf8SafeCHexEscape(message.substr(0, kMostMessage / 2)), " ... (",
+                   message.size(), " bytes in all) ... ",
+                   absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
 }
 
 grpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
   const ErrorInfo info = InfoOf(status);
-  if (absl::IsInternal(status)) Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
+  if (absl::IsInternal(status))
+    Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   v1::ErrorDetail detail;
   detail.set_domain("octavo");
   detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
@@ -37,7 +42,8 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
   if (reports) {
     EncodeAdmissionReport(*report, &encoded);
     int left_out = 0;  // the smallest: the largest come first
-    for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out) encoded.mutable_holders()->RemoveLast();
+    for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out)
+      encoded.mutable_holders()->RemoveLast();
     if (left_out > 0) (*detail.mutable_numbers())["holders_left_out"] = absl::StrCat(left_out);
   }
   v1::RpcStatus rich;
@@ -45,7 +51,8 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
   rich.set_message(Shortened(status.message()));
   rich.add_details()->PackFrom(detail);
   if (reports) rich.add_details()->PackFrom(encoded);
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(), rich.SerializeAsString());
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(),
+                      rich.SerializeAsString());
 }
 
 }  // namespace

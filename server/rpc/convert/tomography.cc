@@ -17,15 +17,20 @@ namespace octavo::rpc {
 namespace {
 
 absl::Status AllFinite(const char* field, const google::protobuf::RepeatedField<double>& values) {
-  for (int i = 0; i < values.size(); ++i) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat(field, "[", i, "]").c_str(), values[i]));
+  for (int i = 0; i < values.size(); ++i)
+    OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat(field, "[", i, "]").c_str(), values[i]));
   return absl::OkStatus();
 }
 
 absl::Status Unknown(const char* field, int value) {
-  return InvalidField(absl::StrCat("tomography.", field), absl::StrCat("has the unknown value ", value));
+  return InvalidField(absl::StrCat("tomography.", field),
+                      absl::StrCat("has the unknown value ", value));
 }
-absl::Status CheckFinites(const char* message, std::initializer_list<std::pair<const char*, double>> fields) {
-  for (const auto& [name, value] : fields) OCTAVO_RETURN_IF_ERROR(CheckFinite(absl::StrCat("tomography.", message, ".", name).c_str(), value));
+absl::Status CheckFinites(const char* message,
+                          std::initializer_list<std::pair<const char*, double>> fields) {
+  for (const auto& [name, value] : fields)
+    OCTAVO_RETURN_IF_ERROR(
+        CheckFinite(absl::StrCat("tomography.", message, ".", name).c_str(), value));
   return absl::OkStatus();
 }
 
@@ -36,28 +41,31 @@ absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
   if (!v1::AngleUnit_IsValid(in.angle_unit())) return Unknown("file.angle_unit", in.angle_unit());
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.flat_positions", in.flat_positions()));
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.file.dark_positions", in.dark_positions()));
-  return model::ProjectionFileSpec{.path = in.path(),
-                                    .options = {.format = kFormats[in.format()],
-                                                .projections = in.projections(),
-                                                .flats = in.flats(),
-                                                .darks = in.darks(),
-                                                .angles = in.angles(),
-                                                .angle_values = {},
-                                                .angle_unit = static_cast<storage::AngleUnit>(in.angle_unit()),
-                                                .flat_positions = {in.flat_positions().begin(), in.flat_positions().end()},
-                                                .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
+  return model::ProjectionFileSpec{
+      .path = in.path(),
+      .options = {.format = kFormats[in.format()],
+                  .projections = in.projections(),
+                  .flats = in.flats(),
+                  .darks = in.darks(),
+                  .angles = in.angles(),
+                  .angle_values = {},
+                  .angle_unit = static_cast<storage::AngleUnit>(in.angle_unit()),
+                  .flat_positions = {in.flat_positions().begin(), in.flat_positions().end()},
+                  .dark_positions = {in.dark_positions().begin(), in.dark_positions().end()}}};
 }
 
 absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
-  OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites(
+      "push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
   model::PushedProjectionsSpec out{.rows = in.rows(),
-                                    .columns = in.columns(),
-                                    .frames = in.frames(),
-                                    .dtype = DType::kU16,
-                                    .pixel_size_um = in.pixel_size_um(),
-                                    .credit_messages = in.credit_messages(),
-                                    .idle_timeout_s = in.idle_timeout_s()};
-  OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(), v1::MissingFrames_IsValid(in.on_missing())));
+                                   .columns = in.columns(),
+                                   .frames = in.frames(),
+                                   .dtype = DType::kU16,
+                                   .pixel_size_um = in.pixel_size_um(),
+                                   .credit_messages = in.credit_messages(),
+                                   .idle_timeout_s = in.idle_timeout_s()};
+  OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(),
+                                   v1::MissingFrames_IsValid(in.on_missing())));
   out.on_missing = static_cast<model::MissingFrames>(in.on_missing());
   switch (in.dtype()) {
     case v1::DTYPE_UNSPECIFIED:
@@ -65,16 +73,20 @@ absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections&
     case v1::U8: out.dtype = DType::kU8; break;
     case v1::I16: out.dtype = DType::kI16; break;
     case v1::F32: out.dtype = DType::kF32; break;
-    default: return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()), "; allowed U8, U16, I16, F32"));
+    default:
+      return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()),
+                                                                "; allowed U8, U16, I16, F32"));
   }
-  if (auto status = source::ProjectionPort::Check(out); !status.ok()) return base::AtField("tomography.", status);
+  if (auto status = source::ProjectionPort::Check(out); !status.ok())
+    return base::AtField("tomography.", status);
   return out;
 }
 
 absl::StatusOr<model::IndexRange> Decode(const char* field, const v1::IndexRange& in) {
   if (in.end() != 0 && in.end() <= in.begin()) {
-    return InvalidField(absl::StrCat("tomography.", field, ".end"),
-                        absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
+    return InvalidField(
+        absl::StrCat("tomography.", field, ".end"),
+        absl::StrCat("is ", in.end(), "; allowed 0 (to the end) or more than ", in.begin()));
   }
   return model::IndexRange{.begin = in.begin(), .end = in.end(), .step = in.step()};
 }
@@ -83,16 +95,17 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   using P = v1::TomographyPreparation;
   model::PreparationSpec out;
   PrepareConfig& c = out.config;
-  OCTAVO_RETURN_IF_ERROR(CheckFinites("preparation", {{"denominator_floor", in.denominator_floor()},
-                                                      {"cutoff", in.cutoff()},
-                                                      {"outliers.difference", in.outliers().difference()},
-                                                      {"phase.pixel_size_um", in.phase().pixel_size_um()},
-                                                      {"phase.distance_mm", in.phase().distance_mm()},
-                                                      {"phase.energy_kev", in.phase().energy_kev()},
-                                                      {"phase.delta_beta", in.phase().delta_beta()},
-                                                      {"log_floor", in.log_floor()},
-                                                      {"not_finite_value", in.not_finite_value()},
-                                                      {"stitching.overlap", in.stitching().overlap()}}));
+  OCTAVO_RETURN_IF_ERROR(
+      CheckFinites("preparation", {{"denominator_floor", in.denominator_floor()},
+                                   {"cutoff", in.cutoff()},
+                                   {"outliers.difference", in.outliers().difference()},
+                                   {"phase.pixel_size_um", in.phase().pixel_size_um()},
+                                   {"phase.distance_mm", in.phase().distance_mm()},
+                                   {"phase.energy_kev", in.phase().energy_kev()},
+                                   {"phase.delta_beta", in.phase().delta_beta()},
+                                   {"log_floor", in.log_floor()},
+                                   {"not_finite_value", in.not_finite_value()},
+                                   {"stitching.overlap", in.stitching().overlap()}}));
   out.ignore_fields = in.ignore_fields() || in.already_sinograms();
   out.flats_in_time = in.flats_in_time();
   if (in.flat_median()) c.flat_average = FieldAverage::kMedian;
@@ -101,8 +114,12 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   c.has_cutoff = in.cutoff() != 0;
   if (c.has_cutoff) c.cutoff = in.cutoff();
   if (in.has_outliers()) {
-    c.outliers = {.window = in.outliers().window(), .difference = in.outliers().difference(), .dark_too = in.outliers().dark_too()};
-    if (c.outliers.window == 0) return InvalidField("tomography.preparation.outliers.window", "is 0; allowed are odd numbers from 3 to 15");
+    c.outliers = {.window = in.outliers().window(),
+                  .difference = in.outliers().difference(),
+                  .dark_too = in.outliers().dark_too()};
+    if (c.outliers.window == 0)
+      return InvalidField("tomography.preparation.outliers.window",
+                          "is 0; allowed are odd numbers from 3 to 15");
   }
   if (in.bin_rows() != 0) c.bin_rows = in.bin_rows();
   if (in.bin_columns() != 0) c.bin_columns = in.bin_columns();
@@ -120,16 +137,21 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   if (in.log_floor() != 0) c.log_floor = in.log_floor();
   c.not_finite_value = in.not_finite_value();
   if (in.has_stitching()) {
-    c.stitching = {
-        .enabled = true, .axis_right = in.stitching().axis_right(), .overlap = in.stitching().overlap(), .half_turn = in.stitching().half_turn()};
+    c.stitching = {.enabled = true,
+                   .axis_right = in.stitching().axis_right(),
+                   .overlap = in.stitching().overlap(),
+                   .half_turn = in.stitching().half_turn()};
   }
   for (const auto& ring : in.rings()) {
     const std::string at = absl::StrCat("preparation.rings[", c.rings.size(), "]");
-    if (!P::Rings::Method_IsValid(ring.method())) return Unknown((at + ".method").c_str(), ring.method());
-    OCTAVO_RETURN_IF_ERROR(
-        CheckFinites(at.c_str(), {{"snr", ring.snr()}, {"drop_ratio", ring.drop_ratio()}, {"wavelet_sigma", ring.wavelet_sigma()}}));
+    if (!P::Rings::Method_IsValid(ring.method()))
+      return Unknown((at + ".method").c_str(), ring.method());
+    OCTAVO_RETURN_IF_ERROR(CheckFinites(at.c_str(), {{"snr", ring.snr()},
+                                                     {"drop_ratio", ring.drop_ratio()},
+                                                     {"wavelet_sigma", ring.wavelet_sigma()}}));
     RingRemoval r;
-    if (ring.method() != P::Rings::METHOD_UNSPECIFIED) r.method = static_cast<RingMethod>(ring.method() - 1);
+    if (ring.method() != P::Rings::METHOD_UNSPECIFIED)
+      r.method = static_cast<RingMethod>(ring.method() - 1);
     r.sorting_window = ring.sorting_window();
     if (ring.stripe_window() != 0) r.stripe_window = ring.stripe_window();
     if (ring.snr() != 0) r.snr = ring.snr();
@@ -147,12 +169,14 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
 absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   using C = v1::RotationCenter;
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
-  OCTAVO_RETURN_IF_ERROR(CheckFinites(
-      "center",
-      {{"search_begin", in.search_begin()}, {"search_end", in.search_end()}, {"tolerance", in.tolerance()}, {"object_ratio", in.object_ratio()}}));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("center", {{"search_begin", in.search_begin()},
+                                                 {"search_end", in.search_end()},
+                                                 {"tolerance", in.tolerance()},
+                                                 {"object_ratio", in.object_ratio()}}));
   if (!C::Method_IsValid(in.method())) return Unknown("center.method", in.method());
   if (in.pixels_size() > 0 && in.method() != C::METHOD_UNSPECIFIED) {
-    return InvalidField("tomography.center.method", "is given together with pixels; allowed is one of them");
+    return InvalidField("tomography.center.method",
+                        "is given together with pixels; allowed is one of them");
   }
   model::RotationCenterSpec out;
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
@@ -170,7 +194,9 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   out.search_begin = in.search_begin();
   out.search_end = in.search_end();
   if (out.search_begin > out.search_end) {
-    return InvalidField("tomography.center.search_end", absl::StrCat("is ", out.search_end, "; allowed ", out.search_begin, " or more"));
+    return InvalidField(
+        "tomography.center.search_end",
+        absl::StrCat("is ", out.search_end, "; allowed ", out.search_begin, " or more"));
   }
   if (in.tolerance() != 0) out.search.tolerance = out.search.fine_step = in.tolerance();
   if (in.object_ratio() != 0) out.search.object_ratio = in.object_ratio();
@@ -180,8 +206,12 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
 
 absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in) {
   using O = v1::TomographyAlgorithmOptions;
-  const auto field = [](const char* name) { return absl::StrCat("tomography.reconstruction.", name); };
-  const auto unknown = [&](const char* name, int value) { return InvalidField(field(name), absl::StrCat("has the unknown value ", value)); };
+  const auto field = [](const char* name) {
+    return absl::StrCat("tomography.reconstruction.", name);
+  };
+  const auto unknown = [&](const char* name, int value) {
+    return InvalidField(field(name), absl::StrCat("has the unknown value ", value));
+  };
   TomographyConfig c;
   switch (in.algorithm()) {
     case O::ALGORITHM_UNSPECIFIED:
@@ -198,7 +228,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   }
   switch (in.interpolation()) {
     case O::INTERPOLATION_UNSPECIFIED:
-      c.interpolation = c.form == TomographyForm::kTomopy ? math::RayInterpolation::kNearest : math::RayInterpolation::kLinear;
+      c.interpolation = c.form == TomographyForm::kTomopy ? math::RayInterpolation::kNearest
+                                                          : math::RayInterpolation::kLinear;
       break;
     case O::NEAREST: c.interpolation = math::RayInterpolation::kNearest; break;
     case O::LINEAR_RAYS: c.interpolation = math::RayInterpolation::kLinear; break;
@@ -216,9 +247,11 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
     default: return unknown("filter", in.filter());
   }
   for (const auto& [name, value] :
-       {std::pair{"pixel_size", in.pixel_size()}, std::pair{"mask_ratio", in.mask_ratio()}, std::pair{"min_value", in.min_value()},
-        std::pair{"max_value", in.max_value()}, std::pair{"relaxation", in.relaxation()}, std::pair{"stop_change", in.stop_change()},
-        std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()}, std::pair{"filter_cutoff", in.filter_cutoff()},
+       {std::pair{"pixel_size", in.pixel_size()}, std::pair{"mask_ratio", in.mask_ratio()},
+        std::pair{"min_value", in.min_value()}, std::pair{"max_value", in.max_value()},
+        std::pair{"relaxation", in.relaxation()}, std::pair{"stop_change", in.stop_change()},
+        std::pair{"stop_residual", in.stop_residual()}, std::pair{"ratio_floor", in.ratio_floor()},
+        std::pair{"filter_cutoff", in.filter_cutoff()},
         std::pair{"filter_order", in.filter_order()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field(name).c_str(), value));
   }
@@ -231,7 +264,8 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   c.has_max = in.max_value_set();
   c.max_value = in.max_value();
   constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
-  if (c.algorithm != TomographyAlgorithm::kFbp) c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
+  if (c.algorithm != TomographyAlgorithm::kFbp)
+    c.iterations = c.algorithm == TomographyAlgorithm::kCgls ? kUsualOfCgls : kUsual;
   if (in.iterations() != 0) c.iterations = in.iterations();
   if (in.relaxation() != 0) c.relaxation = in.relaxation();
   if (in.subsets() != 0) c.subsets = in.subsets();
@@ -255,25 +289,29 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
       break;
     }
     case v1::TomographyJob::kArrays: {
-      if (in.arrays().projections().empty()) return InvalidField("tomography.arrays.projections", "is empty");
+      if (in.arrays().projections().empty())
+        return InvalidField("tomography.arrays.projections", "is empty");
       out.input = model::ProjectionArraysSpec{.projections = in.arrays().projections(),
-                                               .flats = in.arrays().flats(),
-                                               .darks = in.arrays().darks(),
-                                               .sinogram_order = in.arrays().sinogram_order()};
+                                              .flats = in.arrays().flats(),
+                                              .darks = in.arrays().darks(),
+                                              .sinogram_order = in.arrays().sinogram_order()};
       break;
     }
     case v1::TomographyJob::kPush: {
       OCTAVO_ASSIGN_OR_RETURN(out.input, Decode(in.push()));
       break;
     }
-    case v1::TomographyJob::INPUT_NOT_SET: return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
+    case v1::TomographyJob::INPUT_NOT_SET:
+      return InvalidField("tomography.input", "is not given; allowed: file, arrays, push");
   }
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.angles_rad", in.angles_rad()));
   out.angles_rad.assign(in.angles_rad().begin(), in.angles_rad().end());
   OCTAVO_ASSIGN_OR_RETURN(out.projections, Decode("projections", in.projections()));
   OCTAVO_ASSIGN_OR_RETURN(out.rows, Decode("rows", in.rows()));
   OCTAVO_ASSIGN_OR_RETURN(out.columns, Decode("columns", in.columns()));
-  if (out.columns.step > 1) return InvalidField("tomography.columns.step", absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
+  if (out.columns.step > 1)
+    return InvalidField("tomography.columns.step",
+                        absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
   OCTAVO_ASSIGN_OR_RETURN(out.preparation, Decode(in.preparation()));
   OCTAVO_ASSIGN_OR_RETURN(out.center, Decode(in.center()));
   OCTAVO_ASSIGN_OR_RETURN(out.reconstruction, Decode(in.reconstruction()));
@@ -282,23 +320,33 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.begin", t.begin()));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.end", t.end()));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.step", t.step()));
-    if (t.step() <= 0) return InvalidField("tomography.try_centers.step", absl::StrCat("is ", t.step(), "; allowed is more than 0"));
-    if (t.end() < t.begin()) return InvalidField("tomography.try_centers.end", absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
-    if ((t.end() - t.begin()) / t.step() > 1023.5) return InvalidField("tomography.try_centers", "asks for more than 1024 axes; allowed 1 to 1024");
-    out.try_centers = model::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
+    if (t.step() <= 0)
+      return InvalidField("tomography.try_centers.step",
+                          absl::StrCat("is ", t.step(), "; allowed is more than 0"));
+    if (t.end() < t.begin())
+      return InvalidField("tomography.try_centers.end",
+                          absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
+    if ((t.end() - t.begin()) / t.step() > 1023.5)
+      return InvalidField("tomography.try_centers",
+                          "asks for more than 1024 axes; allowed 1 to 1024");
+    out.try_centers =
+        model::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
     if (t.row_set()) out.try_centers->row = t.row();
   }
   out.initial_volume = in.initial_volume();
   if (in.slices_per_batch() > 4096) {
-    return InvalidField("tomography.slices_per_batch", absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
+    return InvalidField("tomography.slices_per_batch",
+                        absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
   }
   out.slices_per_batch = in.slices_per_batch();
   if (!v1::ResultPlace_IsValid(in.place()))
-    return InvalidField("tomography.place", absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
+    return InvalidField("tomography.place",
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.place())));
   out.place = static_cast<model::ResultPlace>(in.place());
   OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
   if (in.pixel_size_um() < 0)
-    return InvalidField("tomography.pixel_size_um", absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
+    return InvalidField("tomography.pixel_size_um",
+                        absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
   out.pixel_size_um = in.pixel_size_um();
   out.encoded = in.SerializeAsString();
   google::protobuf::util::JsonPrintOptions options;
@@ -307,7 +355,9 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   return out;
 }
 
-void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out) { out->ParseFromString(in.encoded); }
+void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out) {
+  out->ParseFromString(in.encoded);
+}
 
 void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyReport* out) {
   out->mutable_centers()->Add(in.centers.begin(), in.centers.end());

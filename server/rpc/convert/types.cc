@@ -105,20 +105,30 @@ void EncodeMeasured(const engine::Measured& in, v1::Measurement* out) {
   out->set_records_per_block(static_cast<uint32_t>(in.records));
 }
 
-absl::Status CheckFinite(const char* field, double value) { return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite"); }
+absl::Status CheckFinite(const char* field, double value) {
+  return std::isfinite(value) ? absl::OkStatus() : InvalidField(field, "is not finite");
+}
 
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels) {
-  if (labels.size() > 64) return InvalidField("labels", absl::StrCat("has ", labels.size(), " entries; allowed 64"));
+  if (labels.size() > 64)
+    return InvalidField("labels", absl::StrCat("has ", labels.size(), " entries; allowed 64"));
   for (const auto& [key, value] : labels) {
-    const bool fine = !key.empty() && key.size() <= 63 && key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
-    if (!fine) return InvalidField("labels", absl::StrCat("has the key '", key, "'; allowed is [a-z0-9_.-]{1,63}"));
-    if (value.size() > 256) return InvalidField("labels", absl::StrCat("'", key, "' has ", value.size(), " characters; allowed 256"));
+    const bool fine =
+        !key.empty() && key.size() <= 63 &&
+        key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
+    if (!fine)
+      return InvalidField("labels",
+                          absl::StrCat("has the key '", key, "'; allowed is [a-z0-9_.-]{1,63}"));
+    if (value.size() > 256)
+      return InvalidField(
+          "labels", absl::StrCat("'", key, "' has ", value.size(), " characters; allowed 256"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckEnum(const char* field, int value, bool valid) {
-  return valid ? absl::OkStatus() : InvalidField(field, absl::StrCat("has the unknown value ", value));
+  return valid ? absl::OkStatus()
+               : InvalidField(field, absl::StrCat("has the unknown value ", value));
 }
 
 absl::Status CheckRequestId(const std::string& id) {

@@ -13,33 +13,46 @@
 
 namespace octavo::rpc {
 
-absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in, const std::string& field) {
+absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions& in,
+                                                         const std::string& field) {
   model::CommitOptions out;
   if (in.destination().size() > 2048) {
-    return InvalidField(absl::StrCat(field, ".destination"), absl::StrCat("has ", in.destination().size(), " characters; allowed 2048"));
+    return InvalidField(absl::StrCat(field, ".destination"),
+                        absl::StrCat("has ", in.destination().size(), " characters; allowed 2048"));
   }
   if (!v1::Format_IsValid(in.format())) {
-    return InvalidField(absl::StrCat(field, ".format"), absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
+    return InvalidField(absl::StrCat(field, ".format"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.format())));
   }
   if (!v1::Codec_IsValid(in.codec())) {
-    return InvalidField(absl::StrCat(field, ".codec"), absl::StrCat("has the unknown value ", static_cast<int>(in.codec())));
+    return InvalidField(absl::StrCat(field, ".codec"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.codec())));
   }
   if (!v1::Shuffle_IsValid(in.shuffle())) {
-    return InvalidField(absl::StrCat(field, ".shuffle"), absl::StrCat("has the unknown value ", static_cast<int>(in.shuffle())));
+    return InvalidField(absl::StrCat(field, ".shuffle"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.shuffle())));
   }
   if (!v1::TiffPlane_IsValid(in.tiff_plane())) {
-    return InvalidField(absl::StrCat(field, ".tiff_plane"), absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
+    return InvalidField(absl::StrCat(field, ".tiff_plane"),
+                        absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
   }
-  if (in.level() < 0 || in.level() > 9) return InvalidField(absl::StrCat(field, ".level"), absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
+  if (in.level() < 0 || in.level() > 9)
+    return InvalidField(absl::StrCat(field, ".level"),
+                        absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
   if (in.pyramid_levels() > 16) {
-    return InvalidField(absl::StrCat(field, ".pyramid_levels"), absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
+    return InvalidField(absl::StrCat(field, ".pyramid_levels"),
+                        absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
   }
   if (in.nifti_version() > 2) {
-    return InvalidField(absl::StrCat(field, ".nifti_version"), absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
+    return InvalidField(absl::StrCat(field, ".nifti_version"),
+                        absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
   }
   out.destination = in.destination();
-  const auto asked = in.format() == v1::FORMAT_UNSPECIFIED ? std::nullopt : std::optional(static_cast<storage::Format>(in.format()));
-  OCTAVO_ASSIGN_OR_RETURN(out.writer.format, volume::FormatOfCommit(field, in.destination(), asked));
+  const auto asked = in.format() == v1::FORMAT_UNSPECIFIED
+                         ? std::nullopt
+                         : std::optional(static_cast<storage::Format>(in.format()));
+  OCTAVO_ASSIGN_OR_RETURN(out.writer.format,
+                          volume::FormatOfCommit(field, in.destination(), asked));
   out.writer.codec = static_cast<storage::Codec>(in.codec());
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
@@ -47,19 +60,24 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
   out.writer.nifti_version = static_cast<int>(in.nifti_version());
   out.writer.tiff_plane = static_cast<storage::TiffPlane>(in.tiff_plane());
   out.writer.tiff_stack = in.tiff_stack();
-  for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk}, std::tuple{"shard", &in.shard(), out.writer.shard}}) {
+  for (const auto& [name, values, to] : {std::tuple{"chunk", &in.chunk(), out.writer.chunk},
+                                         std::tuple{"shard", &in.shard(), out.writer.shard}}) {
     if (values->empty()) continue;
     if (values->size() != 3) {
-      return InvalidField(absl::StrCat(field, ".", name),
-                          absl::StrCat("has ", values->size(), " numbers; allowed none or 3, along the axes of the volume"));
+      return InvalidField(
+          absl::StrCat(field, ".", name),
+          absl::StrCat("has ", values->size(),
+                       " numbers; allowed none or 3, along the axes of the volume"));
     }
     for (int d = 0; d < 3; ++d) {
-      if (values->Get(d) == 0) return InvalidField(absl::StrCat(field, ".", name), "has an extent of 0; allowed >= 1");
+      if (values->Get(d) == 0)
+        return InvalidField(absl::StrCat(field, ".", name), "has an extent of 0; allowed >= 1");
       to[d] = values->Get(d);
     }
   }
   if (in.zstd_level() < 0 || in.zstd_level() > 19) {
-    return InvalidField(absl::StrCat(field, ".zstd_level"), absl::StrCat("is ", in.zstd_level(), "; allowed 0 to 19"));
+    return InvalidField(absl::StrCat(field, ".zstd_level"),
+                        absl::StrCat("is ", in.zstd_level(), "; allowed 0 to 19"));
   }
   out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
   out.writer.compress = !in.uncompressed();
@@ -69,9 +87,13 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
 void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out) {
   out->set_destination(in.destination);
   out->set_format(static_cast<v1::Format>(in.writer.format));
-  const auto given = [](const int64_t* v) { return std::any_of(v, v + 3, [](int64_t x) { return x != 0; }); };
-  for (int d = 0; d < 3 && given(in.writer.chunk); ++d) out->add_chunk(static_cast<uint32_t>(in.writer.chunk[d]));
-  for (int d = 0; d < 3 && given(in.writer.shard); ++d) out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
+  const auto given = [](const int64_t* v) {
+    return std::any_of(v, v + 3, [](int64_t x) { return x != 0; });
+  };
+  for (int d = 0; d < 3 && given(in.writer.chunk); ++d)
+    out->add_chunk(static_cast<uint32_t>(in.writer.chunk[d]));
+  for (int d = 0; d < 3 && given(in.writer.shard); ++d)
+    out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
   out->set_zstd_level(in.writer.zstd_level);
   out->set_uncompressed(!in.writer.compress);
   out->set_codec(static_cast<v1::Codec>(in.writer.codec));
@@ -107,37 +129,44 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
     switch (operation.operation_case()) {
       case v1::Operation::kCartesian: {
         const auto& grid = operation.cartesian();
-        for (const auto& [name, value] :
-             {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()}, std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
-              std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
+        for (const auto& [name, value] : {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()},
+                                          std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
+                                          std::pair{".cartesian.reach_mm", grid.reach_mm()}}) {
           OCTAVO_RETURN_IF_ERROR(CheckFinite((at + name).c_str(), value));
         }
         out.operations.emplace_back(pattern::CartesianGrid{.rows = grid.rows(),
-                                                          .columns = grid.columns(),
-                                                          .extent_x_mm = grid.extent_x_mm(),
-                                                          .extent_y_mm = grid.extent_y_mm(),
-                                                          .reach_mm = grid.reach_mm()});
+                                                           .columns = grid.columns(),
+                                                           .extent_x_mm = grid.extent_x_mm(),
+                                                           .extent_y_mm = grid.extent_y_mm(),
+                                                           .reach_mm = grid.reach_mm()});
         break;
       }
       case v1::Operation::kAngiography:
         if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
-          return InvalidField(at + ".angiography.method", absl::StrCat("has the unknown value ", static_cast<int>(operation.angiography().method())));
+          return InvalidField(at + ".angiography.method",
+                              absl::StrCat("has the unknown value ",
+                                           static_cast<int>(operation.angiography().method())));
         }
-        out.operations.emplace_back(derive::AngiographyOperation{.method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
-                                                                               ? MotionContrast::kSpeckleVariance
-                                                                               : MotionContrast::kAmplitudeDecorrelation});
+        out.operations.emplace_back(derive::AngiographyOperation{
+            .method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
+                          ? MotionContrast::kSpeckleVariance
+                          : MotionContrast::kAmplitudeDecorrelation});
         break;
       case v1::Operation::kDoppler:
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
-          return InvalidField(at + ".doppler.between", absl::StrCat("has the unknown value ", static_cast<int>(operation.doppler().between())));
+          return InvalidField(at + ".doppler.between",
+                              absl::StrCat("has the unknown value ",
+                                           static_cast<int>(operation.doppler().between())));
         }
-        out.operations.emplace_back(derive::DopplerOperation{.between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
-                                                             .half_window = operation.doppler().half_window()});
+        out.operations.emplace_back(derive::DopplerOperation{
+            .between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
+            .half_window = operation.doppler().half_window()});
         break;
       case v1::Operation::kReprocess: {
         auto processing = DecodeProcessing(operation.reprocess().processing());
         if (!processing.ok()) return base::AtField(at + ".reprocess.", processing.status());
-        out.operations.emplace_back(derive::ReprocessOperation{.processing = *std::move(processing)});
+        out.operations.emplace_back(
+            derive::ReprocessOperation{.processing = *std::move(processing)});
         break;
       }
       case v1::Operation::kArray: {
@@ -145,7 +174,9 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
         out.operations.emplace_back(std::move(array));
         break;
       }
-      case v1::Operation::OPERATION_NOT_SET: return InvalidField(at, "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
+      case v1::Operation::OPERATION_NOT_SET:
+        return InvalidField(at,
+                            "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
     }
   }
   return out;

@@ -14,7 +14,9 @@ void ToLog(gpr_log_func_args* said) {
                          : said->severity == GPR_LOG_SEVERITY_INFO ? LogLevel::kInfo
                                                                    : LogLevel::kDebug;
   const absl::string_view file(said->file);
-  Log(level, "grpc", {{"text", said->message}, {"at", absl::StrCat(file.substr(file.rfind('/') + 1), ":", said->line)}});
+  Log(level, "grpc",
+      {{"text", said->message},
+       {"at", absl::StrCat(file.substr(file.rfind('/') + 1), ":", said->line)}});
 }
 
 }  // namespace

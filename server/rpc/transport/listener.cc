@@ -28,7 +28,8 @@ namespace octavo::rpc {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr std::chrono::milliseconds kLook(100);  // how often it looks at descriptors, at closed connections and at the end
+constexpr std::chrono::milliseconds kLook(
+    100);  // how often it looks at descriptors, at closed connections and at the end
 
 int PortOf(const UniqueFd& fd) {
   sockaddr_storage bound{};
@@ -39,10 +40,14 @@ int PortOf(const UniqueFd& fd) {
 }
 
 absl::Status CannotListen(const char* key, const std::string& address, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat(key, ": cannot listen on ", address, ": ", why));
+  return absl::FailedPreconditionError(
+      absl::StrCat(key, ": cannot listen on ", address, ": ", why));
 }
 
-std::string WhyNot(int error) { return error == EADDRINUSE ? "another program uses it; allowed is a free port, or 0 for any" : std::strerror(error); }
+std::string WhyNot(int error) {
+  return error == EADDRINUSE ? "another program uses it; allowed is a free port, or 0 for any"
+                             : std::strerror(error);
+}
 
 ino_t InodeOf(int fd) {
   struct stat info {};
@@ -65,16 +70,20 @@ Listener::~Listener() { Stop(); }
 
 absl::Status Listener::AddTcp(const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return InvalidField("listen.tcp", absl::StrCat("is '", address, "'; allowed host:port"));
+  if (colon == std::string::npos)
+    return InvalidField("listen.tcp", absl::StrCat("is '", address, "'; allowed host:port"));
   std::string host = address.substr(0, colon), port = address.substr(colon + 1);
   const std::string shown = host;
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]"))
+    host = host.substr(1, host.size() - 2);
   addrinfo wanted{};
   wanted.ai_family = AF_UNSPEC;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &wanted, &found); error != 0) {
+  if (const int error =
+          ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &wanted, &found);
+      error != 0) {
     return CannotListen("listen.tcp", address, ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
@@ -86,17 +95,23 @@ absl::Status Listener::AddTcp(const std::string& address) {
     const int one = 1, zero = 0;
     if (at->ai_family == AF_INET6) {
       // "[::]" means all addresses of both kinds, unless the other kind has a socket of its own.
-      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, found->ai_next == nullptr ? &zero : &one, sizeof one);
-      if (bound != 0) reinterpret_cast<sockaddr_in6&>(to).sin6_port = htons(static_cast<uint16_t>(bound));
+      ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, found->ai_next == nullptr ? &zero : &one,
+                   sizeof one);
+      if (bound != 0)
+        reinterpret_cast<sockaddr_in6&>(to).sin6_port = htons(static_cast<uint16_t>(bound));
     } else if (bound != 0) {
       reinterpret_cast<sockaddr_in&>(to).sin_port = htons(static_cast<uint16_t>(bound));
     }
-    // A restart does not wait for connections of the one before; two servers never share a port (no SO_REUSEPORT).
+    // A restart does not wait for connections of the one before; two servers never share a port (no
+    // SO_REUSEPORT).
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), at->ai_addrlen) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+    if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), at->ai_addrlen) != 0 ||
+        ::listen(fd.get(), kBacklog) != 0) {
       if (first_error == 0) first_error = errno;
-      // A host without one of the two families still has the other; a port that is taken on either is an error.
-      if (errno == EADDRINUSE || errno == EACCES) return CannotListen("listen.tcp", address, WhyNot(errno));
+      // A host without one of the two families still has the other; a port that is taken on either
+      // is an error.
+      if (errno == EADDRINUSE || errno == EACCES)
+        return CannotListen("listen.tcp", address, WhyNot(errno));
       continue;
     }
     if (bound == 0) bound = PortOf(fd);
@@ -111,22 +126,28 @@ absl::Status Listener::AddUnix(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
-    return InvalidField("listen.unix", absl::StrCat("'", path, "' has ", path.size(), " characters; allowed ", sizeof address.sun_path - 1));
+    return InvalidField("listen.unix",
+                        absl::StrCat("'", path, "' has ", path.size(), " characters; allowed ",
+                                     sizeof address.sun_path - 1));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const auto* at = reinterpret_cast<const sockaddr*>(&address);
   {
     UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::connect(probe.get(), at, sizeof address) == 0)
-      return absl::AlreadyExistsError(absl::StrCat("listen.unix: another server answers on ", path));
+      return absl::AlreadyExistsError(
+          absl::StrCat("listen.unix: another server answers on ", path));
     struct stat info {};
     if (::lstat(path.c_str(), &info) == 0) {
-      if (!S_ISSOCK(info.st_mode)) return absl::AlreadyExistsError(absl::StrCat("listen.unix: ", path, " is there and no socket"));
+      if (!S_ISSOCK(info.st_mode))
+        return absl::AlreadyExistsError(
+            absl::StrCat("listen.unix: ", path, " is there and no socket"));
       ::unlink(path.c_str());
     }
   }
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::bind(fd.get(), at, sizeof address) != 0 || ::chmod(path.c_str(), 0660) != 0 || ::listen(fd.get(), kBacklog) != 0) {
+  if (::bind(fd.get(), at, sizeof address) != 0 || ::chmod(path.c_str(), 0660) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0) {
     return CannotListen("listen.unix", path, std::strerror(errno));
   }
   unix_path_ = path;
@@ -163,18 +184,21 @@ void Listener::Cut(const std::string& peer) {
   if (!absl::StartsWith(peer, "fd:") || !absl::SimpleAtoi(peer.substr(3), &theirs)) return;
   MutexLock lock(mutex_);
   for (const auto& connection : connections_) {
-    if (connection.theirs == theirs && InodeOf(theirs) == connection.inode) ::shutdown(connection.duplicate.get(), SHUT_RDWR);
+    if (connection.theirs == theirs && InodeOf(theirs) == connection.inode)
+      ::shutdown(connection.duplicate.get(), SHUT_RDWR);
   }
 }
 
 Listener::Counts Listener::Count() {
   MutexLock lock(mutex_);
-  return {.open = static_cast<int64_t>(connections_.size()), .accepted = accepted_, .pauses = pauses_};
+  return {
+      .open = static_cast<int64_t>(connections_.size()), .accepted = accepted_, .pauses = pauses_};
 }
 
 void Listener::Run(const std::stop_token& stop) {
   std::vector<pollfd> wait;
-  for (const Door& door : doors_) wait.push_back({.fd = door.fd.get(), .events = POLLIN, .revents = 0});
+  for (const Door& door : doors_)
+    wait.push_back({.fd = door.fd.get(), .events = POLLIN, .revents = 0});
   std::chrono::steady_clock::time_point next_look;
   int64_t allowance = 0;
   bool paused = false;
@@ -183,14 +207,16 @@ void Listener::Run(const std::stop_token& stop) {
       allowance = Allowance();
       next_look = now + kLook;
       if (allowance <= 0 && !paused) {
-        Log(LogLevel::kWarning, "no more connections for now: descriptors are short", {{"open", Count().open}});
+        Log(LogLevel::kWarning, "no more connections for now: descriptors are short",
+            {{"open", Count().open}});
         MutexLock lock(mutex_);
         ++pauses_;
       }
       paused = allowance <= 0;
     }
     // Without room nothing is looked at but the time: connections wait in the kernel's queue.
-    const int ready = ::poll(wait.data(), paused ? 0 : wait.size(), static_cast<int>(kLook.count()));
+    const int ready =
+        ::poll(wait.data(), paused ? 0 : wait.size(), static_cast<int>(kLook.count()));
     for (size_t i = 0; ready > 0 && i < wait.size() && allowance > 0; ++i) {
       if ((wait[i].revents & POLLIN) == 0) continue;
       Accept(doors_[i]);
@@ -214,14 +240,18 @@ void Listener::Accept(const Door& door) {
   {
     MutexLock lock(mutex_);
     ++accepted_;
-    connections_.push_back(
-        {.theirs = connection.get(), .inode = InodeOf(connection.get()), .duplicate = std::move(duplicate), .peer = std::move(peer)});
+    connections_.push_back({.theirs = connection.get(),
+                            .inode = InodeOf(connection.get()),
+                            .duplicate = std::move(duplicate),
+                            .peer = std::move(peer)});
   }
   hand_over_(std::move(connection), door.is_unix);
 }
 
 void Listener::Sweep() {
-  std::erase_if(connections_, [](const Connection& connection) { return InodeOf(connection.theirs) != connection.inode; });
+  std::erase_if(connections_, [](const Connection& connection) {
+    return InodeOf(connection.theirs) != connection.inode;
+  });
 }
 
 int64_t Listener::Allowance() {

@@ -18,17 +18,20 @@
 
 namespace octavo::rpc {
 
-/// Accepts connections, TCP and Unix, and hands them to the server. gRPC's own listener is not used, because it stops for good when
-/// the process runs out of descriptors, and leaves nothing to cut a peer with.
+/// Accepts connections, TCP and Unix, and hands them to the server. gRPC's own listener is not
+/// used, because it stops for good when the process runs out of descriptors, and leaves nothing to
+/// cut a peer with.
 ///
-/// Descriptors. Connections are accepted only while a reserve of descriptors is free: what the daemon does by itself (commits, files of
-/// scans, cameras) finds one when clients have taken all that they may. Peers wait in the kernel's queue meanwhile, and are
-/// accepted when there is room again.
+/// Descriptors. Connections are accepted only while a reserve of descriptors is free: what the
+/// daemon does by itself (commits, files of scans, cameras) finds one when clients have taken all
+/// that they may. Peers wait in the kernel's queue meanwhile, and are accepted when there is room
+/// again.
 ///
-/// Duplicates. Of each connection the listener keeps a duplicate. A peer that has stopped reading would otherwise hold the server's
-/// shutdown for ever; cutting the duplicate ends it. A duplicate keeps the socket open, so it has to go when gRPC closes its own
-/// descriptor: from then on that number is closed or is another file, which its inode tells. (What there is to read tells nothing:
-/// a peer that sent garbage leaves it unread.)
+/// Duplicates. Of each connection the listener keeps a duplicate. A peer that has stopped reading
+/// would otherwise hold the server's shutdown for ever; cutting the duplicate ends it. A duplicate
+/// keeps the socket open, so it has to go when gRPC closes its own descriptor: from then on that
+/// number is closed or is another file, which its inode tells. (What there is to read tells
+/// nothing: a peer that sent garbage leaves it unread.)
 class Listener {
  public:
   struct Counts {
@@ -36,13 +39,16 @@ class Listener {
     int64_t accepted = 0;  // ever
     int64_t pauses = 0;    // times that accepting stopped because descriptors were short
   };
-  /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most 1024. `stalled_seconds`: TCP connections
-  /// end when the peer takes nothing of what is written for so long.
+  /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most
+  /// 1024. `stalled_seconds`: TCP connections end when the peer takes nothing of what is written
+  /// for so long.
   Listener(int spare, double stalled_seconds) : spare_(spare), stalled_seconds_(stalled_seconds) {}
   ~Listener();
-  /// Listens on "host:port", on all addresses of that name. Adds what clients can use to addresses(): port 0 is replaced.
+  /// Listens on "host:port", on all addresses of that name. Adds what clients can use to
+  /// addresses(): port 0 is replaced.
   absl::Status AddTcp(const std::string& address);
-  /// A socket file that nobody answers on is replaced; one that answers is AlreadyExists. Mode 0660.
+  /// A socket file that nobody answers on is replaced; one that answers is AlreadyExists. Mode
+  /// 0660.
   absl::Status AddUnix(const std::string& path);
   const std::vector<std::string>& addresses() const { return addresses_; }
 
@@ -52,7 +58,8 @@ class Listener {
   void Stop();
   /// Cuts every connection.
   void CutAll();
-  /// Cuts the Unix connection that gRPC calls `peer` ("fd:23"); others end by themselves (TCP_USER_TIMEOUT).
+  /// Cuts the Unix connection that gRPC calls `peer` ("fd:23"); others end by themselves
+  /// (TCP_USER_TIMEOUT).
   void Cut(const std::string& peer);
   Counts Count();
 

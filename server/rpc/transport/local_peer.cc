@@ -52,12 +52,14 @@ NotedPeer::~NotedPeer() {
 
 exports::ExportPeer LocalPeerOf(const std::string& peer) {
   exports::ExportPeer out;
-  std::string text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
+  std::string text = absl::StrReplaceAll(
+      peer, {{"%5B", "["}, {"%5D", "]"}, {"%3A", ":"}, {"%5b", "["}, {"%5d", "]"}, {"%3a", ":"}});
   if (absl::StartsWith(text, "fd:")) {
     int fd = -1;
     ucred credentials{};
     socklen_t size = sizeof credentials;
-    out.local = absl::SimpleAtoi(text.substr(3), &fd) && ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
+    out.local = absl::SimpleAtoi(text.substr(3), &fd) &&
+                ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
     if (out.local) out.uid = credentials.uid;
     return out;
   }
@@ -66,7 +68,8 @@ exports::ExportPeer LocalPeerOf(const std::string& peer) {
     return out;
   }
   const bool mapped = absl::StartsWith(text, "ipv6:[::ffff:127.");
-  if (!mapped && !absl::StartsWith(text, "ipv6:[::1]:") && !absl::StartsWith(text, "ipv4:127.")) return out;
+  if (!mapped && !absl::StartsWith(text, "ipv6:[::1]:") && !absl::StartsWith(text, "ipv4:127."))
+    return out;
   int port = 0;
   out.local = absl::SimpleAtoi(text.substr(text.rfind(':') + 1), &port) && port > 0;
   if (!out.local) return out;
@@ -76,7 +79,9 @@ exports::ExportPeer LocalPeerOf(const std::string& peer) {
   const auto it = Noted().by_text.find(text);
   if (it == Noted().by_text.end()) return out;
   const std::vector<uid_t>& users = it->second;
-  out.uid = std::all_of(users.begin(), users.end(), [&](uid_t user) { return user == users[0]; }) ? users[0] : kNobodyAtAll;
+  out.uid = std::all_of(users.begin(), users.end(), [&](uid_t user) { return user == users[0]; })
+                ? users[0]
+                : kNobodyAtAll;
   return out;
 }
 

@@ -7,19 +7,23 @@
 
 namespace octavo::rpc {
 
-/// Whether a call comes from the same host, and from which user, by gRPC's text for its peer: "fd:23" (the Unix socket: the user by SO_PEERCRED),
-/// "unix:...", "ipv4:127.0.0.1:40000", "ipv6:[::1]:40000" or with its brackets and colons percent-coded (the user as a NotedPeer found it).
+/// Whether a call comes from the same host, and from which user, by gRPC's text for its peer:
+/// "fd:23" (the Unix socket: the user by SO_PEERCRED), "unix:...", "ipv4:127.0.0.1:40000",
+/// "ipv6:[::1]:40000" or with its brackets and colons percent-coded (the user as a NotedPeer found
+/// it).
 exports::ExportPeer LocalPeerOf(const std::string& peer);
 
-/// Finds the user at the other end of a TCP connection over loopback, once, and keeps it by gRPC's text for the peer while the object lives. Texts
-/// tell the client's end only: if two connections to different addresses of the server share it and are of different users, calls of both are of
+/// Finds the user at the other end of a TCP connection over loopback, once, and keeps it by gRPC's
+/// text for the peer while the object lives. Texts tell the client's end only: if two connections
+/// to different addresses of the server share it and are of different users, calls of both are of
 /// nobody.
 class NotedPeer {
  public:
   NotedPeer() = default;
   /// `connection`: a socket that was accepted. Others than TCP over loopback are not noted.
   explicit NotedPeer(int connection);
-  NotedPeer(NotedPeer&& other) noexcept : text_(std::exchange(other.text_, "")), user_(other.user_) {}
+  NotedPeer(NotedPeer&& other) noexcept
+      : text_(std::exchange(other.text_, "")), user_(other.user_) {}
   NotedPeer& operator=(NotedPeer&& other) noexcept {
     std::swap(text_, other.text_);
     std::swap(user_, other.user_);

@@ -15,10 +15,12 @@
 
 namespace octavo::rpc {
 
-/// A message on the wire as [serialised header][field `number`: bytes][payload by reference]: the payload is not copied into
-/// protobuf. `header` must not set that field, and the field must be the message's last.
+/// A message on the wire as [serialised header][field `number`: bytes][payload by reference]: the
+/// payload is not copied into protobuf. `header` must not set that field, and the field must be the
+/// message's last.
 template <class Message>
-grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number, const model::Bytes& payload, int64_t offset, int64_t size) {
+grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number,
+                             const model::Bytes& payload, int64_t offset, int64_t size) {
   std::string head = header.SerializeAsString();
   const auto varint = [&](uint64_t v) {
     for (; v >= 0x80; v >>= 7) head += static_cast<char>(v | 0x80);
@@ -31,9 +33,12 @@ grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number, const
   varint((uint64_t{field_number} << 3) | 2);  // wire type 2: length-delimited
   varint(static_cast<uint64_t>(size));
   auto* owner = new std::shared_ptr<const void>(payload.owner);
-  const grpc::Slice slices[2] = {grpc::Slice(head), grpc::Slice(
-                                                        const_cast<char*>(static_cast<const char*>(payload.data)) + offset, static_cast<size_t>(size),
-                                                        [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); }, owner)};
+  const grpc::Slice slices[2] = {
+      grpc::Slice(head),
+      grpc::Slice(
+          const_cast<char*>(static_cast<const char*>(payload.data)) + offset,
+          static_cast<size_t>(size),
+          [](void* p) { delete static_cast<std::shared_ptr<const void>*>(p); }, owner)};
   return grpc::ByteBuffer(slices, 2);
 }
 
@@ -45,9 +50,11 @@ struct WithoutPayload {
   std::shared_ptr<const void> owner;                    // keeps them
 };
 
-/// Splits a message whose bytes field `field_number` is its last (or absent). Nothing if it does not parse.
+/// Splits a message whose bytes field `field_number` is its last (or absent). Nothing if it does
+/// not parse.
 template <class Message>
-std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buffer, uint32_t field_number) {
+std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buffer,
+                                                    uint32_t field_number) {
   auto slices = std::make_shared<std::vector<grpc::Slice>>();
   if (!buffer.Dump(slices.get()).ok()) return std::nullopt;
   size_t slice = 0, at = 0;
@@ -119,7 +126,8 @@ bool ParseRequest(const grpc::ByteBuffer& buffer, Message* message) {
   std::vector<grpc::Slice> slices;
   if (!buffer.Dump(&slices).ok()) return false;
   std::string bytes;
-  for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const auto& slice : slices)
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   return message->ParseFromString(bytes);
 }
 

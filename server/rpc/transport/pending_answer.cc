@@ -28,7 +28,8 @@ class WaitingBytes {
     int64_t& of_peer = of_peer_[peer];
     *waiting = of_peer;
     const bool room = of_peer == 0 || bytes <= PendingAnswer::kSmall ||
-                      (of_peer + bytes <= PendingAnswer::kMostOfPeer && all_ + bytes <= PendingAnswer::kMostOfAll);
+                      (of_peer + bytes <= PendingAnswer::kMostOfPeer &&
+                       all_ + bytes <= PendingAnswer::kMostOfAll);
     if (room) {
       of_peer += bytes;
       all_ += bytes;
@@ -50,7 +51,8 @@ class WaitingBytes {
 
 }  // namespace
 
-PendingAnswer::PendingAnswer(grpc::CallbackServerContext* context, const google::protobuf::Message* response)
+PendingAnswer::PendingAnswer(grpc::CallbackServerContext* context,
+                             const google::protobuf::Message* response)
     : response_(response), timer_(std::make_shared<WriteTimer>(context)) {
   StallWatch::Add(timer_);
 }
@@ -63,9 +65,13 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
     const absl::Status taken = base::ExceptionToStatus([&]() -> absl::Status {
       int64_t waiting = 0;
       if (WaitingBytes::Get().Take(timer_->peer(), bytes, &waiting)) return absl::OkStatus();
-      return WithInfo(absl::ResourceExhaustedError(
-                          absl::StrCat("the client does not read its answers: ", waiting, " bytes wait for it; this one would be ", bytes, " more")),
-                      {.reason = "SLOW_CLIENT", .field = "", .numbers = {{"waiting_bytes", absl::StrCat(waiting)}, {"retryable", "true"}}});
+      return WithInfo(
+          absl::ResourceExhaustedError(
+              absl::StrCat("the client does not read its answers: ", waiting,
+                           " bytes wait for it; this one would be ", bytes, " more")),
+          {.reason = "SLOW_CLIENT",
+           .field = "",
+           .numbers = {{"waiting_bytes", absl::StrCat(waiting)}, {"retryable", "true"}}});
     });
     if (taken.ok()) {
       bytes_ = bytes;

@@ -11,8 +11,9 @@
 
 namespace octavo::rpc {
 
-/// The answer of a unary call, from when gRPC has it until the peer has taken it. A peer that asks and does not read leaves its answers with
-/// the server: the StallWatch cuts it in the end, and until then the memory of what waits is bounded, for each peer and in all. Thread-safe.
+/// The answer of a unary call, from when gRPC has it until the peer has taken it. A peer that asks
+/// and does not read leaves its answers with the server: the StallWatch cuts it in the end, and
+/// until then the memory of what waits is bounded, for each peer and in all. Thread-safe.
 class PendingAnswer {
  public:
   static constexpr int64_t kMostOfPeer = 64 << 20, kMostOfAll = 512 << 20;
@@ -25,8 +26,9 @@ class PendingAnswer {
   PendingAnswer& operator=(const PendingAnswer&) = delete;
   ~PendingAnswer() { Done(); }
 
-  /// Begins to wait; returns what the call ends with: `status`, or RESOURCE_EXHAUSTED (SLOW_CLIENT) where the peer has not taken what it was
-  /// answered before. A single answer of any size is given. Called once.
+  /// Begins to wait; returns what the call ends with: `status`, or RESOURCE_EXHAUSTED (SLOW_CLIENT)
+  /// where the peer has not taken what it was answered before. A single answer of any size is
+  /// given. Called once.
   grpc::Status Begin(grpc::Status status);
   /// The peer has taken the answer, or is gone.
   void Done();

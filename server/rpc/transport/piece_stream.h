@@ -16,17 +16,19 @@
 
 namespace octavo::rpc {
 
-/// Streams bytes to a client piece by piece: the next piece is asked for when the last one is on the wire, so that memory stays bounded by
-/// two pieces of the slowest client. `Response` has offset, last and crc32c; its field kDataField is the bytes.
+/// Streams bytes to a client piece by piece: the next piece is asked for when the last one is on
+/// the wire, so that memory stays bounded by two pieces of the slowest client. `Response` has
+/// offset, last and crc32c; its field kDataField is the bytes.
 template <class Response>
 class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
  public:
   static constexpr uint32_t kDataField = 15;
   using Done = std::function<void(absl::StatusOr<model::Bytes>)>;
 
-  /// `next` calls back once with the next piece, from any thread, at once or later. Nothing keeps the stream but what waits for a piece
-  /// or for the wire; when the client has gone, it goes.
-  PieceStream(int64_t total_bytes, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer, std::function<void(Done)> next)
+  /// `next` calls back once with the next piece, from any thread, at once or later. Nothing keeps
+  /// the stream but what waits for a piece or for the wire; when the client has gone, it goes.
+  PieceStream(int64_t total_bytes, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer,
+              std::function<void(Done)> next)
       : total_bytes_(total_bytes), writer_(writer), next_(std::move(next)) {}
 
   void Begin(const Response& header) {
@@ -37,7 +39,8 @@ class PieceStream final : public std::enable_shared_from_this<PieceStream<Respon
  private:
   void Continue() {
     next_([self = this->shared_from_this()](absl::StatusOr<model::Bytes> piece) {
-      if (auto writer = self->writer_.lock()) writer->Feed([&] { self->Send(std::move(piece), *writer); });
+      if (auto writer = self->writer_.lock())
+        writer->Feed([&] { self->Send(std::move(piece), *writer); });
     });
   }
   void Send(absl::StatusOr<model::Bytes> piece, QueuedWriter<grpc::ByteBuffer>& writer) {

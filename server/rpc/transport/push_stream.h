@@ -14,10 +14,12 @@
 
 namespace octavo::rpc {
 
-/// A stream on which a client pushes and is told, whenever there is news, how far it is. One message is read and one answer is
-/// written at a time; answers that were not written yet give way to the newest. After the last answer it reads on until the client half-closes, for
-/// some seconds at most, so that messages which were sent already are counted. Keeps itself alive until OnDone.
-class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>, public std::enable_shared_from_this<PushStreamBase> {
+/// A stream on which a client pushes and is told, whenever there is news, how far it is. One
+/// message is read and one answer is written at a time; answers that were not written yet give way
+/// to the newest. After the last answer it reads on until the client half-closes, for some seconds
+/// at most, so that messages which were sent already are counted. Keeps itself alive until OnDone.
+class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public std::enable_shared_from_this<PushStreamBase> {
  public:
   template <class Stream, class... Args>
   static grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Begin(Args&&... args) {
@@ -27,22 +29,26 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       stream = std::make_shared<Stream>(std::forward<Args>(args)...);
       return absl::OkStatus();
     });
-    if (stream == nullptr) return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(ToGrpc(made));
+    if (stream == nullptr)
+      return Ended<grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>>::Make(ToGrpc(made));
     stream->self_ = stream;
     stream->StartRead(&stream->incoming_);
     return stream.get();
   }
 
   void OnReadDone(bool ok) final {
-    if (!ok) {                  // the client has said all it will: what it sent counts, and another connection may follow
+    if (!ok) {  // the client has said all it will: what it sent counts, and another connection may
+                // follow
       if (Connected()) Tell();  // an answer may still be on its way to it
       End(grpc::Status::OK);
       return;
     }
     {
       MutexLock lock(mutex_);
-      if (finished_) return;  // told the end while this came: gRPC may be done with the stream as soon as this returns
-      ++taking_;              // from here on it is not finished before the next read has begun
+      if (finished_)
+        return;   // told the end while this came: gRPC may be done with the stream as soon as this
+                  // returns
+      ++taking_;  // from here on it is not finished before the next read has begun
     }
     const absl::Status begun = Guarded([&] { return Work(), absl::OkStatus(); });
     if (!begun.ok()) Taken(ToGrpc(begun));
@@ -173,8 +179,9 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   std::shared_ptr<PushStreamBase> self_;
   grpc::ByteBuffer incoming_, outgoing_;
   Mutex mutex_;
-  bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false, ending_ ABSL_GUARDED_BY(mutex_) = false,
-              finished_ ABSL_GUARDED_BY(mutex_) = false, grace_begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool dirty_ ABSL_GUARDED_BY(mutex_) = false, writing_ ABSL_GUARDED_BY(mutex_) = false,
+              ending_ ABSL_GUARDED_BY(mutex_) = false, finished_ ABSL_GUARDED_BY(mutex_) = false,
+              grace_begun_ ABSL_GUARDED_BY(mutex_) = false;
   int taking_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status final_;
   grpc::Alarm grace_alarm_;

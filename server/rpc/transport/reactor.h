@@ -50,7 +50,8 @@ absl::Status Guarded(Work&& work) noexcept {
 /// A unary call that is answered once, with Answer. It deletes itself when gRPC is done with it.
 class UnaryReply final : public grpc::ServerUnaryReactor {
  public:
-  UnaryReply(grpc::CallbackServerContext* context, const google::protobuf::Message* response) : answer_(context, response) {}
+  UnaryReply(grpc::CallbackServerContext* context, const google::protobuf::Message* response)
+      : answer_(context, response) {}
   void Answer(grpc::Status status) { Finish(answer_.Begin(std::move(status))); }
   void OnDone() override { delete this; }
 
@@ -59,20 +60,25 @@ class UnaryReply final : public grpc::ServerUnaryReactor {
   PendingAnswer answer_;
 };
 
-/// A unary call whose answer comes later, from any thread, or never: a client that goes away, or a server that stops, ends it too.
+/// A unary call whose answer comes later, from any thread, or never: a client that goes away, or a
+/// server that stops, ends it too.
 class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
  public:
-  DeferredUnaryReactor(Method method, grpc::CallbackServerContext* context, const google::protobuf::Message* response)
+  DeferredUnaryReactor(Method method, grpc::CallbackServerContext* context,
+                       const google::protobuf::Message* response)
       : method_(method), answer_(context, response) {}
   /// Keeps itself alive until OnDone.
-  static std::shared_ptr<DeferredUnaryReactor> Make(Method method, grpc::CallbackServerContext* context, const google::protobuf::Message* response) {
+  static std::shared_ptr<DeferredUnaryReactor> Make(Method method,
+                                                    grpc::CallbackServerContext* context,
+                                                    const google::protobuf::Message* response) {
     (void)Failpoint("reply_made");
     auto reply = std::make_shared<DeferredUnaryReactor>(method, context, response);
     reply->self_ = reply;
     return reply;
   }
-  /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with what it says, unless the call is over already.
-  /// Whether the client gets the answer: false if the call was over, or the answer could not be made.
+  /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with what it says,
+  /// unless the call is over already. Whether the client gets the answer: false if the call was
+  /// over, or the answer could not be made.
   template <class F>
   bool Complete(F&& answer) {
     if (over_.exchange(true)) return false;
@@ -105,7 +111,8 @@ class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
       gone_ = true;
       cancelled = std::move(cancelled_);
     }
-    if (!over_.exchange(true)) Finish(answer_.Begin(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away")));
+    if (!over_.exchange(true))
+      Finish(answer_.Begin(grpc::Status(grpc::StatusCode::CANCELLED, "the client has gone away")));
     if (cancelled) (void)Guarded([&] { return cancelled(), absl::OkStatus(); });
   }
   void OnDone() override {
@@ -136,13 +143,16 @@ class Ended final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// A server stream fed from any thread: Push queues, End finishes after the queue is written. The writer lives until gRPC is
-/// done with it; feeders hold a weak_ptr. gRPC calls are made without locks held. A client that does not read is cut (StallWatch); what
-/// waits for it until then is bounded.
+/// A server stream fed from any thread: Push queues, End finishes after the queue is written. The
+/// writer lives until gRPC is done with it; feeders hold a weak_ptr. gRPC calls are made without
+/// locks held. A client that does not read is cut (StallWatch); what waits for it until then is
+/// bounded.
 template <class Message>
-class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enable_shared_from_this<QueuedWriter<Message>> {
+class QueuedWriter : public grpc::ServerWriteReactor<Message>,
+                     public std::enable_shared_from_this<QueuedWriter<Message>> {
  public:
-  QueuedWriter(Method method, grpc::CallbackServerContext* context) : method_(method), timer_(std::make_shared<WriteTimer>(context)) {}
+  QueuedWriter(Method method, grpc::CallbackServerContext* context)
+      : method_(method), timer_(std::make_shared<WriteTimer>(context)) {}
   /// Keeps itself alive until OnDone.
   static std::shared_ptr<QueuedWriter> Make(Method method, grpc::CallbackServerContext* context) {
     (void)Failpoint("stream_made");
@@ -152,7 +162,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     return writer;
   }
 
-  /// Runs `work`, which makes messages and pushes them, from whatever thread has news; what it throws ends the stream.
+  /// Runs `work`, which makes messages and pushes them, from whatever thread has news; what it
+  /// throws ends the stream.
   template <class F>
   void Feed(F&& work) {
     const absl::Status status = Guarded([&] {
@@ -162,7 +173,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     if (!status.ok()) End(ToGrpc(status));
   }
 
-  /// `replace`: the message takes the place of a waiting one (progress, of which only the newest matters).
+  /// `replace`: the message takes the place of a waiting one (progress, of which only the newest
+  /// matters).
   void Push(Message message, bool replace = false) {
     {
       MutexLock lock(mutex_);
@@ -172,8 +184,9 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
     }
     Advance();
   }
-  /// Of the messages with one key (BufferEvents of one buffer) only one waits: `merge(waiting, news)` makes one of two. When more waits than a
-  /// client can be behind, the stream ends with RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
+  /// Of the messages with one key (BufferEvents of one buffer) only one waits: `merge(waiting,
+  /// news)` makes one of two. When more waits than a client can be behind, the stream ends with
+  /// RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
   template <class Merge>
   void PushLatest(const std::string& key, Message message, Merge merge) {
     {
@@ -189,18 +202,22 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
         places_[key] = written_ + static_cast<int64_t>(queue_.size());
         queue_.push_back(std::move(message));
       }
-      if (places_.size() > 2 * queue_.size() + 1024) std::erase_if(places_, [&](const auto& place) { return place.second < written_; });
+      if (places_.size() > 2 * queue_.size() + 1024)
+        std::erase_if(places_, [&](const auto& place) { return place.second < written_; });
       if (waiting_bytes_ > kMostWaitingBytes) {
         queue_.clear();
         places_.clear();
         ended_ = true;
-        final_ = ToGrpc(WithInfo(absl::ResourceExhaustedError(absl::StrCat("the client does not read: ", waiting_bytes_, " bytes wait for it")),
-                                 {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"retryable", "true"}}}));
+        final_ = ToGrpc(WithInfo(
+            absl::ResourceExhaustedError(
+                absl::StrCat("the client does not read: ", waiting_bytes_, " bytes wait for it")),
+            {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"retryable", "true"}}}));
       }
     }
     Advance();
   }
-  /// Push; `then` runs (from gRPC's thread, must not block) when the message has been written, not if the client went away.
+  /// Push; `then` runs (from gRPC's thread, must not block) when the message has been written, not
+  /// if the client went away.
   void PushThen(Message message, std::function<void()> then) {
     {
       MutexLock lock(mutex_);
@@ -290,7 +307,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
   }
 
   static int64_t BytesOf(const Message& message) {
-    if constexpr (std::is_base_of_v<google::protobuf::Message, Message>) return static_cast<int64_t>(message.ByteSizeLong());
+    if constexpr (std::is_base_of_v<google::protobuf::Message, Message>)
+      return static_cast<int64_t>(message.ByteSizeLong());
     return 0;
   }
 
@@ -299,11 +317,14 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>, public std::enabl
   const std::shared_ptr<WriteTimer> timer_;
   Mutex mutex_;
   std::deque<Message> queue_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, int64_t> places_ ABSL_GUARDED_BY(mutex_);                  // of PushLatest: which message of the stream
-  int64_t written_ ABSL_GUARDED_BY(mutex_) = 0, waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // messages; of those of PushLatest
+  std::unordered_map<std::string, int64_t> places_
+      ABSL_GUARDED_BY(mutex_);  // of PushLatest: which message of the stream
+  int64_t written_ ABSL_GUARDED_BY(mutex_) = 0, waiting_bytes_ ABSL_GUARDED_BY(mutex_) =
+                                                    0;  // messages; of those of PushLatest
   Message current_;
   grpc::Status final_;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false, finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false, ended_ ABSL_GUARDED_BY(mutex_) = false,
+                finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> over_ ABSL_GUARDED_BY(mutex_), then_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<QueuedWriter> self_;
 };

@@ -41,8 +41,12 @@ void StallWatch::Add(const std::shared_ptr<WriteTimer>& timer) {
   timers.all.push_back(timer);
 }
 
-StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<void()> cancelled, std::function<void(const std::string&)> cut)
-    : patience_(patience), cancelled_(std::move(cancelled)), cut_(std::move(cut)), thread_([this](const std::stop_token& stop) {
+StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<void()> cancelled,
+                       std::function<void(const std::string&)> cut)
+    : patience_(patience),
+      cancelled_(std::move(cancelled)),
+      cut_(std::move(cut)),
+      thread_([this](const std::stop_token& stop) {
         pthread_setname_np(pthread_self(), "oct-stalls");
         Mutex mutex;
         CondVar cv;
@@ -58,7 +62,8 @@ StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<voi
       }) {}
 
 void StallWatch::Look() {
-  constexpr std::chrono::seconds kToEnd(2);  // of a cancelled call on a connection that still takes something
+  constexpr std::chrono::seconds kToEnd(
+      2);  // of a cancelled call on a connection that still takes something
   std::vector<std::shared_ptr<WriteTimer>> timers;
   {
     Timers& all = AllTimers();
@@ -73,7 +78,8 @@ void StallWatch::Look() {
     MutexLock lock(timer->mutex_);
     if (timer->context_ == nullptr || !timer->writing_) continue;
     if (!timer->cancelled_ && now - timer->since_ > patience_) {
-      Log(LogLevel::kWarning, "a client takes nothing of what is written to it; the call is ended", {{"peer", timer->peer_}});
+      Log(LogLevel::kWarning, "a client takes nothing of what is written to it; the call is ended",
+          {{"peer", timer->peer_}});
       timer->cancelled_ = true;
       timer->since_ = now;
       timer->context_->TryCancel();  // what it brings about runs on gRPC's threads

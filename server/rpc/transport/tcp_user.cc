@@ -22,7 +22,8 @@
 namespace octavo::rpc {
 namespace {
 
-constexpr int kEstablished = 1, kCloseWait = 8;  // states of TCP in which the owner has the socket still
+constexpr int kEstablished = 1,
+              kCloseWait = 8;  // states of TCP in which the owner has the socket still
 
 /// Where the four words of an address lie that the kernel keeps; of version 4 the last one first.
 void PutAddress(const TcpEnd& end, bool version4, uint32_t words[4]) {
@@ -84,12 +85,14 @@ std::optional<TcpEnd> TcpEnd::Of(const sockaddr_storage& address) {
 }
 
 bool TcpEnd::version4() const {
-  return std::all_of(address.begin(), address.begin() + 10, [](uint8_t b) { return b == 0; }) && address[10] == 0xFF && address[11] == 0xFF;
+  return std::all_of(address.begin(), address.begin() + 10, [](uint8_t b) { return b == 0; }) &&
+         address[10] == 0xFF && address[11] == 0xFF;
 }
 
 bool TcpEnd::loopback() const {
   if (version4()) return address[12] == 127;
-  return std::all_of(address.begin(), address.begin() + 15, [](uint8_t b) { return b == 0; }) && address[15] == 1;
+  return std::all_of(address.begin(), address.begin() + 15, [](uint8_t b) { return b == 0; }) &&
+         address[15] == 1;
 }
 
 std::string TcpEnd::text() const {
@@ -112,7 +115,11 @@ std::optional<std::optional<uid_t>> UserBySockDiag(const TcpEnd& local, const Tc
     inet_diag_req_v2 body;
   } request{};
   const bool four = local.version4() && remote.version4();
-  request.head = {.nlmsg_len = sizeof request, .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = 1, .nlmsg_pid = 0};
+  request.head = {.nlmsg_len = sizeof request,
+                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                  .nlmsg_flags = NLM_F_REQUEST,
+                  .nlmsg_seq = 1,
+                  .nlmsg_pid = 0};
   request.body.sdiag_family = four ? AF_INET : AF_INET6;
   request.body.sdiag_protocol = IPPROTO_TCP;
   request.body.idiag_states = ~0u;
@@ -121,43 +128,54 @@ std::optional<std::optional<uid_t>> UserBySockDiag(const TcpEnd& local, const Tc
   PutAddress(local, four, request.body.id.idiag_src);
   PutAddress(remote, four, request.body.id.idiag_dst);
   request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (::send(netlink.get(), &request, sizeof request, 0) != static_cast<ssize_t>(sizeof request)) return std::nullopt;
+  if (::send(netlink.get(), &request, sizeof request, 0) != static_cast<ssize_t>(sizeof request))
+    return std::nullopt;
   alignas(nlmsghdr) char answer[8192];
   ssize_t got;
   do {
     got = ::recv(netlink.get(), answer, sizeof answer, 0);
   } while (got < 0 && errno == EINTR);
   const auto* head = reinterpret_cast<const nlmsghdr*>(answer);
-  if (got < static_cast<ssize_t>(sizeof *head) || head->nlmsg_len > static_cast<size_t>(got)) return std::nullopt;
+  if (got < static_cast<ssize_t>(sizeof *head) || head->nlmsg_len > static_cast<size_t>(got))
+    return std::nullopt;
   if (head->nlmsg_type == NLMSG_ERROR) {
     if (head->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) return std::nullopt;
-    // ENOENT: there is no such socket; it is also the answer of a kernel that has no module for TCP: the tables know.
+    // ENOENT: there is no such socket; it is also the answer of a kernel that has no module for
+    // TCP: the tables know.
     return std::nullopt;
   }
-  if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY || head->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) return std::nullopt;
+  if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+      head->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg)))
+    return std::nullopt;
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
   // A socket that listens there is found, too, where none is connected.
-  const bool same = EndFrom(found->id.idiag_src, found->id.idiag_sport, found->idiag_family) == local &&
-                    EndFrom(found->id.idiag_dst, found->id.idiag_dport, found->idiag_family) == remote;
-  const bool held = (found->idiag_state == kEstablished || found->idiag_state == kCloseWait) && found->idiag_inode != 0;
+  const bool same =
+      EndFrom(found->id.idiag_src, found->id.idiag_sport, found->idiag_family) == local &&
+      EndFrom(found->id.idiag_dst, found->id.idiag_dport, found->idiag_family) == remote;
+  const bool held = (found->idiag_state == kEstablished || found->idiag_state == kCloseWait) &&
+                    found->idiag_inode != 0;
   return same && held ? std::optional<uid_t>(found->idiag_uid) : std::optional<uid_t>();
 }
 
-std::optional<uid_t> UserInTable(const std::string& table, const TcpEnd& local, const TcpEnd& remote) {
+std::optional<uid_t> UserInTable(const std::string& table, const TcpEnd& local,
+                                 const TcpEnd& remote) {
   // Sockets of version 6 that are connected to version 4 stand in the other table.
-  const std::pair<std::string, std::string> wanted[] = {{InTable(local, false), InTable(remote, false)},
-                                                        {InTable(local, true), InTable(remote, true)}};
+  const std::pair<std::string, std::string> wanted[] = {
+      {InTable(local, false), InTable(remote, false)},
+      {InTable(local, true), InTable(remote, true)}};
   const bool four = local.version4() && remote.version4();
   for (const absl::string_view line : absl::StrSplit(table, '\n')) {
     // sl local_address rem_address st tx:rx tr:when retransmits uid timeout inode ...
     const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     uint32_t state = 0, uid = 0;
     uint64_t inode = 0;
-    if (words.size() < 10 || !absl::SimpleHexAtoi(words[3], &state) || !absl::SimpleAtoi(words[7], &uid) || !absl::SimpleAtoi(words[9], &inode))
+    if (words.size() < 10 || !absl::SimpleHexAtoi(words[3], &state) ||
+        !absl::SimpleAtoi(words[7], &uid) || !absl::SimpleAtoi(words[9], &inode))
       continue;
-    const bool same =
-        (words[1] == wanted[0].first && words[2] == wanted[0].second) || (four && words[1] == wanted[1].first && words[2] == wanted[1].second);
-    if (same && (state == kEstablished || state == kCloseWait) && inode != 0) return static_cast<uid_t>(uid);
+    const bool same = (words[1] == wanted[0].first && words[2] == wanted[0].second) ||
+                      (four && words[1] == wanted[1].first && words[2] == wanted[1].second);
+    if (same && (state == kEstablished || state == kCloseWait) && inode != 0)
+      return static_cast<uid_t>(uid);
   }
   return std::nullopt;
 }
@@ -165,7 +183,8 @@ std::optional<uid_t> UserInTable(const std::string& table, const TcpEnd& local, 
 std::optional<uid_t> UserOfTcpSocket(const TcpEnd& local, const TcpEnd& remote) {
   if (const auto asked = UserBySockDiag(local, remote); asked.has_value()) return *asked;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    if (const auto user = UserInTable(TextOfFile(table), local, remote); user.has_value()) return user;
+    if (const auto user = UserInTable(TextOfFile(table), local, remote); user.has_value())
+      return user;
   }
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
-// Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created, chunk_written, files_synced, manifest_written,
-// before_rename, (single files: side_renamed,) after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
+// Failpoints of a commit (gpu/base/failpoint.h), in order: journal_begin, tmp_created,
+// chunk_written, files_synced, manifest_written, before_rename, (single files: side_renamed,)
+// after_rename, parent_synced, journal_end. Beside it: journal_cut (journal.cc), where a refused
 // line cannot be taken back.
 #include "server/storage/commit/commit_store.h"
 
@@ -40,7 +41,8 @@ constexpr int64_t kCompactBytes = 64 << 10;
 
 class StoreImpl final : public CommitStore {
  public:
-  StoreImpl(std::vector<std::string> roots, std::unique_ptr<Journal> journal, const std::vector<nlohmann::json>& unsettled)
+  StoreImpl(std::vector<std::string> roots, std::unique_ptr<Journal> journal,
+            const std::vector<nlohmann::json>& unsettled)
       : roots_(std::move(roots)), journal_(std::move(journal)) {
     MutexLock lock(journal_mutex_);
     for (const auto& record : unsettled) open_[record["key"]].push_back(record);
@@ -53,13 +55,16 @@ class StoreImpl final : public CommitStore {
     for (const std::string& root : roots_) {
       auto& [stamp, use] = quarantines_[root];
       // Looked through only when something came or went: it may be many files.
-      if (const int64_t now = StampOfQuarantine(root); std::exchange(stamp, now) != now) use = now == 0 ? QuarantineUse{} : UseOfQuarantine(root);
+      if (const int64_t now = StampOfQuarantine(root); std::exchange(stamp, now) != now)
+        use = now == 0 ? QuarantineUse{} : UseOfQuarantine(root);
       out[root] = use;
     }
     return out;
   }
   absl::Status Check(const std::string& destination, const WriterOptions& options) override;
-  absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
+  absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id,
+                                                           const std::string& destination,
+                                                           const VolumeMeta& meta,
                                                            const WriterOptions& options) override;
 
   absl::Status Claim(const std::string& path) {
@@ -82,8 +87,10 @@ class StoreImpl final : public CommitStore {
     open_.erase(record["key"]);
     if (const int64_t bytes = journal_->bytes(); bytes > compact_at_) {
       std::vector<nlohmann::json> rest;
-      for (const auto& [key, records] : open_) rest.insert(rest.end(), records.begin(), records.end());
-      compact_at_ = (journal_->Replace(rest).ok() ? journal_->bytes() : bytes) + kCompactBytes;  // where it fails, later again
+      for (const auto& [key, records] : open_)
+        rest.insert(rest.end(), records.begin(), records.end());
+      compact_at_ = (journal_->Replace(rest).ok() ? journal_->bytes() : bytes) +
+                    kCompactBytes;  // where it fails, later again
     }
     return absl::OkStatus();
   }
@@ -94,8 +101,9 @@ class StoreImpl final : public CommitStore {
     bool said = false;       // in the journal
     bool published = false;  // only its temporary folder is left
   };
-  /// Removes what it left. Where that does not work now (no descriptors, a disk that does not answer), the next commit tries again: what lies
-  /// under its temporary name would block the folder for the volume.
+  /// Removes what it left. Where that does not work now (no descriptors, a disk that does not
+  /// answer), the next commit tries again: what lies under its temporary name would block the
+  /// folder for the volume.
   void GiveUp(Failed failed) {
     if (Remove(failed)) return;
     MutexLock lock(mutex_);
@@ -110,7 +118,8 @@ class StoreImpl final : public CommitStore {
     }
     for (Failed& failed : left) {
       // A later commit may have the names since: it is tried when that has ended.
-      const bool mine = Claim(failed.paths.final).ok(), both = mine && Claim(failed.paths.temporary).ok();
+      const bool mine = Claim(failed.paths.final).ok(),
+                 both = mine && Claim(failed.paths.temporary).ok();
       const bool removed = both && Remove(failed);
       if (both) Unclaim(failed.paths.temporary);
       if (mine) Unclaim(failed.paths.final);
@@ -119,16 +128,18 @@ class StoreImpl final : public CommitStore {
       left_.push_back(std::move(failed));
     }
   }
-  /// Held while directories are made or removed: a commit that gives up must not remove the parent that another one has
-  /// just found and is about to use.
+  /// Held while directories are made or removed: a commit that gives up must not remove the parent
+  /// that another one has just found and is about to use.
   Mutex& tree_mutex() { return tree_mutex_; }
 
  private:
   /// False if something stays.
   bool Remove(Failed& failed) {
     const SpareDescriptors::Loan loan(&spare_);
-    // Said at once, also of a root that is away: the caller has been told that it failed, and a start that finds it complete must not publish it.
-    if (!failed.published && !failed.renaming) failed.said = failed.said || Record({{"op", "abandon"}, {"key", failed.paths.key}}).ok();
+    // Said at once, also of a root that is away: the caller has been told that it failed, and a
+    // start that finds it complete must not publish it.
+    if (!failed.published && !failed.renaming)
+      failed.said = failed.said || Record({{"op", "abandon"}, {"key", failed.paths.key}}).ok();
     // A root that is away hides what is on it: when it comes back, that is there still.
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);
@@ -137,15 +148,21 @@ class StoreImpl final : public CommitStore {
     if (!held.ok()) return false;
     const CommitPaths& paths = held->paths;
     if (failed.published) return RemoveTree(paths.temporary) && End(failed);
-    // A final name that could not be made durable is taken back. If not even that works, recovery has to judge.
-    const bool ours_only = !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
+    // A final name that could not be made durable is taken back. If not even that works, recovery
+    // has to judge.
+    const bool ours_only =
+        !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
     const bool in_folder = held->OpenTemporary().ok();
-    if (failed.renaming && ours_only && ((!paths.folder && !in_folder) || !WithdrawFiles(held->Moving()).ok())) return false;
-    // Said before anything is removed: recovery must not take a half removed directory for a half published one.
+    if (failed.renaming && ours_only &&
+        ((!paths.folder && !in_folder) || !WithdrawFiles(held->Moving()).ok()))
+      return false;
+    // Said before anything is removed: recovery must not take a half removed directory for a half
+    // published one.
     failed.said = failed.said || Record({{"op", "abandon"}, {"key", paths.key}}).ok();
-    // No room even for that line: what is to be removed may be what fills the disk. Before any renaming it can go without: where
-    // there is no manifest, recovery publishes nothing.
-    if (!failed.said && (failed.renaming || (in_folder && !RemoveManifest(held->temporary)))) return false;
+    // No room even for that line: what is to be removed may be what fills the disk. Before any
+    // renaming it can go without: where there is no manifest, recovery publishes nothing.
+    if (!failed.said && (failed.renaming || (in_folder && !RemoveManifest(held->temporary))))
+      return false;
     return RemoveTree(paths.temporary) && End(failed);
   }
   /// Nothing but folders that it made is left of it.
@@ -155,7 +172,9 @@ class StoreImpl final : public CommitStore {
       MutexLock lock(tree_mutex_);
       RemoveEmpty(roots_, failed.paths.made);
     }
-    (void)Record({{"op", "end"}, {"key", failed.paths.key}, {"result", failed.published ? "published" : "abandoned"}});
+    (void)Record({{"op", "end"},
+                  {"key", failed.paths.key},
+                  {"result", failed.published ? "published" : "abandoned"}});
     return true;
   }
   static bool RemoveManifest(const UniqueFd& temporary) {
@@ -167,24 +186,29 @@ class StoreImpl final : public CommitStore {
   const std::unique_ptr<Journal> journal_;
   SpareDescriptors spare_;
   Mutex journal_mutex_;
-  std::map<std::string, std::vector<nlohmann::json>> open_ ABSL_GUARDED_BY(journal_mutex_);  // what has no end yet, by key
+  std::map<std::string, std::vector<nlohmann::json>> open_
+      ABSL_GUARDED_BY(journal_mutex_);  // what has no end yet, by key
   int64_t compact_at_ ABSL_GUARDED_BY(journal_mutex_) = kCompactBytes;
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
   std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
   Mutex quarantine_mutex_;
-  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
-      ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp it was looked at, and what was there
+  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_ ABSL_GUARDED_BY(
+      quarantine_mutex_);  // by root: the stamp it was looked at, and what was there
 };
 
 class Transaction final : public CommitTransaction {
  public:
   Transaction(StoreImpl* store, CommitPaths paths, const VolumeMeta& meta)
-      : store_(store), paths_(std::move(paths)), meta_(meta), begun_(std::chrono::steady_clock::now()) {}
+      : store_(store),
+        paths_(std::move(paths)),
+        meta_(meta),
+        begun_(std::chrono::steady_clock::now()) {}
 
   ~Transaction() override {
     writer_ = nullptr;
-    if (!published_ && journalled_) store_->GiveUp({.paths = paths_, .renaming = renaming_, .said = false});
+    if (!published_ && journalled_)
+      store_->GiveUp({.paths = paths_, .renaming = renaming_, .said = false});
     store_->Unclaim(paths_.temporary);
     store_->Unclaim(paths_.final);
   }
@@ -192,19 +216,26 @@ class Transaction final : public CommitTransaction {
   /// Journal, parent directories, temporary directory.
   absl::Status Start(const WriterOptions& options) {
     MutexLock lock(store_->tree_mutex());
-    for (std::string parent = ParentOf(paths_.final); !PathExists(parent); parent = ParentOf(parent)) paths_.made.insert(paths_.made.begin(), parent);
+    for (std::string parent = ParentOf(paths_.final); !PathExists(parent);
+         parent = ParentOf(parent))
+      paths_.made.insert(paths_.made.begin(), parent);
     OCTAVO_RETURN_IF_ERROR(store_->Record(paths_.ToJson("begin")));
     journalled_ = true;
-    if (const int error = Failpoint("journal_begin")) return ErrnoStatus(error, "writing", "the journal");
-    for (const std::string& directory : paths_.made) OCTAVO_RETURN_IF_ERROR(MakeBeneath(store_->roots(), directory));
-    // From here on the folders are used that are open: somebody may put a link in the place of each.
+    if (const int error = Failpoint("journal_begin"))
+      return ErrnoStatus(error, "writing", "the journal");
+    for (const std::string& directory : paths_.made)
+      OCTAVO_RETURN_IF_ERROR(MakeBeneath(store_->roots(), directory));
+    // From here on the folders are used that are open: somebody may put a link in the place of
+    // each.
     OCTAVO_ASSIGN_OR_RETURN(held_, Hold(store_->roots(), paths_));
-    if (::mkdirat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), 0755) != 0) return ErrnoStatus(errno, "creating directory", paths_.temporary);
+    if (::mkdirat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), 0755) != 0)
+      return ErrnoStatus(errno, "creating directory", paths_.temporary);
     OCTAVO_RETURN_IF_ERROR(held_.OpenTemporary());
     auto writer = MakeFileListWriter(NameOfOpen(held_.temporary), meta_, options);
     if (!writer.ok()) return held_.Named(writer.status());
     writer_ = *std::move(writer);
-    if (const int failure = Failpoint("tmp_created")) return ErrnoStatus(failure, "creating", paths_.temporary);
+    if (const int failure = Failpoint("tmp_created"))
+      return ErrnoStatus(failure, "creating", paths_.temporary);
     return absl::OkStatus();
   }
 
@@ -214,11 +245,13 @@ class Transaction final : public CommitTransaction {
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) override {
     OCTAVO_RETURN_IF_ERROR(status_);
     if (bscans < 1 || y_begin < 0 || bscans > meta_.shape[0] - y_begin) {
-      return status_ = absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") of ", meta_.shape[0], " B-scans"));
+      return status_ = absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans,
+                                                        ") of ", meta_.shape[0], " B-scans"));
     }
     absl::Status written;
-    tbb::parallel_invoke([&] { written = writer_->WriteSlab(y_begin, bscans, data); },
-                         [&] { sums_.Add(data, bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype)); });
+    tbb::parallel_invoke(
+        [&] { written = writer_->WriteSlab(y_begin, bscans, data); },
+        [&] { sums_.Add(data, bscans * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype)); });
     return status_ = held_.Named(written);
   }
 
@@ -226,40 +259,56 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(status_);
     auto outcome = WriteOut();
     if (!outcome.ok()) outcome = held_.Named(outcome.status());
-    // Whatever failed, this transaction ends here: files that could not be synced are not to be trusted a second time.
-    status_ = outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
+    // Whatever failed, this transaction ends here: files that could not be synced are not to be
+    // trusted a second time.
+    status_ =
+        outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
     return outcome;
   }
 
  private:
   absl::StatusOr<CommitOutcome> WriteOut() {
     const int64_t wanted = meta_.shape[0] * meta_.shape[1] * meta_.shape[2] * SizeOf(meta_.dtype);
-    if (sums_.bytes() != wanted) return absl::InternalError(absl::StrCat("got ", sums_.bytes(), " of ", wanted, " bytes"));
+    if (sums_.bytes() != wanted)
+      return absl::InternalError(absl::StrCat("got ", sums_.bytes(), " of ", wanted, " bytes"));
     const std::string digest = absl::StrFormat("sum64:%016x", sums_.Sum());
     if (!meta_.digest.empty() && meta_.digest != digest) {
-      return WithInfo(
-          absl::DataLossError(absl::StrCat(meta_.volume_name, " changed since it was sealed: its digest was ", meta_.digest, " and is ", digest)),
-          {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta_.digest}, {"read", digest}}});
+      return WithInfo(absl::DataLossError(absl::StrCat(
+                          meta_.volume_name, " changed since it was sealed: its digest was ",
+                          meta_.digest, " and is ", digest)),
+                      {.reason = "DIGEST",
+                       .field = "",
+                       .numbers = {{"sealed", meta_.digest}, {"read", digest}}});
     }
     OCTAVO_RETURN_IF_ERROR(writer_->Finish());
-    if (const int error = Failpoint("files_synced")) return ErrnoStatus(error, "syncing", paths_.temporary);
-    const Manifest manifest{
-        .commit = paths_.id, .files = writer_->Files(), .raw_bytes = wanted, .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
-    const std::string text = manifest.ToJson(), path = absl::StrCat(NameOfOpen(held_.temporary), "/", kManifestName);
+    if (const int error = Failpoint("files_synced"))
+      return ErrnoStatus(error, "syncing", paths_.temporary);
+    const Manifest manifest{.commit = paths_.id,
+                            .files = writer_->Files(),
+                            .raw_bytes = wanted,
+                            .checksum = absl::StrFormat("crc32c:%08x", sums_.Crc())};
+    const std::string text = manifest.ToJson(),
+                      path = absl::StrCat(NameOfOpen(held_.temporary), "/", kManifestName);
     OCTAVO_RETURN_IF_ERROR(WriteNewFile(path, text.data(), text.size()));
     OCTAVO_RETURN_IF_ERROR(SyncFile(path));
     OCTAVO_RETURN_IF_ERROR(SyncDirectory(NameOfOpen(held_.temporary)));
     if (const int error = Failpoint("manifest_written")) return ErrnoStatus(error, "writing", path);
-    if (const int error = Failpoint("before_rename")) return ErrnoStatus(error, "renaming to", paths_.final);
+    if (const int error = Failpoint("before_rename"))
+      return ErrnoStatus(error, "renaming to", paths_.final);
     if (!IsSameRoot(paths_)) {
-      return WithInfo(absl::UnavailableError(absl::StrCat("the storage root ", paths_.root, " is away, or another one; is its disk still mounted?")),
+      return WithInfo(absl::UnavailableError(
+                          absl::StrCat("the storage root ", paths_.root,
+                                       " is away, or another one; is its disk still mounted?")),
                       {.reason = "ROOT_AWAY", .field = "", .numbers = {{"retryable", "true"}}});
     }
-    if (!held_.HasTemporaryName()) return absl::AbortedError(absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
+    if (!held_.HasTemporaryName())
+      return absl::AbortedError(
+          absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
     renaming_ = true;
     OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.Moving()));
     published_ = true;
-    // The data is safe whether or not the rest works: recovery would find the final name and accept it.
+    // The data is safe whether or not the rest works: recovery would find the final name and accept
+    // it.
     const bool clean = paths_.folder || (RemoveTree(held_.paths.temporary) && IsSameRoot(paths_));
     if (Failpoint("journal_end") == 0) {
       if (clean) {
@@ -268,12 +317,13 @@ class Transaction final : public CommitTransaction {
         store_->GiveUp({.paths = paths_, .published = true});
       }
     }
-    return CommitOutcome{.path = paths_.final,
-                         .format = paths_.format,
-                         .raw_bytes = wanted,
-                         .disk_bytes = writer_->DiskBytes(),
-                         .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(),
-                         .checksum = manifest.checksum};
+    return CommitOutcome{
+        .path = paths_.final,
+        .format = paths_.format,
+        .raw_bytes = wanted,
+        .disk_bytes = writer_->DiskBytes(),
+        .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count(),
+        .checksum = manifest.checksum};
   }
 
   StoreImpl* const store_;
@@ -296,11 +346,15 @@ absl::Status StoreImpl::Check(const std::string& destination, const WriterOption
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::string& commit_id, const std::string& destination,
-                                                                    const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::string& commit_id,
+                                                                    const std::string& destination,
+                                                                    const VolumeMeta& meta,
+                                                                    const WriterOptions& options) {
   if (commit_id.empty() || commit_id.size() > 64 ||
-      commit_id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != std::string::npos) {
-    return InvalidField("commit_id", absl::StrCat("is '", commit_id, "'; allowed 1 to 64 letters, digits and '-'"));
+      commit_id.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != std::string::npos) {
+    return InvalidField(
+        "commit_id", absl::StrCat("is '", commit_id, "'; allowed 1 to 64 letters, digits and '-'"));
   }
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   OCTAVO_ASSIGN_OR_RETURN(std::string final, ResolveDestination(roots_, destination));
@@ -327,7 +381,8 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .root_id = DirectoryId(root)};
   auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
-  if (!paths.folder && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "committing to", paths.Side());
+  if (!paths.folder && PathExists(paths.Side()))
+    return ErrnoStatus(EEXIST, "committing to", paths.Side());
   if (PathExists(temporary)) return ErrnoStatus(EEXIST, "an earlier commit left", temporary);
   OCTAVO_RETURN_IF_ERROR(transaction->Start(resolved));
   return transaction;
@@ -335,13 +390,16 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string& state_dir, const std::vector<std::string>& roots,
-                                                               std::vector<std::string>* report, const QuarantineLimits& quarantine) {
+absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(
+    const std::string& state_dir, const std::vector<std::string>& roots,
+    std::vector<std::string>* report, const QuarantineLimits& quarantine) {
   std::error_code error;
   for (const std::string& directory : roots) {
-    if (std::filesystem::create_directories(directory, error); error) return ErrnoStatus(error.value(), "creating storage root", directory);
+    if (std::filesystem::create_directories(directory, error); error)
+      return ErrnoStatus(error.value(), "creating storage root", directory);
   }
-  if (std::filesystem::create_directories(state_dir, error); error) return ErrnoStatus(error.value(), "creating state directory", state_dir);
+  if (std::filesystem::create_directories(state_dir, error); error)
+    return ErrnoStatus(error.value(), "creating state directory", state_dir);
   std::vector<nlohmann::json> records;
   const std::string journal_path = absl::StrCat(state_dir, "/commits.journal");
   OCTAVO_ASSIGN_OR_RETURN(auto journal, Journal::Open(journal_path, &records));
@@ -358,16 +416,19 @@ absl::StatusOr<std::unique_ptr<CommitStore>> CommitStore::Open(const std::string
       OCTAVO_RETURN_IF_ERROR(ReadMember(record, "key", &key));
       OCTAVO_RETURN_IF_ERROR(ReadMember(record, "op", &op));
       if (op == "end") open.erase(key);
-      if (auto it = open.find(key); op == "abandon" && it != open.end()) it->second.abandoned = true;
+      if (auto it = open.find(key); op == "abandon" && it != open.end())
+        it->second.abandoned = true;
       if (op != "begin") return absl::OkStatus();
       OCTAVO_ASSIGN_OR_RETURN(const CommitPaths paths, CommitPaths::FromJson(record));
-      if (!absl::StartsWith(BaseOf(paths.temporary), ".octavo-")) return BadValue("temporary", paths.temporary, "are paths to .octavo-...");
+      if (!absl::StartsWith(BaseOf(paths.temporary), ".octavo-"))
+        return BadValue("temporary", paths.temporary, "are paths to .octavo-...");
       open[key] = {.paths = paths};
       order.push_back(key);
       return absl::OkStatus();
     }();
     if (!replayed.ok() && report != nullptr)
-      report->push_back(absl::StrCat(journal_path, ": a record is no commit's and is left out: ", replayed.message()));
+      report->push_back(absl::StrCat(
+          journal_path, ": a record is no commit's and is left out: ", replayed.message()));
   }
   std::vector<nlohmann::json> unsettled;
   for (const std::string& key : order) {

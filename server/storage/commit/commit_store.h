@@ -25,12 +25,15 @@ struct CommitOutcome {
   std::string checksum;  // "crc32c:xxxxxxxx" of the voxels in C order
 };
 
-/// Confines a destination to the roots. `destination`: relative to roots[0], or absolute inside one of them; no "..",
-/// no symbolic link on the way that leads outside, not a root itself. InvalidArgument ("destination") otherwise.
-absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& roots, const std::string& destination);
+/// Confines a destination to the roots. `destination`: relative to roots[0], or absolute inside one
+/// of them; no "..", no symbolic link on the way that leads outside, not a root itself.
+/// InvalidArgument ("destination") otherwise.
+absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& roots,
+                                               const std::string& destination);
 
-/// The commit in progress: bytes go to `<parent>/.octavo-<commit_id>.tmp`, and only Publish gives them the final name.
-/// Destroying an unpublished transaction removes the temporary files and ends the journal entry.
+/// The commit in progress: bytes go to `<parent>/.octavo-<commit_id>.tmp`, and only Publish gives
+/// them the final name. Destroying an unpublished transaction removes the temporary files and ends
+/// the journal entry.
 class CommitTransaction {
  public:
   virtual ~CommitTransaction() = default;
@@ -38,28 +41,35 @@ class CommitTransaction {
   virtual int64_t SlabBscans() const = 0;
   virtual absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) = 0;
   virtual int64_t DiskBytes() const = 0;
-  /// Finishes the files (manifest `.octavo-manifest.json` inside a Zarr group or `<name>.json` beside a single file, with sizes and
-  /// crc32c of every file), checks the digest of what was streamed against meta.digest (DataLoss if they differ), fsyncs,
-  /// renames without replacing (AlreadyExists), fsyncs the parent, and ends the journal entry. After OK the data is safe.
+  /// Finishes the files (manifest `.octavo-manifest.json` inside a Zarr group or `<name>.json`
+  /// beside a single file, with sizes and crc32c of every file), checks the digest of what was
+  /// streamed against meta.digest (DataLoss if they differ), fsyncs, renames without replacing
+  /// (AlreadyExists), fsyncs the parent, and ends the journal entry. After OK the data is safe.
   virtual absl::StatusOr<CommitOutcome> Publish() = 0;
 };
 
-/// Atomic, durable commits under configured roots, with a journal in `state_dir`. Thread-safe; many transactions at once.
+/// Atomic, durable commits under configured roots, with a journal in `state_dir`. Thread-safe; many
+/// transactions at once.
 class CommitStore {
  public:
-  /// Creates state_dir if missing and recovers what an earlier process left: for each journal entry without an end, a
-  /// final name whose manifest verifies is accepted; a complete temporary whose manifest verifies is published; anything
-  /// else of ours moves to `<root>/.octavo-quarantine/`. Names without our prefix are never touched. An entry whose root is missing, or
-  /// is another directory than when the commit began, stays for a later start. Then quarantines that are beyond their limits are pruned.
-  /// `report` gets a line each.
-  static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir, const std::vector<std::string>& roots,
-                                                           std::vector<std::string>* report, const QuarantineLimits& quarantine = {});
+  /// Creates state_dir if missing and recovers what an earlier process left: for each journal entry
+  /// without an end, a final name whose manifest verifies is accepted; a complete temporary whose
+  /// manifest verifies is published; anything else of ours moves to `<root>/.octavo-quarantine/`.
+  /// Names without our prefix are never touched. An entry whose root is missing, or is another
+  /// directory than when the commit began, stays for a later start. Then quarantines that are
+  /// beyond their limits are pruned. `report` gets a line each.
+  static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir,
+                                                           const std::vector<std::string>& roots,
+                                                           std::vector<std::string>* report,
+                                                           const QuarantineLimits& quarantine = {});
   virtual ~CommitStore() = default;
-  /// Starts a commit to `destination` (resolved through ResolveDestination; the format's extension is appended if it
-  /// lacks one; missing parent directories inside the root are created). Two transactions to one name at once: the
-  /// second gets AlreadyExists. `commit_id`: letters, digits, '-' (for file names).
-  virtual absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(const std::string& commit_id, const std::string& destination,
-                                                                   const VolumeMeta& meta, const WriterOptions& options) = 0;
+  /// Starts a commit to `destination` (resolved through ResolveDestination; the format's extension
+  /// is appended if it lacks one; missing parent directories inside the root are created). Two
+  /// transactions to one name at once: the second gets AlreadyExists. `commit_id`: letters, digits,
+  /// '-' (for file names).
+  virtual absl::StatusOr<std::unique_ptr<CommitTransaction>> Begin(
+      const std::string& commit_id, const std::string& destination, const VolumeMeta& meta,
+      const WriterOptions& options) = 0;
   /// Whether Begin would refuse this destination: InvalidArgument, AlreadyExists.
   virtual absl::Status Check(const std::string& destination, const WriterOptions& options) = 0;
   virtual const std::vector<std::string>& roots() const = 0;

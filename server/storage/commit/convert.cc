@@ -36,11 +36,13 @@ absl::StatusOr<Format> FormatOfPath(const std::string& path) {
   const Ending ending = EndingOf(path);
   if (ending.format.has_value()) return *ending.format;
   if (!ending.foreign.empty()) return InvalidField("destination", WhyForeign(path, ending));
-  return InvalidField("destination", absl::StrCat("'", path, "' has no ending that tells a format; allowed are ", absl::StrJoin(FormatEndings(), ", "),
-                                                  ", or name the format"));
+  return InvalidField("destination",
+                      absl::StrCat("'", path, "' has no ending that tells a format; allowed are ",
+                                   absl::StrJoin(FormatEndings(), ", "), ", or name the format"));
 }
 
-absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::string& destination, const WriterOptions& options,
+absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::string& destination,
+                                      const WriterOptions& options,
                                       const std::function<bool(double, int64_t)>& progress) {
   const auto begun = std::chrono::steady_clock::now();
   OCTAVO_ASSIGN_OR_RETURN(auto volume, OpenStored(source));
@@ -60,14 +62,17 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   const std::string parent = ParentOf(paths.final);
   if (!PathExists(parent)) return ErrnoStatus(ENOENT, "opening directory", parent);
   if (PathExists(paths.final)) return ErrnoStatus(EEXIST, "writing", paths.final);
-  if (!paths.folder && PathExists(paths.Side())) return ErrnoStatus(EEXIST, "writing", paths.Side());
+  if (!paths.folder && PathExists(paths.Side()))
+    return ErrnoStatus(EEXIST, "writing", paths.Side());
   paths.temporary =
-      absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-", absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
+      absl::StrCat(parent, "/.octavo-convert-", ::getpid(), "-",
+                   absl::Hex(std::chrono::system_clock::now().time_since_epoch().count()), ".tmp");
   Temporary temporary{paths.temporary};
   OCTAVO_RETURN_IF_ERROR(MakeDirectory(paths.temporary));
   OCTAVO_ASSIGN_OR_RETURN(auto writer, MakeFileListWriter(paths.temporary, meta, resolved));
 
-  const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype), slab = std::min(writer->SlabBscans(), meta.shape[0]);
+  const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype),
+                slab = std::min(writer->SlabBscans(), meta.shape[0]);
   std::vector<char> memory(static_cast<size_t>(slab * plane));
   ChecksumStream sums;
   for (int64_t y = 0; y < meta.shape[0]; y += slab) {
@@ -80,28 +85,35 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   }
   const std::string digest = absl::StrFormat("sum64:%016x", sums.Sum());
   if (!meta.digest.empty() && meta.digest != digest) {
-    return WithInfo(absl::DataLossError(absl::StrCat(source, " is damaged: its digest was ", meta.digest, " and is ", digest)),
-                    {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta.digest}, {"read", digest}}});
+    return WithInfo(
+        absl::DataLossError(
+            absl::StrCat(source, " is damaged: its digest was ", meta.digest, " and is ", digest)),
+        {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta.digest}, {"read", digest}}});
   }
   OCTAVO_RETURN_IF_ERROR(writer->Finish());
-  const Manifest manifest{
-      .commit = paths.id, .files = writer->Files(), .raw_bytes = sums.bytes(), .checksum = absl::StrFormat("crc32c:%08x", sums.Crc())};
-  const std::string text = manifest.ToJson(), manifest_path = absl::StrCat(paths.temporary, "/", kManifestName);
+  const Manifest manifest{.commit = paths.id,
+                          .files = writer->Files(),
+                          .raw_bytes = sums.bytes(),
+                          .checksum = absl::StrFormat("crc32c:%08x", sums.Crc())};
+  const std::string text = manifest.ToJson(),
+                    manifest_path = absl::StrCat(paths.temporary, "/", kManifestName);
   OCTAVO_RETURN_IF_ERROR(WriteNewFile(manifest_path, text.data(), text.size()));
   OCTAVO_RETURN_IF_ERROR(SyncFile(manifest_path));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(paths.temporary));
   if (absl::Status published = PublishFiles(paths); !published.ok()) {
-    // What has left its temporary name is ours and is taken back; where not even that works, it stays and the message says so.
+    // What has left its temporary name is ours and is taken back; where not even that works, it
+    // stays and the message says so.
     const absl::Status back = WithdrawFiles(paths);
     return back.ok() ? published : Annotate(published, back.message());
   }
   (void)progress(1, writer->DiskBytes());
-  return CommitOutcome{.path = paths.final,
-                       .format = paths.format,
-                       .raw_bytes = sums.bytes(),
-                       .disk_bytes = writer->DiskBytes(),
-                       .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
-                       .checksum = manifest.checksum};
+  return CommitOutcome{
+      .path = paths.final,
+      .format = paths.format,
+      .raw_bytes = sums.bytes(),
+      .disk_bytes = writer->DiskBytes(),
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
+      .checksum = manifest.checksum};
 }
 
 }  // namespace octavo::storage

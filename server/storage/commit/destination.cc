@@ -21,12 +21,18 @@ constexpr char kField[] = "options.destination";
 
 }  // namespace
 
-absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& roots, const std::string& destination) {
-  if (destination.empty()) return InvalidField(kField, "is empty; give a path relative to a storage root");
-  if (destination.size() > PATH_MAX / 2) return InvalidField(kField, absl::StrCat("has ", destination.size(), " characters; allowed ", PATH_MAX / 2));
-  if (roots.empty()) return absl::FailedPreconditionError("this server has no storage roots; set storage.roots");
+absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& roots,
+                                               const std::string& destination) {
+  if (destination.empty())
+    return InvalidField(kField, "is empty; give a path relative to a storage root");
+  if (destination.size() > PATH_MAX / 2)
+    return InvalidField(
+        kField, absl::StrCat("has ", destination.size(), " characters; allowed ", PATH_MAX / 2));
+  if (roots.empty())
+    return absl::FailedPreconditionError("this server has no storage roots; set storage.roots");
   for (const char c : destination) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return InvalidField(kField, "holds a control character");
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      return InvalidField(kField, "holds a control character");
   }
   try {
     (void)nlohmann::json(destination).dump();
@@ -38,9 +44,14 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
     if (part == ".") continue;
     parts.push_back(part);
     if (part == "..")
-      return InvalidField(kField, absl::StrCat("'", destination, "' holds '..'; allowed are paths below ", absl::StrJoin(roots, ", ")));
-    if (absl::StartsWith(part, ".octavo-")) return InvalidField(kField, "uses a name that starts with .octavo-, which is reserved");
-    if (part.size() > 200) return InvalidField(kField, absl::StrCat("has a part of ", part.size(), " characters; allowed 200"));
+      return InvalidField(kField,
+                          absl::StrCat("'", destination, "' holds '..'; allowed are paths below ",
+                                       absl::StrJoin(roots, ", ")));
+    if (absl::StartsWith(part, ".octavo-"))
+      return InvalidField(kField, "uses a name that starts with .octavo-, which is reserved");
+    if (part.size() > 200)
+      return InvalidField(kField,
+                          absl::StrCat("has a part of ", part.size(), " characters; allowed 200"));
   }
   if (parts.empty()) return InvalidField(kField, absl::StrCat("'", destination, "' names no file"));
   std::string base;
@@ -64,10 +75,13 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   for (const std::string& root : roots) {
     const std::string real_root = RealPath(root);
     if (real_root.empty() || (real != real_root && !IsInside(real, real_root))) continue;
-    if (is_file) return InvalidField(kField, absl::StrCat("'", destination, "' leads through ", real, ", which is a file; allowed are folders"));
+    if (is_file)
+      return InvalidField(kField, absl::StrCat("'", destination, "' leads through ", real,
+                                               ", which is a file; allowed are folders"));
     return full;
   }
-  return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ", absl::StrJoin(roots, ", ")));
+  return InvalidField(kField, absl::StrCat("'", destination, "' lies outside the storage roots ",
+                                           absl::StrJoin(roots, ", ")));
 }
 
 }  // namespace octavo::storage

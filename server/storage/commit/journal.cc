@@ -25,19 +25,22 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 
 std::string LineOf(const nlohmann::json& record) {
   const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return absl::StrCat(absl::Hex(Crc32c(text.data(), text.size()), absl::kZeroPad8), " ", text, "\n");
+  return absl::StrCat(absl::Hex(Crc32c(text.data(), text.size()), absl::kZeroPad8), " ", text,
+                      "\n");
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, std::vector<nlohmann::json>* records) {
+absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path,
+                                                       std::vector<nlohmann::json>* records) {
   // The lock has a file of its own: the journal itself is replaced when compacted.
   const std::string lock_path = absl::StrCat(path, ".lock");
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return ErrnoStatus(errno, "opening", lock_path);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking", lock_path);
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat("another process uses the state directory of ", path)),
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat("another process uses the state directory of ", path)),
                     {.reason = "STATE_IN_USE", .field = "", .numbers = {}});
   }
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -45,12 +48,15 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path, 
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd.get(), path, kMostBytes));
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     uint32_t crc = 0;
-    if (line.size() < 10 || !absl::SimpleHexAtoi(line.substr(0, 8), &crc) || Crc32c(line.data() + 9, line.size() - 9) != crc) continue;
+    if (line.size() < 10 || !absl::SimpleHexAtoi(line.substr(0, 8), &crc) ||
+        Crc32c(line.data() + 9, line.size() - 9) != crc)
+      continue;
     auto record = ParseJson(line.substr(9));
     if (record.ok() && record->is_object()) records->push_back(*std::move(record));
   }
   // A torn line must not swallow the next record.
-  if (!text.empty() && text.back() != '\n') OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), path, "\n", 1));
+  if (!text.empty() && text.back() != '\n')
+    OCTAVO_RETURN_IF_ERROR(WriteAll(fd.get(), path, "\n", 1));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(path)));
   return std::unique_ptr<Journal>(new Journal(path, std::move(lock), std::move(fd)));
 }
@@ -61,11 +67,14 @@ absl::Status Journal::Append(const nlohmann::json& record) {
   struct stat before {};
   if (::fstat(fd_.get(), &before) != 0) return ErrnoStatus(errno, "examining journal", path_);
   absl::Status status = WriteAll(fd_.get(), path_, line.data(), line.size());
-  if (status.ok() && ::fdatasync(fd_.get()) != 0) status = ErrnoStatus(errno, "syncing journal", path_);
+  if (status.ok() && ::fdatasync(fd_.get()) != 0)
+    status = ErrnoStatus(errno, "syncing journal", path_);
   // A line that was refused must not stand there, nor half of it before the next one.
-  if (!status.ok() && (Failpoint("journal_cut") != 0 || ::ftruncate(fd_.get(), before.st_size) != 0)) {
+  if (!status.ok() &&
+      (Failpoint("journal_cut") != 0 || ::ftruncate(fd_.get(), before.st_size) != 0)) {
     torn_ = true;
-    return Annotate(status, absl::StrCat("and the journal could not be cut back to ", before.st_size, " bytes"));
+    return Annotate(status, absl::StrCat("and the journal could not be cut back to ",
+                                         before.st_size, " bytes"));
   }
   if (status.ok()) torn_ = false;
   return status;

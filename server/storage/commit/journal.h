@@ -13,24 +13,29 @@
 
 namespace octavo::storage {
 
-/// Append-only file of JSON records, one a line, each with its CRC and made durable before Append returns. A torn line (a
-/// crash or a full disk while appending) is ignored. One process at a time holds it. Thread-safe.
+/// Append-only file of JSON records, one a line, each with its CRC and made durable before Append
+/// returns. A torn line (a crash or a full disk while appending) is ignored. One process at a time
+/// holds it. Thread-safe.
 class Journal {
  public:
-  /// Opens or creates `path`; `records` gets what it holds. FailedPrecondition if another process holds it.
-  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path, std::vector<nlohmann::json>* records);
+  /// Opens or creates `path`; `records` gets what it holds. FailedPrecondition if another process
+  /// holds it.
+  static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path,
+                                                       std::vector<nlohmann::json>* records);
   absl::Status Append(const nlohmann::json& record);
   int64_t bytes();
   /// Makes it hold just these, atomically.
   absl::Status Replace(const std::vector<nlohmann::json>& records);
 
  private:
-  Journal(std::string path, UniqueFd lock, UniqueFd fd) : path_(std::move(path)), lock_(std::move(lock)), fd_(std::move(fd)) {}
+  Journal(std::string path, UniqueFd lock, UniqueFd fd)
+      : path_(std::move(path)), lock_(std::move(lock)), fd_(std::move(fd)) {}
   const std::string path_;
   const UniqueFd lock_;
   Mutex mutex_;
   UniqueFd fd_ ABSL_GUARDED_BY(mutex_);
-  bool torn_ ABSL_GUARDED_BY(mutex_) = false;  // half a line may stand at its end: the next one begins with a line of its own
+  bool torn_ ABSL_GUARDED_BY(mutex_) =
+      false;  // half a line may stand at its end: the next one begins with a line of its own
 };
 
 }  // namespace octavo::storage

@@ -38,16 +38,23 @@ nlohmann::json CommitPaths::ToJson(const char* op) const {
 }
 
 absl::StatusOr<CommitPaths> CommitPaths::FromJson(const nlohmann::json& record) {
-  const auto read = [&](const char* name, auto* out) { return record.contains(name) ? ReadMember(record, name, out) : absl::OkStatus(); };
+  const auto read = [&](const char* name, auto* out) {
+    return record.contains(name) ? ReadMember(record, name, out) : absl::OkStatus();
+  };
   CommitPaths paths;
   int format = static_cast<int>(paths.format);
-  for (const auto& [name, out] : {std::pair{"key", &paths.key}, {"final", &paths.final}, {"temporary", &paths.temporary}})
+  for (const auto& [name, out] :
+       {std::pair{"key", &paths.key}, {"final", &paths.final}, {"temporary", &paths.temporary}})
     OCTAVO_RETURN_IF_ERROR(ReadMember(record, name, out));
-  for (const auto& [name, out] : {std::pair{"id", &paths.id}, {"volume", &paths.volume}, {"root", &paths.root}, {"root_id", &paths.root_id}})
+  for (const auto& [name, out] : {std::pair{"id", &paths.id},
+                                  {"volume", &paths.volume},
+                                  {"root", &paths.root},
+                                  {"root_id", &paths.root_id}})
     OCTAVO_RETURN_IF_ERROR(read(name, out));
   OCTAVO_RETURN_IF_ERROR(read("format", &format));
   paths.format = static_cast<Format>(format);
-  if (format != static_cast<int>(paths.format) || std::find(std::begin(kFormats), std::end(kFormats), paths.format) == std::end(kFormats))
+  if (format != static_cast<int>(paths.format) ||
+      std::find(std::begin(kFormats), std::end(kFormats), paths.format) == std::end(kFormats))
     return BadValue("format", format, "are the numbers of octavo.v1.Format");
   paths.folder = paths.format == Format::kOmeZarr05;
   OCTAVO_RETURN_IF_ERROR(read("folder", &paths.folder));
@@ -64,33 +71,41 @@ std::string RootOf(const std::vector<std::string>& roots, const std::string& pat
   return innermost;
 }
 
-bool IsSameRoot(const CommitPaths& paths) { return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id; }
+bool IsSameRoot(const CommitPaths& paths) {
+  return paths.root_id.empty() || DirectoryId(paths.root) == paths.root_id;
+}
 
 absl::Status PublishFiles(const CommitPaths& paths) {
   if (!paths.folder) {
-    const std::string data = absl::StrCat(paths.temporary, "/", kDataFile), meta = absl::StrCat(paths.temporary, "/", kMetaFile);
-    // The metadata first: whoever sees the array finds them. The temporary directory with the manifest stays until both
-    // are there for good, so that recovery can tell whose they are.
+    const std::string data = absl::StrCat(paths.temporary, "/", kDataFile),
+                      meta = absl::StrCat(paths.temporary, "/", kMetaFile);
+    // The metadata first: whoever sees the array finds them. The temporary directory with the
+    // manifest stays until both are there for good, so that recovery can tell whose they are.
     if (PathExists(meta)) OCTAVO_RETURN_IF_ERROR(RenameNoReplace(meta, paths.Side()));
-    if (const int error = Failpoint("side_renamed")) return ErrnoStatus(error, "renaming to", paths.final);
+    if (const int error = Failpoint("side_renamed"))
+      return ErrnoStatus(error, "renaming to", paths.final);
     if (PathExists(data)) {
       if (absl::Status renamed = RenameNoReplace(data, paths.final); !renamed.ok()) {
-        if (const absl::Status back = RenameNoReplace(paths.Side(), meta); !back.ok()) return Annotate(renamed, back.message());
+        if (const absl::Status back = RenameNoReplace(paths.Side(), meta); !back.ok())
+          return Annotate(renamed, back.message());
         return renamed;
       }
     }
   } else {
     OCTAVO_RETURN_IF_ERROR(RenameNoReplace(paths.temporary, paths.final));
   }
-  if (const int error = Failpoint("after_rename")) return ErrnoStatus(error, "renaming to", paths.final);
+  if (const int error = Failpoint("after_rename"))
+    return ErrnoStatus(error, "renaming to", paths.final);
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(ParentOf(paths.final)));
-  if (const int error = Failpoint("parent_synced")) return ErrnoStatus(error, "syncing", paths.final);
+  if (const int error = Failpoint("parent_synced"))
+    return ErrnoStatus(error, "syncing", paths.final);
   return absl::OkStatus();
 }
 
 absl::Status WithdrawFiles(const CommitPaths& paths) {
   const auto take_back = [](const std::string& final, const std::string& temporary) {
-    return PathExists(temporary) || !PathExists(final) ? absl::OkStatus() : RenameNoReplace(final, temporary);
+    return PathExists(temporary) || !PathExists(final) ? absl::OkStatus()
+                                                       : RenameNoReplace(final, temporary);
   };
   if (paths.folder) return take_back(paths.final, paths.temporary);
   const absl::Status data = take_back(paths.final, absl::StrCat(paths.temporary, "/", kDataFile));
@@ -125,7 +140,9 @@ absl::Status HeldPaths::OpenTemporary() {
 bool HeldPaths::HasTemporaryName() const {
   struct stat open {
   }, named{};
-  return ::fstat(temporary.get(), &open) == 0 && ::fstatat(folder.get(), BaseOf(known.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+  return ::fstat(temporary.get(), &open) == 0 &&
+         ::fstatat(folder.get(), BaseOf(known.temporary).c_str(), &named, AT_SYMLINK_NOFOLLOW) ==
+             0 &&
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
@@ -138,23 +155,29 @@ CommitPaths HeldPaths::Moving() const {
 absl::Status HeldPaths::Named(const absl::Status& status) const {
   if (status.ok()) return status;
   const std::string parent = ParentOf(known.final);
-  const std::string text = absl::StrReplaceAll(status.message(), {{absl::StrCat(NameOfOpen(temporary), "/"), absl::StrCat(known.temporary, "/")},
-                                                                  {absl::StrCat(NameOfOpen(folder), "/"), absl::StrCat(parent, "/")},
-                                                                  {absl::StrCat(NameOfOpen(temporary), ":"), absl::StrCat(known.temporary, ":")},
-                                                                  {absl::StrCat(NameOfOpen(folder), ":"), absl::StrCat(parent, ":")}});
+  const std::string text = absl::StrReplaceAll(
+      status.message(),
+      {{absl::StrCat(NameOfOpen(temporary), "/"), absl::StrCat(known.temporary, "/")},
+       {absl::StrCat(NameOfOpen(folder), "/"), absl::StrCat(parent, "/")},
+       {absl::StrCat(NameOfOpen(temporary), ":"), absl::StrCat(known.temporary, ":")},
+       {absl::StrCat(NameOfOpen(folder), ":"), absl::StrCat(parent, ":")}});
   return WithInfo(absl::Status(status.code(), text), InfoOf(status));
 }
 
 absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::string& directory) {
-  OCTAVO_ASSIGN_OR_RETURN(const OpenedBeneath parent, OpenBeneath(ParentOf(directory), roots, O_RDONLY | O_DIRECTORY));
-  if (::mkdirat(parent.fd.get(), BaseOf(directory).c_str(), 0755) != 0) return ErrnoStatus(errno, "creating directory", directory);
+  OCTAVO_ASSIGN_OR_RETURN(const OpenedBeneath parent,
+                          OpenBeneath(ParentOf(directory), roots, O_RDONLY | O_DIRECTORY));
+  if (::mkdirat(parent.fd.get(), BaseOf(directory).c_str(), 0755) != 0)
+    return ErrnoStatus(errno, "creating directory", directory);
   return SyncDirectory(NameOfOpen(parent.fd));
 }
 
-void RemoveEmpty(const std::vector<std::string>& roots, const std::vector<std::string>& directories) {
+void RemoveEmpty(const std::vector<std::string>& roots,
+                 const std::vector<std::string>& directories) {
   for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
     const auto parent = OpenBeneath(ParentOf(*it), roots, O_RDONLY | O_DIRECTORY);
-    if (parent.ok() && parent->path == ParentOf(*it)) (void)::unlinkat(parent->fd.get(), BaseOf(*it).c_str(), AT_REMOVEDIR);
+    if (parent.ok() && parent->path == ParentOf(*it))
+      (void)::unlinkat(parent->fd.get(), BaseOf(*it).c_str(), AT_REMOVEDIR);
   }
 }
 

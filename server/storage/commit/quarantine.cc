@@ -33,7 +33,9 @@ UniqueFd OpenQuarantine(const std::string& folder) {
   return fd;
 }
 
-double SecondsOf(const timespec& time) { return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec); }
+double SecondsOf(const timespec& time) {
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 struct Entry {
   std::string name;
@@ -47,10 +49,12 @@ int64_t BytesOfTree(const std::string& path) {
   int64_t bytes = S_ISREG(info.st_mode) ? info.st_size : 0;
   if (!S_ISDIR(info.st_mode)) return bytes;
   std::error_code error;
-  for (fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error); !error && at != fs::end(at);
-       at.increment(error)) {
+  for (fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied,
+                                           error);
+       !error && at != fs::end(at); at.increment(error)) {
     std::error_code ignored;
-    if (at->symlink_status(ignored).type() == fs::file_type::regular) bytes += static_cast<int64_t>(at->file_size(ignored));
+    if (at->symlink_status(ignored).type() == fs::file_type::regular)
+      bytes += static_cast<int64_t>(at->file_size(ignored));
   }
   return bytes;
 }
@@ -71,7 +75,8 @@ std::vector<Entry> EntriesOf(const UniqueFd& quarantine) {
 
 }  // namespace
 
-std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from, const std::string& path) {
+std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from,
+                             const std::string& path) {
   const std::string root = RootOf(roots, path);
   if (root.empty()) return "";
   const std::string folder = FolderOf(root);
@@ -79,8 +84,11 @@ std::string MoveToQuarantine(const std::vector<std::string>& roots, const Unique
   const UniqueFd quarantine = OpenQuarantine(folder);
   if (!quarantine) return "";
   std::string name = BaseOf(path);
-  for (int i = 1; PathExists(absl::StrCat(NameOfOpen(quarantine), "/", name)); ++i) name = absl::StrCat(BaseOf(path), ".", i);
-  const bool moved = RenameNoReplace(absl::StrCat(NameOfOpen(from), "/", BaseOf(path)), absl::StrCat(NameOfOpen(quarantine), "/", name)).ok();
+  for (int i = 1; PathExists(absl::StrCat(NameOfOpen(quarantine), "/", name)); ++i)
+    name = absl::StrCat(BaseOf(path), ".", i);
+  const bool moved = RenameNoReplace(absl::StrCat(NameOfOpen(from), "/", BaseOf(path)),
+                                     absl::StrCat(NameOfOpen(quarantine), "/", name))
+                         .ok();
   return moved ? absl::StrCat(folder, "/", name) : "";
 }
 
@@ -101,7 +109,8 @@ std::vector<std::string> PruneQuarantine(const std::string& root, const Quaranti
   const UniqueFd quarantine = OpenQuarantine(folder);
   if (!quarantine) return lines;
   std::vector<Entry> entries = EntriesOf(quarantine);
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.since < b.since; });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.since < b.since; });
   auto count = std::ssize(entries);
   int64_t bytes = 0;
   for (const Entry& entry : entries) bytes += entry.bytes;
@@ -109,14 +118,16 @@ std::vector<std::string> PruneQuarantine(const std::string& root, const Quaranti
   ::clock_gettime(CLOCK_REALTIME, &now);
   for (const Entry& entry : entries) {
     const double days = (SecondsOf(now) - entry.since) / 86400;
-    const std::string why = limits.days > 0 && days > limits.days          ? absl::StrCat("after ", std::floor(days), " days")
-                            : limits.entries > 0 && count > limits.entries ? absl::StrCat("one of ", count, " entries")
-                            : limits.bytes > 0 && bytes > limits.bytes     ? absl::StrCat("of ", bytes, " bytes in all")
-                                                                           : "";
+    const std::string why =
+        limits.days > 0 && days > limits.days ? absl::StrCat("after ", std::floor(days), " days")
+        : limits.entries > 0 && count > limits.entries ? absl::StrCat("one of ", count, " entries")
+        : limits.bytes > 0 && bytes > limits.bytes     ? absl::StrCat("of ", bytes, " bytes in all")
+                                                       : "";
     if (why.empty() || !RemoveTree(absl::StrCat(NameOfOpen(quarantine), "/", entry.name))) continue;
     --count;
     bytes -= entry.bytes;
-    lines.push_back(absl::StrCat(folder, "/", entry.name, ": removed from the quarantine (", why, ")"));
+    lines.push_back(
+        absl::StrCat(folder, "/", entry.name, ": removed from the quarantine (", why, ")"));
   }
   return lines;
 }

@@ -21,7 +21,8 @@ namespace octavo::storage {
 namespace {
 
 /// A JSON file in an open folder; null where there is none, or it is none.
-nlohmann::json ParseFile(const UniqueFd& folder, const std::string& name, const JsonLimits& limits = {}) {
+nlohmann::json ParseFile(const UniqueFd& folder, const std::string& name,
+                         const JsonLimits& limits = {}) {
   const UniqueFd fd = OpenWithin(folder, name, O_RDONLY | O_NONBLOCK);
   if (!fd) return {};
   auto parsed = ReadJsonFile(fd.get(), name, limits);
@@ -31,22 +32,27 @@ nlohmann::json ParseFile(const UniqueFd& folder, const std::string& name, const 
 /// The member at `pointer` as text; "" if it is not there or no text.
 std::string TextAt(const nlohmann::json& json, const char* pointer) {
   const nlohmann::json::json_pointer at(pointer);
-  return json.is_object() && json.contains(at) && json[at].is_string() ? json[at].get<std::string>() : "";
+  return json.is_object() && json.contains(at) && json[at].is_string() ? json[at].get<std::string>()
+                                                                       : "";
 }
 
 /// Whether what has the final name came from this commit; another program may have taken the name.
 bool IsOurs(const HeldPaths& held) {
   const CommitPaths& paths = held.known;
-  if (!paths.folder) return TextAt(ParseFile(held.folder, BaseOf(paths.Side())), "/volume") == paths.volume;
+  if (!paths.folder)
+    return TextAt(ParseFile(held.folder, BaseOf(paths.Side())), "/volume") == paths.volume;
   const UniqueFd final = OpenWithin(held.folder, BaseOf(paths.final), O_RDONLY | O_DIRECTORY);
-  return final && (TextAt(ParseFile(final, kManifestName, kManifestLimits), "/commit") == paths.id ||
-                   TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume);
+  return final &&
+         (TextAt(ParseFile(final, kManifestName, kManifestLimits), "/commit") == paths.id ||
+          TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume);
 }
 
 /// DataLoss if a file in an open folder is not what the manifest says.
-absl::Status VerifyWithin(const UniqueFd& folder, const std::string& path, const Manifest::File& file) {
+absl::Status VerifyWithin(const UniqueFd& folder, const std::string& path,
+                          const Manifest::File& file) {
   const UniqueFd fd = OpenWithin(folder, BaseOf(path), O_RDONLY | O_NONBLOCK);
-  return fd ? VerifyFile(fd, path, file) : absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
+  return fd ? VerifyFile(fd, path, file)
+            : absl::DataLossError(ErrnoStatus(errno, "opening", path).message());
 }
 
 absl::Status VerifyTemporary(const HeldPaths& held) {
@@ -54,11 +60,13 @@ absl::Status VerifyTemporary(const HeldPaths& held) {
   if (paths.folder) return VerifyDirectory(held.temporary, paths.temporary).status();
   OCTAVO_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(held.temporary, paths.temporary));
   for (const auto& file : manifest.files) {  // each may have its final name already
-    if (file.path != kDataFile && file.path != kMetaFile) return absl::DataLossError(absl::StrCat("the manifest names ", file.path));
+    if (file.path != kDataFile && file.path != kMetaFile)
+      return absl::DataLossError(absl::StrCat("the manifest names ", file.path));
     const bool moved = !PathExists(absl::StrCat(NameOfOpen(held.temporary), "/", file.path));
-    OCTAVO_RETURN_IF_ERROR(!moved                   ? VerifyWithin(held.temporary, absl::StrCat(paths.temporary, "/", file.path), file)
-                           : file.path == kDataFile ? VerifyWithin(held.folder, paths.final, file)
-                                                    : VerifyWithin(held.folder, paths.Side(), file));
+    OCTAVO_RETURN_IF_ERROR(
+        !moved ? VerifyWithin(held.temporary, absl::StrCat(paths.temporary, "/", file.path), file)
+        : file.path == kDataFile ? VerifyWithin(held.folder, paths.final, file)
+                                 : VerifyWithin(held.folder, paths.Side(), file));
   }
   return absl::OkStatus();
 }
@@ -67,12 +75,13 @@ absl::Status VerifyFinal(const HeldPaths& held) {
   const CommitPaths& paths = held.known;
   if (paths.folder) {
     const UniqueFd final = OpenWithin(held.folder, BaseOf(paths.final), O_RDONLY | O_DIRECTORY);
-    return final ? VerifyDirectory(final, paths.final).status() : ErrnoStatus(errno, "opening", paths.final);
+    return final ? VerifyDirectory(final, paths.final).status()
+                 : ErrnoStatus(errno, "opening", paths.final);
   }
   const nlohmann::json side = ParseFile(held.folder, BaseOf(paths.Side()));
   Manifest::File file{.path = "", .bytes = -1, .crc32c = 0};
-  if (!absl::SimpleHexAtoi(TextAt(side, "/file/crc32c"), &file.crc32c) || !side["file"].contains("bytes") ||
-      !side["file"]["bytes"].is_number_integer()) {
+  if (!absl::SimpleHexAtoi(TextAt(side, "/file/crc32c"), &file.crc32c) ||
+      !side["file"].contains("bytes") || !side["file"]["bytes"].is_number_integer()) {
     return absl::DataLossError(absl::StrCat("damaged metadata ", paths.Side()));
   }
   file.bytes = side["file"]["bytes"];
@@ -80,23 +89,30 @@ absl::Status VerifyFinal(const HeldPaths& held) {
 }
 
 std::string MovedTo(const std::string& to) {
-  return to.empty() ? "could not be moved to quarantine; it will be tried again at the next start" : absl::StrCat("moved to ", to);
+  return to.empty() ? "could not be moved to quarantine; it will be tried again at the next start"
+                    : absl::StrCat("moved to ", to);
 }
 
 Recovered RecoverFinal(const std::vector<std::string>& roots, const HeldPaths& held) {
   const CommitPaths& paths = held.known;
-  if (!PathExists(held.paths.final)) return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
-  if (!IsOurs(held)) return {absl::StrCat(paths.final, ": nothing was written; what has this name is somebody else's and stays")};
+  if (!PathExists(held.paths.final))
+    return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
+  if (!IsOurs(held))
+    return {absl::StrCat(paths.final,
+                         ": nothing was written; what has this name is somebody else's and stays")};
   const absl::Status verified = VerifyFinal(held);
   if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
   const std::string to = MoveToQuarantine(roots, held.folder, paths.final);
   if (!paths.folder && !to.empty()) (void)MoveToQuarantine(roots, held.folder, paths.Side());
-  return {absl::StrCat(paths.final, ": damaged (", verified.message(), "); ", MovedTo(to)), !to.empty()};
+  return {absl::StrCat(paths.final, ": damaged (", verified.message(), "); ", MovedTo(to)),
+          !to.empty()};
 }
 
 absl::Status PublishVerified(const HeldPaths& held) {
   OCTAVO_RETURN_IF_ERROR(VerifyTemporary(held));
-  if (!held.HasTemporaryName()) return absl::AbortedError(absl::StrCat("somebody has moved ", held.known.temporary, " away while it was read"));
+  if (!held.HasTemporaryName())
+    return absl::AbortedError(
+        absl::StrCat("somebody has moved ", held.known.temporary, " away while it was read"));
   // Without renameat2 a directory's name is reserved by an empty one.
   if (held.paths.folder) ::rmdir(held.paths.final.c_str());
   return held.Named(PublishFiles(held.Moving()));
@@ -111,9 +127,12 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, HeldPaths& hel
     return {absl::StrCat(paths.final, ": was written and is published now, verified"), removed};
   }
   // Renaming begins when the manifest is there; before that no final name is ours.
-  if (!paths.folder && held.temporary && PathExists(absl::StrCat(NameOfOpen(held.temporary), "/", kManifestName))) (void)WithdrawFiles(held.Moving());
+  if (!paths.folder && held.temporary &&
+      PathExists(absl::StrCat(NameOfOpen(held.temporary), "/", kManifestName)))
+    (void)WithdrawFiles(held.Moving());
   const std::string to = MoveToQuarantine(roots, held.folder, paths.temporary);
-  return {absl::StrCat(paths.final, ": not finished (", status.message(), "); ", MovedTo(to)), !to.empty()};
+  return {absl::StrCat(paths.final, ": not finished (", status.message(), "); ", MovedTo(to)),
+          !to.empty()};
 }
 
 }  // namespace
@@ -123,20 +142,23 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   const bool there = held.ok() && PathExists(held->paths.temporary);
   if (!there && !IsSameRoot(paths)) {
     return {absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
-                         " is missing or not what it was when the commit began (is a disk not mounted?); the next start looks again"),
+                         " is missing or not what it was when the commit began (is a disk not "
+                         "mounted?); the next start looks again"),
             false};
   }
   if (!held.ok() && !absl::IsNotFound(held.status())) {
     return {absl::StrCat(paths.final, ": nothing is settled, because its folder ",
-                         absl::IsInvalidArgument(held.status()) ? "lies behind a link or outside of the storage roots"
-                                                                : absl::StrCat("cannot be opened (", held.status().message(), ")"),
+                         absl::IsInvalidArgument(held.status())
+                             ? "lies behind a link or outside of the storage roots"
+                             : absl::StrCat("cannot be opened (", held.status().message(), ")"),
                          "; the next start looks again"),
             false};
   }
   Recovered out;
   if (abandoned) {
     out.settled = !there || RemoveTree(held->paths.temporary);
-    out.line = absl::StrCat(paths.final, ": had been given up; its temporary files ", out.settled ? "are removed" : "could not be removed");
+    out.line = absl::StrCat(paths.final, ": had been given up; its temporary files ",
+                            out.settled ? "are removed" : "could not be removed");
   } else if (!held.ok()) {
     out.line = absl::StrCat(paths.final, ": nothing was written; the destination is absent");
   } else {

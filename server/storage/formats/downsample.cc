@@ -15,12 +15,14 @@ struct Half {
 };
 
 float ToFloat(Half half) {
-  const uint32_t sign = (half.bits & 0x8000u) << 16, exponent = (half.bits >> 10) & 31u, mantissa = half.bits & 1023u;
+  const uint32_t sign = (half.bits & 0x8000u) << 16, exponent = (half.bits >> 10) & 31u,
+                 mantissa = half.bits & 1023u;
   if (exponent == 0) {
     const float value = std::ldexp(static_cast<float>(mantissa), -24);
     return sign != 0 ? -value : value;
   }
-  const uint32_t word = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
+  const uint32_t word =
+      sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
   float value;
   std::memcpy(&value, &word, 4);
   return value;
@@ -33,9 +35,11 @@ Half ToHalf(float value) {
   const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000u);
   const uint32_t magnitude = word & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return {static_cast<uint16_t>(sign | 0x7E00u)};
-  if (magnitude >= 0x477FF000u) return {static_cast<uint16_t>(sign | 0x7C00u)};  // rounds beyond the largest half
-  if (magnitude < 0x38800000u) {                                                 // below the smallest normal half
-    return {static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(std::fabs(value), 24))))};
+  if (magnitude >= 0x477FF000u)
+    return {static_cast<uint16_t>(sign | 0x7C00u)};  // rounds beyond the largest half
+  if (magnitude < 0x38800000u) {                     // below the smallest normal half
+    return {static_cast<uint16_t>(
+        sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(std::fabs(value), 24))))};
   }
   const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
   return {static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13))};
@@ -100,7 +104,9 @@ int PyramidLevelsPossible(const int64_t* shape) {
 }
 
 void HalveSlab(DType dtype, const void* in, int64_t bscans, int64_t nx, int64_t nz, void* out) {
-  const auto run = [&](auto tag) { Halve(static_cast<const decltype(tag)*>(in), bscans, nx, nz, static_cast<decltype(tag)*>(out)); };
+  const auto run = [&](auto tag) {
+    Halve(static_cast<const decltype(tag)*>(in), bscans, nx, nz, static_cast<decltype(tag)*>(out));
+  };
   switch (dtype) {
     case DType::kU8: return run(uint8_t{});
     case DType::kI8: return run(int8_t{});

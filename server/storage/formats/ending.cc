@@ -20,30 +20,42 @@ struct FormatEnding {
 };
 
 // As people know them; HasExtension knows the longer ones too.
-constexpr FormatEnding kEndings[] = {{".zarr", Format::kOmeZarr05}, {".npy", Format::kNpy},     {".nrrd", Format::kNrrd},   {".nii", Format::kNifti},
-                                     {".tif", Format::kOmeTiff},    {".tiff", Format::kOmeTiff}, {".mat", Format::kMatlab}, {".h5", Format::kHdf5},
+constexpr FormatEnding kEndings[] = {{".zarr", Format::kOmeZarr05}, {".npy", Format::kNpy},
+                                     {".nrrd", Format::kNrrd},      {".nii", Format::kNifti},
+                                     {".tif", Format::kOmeTiff},    {".tiff", Format::kOmeTiff},
+                                     {".mat", Format::kMatlab},     {".h5", Format::kHdf5},
                                      {".hdf5", Format::kHdf5},      {".bin", Format::kBin}};
 
 constexpr const char* kPackers[] = {"gz", "bz2", "xz", "zst", "zip", "lz4", "z"};
 
 // Files that people know by their ending, and that are not written. In the order of the alphabet.
 constexpr const char* kForeign[] = {
-    "7z",   "am",   "analyze", "avi",  "avif", "bif",  "bmp",  "btf",  "bz2",     "cbf",   "cdf",    "csv",    "czi",  "dat",  "dcm",  "dcm30",  "dic",
-    "dicom", "dm3", "dm4",     "edf",  "eps",  "exr",  "fda",  "fds",  "fit",     "fits",  "fts",    "gif",    "gipl", "gz",   "h4",   "h5ad",   "h5py",
-    "hd5",  "hdf",  "hdf4",    "hdr",  "he5",  "heic", "hevc", "ima",  "img",     "ims",   "ipynb",  "j2k",    "jp2",  "jpeg", "jpg",  "json",   "jxl",
-    "klb",  "lif",  "log",     "lsm",  "lz4",  "m4v",  "md",   "mgh",  "mgz",     "mha",   "mhd",    "minc",   "mj2",  "mkv",  "mnc",  "mov",    "mp4",
-    "mpeg", "mpg",  "mrc",     "mrcs", "mrxs", "n5",   "nc",   "nc4",  "nd2",     "ndpi",  "netcdf", "nexus",  "nhdr", "nia",  "nifti", "nii1",  "nii2",
-    "npz",  "numpy", "nx",     "nxs",  "obj",  "oib",  "oif",  "oir",  "parquet", "pbm",   "pdf",    "pgm",    "pickle", "pkl", "ply", "png",    "ppm",
-    "ps",   "pt",   "pth",     "pvd",  "rar",  "raw",  "safetensors", "sdt", "seq", "sif", "spe",    "stl",    "svg",  "svs",  "tar",  "tdms",   "tga",
-    "tgz",  "toml", "tsv",     "txt",  "vff",  "vol",  "vtb",  "vti",  "vtk",     "vtp",   "vtr",    "vts",    "vtu",  "webm", "webp", "wmv",    "xdmf",
-    "xls",  "xlsx", "xmf",     "xml",  "xz",   "yaml", "yml",  "z",    "zip",     "zst"};
+    "7z",          "am",    "analyze", "avi",     "avif", "bif",   "bmp",    "btf",    "bz2",
+    "cbf",         "cdf",   "csv",     "czi",     "dat",  "dcm",   "dcm30",  "dic",    "dicom",
+    "dm3",         "dm4",   "edf",     "eps",     "exr",  "fda",   "fds",    "fit",    "fits",
+    "fts",         "gif",   "gipl",    "gz",      "h4",   "h5ad",  "h5py",   "hd5",    "hdf",
+    "hdf4",        "hdr",   "he5",     "heic",    "hevc", "ima",   "img",    "ims",    "ipynb",
+    "j2k",         "jp2",   "jpeg",    "jpg",     "json", "jxl",   "klb",    "lif",    "log",
+    "lsm",         "lz4",   "m4v",     "md",      "mgh",  "mgz",   "mha",    "mhd",    "minc",
+    "mj2",         "mkv",   "mnc",     "mov",     "mp4",  "mpeg",  "mpg",    "mrc",    "mrcs",
+    "mrxs",        "n5",    "nc",      "nc4",     "nd2",  "ndpi",  "netcdf", "nexus",  "nhdr",
+    "nia",         "nifti", "nii1",    "nii2",    "npz",  "numpy", "nx",     "nxs",    "obj",
+    "oib",         "oif",   "oir",     "parquet", "pbm",  "pdf",   "pgm",    "pickle", "pkl",
+    "ply",         "png",   "ppm",     "ps",      "pt",   "pth",   "pvd",    "rar",    "raw",
+    "safetensors", "sdt",   "seq",     "sif",     "spe",  "stl",   "svg",    "svs",    "tar",
+    "tdms",        "tga",   "tgz",     "toml",    "tsv",  "txt",   "vff",    "vol",    "vtb",
+    "vti",         "vtk",   "vtp",     "vtr",     "vts",  "vtu",   "webm",   "webp",   "wmv",
+    "xdmf",        "xls",   "xlsx",    "xmf",     "xml",  "xz",    "yaml",   "yml",    "z",
+    "zip",         "zst"};
 
 bool IsOf(const auto& list, absl::string_view word) {
-  return std::any_of(std::begin(list), std::end(list), [&](const char* one) { return word == one; });
+  return std::any_of(std::begin(list), std::end(list),
+                     [&](const char* one) { return word == one; });
 }
 
 std::optional<Format> FormatOfEnd(const std::string& path) {
-  const auto found = std::find_if(std::begin(kFormats), std::end(kFormats), [&](Format format) { return HasExtension(path, format); });
+  const auto found = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                  [&](Format format) { return HasExtension(path, format); });
   return found == std::end(kFormats) ? std::nullopt : std::optional(*found);
 }
 
@@ -69,21 +81,29 @@ std::vector<std::string> FormatEndings() {
 }
 
 std::string WhyForeign(const std::string& path, const Ending& ending) {
-  const std::string allowed = absl::StrCat("; allowed are names that end in ", absl::StrJoin(FormatEndings(), ", "), ", and names without an ending");
-  if (ending.packed.empty()) return absl::StrCat("is '", path, "', and files that end in ", ending.foreign, " are not written", allowed);
-  return absl::StrCat("is '", path, "', and compressed files (", ending.packed, ") are not written: give the name without ", ending.foreign,
+  const std::string allowed =
+      absl::StrCat("; allowed are names that end in ", absl::StrJoin(FormatEndings(), ", "),
+                   ", and names without an ending");
+  if (ending.packed.empty())
+    return absl::StrCat("is '", path, "', and files that end in ", ending.foreign,
+                        " are not written", allowed);
+  return absl::StrCat("is '", path, "', and compressed files (", ending.packed,
+                      ") are not written: give the name without ", ending.foreign,
                       ", and compress the file afterwards", allowed);
 }
 
-absl::StatusOr<Format> FormatFor(const std::string& field, const std::string& destination, std::optional<Format> asked) {
+absl::StatusOr<Format> FormatFor(const std::string& field, const std::string& destination,
+                                 std::optional<Format> asked) {
   const Ending ending = EndingOf(destination);
   if (!ending.packed.empty() || (!ending.foreign.empty() && !asked.has_value())) {
     return InvalidField(absl::StrCat(field, ".destination"), WhyForeign(destination, ending));
   }
   if (asked.has_value() && ending.format.has_value() && *asked != *ending.format) {
-    return InvalidField(absl::StrCat(field, ".format"),
-                        absl::StrCat("is ", FormatName(*asked), ", and '", destination, "' ends as files of ", FormatName(*ending.format),
-                                     " do; change one of them, or leave the format out: the ending decides"));
+    return InvalidField(
+        absl::StrCat(field, ".format"),
+        absl::StrCat("is ", FormatName(*asked), ", and '", destination, "' ends as files of ",
+                     FormatName(*ending.format),
+                     " do; change one of them, or leave the format out: the ending decides"));
   }
   return ending.format.value_or(asked.value_or(Format::kOmeZarr05));
 }

@@ -53,7 +53,8 @@ absl::Status FileListWriter::Output::Close() {
   return absl::OkStatus();
 }
 
-absl::Status FileListWriter::WriteListed(const std::string& relative, const void* data, size_t bytes) {
+absl::Status FileListWriter::WriteListed(const std::string& relative, const void* data,
+                                         size_t bytes) {
   OCTAVO_ASSIGN_OR_RETURN(Output out, Create(relative));
   OCTAVO_RETURN_IF_ERROR(out.Append(data, bytes));
   return out.Close();
@@ -61,7 +62,8 @@ absl::Status FileListWriter::WriteListed(const std::string& relative, const void
 
 absl::Status FileListWriter::SyncListed() {
   const auto files = Files();
-  return SyncMany(files.size(), [&](size_t i) { return SyncFile(absl::StrCat(path_, "/", files[i].path)); });
+  return SyncMany(files.size(),
+                  [&](size_t i) { return SyncFile(absl::StrCat(path_, "/", files[i].path)); });
 }
 
 absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync) {
@@ -89,7 +91,8 @@ absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& s
     std::vector<std::jthread> threads;
     try {
       for (size_t i = 1; i < std::min<size_t>(count, 8); ++i) threads.emplace_back(work);
-    } catch (const std::exception&) {  // no more threads can start: those that did, and this one, do it all
+    } catch (const std::exception&) {  // no more threads can start: those that did, and this one,
+                                       // do it all
     }
     work();
   }

@@ -6,13 +6,15 @@
 namespace octavo::storage {
 namespace {
 
-/// The voxels as they come, the last axis fastest: .npy has NumPy's header (format 1.0) padded to 64 bytes before them,
-/// .bin nothing at all.
+/// The voxels as they come, the last axis fastest: .npy has NumPy's header (format 1.0) padded to
+/// 64 bytes before them, .bin nothing at all.
 class FlatWriter final : public StreamedFileWriter {
  public:
-  FlatWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options) : StreamedFileWriter(std::move(path), meta, options) {
+  FlatWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
+      : StreamedFileWriter(std::move(path), meta, options) {
     if (options.format == Format::kBin) return;
-    std::string dict = absl::StrCat("{'descr': '", Info(meta_.dtype).numpy, "', 'fortran_order': False, 'shape': (", meta_.shape[0], ", ",
+    std::string dict = absl::StrCat("{'descr': '", Info(meta_.dtype).numpy,
+                                    "', 'fortran_order': False, 'shape': (", meta_.shape[0], ", ",
                                     meta_.shape[1], ", ", meta_.shape[2], "), }");
     dict.append(63 - (10 + dict.size()) % 64, ' ');
     dict += '\n';
@@ -24,7 +26,9 @@ class FlatWriter final : public StreamedFileWriter {
   absl::Status Start() { return Open(static_cast<int64_t>(head_.size()), VolumeBytes()); }
 
  private:
-  absl::Status Slab(int64_t, int64_t bscans, const char* data) override { return Append(data, bscans * PlaneBytes()); }
+  absl::Status Slab(int64_t, int64_t bscans, const char* data) override {
+    return Append(data, bscans * PlaneBytes());
+  }
   absl::StatusOr<std::string> Head() override { return head_; }
 
   std::string head_;
@@ -32,7 +36,9 @@ class FlatWriter final : public StreamedFileWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options) {
   return Started<FlatWriter>(path, meta, options);
 }
 

@@ -60,30 +60,52 @@ class FileListWriter : public VolumeWriter {
   std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Runs `sync(i)` for i in [0, count) on a few threads of its own, because a sync waits and does not compute; journalling
-/// file systems then share one commit between several. The first error, if any.
+/// Runs `sync(i)` for i in [0, count) on a few threads of its own, because a sync waits and does
+/// not compute; journalling file systems then share one commit between several. The first error, if
+/// any.
 absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync);
 
 // The writers of the formats, for options that are resolved.
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(const std::string& path, const VolumeMeta& meta,
-                                                               const WriterOptions& options);  // .npy, .bin
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFlatWriter(
+    const std::string& path, const VolumeMeta& meta,
+    const WriterOptions& options);  // .npy, .bin
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNrrdWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path,
+                                                                const VolumeMeta& meta,
+                                                                const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path,
+                                                                    const VolumeMeta& meta,
+                                                                    const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path,
+                                                                 const VolumeMeta& meta,
+                                                                 const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options);
 /// MakeWriter, as the commit needs it. `path` is an empty folder.
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options);
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path,
+                                                                   const VolumeMeta& meta,
+                                                                   const WriterOptions& options);
 
 /// Threads for a oneTBB arena; -1 = as many as there are.
-inline int ArenaThreads(const WriterOptions& options) { return options.threads > 0 ? options.threads : -1; }
+inline int ArenaThreads(const WriterOptions& options) {
+  return options.threads > 0 ? options.threads : -1;
+}
 
-/// Names of the files inside the temporary directory of a format of one file: the file, and the metadata that go beside it.
+/// Names of the files inside the temporary directory of a format of one file: the file, and the
+/// metadata that go beside it.
 inline constexpr char kDataFile[] = "data", kMetaFile[] = "data.json";
 
-/// Most bytes of the voxels in a MATLAB v5 file: sizes there are 32-bit, and MATLAB reads variables below 2^31 bytes.
+/// Most bytes of the voxels in a MATLAB v5 file: sizes there are 32-bit, and MATLAB reads variables
+/// below 2^31 bytes.
 inline constexpr int64_t kMatlabMaxBytes = (int64_t{1} << 31) - (1 << 16);
 
 }  // namespace octavo::storage

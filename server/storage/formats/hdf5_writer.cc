@@ -27,7 +27,8 @@ namespace {
 
 using Id = Hdf5Id;
 
-/// The type in the file: little-endian, whatever this machine is; half precision and complex are made of what there is.
+/// The type in the file: little-endian, whatever this machine is; half precision and complex are
+/// made of what there is.
 Id TypeOf(DType dtype) {
   const auto copy = [](hid_t type) { return Id(H5Tcopy(type), H5Tclose); };
   switch (dtype) {
@@ -39,22 +40,27 @@ Id TypeOf(DType dtype) {
     case DType::kF64: return copy(H5T_IEEE_F64LE);
     case DType::kF16: {
       Id half = copy(H5T_IEEE_F32LE);
-      if (H5Tset_fields(half.get(), 15, 10, 5, 0, 10) < 0 || H5Tset_size(half.get(), 2) < 0 || H5Tset_ebias(half.get(), 15) < 0) return {};
+      if (H5Tset_fields(half.get(), 15, 10, 5, 0, 10) < 0 || H5Tset_size(half.get(), 2) < 0 ||
+          H5Tset_ebias(half.get(), 15) < 0)
+        return {};
       return half;
     }
     case DType::kC64: {
       Id pair(H5Tcreate(H5T_COMPOUND, 8), H5Tclose);  // as h5py reads and writes complex numbers
-      if (H5Tinsert(pair.get(), "r", 0, H5T_IEEE_F32LE) < 0 || H5Tinsert(pair.get(), "i", 4, H5T_IEEE_F32LE) < 0) return {};
+      if (H5Tinsert(pair.get(), "r", 0, H5T_IEEE_F32LE) < 0 ||
+          H5Tinsert(pair.get(), "i", 4, H5T_IEEE_F32LE) < 0)
+        return {};
       return pair;
     }
   }
   return {};
 }
 
-/// HDF5 with the dataset /volume in chunks, deflated (after HDF5's byte shuffle) in parallel here and handed to the
-/// library ready, and the text /octavo with all metadata as JSON. Attributes of /volume: DIMENSION_LABELS, spacing_um and
-/// element_size_um (per axis; where one is not known, spacing_assumed with the axes' names in place of the latter), display, levels and
-/// warnings (if there are any), value.
+/// HDF5 with the dataset /volume in chunks, deflated (after HDF5's byte shuffle) in parallel here
+/// and handed to the library ready, and the text /octavo with all metadata as JSON. Attributes of
+/// /volume: DIMENSION_LABELS, spacing_um and element_size_um (per axis; where one is not known,
+/// spacing_assumed with the axes' names in place of the latter), display, levels and warnings (if
+/// there are any), value.
 class Hdf5Writer final : public SingleFileWriter {
  public:
   using SingleFileWriter::SingleFileWriter;
@@ -78,12 +84,18 @@ class Hdf5Writer final : public SingleFileWriter {
     const Id type = TypeOf(meta_.dtype);
     const hsize_t shape[3] = {Size(meta_.shape[0]), Size(meta_.shape[1]), Size(meta_.shape[2])};
     const hsize_t chunk[3] = {Size(grid_.chunk[0]), Size(grid_.chunk[1]), Size(grid_.chunk[2])};
-    Id space(H5Screate_simple(3, shape, nullptr), H5Sclose), layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    bool fine = type && space && layout && H5Pset_chunk(layout.get(), 3, chunk) >= 0 && H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER) >= 0 &&
+    Id space(H5Screate_simple(3, shape, nullptr), H5Sclose),
+        layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    bool fine = type && space && layout && H5Pset_chunk(layout.get(), 3, chunk) >= 0 &&
+                H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER) >= 0 &&
                 H5Pset_obj_track_times(layout.get(), false) >= 0;  // equal volumes make equal files
     if (fine && Shuffled()) fine = H5Pset_shuffle(layout.get()) >= 0;
-    if (fine && options_.compress) fine = H5Pset_deflate(layout.get(), static_cast<unsigned>(options_.level)) >= 0;
-    if (fine) dataset_ = Id(H5Dcreate2(file_.get(), "volume", type.get(), space.get(), H5P_DEFAULT, layout.get(), H5P_DEFAULT), H5Dclose);
+    if (fine && options_.compress)
+      fine = H5Pset_deflate(layout.get(), static_cast<unsigned>(options_.level)) >= 0;
+    if (fine)
+      dataset_ = Id(H5Dcreate2(file_.get(), "volume", type.get(), space.get(), H5P_DEFAULT,
+                               layout.get(), H5P_DEFAULT),
+                    H5Dclose);
     if (!fine || !dataset_) return Hdf5Error("creating /volume in", data_path_);
     return absl::OkStatus();
   }
@@ -98,11 +110,16 @@ class Hdf5Writer final : public SingleFileWriter {
   };
 
   static hsize_t Size(int64_t value) { return static_cast<hsize_t>(value); }
-  bool Shuffled() const { return options_.compress && options_.shuffle != Shuffle::kNone && SizeOf(meta_.dtype) > 1; }
+  bool Shuffled() const {
+    return options_.compress && options_.shuffle != Shuffle::kNone && SizeOf(meta_.dtype) > 1;
+  }
 
   absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) override {
-    if (y_begin % grid_.chunk[0] != 0) return absl::InternalError(absl::StrCat("slab from ", y_begin, "; chunks have ", grid_.chunk[0], " B-scans"));
-    const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]), nz = CeilDiv(grid_.shape[2], grid_.chunk[2]),
+    if (y_begin % grid_.chunk[0] != 0)
+      return absl::InternalError(
+          absl::StrCat("slab from ", y_begin, "; chunks have ", grid_.chunk[0], " B-scans"));
+    const int64_t nx = CeilDiv(grid_.shape[1], grid_.chunk[1]),
+                  nz = CeilDiv(grid_.shape[2], grid_.chunk[2]),
                   group = 4 * tbb::this_task_arena::max_concurrency();
     for (int64_t first = 0; first < nx * nz; first += group) {
       std::vector<Part> parts(static_cast<size_t>(std::min(group, nx * nz - first)));
@@ -115,8 +132,10 @@ class Hdf5Writer final : public SingleFileWriter {
       for (size_t k = 0; k < parts.size(); ++k) {
         OCTAVO_RETURN_IF_ERROR(parts[k].status);
         const int64_t i = first + static_cast<int64_t>(k);
-        const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]), Size(i % nz * grid_.chunk[2])};
-        if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(), parts[k].bytes.data()) < 0)
+        const hsize_t at[3] = {Size(y_begin), Size(i / nz * grid_.chunk[1]),
+                               Size(i % nz * grid_.chunk[2])};
+        if (H5Dwrite_chunk(dataset_.get(), H5P_DEFAULT, 0, at, parts[k].bytes.size(),
+                           parts[k].bytes.data()) < 0)
           return Hdf5Error("writing", data_path_);
         disk_bytes_ += static_cast<int64_t>(parts[k].bytes.size());
       }
@@ -144,11 +163,13 @@ class Hdf5Writer final : public SingleFileWriter {
     }
     uLongf room = compressBound(static_cast<uLong>(bytes));
     out.bytes.resize(room);
-    const int result = compress2(reinterpret_cast<Bytef*>(out.bytes.data()), &room, reinterpret_cast<const Bytef*>(chunk), static_cast<uLong>(bytes),
-                                 options_.level);
+    const int result =
+        compress2(reinterpret_cast<Bytef*>(out.bytes.data()), &room,
+                  reinterpret_cast<const Bytef*>(chunk), static_cast<uLong>(bytes), options_.level);
     if (result != Z_OK)
-      out.status = result == Z_MEM_ERROR ? absl::ResourceExhaustedError("no memory for a deflate encoder")
-                                         : absl::InternalError(absl::StrCat("deflate: ", result));
+      out.status = result == Z_MEM_ERROR
+                       ? absl::ResourceExhaustedError("no memory for a deflate encoder")
+                       : absl::InternalError(absl::StrCat("deflate: ", result));
     out.bytes.resize(room);
     return out;
   }
@@ -156,23 +177,37 @@ class Hdf5Writer final : public SingleFileWriter {
   bool Numbers(const char* name, const std::vector<double>& values) {
     const hsize_t count = values.size();
     Id space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-    Id attribute(H5Acreate2(dataset_.get(), name, H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    Id attribute(
+        H5Acreate2(dataset_.get(), name, H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+        H5Aclose);
     return attribute && H5Awrite(attribute.get(), H5T_NATIVE_DOUBLE, values.data()) >= 0;
   }
   bool Texts(const char* name, const std::vector<const char*>& values, bool list = false) {
     const hsize_t count = values.size();
-    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(values.size() == 1 && !list ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr), H5Sclose);
-    if (H5Tset_size(type.get(), H5T_VARIABLE) < 0 || H5Tset_cset(type.get(), H5T_CSET_UTF8) < 0) return false;
-    Id attribute(H5Acreate2(dataset_.get(), name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    Id type(H5Tcopy(H5T_C_S1), H5Tclose),
+        space(values.size() == 1 && !list ? H5Screate(H5S_SCALAR)
+                                          : H5Screate_simple(1, &count, nullptr),
+              H5Sclose);
+    if (H5Tset_size(type.get(), H5T_VARIABLE) < 0 || H5Tset_cset(type.get(), H5T_CSET_UTF8) < 0)
+      return false;
+    Id attribute(
+        H5Acreate2(dataset_.get(), name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+        H5Aclose);
     return attribute && H5Awrite(attribute.get(), type.get(), values.data()) >= 0;
   }
   /// Too large for an attribute, whose limit is 64 KiB.
   bool Metadata() {
     const std::string text = MetaText(meta_);
-    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose), creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    if (H5Tset_size(type.get(), text.size() + 1) < 0 || H5Pset_obj_track_times(creation.get(), false) < 0) return false;
-    Id data(H5Dcreate2(file_.get(), "octavo", type.get(), space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT), H5Dclose);
-    return data && H5Dwrite(data.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) >= 0;
+    Id type(H5Tcopy(H5T_C_S1), H5Tclose), space(H5Screate(H5S_SCALAR), H5Sclose),
+        creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    if (H5Tset_size(type.get(), text.size() + 1) < 0 ||
+        H5Pset_obj_track_times(creation.get(), false) < 0)
+      return false;
+    Id data(H5Dcreate2(file_.get(), "octavo", type.get(), space.get(), H5P_DEFAULT, creation.get(),
+                       H5P_DEFAULT),
+            H5Dclose);
+    return data &&
+           H5Dwrite(data.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.c_str()) >= 0;
   }
 
   absl::StatusOr<Manifest::File> Complete() override {
@@ -188,13 +223,20 @@ class Hdf5Writer final : public SingleFileWriter {
         if (std::ssize(warnings) < kMostWarnings) warnings.push_back(warning.c_str());
       }
       const bool fine =
-          Texts("DIMENSION_LABELS", {meta_.axes[0].c_str(), meta_.axes[1].c_str(), meta_.axes[2].c_str()}) && Numbers("spacing_um", spacing) &&
-          (assumed.empty() ? Numbers("element_size_um", spacing) : Texts("spacing_assumed", assumed, /*list=*/true)) &&
-          (warnings.empty() || Texts("warnings", warnings, /*list=*/true)) && Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
-          (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) && Texts("value", {meta_.value_kind.c_str()}) && Metadata();
+          Texts("DIMENSION_LABELS",
+                {meta_.axes[0].c_str(), meta_.axes[1].c_str(), meta_.axes[2].c_str()}) &&
+          Numbers("spacing_um", spacing) &&
+          (assumed.empty() ? Numbers("element_size_um", spacing)
+                           : Texts("spacing_assumed", assumed, /*list=*/true)) &&
+          (warnings.empty() || Texts("warnings", warnings, /*list=*/true)) &&
+          Numbers("display", {meta_.display_lo, meta_.display_hi}) &&
+          (!meta_.has_levels || Numbers("levels", {meta_.level_lo, meta_.level_hi})) &&
+          Texts("value", {meta_.value_kind.c_str()}) && Metadata();
       if (!fine) return Hdf5Error("writing", data_path_);
-      // Flushed before it is closed: the library can report a failed flush, while a failed close leaves it in between.
-      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0) return Hdf5Error("writing", data_path_);
+      // Flushed before it is closed: the library can report a failed flush, while a failed close
+      // leaves it in between.
+      if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0)
+        return Hdf5Error("writing", data_path_);
     }
     // The library writes where it likes, so the CRC is taken of what is there in the end.
     const UniqueFd written(::open(data_path_.c_str(), O_RDONLY | O_CLOEXEC));
@@ -208,7 +250,8 @@ class Hdf5Writer final : public SingleFileWriter {
     std::vector<char> chunk, shuffled;
   };
   const ChunkGrid grid_{.shape = {meta_.shape[0], meta_.shape[1], meta_.shape[2]},
-                        .chunk = {std::min(options_.chunk[0], meta_.shape[0]), std::min(options_.chunk[1], meta_.shape[1]),
+                        .chunk = {std::min(options_.chunk[0], meta_.shape[0]),
+                                  std::min(options_.chunk[1], meta_.shape[1]),
                                   std::min(options_.chunk[2], meta_.shape[2])},
                         .size = SizeOf(meta_.dtype),
                         .fill = FillValue::Of(meta_.dtype)};
@@ -218,7 +261,9 @@ class Hdf5Writer final : public SingleFileWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeHdf5Writer(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options) {
   return Started<Hdf5Writer>(path, meta, options);
 }
 

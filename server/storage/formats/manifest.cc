@@ -20,7 +20,8 @@
 namespace octavo::storage {
 
 namespace {
-// Members are sorted and the form is compact, so that what was read can be written again to the same bytes.
+// Members are sorted and the form is compact, so that what was read can be written again to the
+// same bytes.
 uint32_t CrcOf(const nlohmann::json& json) {
   const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return Crc32c(text.data(), text.size());
@@ -29,8 +30,13 @@ uint32_t CrcOf(const nlohmann::json& json) {
 
 std::string Manifest::ToJson() const {
   nlohmann::json list = nlohmann::json::array();
-  for (const File& file : files) list.push_back({{"path", file.path}, {"bytes", file.bytes}, {"crc32c", file.crc32c}});
-  nlohmann::json json = {{"octavo_manifest", 1}, {"commit", commit}, {"raw_bytes", raw_bytes}, {"checksum", checksum}, {"files", list}};
+  for (const File& file : files)
+    list.push_back({{"path", file.path}, {"bytes", file.bytes}, {"crc32c", file.crc32c}});
+  nlohmann::json json = {{"octavo_manifest", 1},
+                         {"commit", commit},
+                         {"raw_bytes", raw_bytes},
+                         {"checksum", checksum},
+                         {"files", list}};
   json["manifest_crc32c"] = CrcOf(json);
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -60,7 +66,8 @@ absl::Status ReadManifestJson(nlohmann::json& json, Manifest* manifest) {
 
 absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
   auto parsed = ParseJson(text, kManifestLimits);
-  if (!parsed.ok()) return absl::DataLossError(absl::StrCat("damaged manifest: it ", parsed.status().message()));
+  if (!parsed.ok())
+    return absl::DataLossError(absl::StrCat("damaged manifest: it ", parsed.status().message()));
   Manifest manifest;
   if (const absl::Status read = ReadManifestJson(*parsed, &manifest); !read.ok())
     return absl::DataLossError(absl::StrCat("damaged manifest: ", read.message()));
@@ -69,7 +76,8 @@ absl::StatusOr<Manifest> Manifest::FromJson(const std::string& text) {
 
 absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::string& path) {
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
+  if (::fstat(fd.get(), &info) != 0)
+    return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
   if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
   Manifest::File file{.path = "", .bytes = info.st_size, .crc32c = 0};
   std::vector<char> piece(static_cast<size_t>(std::min<int64_t>(file.bytes, 1 << 20)));
@@ -84,12 +92,15 @@ absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::strin
 
 absl::Status VerifyFile(const UniqueFd& fd, const std::string& path, const Manifest::File& file) {
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
+  if (::fstat(fd.get(), &info) != 0)
+    return absl::DataLossError(ErrnoStatus(errno, "examining", path).message());
   if (info.st_size != file.bytes) {
-    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
+    return absl::DataLossError(
+        absl::StrCat(path, " has ", info.st_size, " bytes; the manifest says ", file.bytes));
   }
   OCTAVO_ASSIGN_OR_RETURN(const Manifest::File found, DescribeFile(fd, path));
-  if (found.crc32c != file.crc32c) return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
+  if (found.crc32c != file.crc32c)
+    return absl::DataLossError(absl::StrCat(path, " has another CRC than the manifest says"));
   return absl::OkStatus();
 }
 
@@ -97,7 +108,8 @@ absl::StatusOr<Manifest> ReadManifest(const UniqueFd& folder, const std::string&
   const std::string name = absl::StrCat(path, "/", kManifestName);
   const UniqueFd fd = OpenWithin(folder, kManifestName, O_RDONLY | O_NONBLOCK);
   if (!fd) return ErrnoStatus(errno, "opening", name);
-  OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd.get(), name, kManifestLimits.bytes));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string text,
+                          ReadWholeFile(fd.get(), name, kManifestLimits.bytes));
   auto manifest = Manifest::FromJson(text);
   if (!manifest.ok()) return Annotate(manifest.status(), name);
   return manifest;

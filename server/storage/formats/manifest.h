@@ -14,9 +14,11 @@ namespace octavo::storage {
 
 inline constexpr char kManifestName[] = ".octavo-manifest.json";
 /// A file takes four values; a volume of small chunks has millions of files.
-inline constexpr JsonLimits kManifestLimits = {.bytes = size_t{1} << 30, .depth = 8, .values = size_t{1} << 25};
+inline constexpr JsonLimits kManifestLimits = {
+    .bytes = size_t{1} << 30, .depth = 8, .values = size_t{1} << 25};
 
-/// What a commit consists of: every file with size and CRC-32C, so that completeness can be proved after a crash.
+/// What a commit consists of: every file with size and CRC-32C, so that completeness can be proved
+/// after a crash.
 struct Manifest {
   struct File {
     std::string path;  // relative
@@ -33,13 +35,15 @@ struct Manifest {
   static absl::StatusOr<Manifest> FromJson(const std::string& text);
 };
 
-/// Size and CRC of a regular file that is open, read from end to end. DataLoss if that fails. `path` here and below is for messages.
+/// Size and CRC of a regular file that is open, read from end to end. DataLoss if that fails.
+/// `path` here and below is for messages.
 absl::StatusOr<Manifest::File> DescribeFile(const UniqueFd& fd, const std::string& path);
 /// DataLoss if the open file is of another size or of another CRC.
 absl::Status VerifyFile(const UniqueFd& fd, const std::string& path, const Manifest::File& file);
 /// The manifest in an open folder.
 absl::StatusOr<Manifest> ReadManifest(const UniqueFd& folder, const std::string& path);
-/// Reads the manifest in an open folder and checks every file of it there. No link in the folder is followed.
+/// Reads the manifest in an open folder and checks every file of it there. No link in the folder is
+/// followed.
 absl::StatusOr<Manifest> VerifyDirectory(const UniqueFd& folder, const std::string& path);
 /// The same of a folder by its name, which may be a link.
 absl::StatusOr<Manifest> VerifyDirectory(const std::string& path);

@@ -26,7 +26,15 @@ enum Element : uint32_t {
   kCompressed = 15,
   kUtf8 = 16
 };
-enum Class : uint32_t { kCharClass = 4, kDoubleClass = 6, kSingleClass = 7, kInt8Class = 8, kUint8Class = 9, kInt16Class = 10, kUint16Class = 11 };
+enum Class : uint32_t {
+  kCharClass = 4,
+  kDoubleClass = 6,
+  kSingleClass = 7,
+  kInt8Class = 8,
+  kUint8Class = 9,
+  kInt16Class = 10,
+  kUint16Class = 11
+};
 constexpr uint32_t kComplexFlag = 0x800;
 
 struct Type {
@@ -50,20 +58,26 @@ std::string Tag(Element type, int64_t bytes) {
   Put(&out, static_cast<uint32_t>(bytes));
   return out;
 }
-std::string Padding(int64_t bytes) { return std::string(static_cast<size_t>((8 - bytes % 8) % 8), '\0'); }
+std::string Padding(int64_t bytes) {
+  return std::string(static_cast<size_t>((8 - bytes % 8) % 8), '\0');
+}
 std::string WholeElement(Element type, const std::string& data) {
-  return Tag(type, static_cast<int64_t>(data.size())) + data + Padding(static_cast<int64_t>(data.size()));
+  return Tag(type, static_cast<int64_t>(data.size())) + data +
+         Padding(static_cast<int64_t>(data.size()));
 }
 
 /// What a matrix begins with: flags, extents, name.
-std::string MatrixBegin(uint32_t flags, const std::vector<int64_t>& extents, const std::string& name) {
+std::string MatrixBegin(uint32_t flags, const std::vector<int64_t>& extents,
+                        const std::string& name) {
   std::string flag_words, extent_words;
   Put(&flag_words, flags);
   Put(&flag_words, uint32_t{0});
   for (const int64_t extent : extents) Put(&extent_words, static_cast<int32_t>(extent));
-  return WholeElement(kUint32, flag_words) + WholeElement(kInt32, extent_words) + WholeElement(kInt8, name);
+  return WholeElement(kUint32, flag_words) + WholeElement(kInt32, extent_words) +
+         WholeElement(kInt8, name);
 }
-std::string WholeMatrix(uint32_t flags, const std::vector<int64_t>& extents, const std::string& name, Element type, const std::string& data) {
+std::string WholeMatrix(uint32_t flags, const std::vector<int64_t>& extents,
+                        const std::string& name, Element type, const std::string& data) {
   return WholeElement(kMatrix, MatrixBegin(flags, extents, name) + WholeElement(type, data));
 }
 std::string Text(const std::string& name, const std::string& ascii) {
@@ -75,10 +89,12 @@ std::string Doubles(const std::string& name, const std::vector<double>& values) 
   return WholeMatrix(kDoubleClass, {1, static_cast<int64_t>(values.size())}, name, kDouble, data);
 }
 
-/// MATLAB v5 (what `save -v6` and `-v7` write). MATLAB's first index is its fastest, so `volume` has the volume's axes in reverse:
-/// [z, x, y], and volume(:, :, k) is a B-scan with depth along its columns. Beside it `axes` ('zxy'), `spacing_um` (in that order), `display`,
-/// `levels` (if there are any) and `octavo`, all metadata as JSON for jsondecode. Compressed with zlib unless asked not to; complex voxels, whose
-/// real and imaginary parts are apart in this format, are not compressed. Source: MathWorks, MAT-File Format, Level 5
+/// MATLAB v5 (what `save -v6` and `-v7` write). MATLAB's first index is its fastest, so `volume`
+/// has the volume's axes in reverse: [z, x, y], and volume(:, :, k) is a B-scan with depth along
+/// its columns. Beside it `axes` ('zxy'), `spacing_um` (in that order), `display`, `levels` (if
+/// there are any) and `octavo`, all metadata as JSON for jsondecode. Compressed with zlib unless
+/// asked not to; complex voxels, whose real and imaginary parts are apart in this format, are not
+/// compressed. Source: MathWorks, MAT-File Format, Level 5
 class MatlabWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -89,9 +105,10 @@ class MatlabWriter final : public StreamedFileWriter {
     head_ = "MATLAB 5.0 MAT-file, written by octavo";
     head_.resize(124, ' ');
     head_ += std::string("\x00\x01IM", 4);
-    head_ += Text("axes", absl::StrCat(meta_.axes[2], meta_.axes[1], meta_.axes[0])) +
-             Doubles("spacing_um", {meta_.spacing_um[2], meta_.spacing_um[1], meta_.spacing_um[0]}) +
-             Doubles("display", {meta_.display_lo, meta_.display_hi});
+    head_ +=
+        Text("axes", absl::StrCat(meta_.axes[2], meta_.axes[1], meta_.axes[0])) +
+        Doubles("spacing_um", {meta_.spacing_um[2], meta_.spacing_um[1], meta_.spacing_um[0]}) +
+        Doubles("display", {meta_.display_lo, meta_.display_hi});
     std::string assumed;
     for (int d = 2; d >= 0; --d) {
       if (meta_.spacing_assumed[d]) assumed += meta_.axes[d];
@@ -99,11 +116,15 @@ class MatlabWriter final : public StreamedFileWriter {
     if (!assumed.empty()) head_ += Text("spacing_assumed", assumed);
     if (meta_.has_levels) head_ += Doubles("levels", {meta_.level_lo, meta_.level_hi});
     head_ += Text("octavo", MetaText(meta_));
-    const int64_t part = complex ? VolumeBytes() / 2 : VolumeBytes();  // real, and as much imaginary
+    const int64_t part =
+        complex ? VolumeBytes() / 2 : VolumeBytes();  // real, and as much imaginary
     const std::string data_tag = Tag(type.element, part), pad = Padding(part), name = "volume";
-    std::string begin = MatrixBegin(type.array | (complex ? kComplexFlag : 0), {meta_.shape[2], meta_.shape[1], meta_.shape[0]}, name) + data_tag;
+    std::string begin = MatrixBegin(type.array | (complex ? kComplexFlag : 0),
+                                    {meta_.shape[2], meta_.shape[1], meta_.shape[0]}, name) +
+                        data_tag;
     const int64_t matrix =
-        static_cast<int64_t>(begin.size() + pad.size()) + part + (complex ? static_cast<int64_t>(data_tag.size() + pad.size()) + part : 0);
+        static_cast<int64_t>(begin.size() + pad.size()) + part +
+        (complex ? static_cast<int64_t>(data_tag.size() + pad.size()) + part : 0);
     begin = Tag(kMatrix, matrix) + begin;
     after_ = pad;
     if (compressed) {
@@ -113,7 +134,8 @@ class MatlabWriter final : public StreamedFileWriter {
     } else {
       head_ += begin;
     }
-    OCTAVO_RETURN_IF_ERROR(Open(static_cast<int64_t>(head_.size()), compressed ? 0 : VolumeBytes()));
+    OCTAVO_RETURN_IF_ERROR(
+        Open(static_cast<int64_t>(head_.size()), compressed ? 0 : VolumeBytes()));
     if (complex) return BeginRows(2, part, pad + data_tag);
     if (!compressed) return absl::OkStatus();
     body_begin_ = position();
@@ -125,7 +147,8 @@ class MatlabWriter final : public StreamedFileWriter {
  private:
   absl::Status AppendDeflated(const void* data, int64_t bytes) {
     OCTAVO_ASSIGN_OR_RETURN(const auto pieces, zlib_->Add(data, bytes));
-    for (const std::string& piece : pieces) OCTAVO_RETURN_IF_ERROR(Append(piece.data(), static_cast<int64_t>(piece.size())));
+    for (const std::string& piece : pieces)
+      OCTAVO_RETURN_IF_ERROR(Append(piece.data(), static_cast<int64_t>(piece.size())));
     return absl::OkStatus();
   }
 
@@ -170,7 +193,9 @@ class MatlabWriter final : public StreamedFileWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeMatlabWriter(const std::string& path,
+                                                                 const VolumeMeta& meta,
+                                                                 const WriterOptions& options) {
   return Started<MatlabWriter>(path, meta, options);
 }
 

@@ -9,8 +9,8 @@
 
 namespace octavo::storage {
 
-/// All of `meta` as JSON: the `octavo` attribute of a Zarr group, the side file of a single file, and inside the formats that
-/// have a place for it.
+/// All of `meta` as JSON: the `octavo` attribute of a Zarr group, the side file of a single file,
+/// and inside the formats that have a place for it.
 nlohmann::json MetaJson(const VolumeMeta& meta);
 /// On one line in ASCII.
 std::string TextOf(const nlohmann::json& json);

@@ -71,11 +71,14 @@ int16_t TypeCode(DType dtype) {
   }
 }
 
-/// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its readers expect, and the affine is
-/// diagonal: so a volume [y, x, z] is transposed on the way, each plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a
-/// volume whose first axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths are millimetres, which also
-/// those readers understand that ignore the unit; where one is not known, the unit is none. The metadata are an extension (code 6, text) between
-/// header and voxels. Stored values are not scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of https://nifti.nimh.nih.gov
+/// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its
+/// readers expect, and the affine is diagonal: so a volume [y, x, z] is transposed on the way, each
+/// plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a volume whose first
+/// axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths
+/// are millimetres, which also those readers understand that ignore the unit; where one is not
+/// known, the unit is none. The metadata are an extension (code 6, text) between header and voxels.
+/// Stored values are not scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of
+/// https://nifti.nimh.nih.gov
 class NiftiWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -87,7 +90,9 @@ class NiftiWriter final : public StreamedFileWriter {
     return BeginRows(meta_.shape[order_[0]], VolumeBytes() / meta_.shape[order_[0]], "");
   }
 
-  int64_t SlabBscans() const override { return BscansOf(order_[0] == 0 ? 8 << 20 : 32 << 20); }  // longer runs in the file
+  int64_t SlabBscans() const override {
+    return BscansOf(order_[0] == 0 ? 8 << 20 : 32 << 20);
+  }  // longer runs in the file
 
  private:
   absl::Status Slab(int64_t, int64_t bscans, const char* data) override {
@@ -96,12 +101,14 @@ class NiftiWriter final : public StreamedFileWriter {
     if (order_[0] == 0) {
       std::vector<char> turned(static_cast<size_t>(bscans * PlaneBytes()));
       tbb::parallel_for(int64_t{0}, bscans, [&](int64_t plane) {
-        CopyRows(data, extents, size, order_, plane * meta_.shape[2], meta_.shape[2], turned.data() + plane * PlaneBytes());
+        CopyRows(data, extents, size, order_, plane * meta_.shape[2], meta_.shape[2],
+                 turned.data() + plane * PlaneBytes());
       });
       return Append(turned.data(), std::ssize(turned));
     }
     constexpr int64_t kPlanes = 32;  // written lines of cache at a time
-    const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all, blocks = (all + kPlanes - 1) / kPlanes;
+    const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all,
+                  blocks = (all + kPlanes - 1) / kPlanes;
     std::vector<absl::Status> results(static_cast<size_t>(blocks));
     tbb::parallel_for(int64_t{0}, blocks, [&](int64_t block) {
       std::vector<char>& planes = scratch_.local();
@@ -125,16 +132,19 @@ class NiftiWriter final : public StreamedFileWriter {
   std::string MakeHead() const {
     Header header;
     constexpr size_t kHeaderBytes = sizeof(Nifti1) == sizeof(Header) ? 348 : 540;
-    // One unit is for all axes. A known length is a number of millimetres in any case, an assumed one a number of voxels.
+    // One unit is for all axes. A known length is a number of millimetres in any case, an assumed
+    // one a number of voxels.
     if (!SpacingIsKnown(meta_)) header.xyzt_units = 0;
     for (int i = 0; i < 3; ++i) {
       const int axis = order_[static_cast<size_t>(2 - i)], along = meta_.axes[axis][0] - 'x';
-      header.dim[i + 1] = static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis]);
-      header.pixdim[i + 1] =
-          static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(meta_.spacing_um[axis] * (meta_.spacing_assumed[axis] ? 1 : 1e-3));
+      header.dim[i + 1] =
+          static_cast<std::remove_reference_t<decltype(header.dim[0])>>(meta_.shape[axis]);
+      header.pixdim[i + 1] = static_cast<std::remove_reference_t<decltype(header.pixdim[0])>>(
+          meta_.spacing_um[axis] * (meta_.spacing_assumed[axis] ? 1 : 1e-3));
       header.srow[along][i] = header.pixdim[i + 1];
     }
-    if (meta_.axes[0] == "x") header.qform_code = 0;  // a quaternion turns, it does not exchange axes
+    if (meta_.axes[0] == "x")
+      header.qform_code = 0;  // a quaternion turns, it does not exchange axes
     header.datatype = TypeCode(meta_.dtype);
     header.bitpix = static_cast<int16_t>(8 * SizeOf(meta_.dtype));
     using Real = decltype(header.cal_max);
@@ -142,13 +152,16 @@ class NiftiWriter final : public StreamedFileWriter {
     header.cal_max = static_cast<Real>(meta_.display_hi);
     const std::string& name = meta_.title.empty() ? meta_.volume_name : meta_.title;
     size_t length = std::min(name.size(), sizeof header.descrip - 1);
-    while (length > 0 && length < name.size() && (name[length] & 0xC0) == 0x80) --length;  // UTF-8: no half characters
+    while (length > 0 && length < name.size() && (name[length] & 0xC0) == 0x80)
+      --length;  // UTF-8: no half characters
     std::memcpy(header.descrip, name.data(), length);
-    // The extension: its own size and code, text, zeros up to a multiple of 16. It begins after the header and 4 flags.
+    // The extension: its own size and code, text, zeros up to a multiple of 16. It begins after the
+    // header and 4 flags.
     std::string extension = MetaText(meta_);
     extension.append(16 - (extension.size() + 8) % 16, '\0');
     const size_t offset = kHeaderBytes + 4 + 8 + extension.size();
-    header.vox_offset = static_cast<decltype(header.vox_offset)>(offset);  // a float holds every such number below 2^28
+    header.vox_offset = static_cast<decltype(header.vox_offset)>(
+        offset);  // a float holds every such number below 2^28
     std::string out(reinterpret_cast<const char*>(&header), kHeaderBytes);
     out += std::string("\1\0\0\0", 4);
     Put(&out, static_cast<int32_t>(8 + extension.size()));
@@ -156,14 +169,17 @@ class NiftiWriter final : public StreamedFileWriter {
     return out + extension;
   }
 
-  const PlaneOrder order_ = meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i
+  const PlaneOrder order_ =
+      meta_.axes[0] == "x" ? PlaneOrder{0, 1, 2} : PlanesAcross(meta_, 'z');  // k, j, i
   std::string head_;
   tbb::enumerable_thread_specific<std::vector<char>> scratch_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeNiftiWriter(const std::string& path,
+                                                                const VolumeMeta& meta,
+                                                                const WriterOptions& options) {
   return Started<NiftiWriter>(path, meta, options);
 }
 

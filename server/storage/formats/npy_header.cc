@@ -13,7 +13,9 @@
 namespace octavo::storage {
 namespace {
 
-absl::Status Bad(absl::string_view what) { return InvalidField("replay.path", absl::StrCat("is no .npy file that can be replayed: ", what)); }
+absl::Status Bad(absl::string_view what) {
+  return InvalidField("replay.path", absl::StrCat("is no .npy file that can be replayed: ", what));
+}
 
 // The text after 'key': in the header's dictionary.
 absl::StatusOr<absl::string_view> After(absl::string_view dict, absl::string_view key) {
@@ -29,12 +31,16 @@ absl::StatusOr<absl::string_view> After(absl::string_view dict, absl::string_vie
 
 absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head) {
   if (head.size() < 12 || !absl::StartsWith(head, "\x93NUMPY")) return Bad("no NumPy magic");
-  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(head[i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<size_t>(static_cast<unsigned char>(head[i]));
+  };
   const size_t version = byte(6);
   if (version < 1 || version > 3) return Bad(absl::StrCat("format version ", version));
   const size_t start = version == 1 ? 10 : 12;
-  const size_t length = byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
-  if (start + length > head.size()) return Bad(absl::StrCat("a header of ", length, " bytes, which the file does not hold"));
+  const size_t length =
+      byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
+  if (start + length > head.size())
+    return Bad(absl::StrCat("a header of ", length, " bytes, which the file does not hold"));
   const absl::string_view dict = absl::string_view(head).substr(start, length);
 
   NpyHeader header;
@@ -47,16 +53,21 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head) {
       known = true;
     }
   }
-  if (!known) return Bad(absl::StrCat("its type ", descr.substr(0, descr.find(',')), "; allowed |u1, <u2, <i2, <f4"));
+  if (!known)
+    return Bad(absl::StrCat("its type ", descr.substr(0, descr.find(',')),
+                            "; allowed |u1, <u2, <i2, <f4"));
   OCTAVO_ASSIGN_OR_RETURN(const absl::string_view order, After(dict, "fortran_order"));
   if (!absl::StartsWith(order, "False")) return Bad("Fortran order");
   OCTAVO_ASSIGN_OR_RETURN(absl::string_view shape, After(dict, "shape"));
   const size_t close = shape.find(')');
-  if (!absl::ConsumePrefix(&shape, "(") || close == absl::string_view::npos) return Bad("damaged shape");
+  if (!absl::ConsumePrefix(&shape, "(") || close == absl::string_view::npos)
+    return Bad("damaged shape");
   int64_t elements = 1;
-  for (const absl::string_view part : absl::StrSplit(shape.substr(0, close - 1), ',', absl::SkipWhitespace())) {
+  for (const absl::string_view part :
+       absl::StrSplit(shape.substr(0, close - 1), ',', absl::SkipWhitespace())) {
     int64_t extent = 0;
-    if (!absl::SimpleAtoi(part, &extent) || extent < 1 || extent > (int64_t{1} << 50) / elements) return Bad("damaged shape");
+    if (!absl::SimpleAtoi(part, &extent) || extent < 1 || extent > (int64_t{1} << 50) / elements)
+      return Bad("damaged shape");
     elements *= extent;
     header.shape.push_back(extent);
   }

@@ -17,8 +17,9 @@ struct NpyHeader {
   int64_t data_offset = 0;
 };
 
-/// Parses the first bytes of a .npy file (format 1.0, 2.0 or 3.0; NumPy NEP 1). InvalidArgument ("replay.path") for another
-/// type than u1, u2, i2, f4, Fortran order, big-endian or damaged headers.
+/// Parses the first bytes of a .npy file (format 1.0, 2.0 or 3.0; NumPy NEP 1). InvalidArgument
+/// ("replay.path") for another type than u1, u2, i2, f4, Fortran order, big-endian or damaged
+/// headers.
 absl::StatusOr<NpyHeader> ParseNpyHeader(const std::string& head);
 
 }  // namespace octavo::storage

@@ -8,8 +8,10 @@ namespace {
 
 /// Columns [first, first + count) of a matrix [rows, columns], as rows.
 template <class T>
-void Transpose(const char* matrix, int64_t rows, int64_t columns, int64_t first, int64_t count, char* out) {
-  // Through a tile that stays in the first cache: planes are often a power of two apart, and then share few lines of it.
+void Transpose(const char* matrix, int64_t rows, int64_t columns, int64_t first, int64_t count,
+               char* out) {
+  // Through a tile that stays in the first cache: planes are often a power of two apart, and then
+  // share few lines of it.
   constexpr int64_t kRows = 64, kColumns = 32;
   T tile[kColumns * kRows];
   const auto* in = reinterpret_cast<const T*>(matrix) + first;
@@ -19,14 +21,18 @@ void Transpose(const char* matrix, int64_t rows, int64_t columns, int64_t first,
     for (int64_t row0 = 0; row0 < rows; row0 += kRows) {
       const int64_t n = std::min(kRows, rows - row0);
       for (int64_t row = 0; row < n; ++row) {
-        for (int64_t c = 0; c < there; ++c) tile[c * kRows + row] = in[(row0 + row) * columns + c0 + c];
+        for (int64_t c = 0; c < there; ++c)
+          tile[c * kRows + row] = in[(row0 + row) * columns + c0 + c];
       }
-      for (int64_t c = 0; c < there; ++c) std::memcpy(to + (c0 + c) * rows + row0, tile + c * kRows, static_cast<size_t>(n) * sizeof(T));
+      for (int64_t c = 0; c < there; ++c)
+        std::memcpy(to + (c0 + c) * rows + row0, tile + c * kRows,
+                    static_cast<size_t>(n) * sizeof(T));
     }
   }
 }
 
-void TransposeColumns(const char* matrix, int64_t rows, int64_t columns, int64_t size, int64_t first, int64_t count, char* out) {
+void TransposeColumns(const char* matrix, int64_t rows, int64_t columns, int64_t size,
+                      int64_t first, int64_t count, char* out) {
   switch (size) {
     case 1: return Transpose<uint8_t>(matrix, rows, columns, first, count, out);
     case 2: return Transpose<uint16_t>(matrix, rows, columns, first, count, out);
@@ -46,7 +52,8 @@ PlaneOrder PlanesAcross(const VolumeMeta& meta, char across) {
   return order;
 }
 
-void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order, int64_t first, int64_t count, char* out) {
+void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
+              int64_t first, int64_t count, char* out) {
   const int64_t rows = extents[order[1]], row_bytes = extents[order[2]] * size;
   if (order[1] == 1) {
     std::memcpy(out, slab + first * row_bytes, static_cast<size_t>(count * row_bytes));
@@ -54,17 +61,21 @@ void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const Pl
   }
   while (count > 0) {
     const int64_t row = first % rows, portion = std::min(count, rows - row);
-    TransposeColumns(slab + first / rows * rows * row_bytes, extents[1], rows, size, row, portion, out);
+    TransposeColumns(slab + first / rows * rows * row_bytes, extents[1], rows, size, row, portion,
+                     out);
     first += portion, count -= portion, out += portion * row_bytes;
   }
 }
 
-void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order, int64_t first, int64_t count, char* out) {
-  if (order[0] == 2) return TransposeColumns(slab, extents[0] * extents[1], extents[2], size, first, count, out);
+void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
+                int64_t first, int64_t count, char* out) {
+  if (order[0] == 2)
+    return TransposeColumns(slab, extents[0] * extents[1], extents[2], size, first, count, out);
   const int64_t row_bytes = extents[2] * size;
   for (int64_t plane = first; plane < first + count; ++plane) {
     for (int64_t row = 0; row < extents[0]; ++row, out += row_bytes) {
-      std::memcpy(out, slab + (row * extents[1] + plane) * row_bytes, static_cast<size_t>(row_bytes));
+      std::memcpy(out, slab + (row * extents[1] + plane) * row_bytes,
+                  static_cast<size_t>(row_bytes));
     }
   }
 }

@@ -8,18 +8,24 @@
 // How a volume is cut into planes for formats that want them in an order of their own.
 namespace octavo::storage {
 
-/// Positions of axes in the volume: a plane for each index of [0], whose rows run along [1] and columns along [2].
+/// Positions of axes in the volume: a plane for each index of [0], whose rows run along [1] and
+/// columns along [2].
 using PlaneOrder = std::array<int, 3>;
 
-/// Planes across the axis called `across`: rows and columns are the other two, columns along x where they can be, rows along z where
-/// columns are not. The volume's first axis must not become the columns: slabs come along it, so that rows would be torn into pieces.
+/// Planes across the axis called `across`: rows and columns are the other two, columns along x
+/// where they can be, rows along z where columns are not. The volume's first axis must not become
+/// the columns: slabs come along it, so that rows would be torn into pieces.
 PlaneOrder PlanesAcross(const VolumeMeta& meta, char across);
 
-/// Rows [first, first + count), counted over all planes of a slab, of planes in an order whose [0] is the volume's first axis (0). `extents`:
-/// of the slab. `size`: bytes of an element (1, 2, 4 or 8).
-void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order, int64_t first, int64_t count, char* out);
+/// Rows [first, first + count), counted over all planes of a slab, of planes in an order whose [0]
+/// is the volume's first axis (0). `extents`: of the slab. `size`: bytes of an element (1, 2, 4 or
+/// 8).
+void CopyRows(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
+              int64_t first, int64_t count, char* out);
 
-/// Planes [first, first + count) of a slab [plane, row, column], of an order whose [1] is the volume's first axis.
-void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order, int64_t first, int64_t count, char* out);
+/// Planes [first, first + count) of a slab [plane, row, column], of an order whose [1] is the
+/// volume's first axis.
+void CopyPlanes(const char* slab, const int64_t extents[3], int64_t size, const PlaneOrder& order,
+                int64_t first, int64_t count, char* out);
 
 }  // namespace octavo::storage

@@ -18,13 +18,15 @@ constexpr double kClear = 1.8;  // real spectra of a mirror, with its moving fri
 template <typename T>
 double MeanStep(const std::vector<T>& values, size_t lag) {
   double sum = 0;
-  for (size_t i = 0; i + lag < values.size(); ++i) sum += std::abs(static_cast<double>(values[i + lag]) - static_cast<double>(values[i]));
+  for (size_t i = 0; i + lag < values.size(); ++i)
+    sum += std::abs(static_cast<double>(values[i + lag]) - static_cast<double>(values[i]));
   return values.size() <= lag ? 0 : sum / static_cast<double>(values.size() - lag);
 }
 
 bool IsOdd(float v) {
   const float size = std::abs(v);
-  return !std::isfinite(v) || size > 1e12f || (size > 0 && size < 1e-20f);  // watts of a detector may be that few
+  return !std::isfinite(v) || size > 1e12f ||
+         (size > 0 && size < 1e-20f);  // watts of a detector may be that few
 }
 
 template <typename T>
@@ -37,7 +39,8 @@ std::vector<T> ValuesOf(absl::string_view bytes) {
 void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std::string>* doubts) {
   const Reading asked = ReadingOf(form.raw_type, form.packing);
   if (const auto other = LooksLike(bytes, asked, form.channels, form.samples); other.has_value()) {
-    doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the ", form.of, " samples look like ", NameOf(*other),
+    doubts->push_back(absl::StrCat("acquisition.raw_type is ", NameOf(asked), ", but the ", form.of,
+                                   " samples look like ", NameOf(*other),
                                    CanBeReplayed(*other) ? "." : ", which no raw_type reads."));
     return;
   }
@@ -45,12 +48,14 @@ void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std:
   const std::vector<float> values = ValuesOf<float>(bytes);
   const auto odd = std::count_if(values.begin(), values.end(), IsOdd);
   if (odd * 50 < std::ssize(values)) return;
-  doubts->push_back(absl::StrCat("acquisition.raw_type is f32, but ", odd, " of the ", form.of, " first ", values.size(),
-                                 " samples are not finite, or beyond any instrument's range: they look like another type."));
+  doubts->push_back(absl::StrCat(
+      "acquisition.raw_type is f32, but ", odd, " of the ", form.of, " first ", values.size(),
+      " samples are not finite, or beyond any instrument's range: they look like another type."));
 }
 
 template <typename T>
-void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector<std::string>* doubts) {
+void DoubtBits(const std::vector<T>& values, const RecordForm& form,
+               std::vector<std::string>* doubts) {
   if (form.adc_bits <= 0 || form.adc_bits > 32) return;
   const double top = std::exp2(static_cast<double>(form.adc_bits)) - 1,
                bottom = form.raw_type == DType::kU8 || form.raw_type == DType::kU16 ? 0 : -top - 1;
@@ -63,28 +68,38 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form, std::vector
     if (std::abs(v) > std::abs(most)) most = v;
   }
   if (beyond * 1000 < std::ssize(values) || beyond == 0) return;  // single ones may be broken
-  doubts->push_back(absl::StrCat("acquisition.adc_bits is ", form.adc_bits, ", which are samples of ", bottom, " to ", top, ", but ", beyond,
-                                 " of the ", form.of, " first ", values.size(), " samples lie beyond, up to ", most,
-                                 ": give the bits that they have, or leave adc_bits out, which means all ", form.packing == math::Packing::kNone ? 8 * SizeOf(form.raw_type) : 12, "."));
+  doubts->push_back(
+      absl::StrCat("acquisition.adc_bits is ", form.adc_bits, ", which are samples of ", bottom,
+                   " to ", top, ", but ", beyond, " of the ", form.of, " first ", values.size(),
+                   " samples lie beyond, up to ", most,
+                   ": give the bits that they have, or leave adc_bits out, which means all ",
+                   form.packing == math::Packing::kNone ? 8 * SizeOf(form.raw_type) : 12, "."));
 }
 
-// Whether the parts of `part` values of a record of `record` are alike in the mean over the records, in which the fringes of each go away,
-// and in the mean size of what goes away. Fringes of whole periods repeat in each record as well, but not the light source's spectrum around
-// them. `apart`: the mean distance of values `part` apart, of which means of so many records keep but little.
+// Whether the parts of `part` values of a record of `record` are alike in the mean over the
+// records, in which the fringes of each go away, and in the mean size of what goes away. Fringes of
+// whole periods repeat in each record as well, but not the light source's spectrum around them.
+// `apart`: the mean distance of values `part` apart, of which means of so many records keep but
+// little.
 template <typename T>
 bool PartsAreAlike(const std::vector<T>& values, size_t record, size_t part, double apart) {
   constexpr double kMeansAlike = 0.6, kSizesAlike = 1.3;
   const size_t records = values.size() / record;
   const double count = static_cast<double>(records);
   std::vector<double> mean(record, 0.0), size(record, 0.0);
-  for (size_t i = 0; i < records * record; ++i) mean[i % record] += static_cast<double>(values[i]) / count;
-  for (size_t i = 0; i < records * record; ++i) size[i % record] += std::abs(static_cast<double>(values[i]) - mean[i % record]) / count;
-  return MeanStep(mean, part) <= kMeansAlike * apart && MeanStep(size, part) <= kSizesAlike * apart / std::sqrt(count);
+  for (size_t i = 0; i < records * record; ++i)
+    mean[i % record] += static_cast<double>(values[i]) / count;
+  for (size_t i = 0; i < records * record; ++i)
+    size[i % record] += std::abs(static_cast<double>(values[i]) - mean[i % record]) / count;
+  return MeanStep(mean, part) <= kMeansAlike * apart &&
+         MeanStep(size, part) <= kSizesAlike * apart / std::sqrt(count);
 }
 
-// Successive records resemble each other, so values one record apart are closer than values any other distance apart.
+// Successive records resemble each other, so values one record apart are closer than values any
+// other distance apart.
 template <typename T>
-void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vector<std::string>* doubts) {
+void DoubtLength(const std::vector<T>& values, const RecordForm& form,
+                 std::vector<std::string>* doubts) {
   const auto lag = static_cast<size_t>(form.samples);
   const auto apart = [&](size_t distance) { return MeanStep(values, distance); };
   if (values.size() < 10 * lag) return;
@@ -93,31 +108,49 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form, std::vect
     size_t times, over;
   };
   // Parts first, the shortest of them first: what repeats after one record repeats after several.
-  for (const Ratio r : {Ratio{1, 8}, {1, 4}, {1, 3}, {1, 2}, {2, 3}, {3, 4}, {5, 4}, {4, 3}, {3, 2}, {2, 1}, {3, 1}, {4, 1}, {8, 1}}) {
+  for (const Ratio r : {Ratio{1, 8},
+                        {1, 4},
+                        {1, 3},
+                        {1, 2},
+                        {2, 3},
+                        {3, 4},
+                        {5, 4},
+                        {4, 3},
+                        {3, 2},
+                        {2, 1},
+                        {3, 1},
+                        {4, 1},
+                        {8, 1}}) {
     if (lag * r.times % r.over != 0) continue;
     const size_t other = lag * r.times / r.over;
     if (other < 16 || other * 2 > values.size()) continue;
     const double there = apart(other);
-    // A part of the given length: if it repeats, both do, about equally well. What is much closer there is a fringe of so many whole periods.
+    // A part of the given length: if it repeats, both do, about equally well. What is much closer
+    // there is a fringe of so many whole periods.
     const bool shorter = r.times == 1;
-    if (shorter ? there >= 1.2 * given || kClear * there < given : kClear * there >= given) continue;
+    if (shorter ? there >= 1.2 * given || kClear * there < given : kClear * there >= given)
+      continue;
     if (shorter && !PartsAreAlike(values, lag, other, there)) continue;
-    // A third of a record further on, similar lengths must differ, or the data have no shape that could tell. Even and odd pixels of a camera
-    // may differ in the dark: that is none.
+    // A third of a record further on, similar lengths must differ, or the data have no shape that
+    // could tell. Even and odd pixels of a camera may differ in the dark: that is none.
     const size_t further = other + other / 3;
     if (std::min(apart(further), apart(further + 1)) > kClear * there) {
-      doubts->push_back(absl::StrCat("acquisition.samples_per_record is ", form.samples / form.channels, ", but the ", form.of, " data repeats every ",
-                                     static_cast<int64_t>(other) / form.channels, " samples: the records look that long."));
+      doubts->push_back(absl::StrCat(
+          "acquisition.samples_per_record is ", form.samples / form.channels, ", but the ", form.of,
+          " data repeats every ", static_cast<int64_t>(other) / form.channels,
+          " samples: the records look that long."));
       return;
     }
   }
 }
 
-// Records of an odd number of packed samples begin at whole bytes, not at whole pairs: they are looked at without their last samples.
+// Records of an odd number of packed samples begin at whole bytes, not at whole pairs: they are
+// looked at without their last samples.
 std::string WithoutTail(absl::string_view bytes, const RecordForm& form) {
   const auto record = static_cast<size_t>(math::PackedBytes(form.packing, form.samples, 2));
   std::string kept;
-  for (size_t at = 0; at + record <= bytes.size(); at += record) absl::StrAppend(&kept, bytes.substr(at, record - 2));
+  for (size_t at = 0; at + record <= bytes.size(); at += record)
+    absl::StrAppend(&kept, bytes.substr(at, record - 2));
   return kept;
 }
 RecordForm EvenForm(const RecordForm& form) {
@@ -129,11 +162,13 @@ RecordForm EvenForm(const RecordForm& form) {
 }  // namespace
 
 std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordForm& form) {
-  if (form.packing != math::Packing::kNone && form.samples % 2 == 1) return FindRecordDoubts(WithoutTail(bytes, form), EvenForm(form));
+  if (form.packing != math::Packing::kNone && form.samples % 2 == 1)
+    return FindRecordDoubts(WithoutTail(bytes, form), EvenForm(form));
   std::vector<std::string> doubts;
   if (bytes.size() < kLeastBytes || form.samples < 1) return doubts;
   if (bytes.find_first_not_of('\0') == absl::string_view::npos) {
-    doubts.push_back(absl::StrCat("The ", form.of, " first ", bytes.size(), " bytes are all 0: there is nothing to see in them."));
+    doubts.push_back(absl::StrCat("The ", form.of, " first ", bytes.size(),
+                                  " bytes are all 0: there is nothing to see in them."));
     return doubts;
   }
   DoubtType(bytes, form, &doubts);

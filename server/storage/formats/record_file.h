@@ -21,7 +21,8 @@ struct AskedRecords {
   math::Packing packing = math::Packing::kNone;  // 12 bits packed: raw_type is kU16
   int64_t adc_bits = 0;                          // 0 = not said
   uint64_t header_bytes = 0;                     // of a raw file, before the first record
-  bool allow_partial = false;                    // a last record that is not whole is left out; else such a file is refused
+  bool allow_partial =
+      false;  // a last record that is not whole is left out; else such a file is refused
 };
 
 /// A file of raw records: raw numbers, or .npy.
@@ -38,15 +39,17 @@ struct RecordFile {
   int64_t missing_bytes = 0;   // that an .npy file says it has more: it was cut off
 };
 
-/// Looks at a file that is open. InvalidArgument names the field of the scan at fault ("replay.path", "acquisition.samples_per_record", ...),
-/// the value and what is allowed.
-absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy, const AskedRecords& asked);
+/// Looks at a file that is open. InvalidArgument names the field of the scan at fault
+/// ("replay.path", "acquisition.samples_per_record", ...), the value and what is allowed.
+absl::StatusOr<RecordFile> OpenRecords(UniqueFd fd, const std::string& name, bool is_npy,
+                                       const AskedRecords& asked);
 
-/// What is left out, and what the beginning of a raw file looks like instead of what it is said to be (record_doubts.h); an .npy file says what it
-/// holds.
+/// What is left out, and what the beginning of a raw file looks like instead of what it is said to
+/// be (record_doubts.h); an .npy file says what it holds.
 absl::StatusOr<std::vector<std::string>> DoubtsOf(const RecordFile& file);
 
-/// Whether the first record of a raw file is unlike the next ones (text, zeros): as a header would be that is as long as a record.
+/// Whether the first record of a raw file is unlike the next ones (text, zeros): as a header would
+/// be that is as long as a record.
 absl::StatusOr<bool> FirstRecordDiffers(const RecordFile& file);
 
 }  // namespace octavo::storage

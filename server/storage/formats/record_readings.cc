@@ -9,13 +9,16 @@
 namespace octavo::storage {
 namespace {
 
-// Neighbouring samples of the right reading lie so many times closer to each other than those of a wrong one. Less will do where the bytes
-// themselves say that they are packed. Chosen so that random scenes of the right type are not doubted and those of a wrong one nearly always
-// are (record_doubts_test.cc prints how many).
+// Neighbouring samples of the right reading lie so many times closer to each other than those of a
+// wrong one. Less will do where the bytes themselves say that they are packed. Chosen so that
+// random scenes of the right type are not doubted and those of a wrong one nearly always are
+// (record_doubts_test.cc prints how many).
 constexpr double kClearlySmoother = 4, kSmoother = 2;
-// Of full scale. Where samples move by less than this from one to the next, they are what they should be, even where even and odd pixels differ.
+// Of full scale. Where samples move by less than this from one to the next, they are what they
+// should be, even where even and odd pixels differ.
 constexpr double kRough = 0.03;
-// Samples that are put together of others' bits move by more. Noise over the whole range has a third.
+// Samples that are put together of others' bits move by more. Noise over the whole range has a
+// third.
 constexpr double kVeryRough = 0.1;
 
 /// Mean distance of neighbours, those `lag` apart; from `first` on, every `stride`-th.
@@ -23,20 +26,25 @@ template <typename T>
 double MeanStep(const std::vector<T>& values, size_t lag, size_t first = 0, size_t stride = 1) {
   double sum = 0;
   size_t count = 0;
-  for (size_t i = first; i + lag < values.size(); i += stride, ++count) sum += std::abs(static_cast<double>(values[i + lag]) - values[i]);
+  for (size_t i = first; i + lag < values.size(); i += stride, ++count)
+    sum += std::abs(static_cast<double>(values[i + lag]) - values[i]);
   return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
-bool IsPacked(Reading reading) { return reading == Reading::kLowFirst12 || reading == Reading::kHighFirst12; }
-double FullScale(Reading reading) { return reading == Reading::kU8 ? 256 : IsPacked(reading) ? 4096 : 65536; }
+bool IsPacked(Reading reading) {
+  return reading == Reading::kLowFirst12 || reading == Reading::kHighFirst12;
+}
+double FullScale(Reading reading) {
+  return reading == Reading::kU8 ? 256 : IsPacked(reading) ? 4096 : 65536;
+}
 
 // Mean distance of neighbouring samples of the same channel, as a part of full scale.
 double Roughness(absl::string_view bytes, Reading reading, int64_t channels) {
   return MeanStep(IntegersOf(bytes, reading), static_cast<size_t>(channels)) / FullScale(reading);
 }
 
-// Every `period`-th byte from `first` on: how often its upper half has each value. A word that is as the one before counts once: saturated or
-// empty places say nothing.
+// Every `period`-th byte from `first` on: how often its upper half has each value. A word that is
+// as the one before counts once: saturated or empty places say nothing.
 std::array<double, 16> UpperHalves(absl::string_view bytes, size_t period, size_t first) {
   std::array<double, 16> parts{};
   double words = 0;
@@ -86,13 +94,18 @@ Floats CountFloats(absl::string_view bytes, bool big) {
 // More than a few of them are no numbers that an instrument gives.
 bool AreOdd(const Floats& floats) { return floats.odd * 50 >= floats.count && floats.odd > 0; }
 
-// The three bytes of a pair of packed samples are of different kinds. Those of whole bytes and words are not: their places go round.
-bool GoesByThrees(absl::string_view bytes) { return std::max(Unlike(bytes, 3, 0, 1), Unlike(bytes, 3, 0, 2)) > 0.1; }
+// The three bytes of a pair of packed samples are of different kinds. Those of whole bytes and
+// words are not: their places go round.
+bool GoesByThrees(absl::string_view bytes) {
+  return std::max(Unlike(bytes, 3, 0, 1), Unlike(bytes, 3, 0, 2)) > 0.1;
+}
 
-// Words of floating-point numbers: nearly all of a size that an instrument gives, and their upper half, with the exponent, is another
-// kind of thing than the lower one. Two samples of a narrower type may make such numbers by chance, but their halves are alike.
+// Words of floating-point numbers: nearly all of a size that an instrument gives, and their upper
+// half, with the exponent, is another kind of thing than the lower one. Two samples of a narrower
+// type may make such numbers by chance, but their halves are alike.
 bool AreFloats(absl::string_view bytes, Reading reading, Reading asked) {
-  const bool big = reading == Reading::kF32Big || reading == Reading::kF64Big, wide = reading == Reading::kF64 || reading == Reading::kF64Big;
+  const bool big = reading == Reading::kF32Big || reading == Reading::kF64Big,
+             wide = reading == Reading::kF64 || reading == Reading::kF64Big;
   const Floats floats = wide ? CountFloats<double>(bytes, big) : CountFloats<float>(bytes, big);
   if (floats.odd * 1000 > floats.count || floats.zeros * 2 > floats.count) return false;
   const size_t size = wide ? 8 : 4;
@@ -108,7 +121,8 @@ bool HalvesAlike(absl::string_view bytes) {
   return std::max(lower, upper) <= 3 * std::min(lower, upper);
 }
 
-// Words of 32 bits whose upper half is nothing but a sign, and whose lower half is more than the noise of a dark pixel.
+// Words of 32 bits whose upper half is nothing but a sign, and whose lower half is more than the
+// noise of a dark pixel.
 bool AreLongIntegers(absl::string_view bytes, bool big) {
   size_t count = 0, sign = 0, zero = 0;
   int least = 65535, most = 0;
@@ -131,7 +145,8 @@ struct ByteSteps {
   bool odd_are_signs = true;  // nothing but those of small numbers of 16 bits
   explicit ByteSteps(absl::string_view bytes) {
     const std::vector<int32_t> values = IntegersOf(bytes, Reading::kU8);
-    for (size_t i = 1; i < values.size(); i += 2) odd_are_signs = odd_are_signs && (values[i] == 0 || values[i] == 255);
+    for (size_t i = 1; i < values.size(); i += 2)
+      odd_are_signs = odd_are_signs && (values[i] == 0 || values[i] == 255);
     const auto step = [&](size_t first) {
       return std::min(MeanStep(values, 2, first, 2), MeanStep(values, 4, first, 2));
     };  // even and odd pixels may differ
@@ -141,13 +156,16 @@ struct ByteSteps {
   }
   double smoother() const { return std::min(even, odd); }
   double rougher() const { return std::max(even, odd); }
-  // Low bytes of words jump, high bytes hardly move: so neighbours differ far more than high bytes do among themselves, and by more than
-  // even and odd pixels do in the dark.
-  bool LookLikeWords() const { return neighbours > 4 * smoother() + 10 && rougher() > 4 * smoother() + 0.1; }
+  // Low bytes of words jump, high bytes hardly move: so neighbours differ far more than high bytes
+  // do among themselves, and by more than even and odd pixels do in the dark.
+  bool LookLikeWords() const {
+    return neighbours > 4 * smoother() + 10 && rougher() > 4 * smoother() + 0.1;
+  }
   // Where bytes of one kind differ by so much, nothing can be told.
   bool LookLikeBytes() const {
     constexpr double kNoise = 20;
-    return !odd_are_signs && rougher() < kNoise && smoother() > 0.5 * rougher() && neighbours > 0 && neighbours < 1.5 * smoother() + 1;
+    return !odd_are_signs && rougher() < kNoise && smoother() > 0.5 * rougher() && neighbours > 0 &&
+           neighbours < 1.5 * smoother() + 1;
   }
 };
 
@@ -166,13 +184,16 @@ bool AreDoubledBytes(absl::string_view bytes) {
   return equal * 2 * 100 > bytes.size() * 95;
 }
 
-// The smoothest of the readings as integers, where it is much smoother than `least`, a roughness. Of equal ones the first.
-std::optional<Reading> Smoothest(absl::string_view bytes, std::initializer_list<Reading> readings, int64_t channels, double least,
+// The smoothest of the readings as integers, where it is much smoother than `least`, a roughness.
+// Of equal ones the first.
+std::optional<Reading> Smoothest(absl::string_view bytes, std::initializer_list<Reading> readings,
+                                 int64_t channels, double least,
                                  double clearly = kClearlySmoother) {
   std::optional<Reading> best;
   for (const Reading reading : readings) {
     // An 8-bit value in the upper byte is a smaller one, not another type, with its bytes swapped.
-    if ((reading == Reading::kU16Big || reading == Reading::kI16Big) && !HasLowBytes(bytes)) continue;
+    if ((reading == Reading::kU16Big || reading == Reading::kI16Big) && !HasLowBytes(bytes))
+      continue;
     const double roughness = Roughness(bytes, reading, channels);
     if (roughness * (best.has_value() ? 1.001 : clearly) >= least) continue;
     best = reading;
@@ -184,12 +205,14 @@ std::optional<Reading> Smoothest(absl::string_view bytes, std::initializer_list<
 // What is no f32 although it is said to be.
 std::optional<Reading> LikeIntegers(absl::string_view bytes) {
   if (const ByteSteps steps(bytes); steps.LookLikeBytes()) return Reading::kU8;
-  const auto all = {Reading::kU16, Reading::kI16, Reading::kU8, Reading::kU16Big, Reading::kI16Big, Reading::kLowFirst12, Reading::kHighFirst12};
+  const auto all = {Reading::kU16,    Reading::kI16,        Reading::kU8,         Reading::kU16Big,
+                    Reading::kI16Big, Reading::kLowFirst12, Reading::kHighFirst12};
   const auto best = Smoothest(bytes, all, 1, 1e9);
   return best.has_value() && Roughness(bytes, *best, 1) < kVeryRough ? best : std::nullopt;
 }
 
-// Two of three bytes are nearly right where bytes are taken as packed samples; those of packed ones themselves are far rougher.
+// Two of three bytes are nearly right where bytes are taken as packed samples; those of packed ones
+// themselves are far rougher.
 bool AreSmootherBytes(absl::string_view bytes, double roughness) {
   const double of_bytes = Roughness(bytes, Reading::kU8, 1);
   return of_bytes > 0 && of_bytes <= roughness && of_bytes < 2 * kVeryRough;
@@ -197,8 +220,9 @@ bool AreSmootherBytes(absl::string_view bytes, double roughness) {
 
 /// How words move from one to the next if they are taken as signed or not.
 struct Leaps {
-  size_t count = 0;         // over more than half of the range
-  size_t columns = 0;       // places in a record where they lie: words of a header, or a hot pixel, leap at few of them
+  size_t count = 0;    // over more than half of the range
+  size_t columns = 0;  // places in a record where they lie: words of a header, or a hot pixel, leap
+                       // at few of them
   bool at_the_top = false;  // what lies in the upper half is mostly the largest value: saturated
   Leaps(absl::string_view bytes, Reading reading, size_t channels, size_t samples) {
     const std::vector<int32_t> values = IntegersOf(bytes, reading);
@@ -209,23 +233,31 @@ struct Leaps {
       leap[i % samples] = true;
     }
     columns = static_cast<size_t>(std::count(leap.begin(), leap.end(), true));
-    const int32_t middle = reading == Reading::kI16 ? 0 : 32768, most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-    const auto upper = std::count_if(values.begin(), values.end(), [&](int32_t v) { return v >= middle; });
+    const int32_t middle = reading == Reading::kI16 ? 0 : 32768,
+                  most = values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+    const auto upper =
+        std::count_if(values.begin(), values.end(), [&](int32_t v) { return v >= middle; });
     at_the_top = 2 * std::count(values.begin(), values.end(), most) > upper;
   }
 };
 
-// Values that pass 0, or the middle of the range, leap from one end of it to the other where their sign is mistaken.
-std::optional<Reading> OfOtherSign(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
+// Values that pass 0, or the middle of the range, leap from one end of it to the other where their
+// sign is mistaken.
+std::optional<Reading> OfOtherSign(absl::string_view bytes, Reading asked, int64_t channels,
+                                   int64_t samples) {
   const Reading other = asked == Reading::kU16 ? Reading::kI16 : Reading::kU16;
   const auto of_record = static_cast<size_t>(std::max<int64_t>(samples, 1));
   const Leaps here(bytes, asked, static_cast<size_t>(channels), of_record);
   constexpr size_t kFew = 8;
-  if (here.count < kFew || here.columns < std::min(kFew, of_record / 4) || here.at_the_top) return std::nullopt;
-  return Leaps(bytes, other, static_cast<size_t>(channels), of_record).count * 100 < here.count ? std::optional(other) : std::nullopt;
+  if (here.count < kFew || here.columns < std::min(kFew, of_record / 4) || here.at_the_top)
+    return std::nullopt;
+  return Leaps(bytes, other, static_cast<size_t>(channels), of_record).count * 100 < here.count
+             ? std::optional(other)
+             : std::nullopt;
 }
 
-std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
+std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked, int64_t channels,
+                                         int64_t samples) {
   const bool words = asked == Reading::kU16 || asked == Reading::kI16;
   if (words && AreDoubledBytes(bytes)) return std::nullopt;
   if (channels > 1 && !words) return std::nullopt;  // bytes of different channels need not be alike
@@ -236,19 +268,24 @@ std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked,
     if (words && !threes && steps.LookLikeBytes()) return Reading::kU8;
     if (IsPacked(asked) && !threes && AreSmootherBytes(bytes, roughness)) return Reading::kU8;
     if (roughness > kVeryRough) {
-      const auto packed = Smoothest(bytes, {Reading::kLowFirst12, Reading::kHighFirst12}, 1, roughness, threes ? kSmoother : kClearlySmoother);
+      const auto packed = Smoothest(bytes, {Reading::kLowFirst12, Reading::kHighFirst12}, 1,
+                                    roughness, threes ? kSmoother : kClearlySmoother);
       if (packed.has_value() && packed != asked) return packed;
     }
     if (asked == Reading::kU8 && !steps.LookLikeWords()) return std::nullopt;
     if (asked == Reading::kU8 && roughness <= kRough) return Reading::kU16;
   }
   if (words) {
-    if (const auto sign = OfOtherSign(bytes, asked, channels, samples); sign.has_value()) return sign;
+    if (const auto sign = OfOtherSign(bytes, asked, channels, samples); sign.has_value())
+      return sign;
   }
   if (roughness <= kRough) return std::nullopt;
-  const auto other = asked == Reading::kI16 ? Smoothest(bytes, {Reading::kI16Big, Reading::kU16Big}, channels, roughness)
-                     : words                ? Smoothest(bytes, {Reading::kU16Big, Reading::kI16Big}, channels, roughness)
-                                            : Smoothest(bytes, {Reading::kU16, Reading::kI16, Reading::kU16Big, Reading::kI16Big}, 1, roughness);
+  const auto other =
+      asked == Reading::kI16
+          ? Smoothest(bytes, {Reading::kI16Big, Reading::kU16Big}, channels, roughness)
+      : words ? Smoothest(bytes, {Reading::kU16Big, Reading::kI16Big}, channels, roughness)
+              : Smoothest(bytes, {Reading::kU16, Reading::kI16, Reading::kU16Big, Reading::kI16Big},
+                          1, roughness);
   return asked == Reading::kU8 && !other.has_value() ? std::optional(Reading::kU16) : other;
 }
 
@@ -257,7 +294,10 @@ std::optional<Reading> LikeOtherIntegers(absl::string_view bytes, Reading asked,
 Reading ReadingOf(DType raw_type, math::Packing packing) {
   if (packing == math::Packing::kLowFirst12) return Reading::kLowFirst12;
   if (packing == math::Packing::kHighFirst12) return Reading::kHighFirst12;
-  return raw_type == DType::kU8 ? Reading::kU8 : raw_type == DType::kI16 ? Reading::kI16 : raw_type == DType::kF32 ? Reading::kF32 : Reading::kU16;
+  return raw_type == DType::kU8    ? Reading::kU8
+         : raw_type == DType::kI16 ? Reading::kI16
+         : raw_type == DType::kF32 ? Reading::kF32
+                                   : Reading::kU16;
 }
 
 const char* NameOf(Reading reading) {
@@ -283,29 +323,37 @@ std::vector<int32_t> IntegersOf(absl::string_view bytes, Reading reading) {
   std::vector<int32_t> values;
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   if (IsPacked(reading)) {
-    const auto packing = reading == Reading::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
+    const auto packing =
+        reading == Reading::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
     values.resize(bytes.size() / 3 * 2);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(math::ReadPacked12(packing, data, static_cast<int64_t>(i)));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<int32_t>(math::ReadPacked12(packing, data, static_cast<int64_t>(i)));
     return values;
   }
   if (reading == Reading::kU8) return {data, data + bytes.size()};
-  const bool big = reading == Reading::kU16Big || reading == Reading::kI16Big, is_signed = reading == Reading::kI16 || reading == Reading::kI16Big;
+  const bool big = reading == Reading::kU16Big || reading == Reading::kI16Big,
+             is_signed = reading == Reading::kI16 || reading == Reading::kI16Big;
   values.resize(bytes.size() / 2);
   for (size_t i = 0; i < values.size(); ++i) {
-    const auto word = static_cast<uint16_t>(big ? data[2 * i] << 8 | data[2 * i + 1] : data[2 * i + 1] << 8 | data[2 * i]);
+    const auto word = static_cast<uint16_t>(big ? data[2 * i] << 8 | data[2 * i + 1]
+                                                : data[2 * i + 1] << 8 | data[2 * i]);
     values[i] = is_signed ? static_cast<int16_t>(word) : word;
   }
   return values;
 }
 
-std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels, int64_t samples) {
+std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels,
+                                 int64_t samples) {
   bool may_be_integers = true, may_be_f64 = true;
   if (asked == Reading::kF32) {
     const Floats floats = CountFloats<float>(bytes, false);
     may_be_integers = AreOdd(floats) || HalvesAlike(bytes);
-    may_be_f64 = may_be_integers || floats.zeros * 3 > floats.count;  // of whole numbers in f64 every second word is 0
+    may_be_f64 = may_be_integers ||
+                 floats.zeros * 3 > floats.count;  // of whole numbers in f64 every second word is 0
   }
-  if (channels > 1) return asked == Reading::kF32 ? std::nullopt : LikeOtherIntegers(bytes, asked, channels, samples);
+  if (channels > 1)
+    return asked == Reading::kF32 ? std::nullopt
+                                  : LikeOtherIntegers(bytes, asked, channels, samples);
   for (const Reading reading : {Reading::kF64, Reading::kF64Big}) {
     if (may_be_f64 && AreFloats(bytes, reading, asked)) return reading;
   }
@@ -316,7 +364,8 @@ std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t
   for (const bool big : {false, true}) {
     if (AreLongIntegers(bytes, big)) return big ? Reading::kI32Big : Reading::kI32;
   }
-  return asked == Reading::kF32 ? LikeIntegers(bytes) : LikeOtherIntegers(bytes, asked, channels, samples);
+  return asked == Reading::kF32 ? LikeIntegers(bytes)
+                                : LikeOtherIntegers(bytes, asked, channels, samples);
 }
 
 }  // namespace octavo::storage

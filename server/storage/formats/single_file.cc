@@ -19,12 +19,15 @@
 
 namespace octavo::storage {
 
-int64_t SlabWriter::BscansOf(int64_t bytes) const { return std::clamp<int64_t>(bytes / PlaneBytes(), 1, meta_.shape[0]); }
+int64_t SlabWriter::BscansOf(int64_t bytes) const {
+  return std::clamp<int64_t>(bytes / PlaneBytes(), 1, meta_.shape[0]);
+}
 int64_t SlabWriter::SlabBscans() const { return BscansOf(8 << 20); }
 
 absl::Status SlabWriter::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
   if (y_begin != next_y_ || bscans < 1 || y_begin + bscans > meta_.shape[0]) {
-    return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ", next_y_, " comes next of ", meta_.shape[0]));
+    return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ",
+                                            next_y_, " comes next of ", meta_.shape[0]));
   }
   next_y_ += bscans;
   absl::Status status;
@@ -42,7 +45,9 @@ absl::Status SingleFileWriter::Finish() {
   List(*file);
   nlohmann::json meta = MetaJson(meta_);
   meta["format"] = FormatName(options_.format);
-  meta["file"] = {{"bytes", file->bytes}, {"crc32c", absl::StrFormat("%08x", file->crc32c)}};  // the whole file beside this one
+  meta["file"] = {
+      {"bytes", file->bytes},
+      {"crc32c", absl::StrFormat("%08x", file->crc32c)}};  // the whole file beside this one
   AddTo(&meta);
   const std::string text = meta.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
   OCTAVO_RETURN_IF_ERROR(WriteListed(kMetaFile, text.data(), text.size()));
@@ -54,8 +59,8 @@ absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
   if (!fd_) return ErrnoStatus(errno, "creating", data_path_);
   head_bytes_ = at_ = head_bytes;
   const int64_t total = head_bytes + body_bytes;
-  // Some file systems cannot reserve (the C library would then write zeros everywhere, hence the bare call); they find
-  // out while writing.
+  // Some file systems cannot reserve (the C library would then write zeros everywhere, hence the
+  // bare call); they find out while writing.
   while (body_bytes > 0 && ::fallocate(fd_.get(), 0, 0, total) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) break;
@@ -72,10 +77,13 @@ absl::Status StreamedFileWriter::Append(const void* data, int64_t bytes) {
     uint32_t crc = 0;
   };
   std::vector<Part> parts(static_cast<size_t>((bytes + kPiece - 1) / kPiece));
-  const auto length = [&](size_t i) { return static_cast<size_t>(std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece)); };
+  const auto length = [&](size_t i) {
+    return static_cast<size_t>(std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece));
+  };
   tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
     const int64_t first = static_cast<int64_t>(i) * kPiece;
-    parts[i] = {.status = WriteAllAt(fd_.get(), data_path_, p + first, length(i), at_ + first), .crc = Crc32c(p + first, length(i))};
+    parts[i] = {.status = WriteAllAt(fd_.get(), data_path_, p + first, length(i), at_ + first),
+                .crc = Crc32c(p + first, length(i))};
   });
   for (size_t i = 0; i < parts.size(); ++i) {
     OCTAVO_RETURN_IF_ERROR(parts[i].status);
@@ -88,7 +96,8 @@ absl::Status StreamedFileWriter::Append(const void* data, int64_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status StreamedFileWriter::BeginRows(int64_t count, int64_t bytes, const std::string& between) {
+absl::Status StreamedFileWriter::BeginRows(int64_t count, int64_t bytes,
+                                           const std::string& between) {
   rows_.assign(static_cast<size_t>(count), {});
   rows_at_ = at_;
   row_bytes_ = bytes;
@@ -98,9 +107,13 @@ absl::Status StreamedFileWriter::BeginRows(int64_t count, int64_t bytes, const s
 
 absl::Status StreamedFileWriter::AppendToRow(int64_t row, const void* data, int64_t bytes) {
   Row& state = rows_[static_cast<size_t>(row)];
-  if (state.done + bytes > row_bytes_) return absl::InternalError(absl::StrCat("row ", row, " of ", data_path_, " is longer than ", row_bytes_));
-  const int64_t offset = rows_at_ + row * (row_bytes_ + static_cast<int64_t>(between_.size())) + state.done;
-  OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), data_path_, data, static_cast<size_t>(bytes), offset));
+  if (state.done + bytes > row_bytes_)
+    return absl::InternalError(
+        absl::StrCat("row ", row, " of ", data_path_, " is longer than ", row_bytes_));
+  const int64_t offset =
+      rows_at_ + row * (row_bytes_ + static_cast<int64_t>(between_.size())) + state.done;
+  OCTAVO_RETURN_IF_ERROR(
+      WriteAllAt(fd_.get(), data_path_, data, static_cast<size_t>(bytes), offset));
   state.crc = Crc32c(data, static_cast<size_t>(bytes), state.crc);
   state.done += bytes;
   disk_bytes_ += bytes;
@@ -111,13 +124,15 @@ absl::Status StreamedFileWriter::EndRows() {
   const auto gap = static_cast<int64_t>(between_.size());
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (i > 0 && gap > 0) {
-      OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), data_path_, between_.data(), between_.size(), at_));
+      OCTAVO_RETURN_IF_ERROR(
+          WriteAllAt(fd_.get(), data_path_, between_.data(), between_.size(), at_));
       body_crc_ = Crc32c(between_.data(), between_.size(), body_crc_);
       at_ += gap;
       disk_bytes_ += gap;
     }
     if (rows_[i].done != row_bytes_)
-      return absl::InternalError(absl::StrCat("row ", i, " of ", data_path_, " has ", rows_[i].done, " of ", row_bytes_, " bytes"));
+      return absl::InternalError(absl::StrCat("row ", i, " of ", data_path_, " has ", rows_[i].done,
+                                              " of ", row_bytes_, " bytes"));
     body_crc_ = Crc32cCombine(body_crc_, rows_[i].crc, static_cast<uint64_t>(row_bytes_));
     at_ += row_bytes_;
   }
@@ -127,12 +142,14 @@ absl::Status StreamedFileWriter::EndRows() {
 absl::StatusOr<Manifest::File> StreamedFileWriter::Complete() {
   OCTAVO_ASSIGN_OR_RETURN(const std::string head, Head());
   if (static_cast<int64_t>(head.size()) != head_bytes_) {
-    return absl::InternalError(absl::StrCat("the head of ", data_path_, " has ", head.size(), " bytes; ", head_bytes_, " were kept for it"));
+    return absl::InternalError(absl::StrCat("the head of ", data_path_, " has ", head.size(),
+                                            " bytes; ", head_bytes_, " were kept for it"));
   }
   OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), data_path_, head.data(), head.size(), 0));
   disk_bytes_ += head_bytes_;
   if (::close(fd_.release()) != 0) return ErrnoStatus(errno, "closing", data_path_);
-  const uint32_t crc = Crc32cCombine(Crc32c(head.data(), head.size()), body_crc_, static_cast<uint64_t>(at_ - head_bytes_));
+  const uint32_t crc = Crc32cCombine(Crc32c(head.data(), head.size()), body_crc_,
+                                     static_cast<uint64_t>(at_ - head_bytes_));
   return Manifest::File{.path = "", .bytes = at_, .crc32c = crc};
 }
 

@@ -14,11 +14,15 @@
 
 namespace octavo::storage {
 
-/// A writer that looks at the order of the slabs that come, and works on them in an arena of its own.
+/// A writer that looks at the order of the slabs that come, and works on them in an arena of its
+/// own.
 class SlabWriter : public FileListWriter {
  public:
   SlabWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
-      : FileListWriter(std::move(path)), meta_(meta), options_(options), arena_(ArenaThreads(options)) {}
+      : FileListWriter(std::move(path)),
+        meta_(meta),
+        options_(options),
+        arena_(ArenaThreads(options)) {}
   /// Slabs of about 8 MiB.
   int64_t SlabBscans() const override;
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data) final;
@@ -43,8 +47,9 @@ class SlabWriter : public FileListWriter {
   int64_t next_y_ = 0;
 };
 
-/// A writer of a format that is one file: `data`, and beside it `data.json` with all metadata and the file's size and CRC,
-/// by which a commit that was interrupted is proved complete. Formats say how slabs become bytes.
+/// A writer of a format that is one file: `data`, and beside it `data.json` with all metadata and
+/// the file's size and CRC, by which a commit that was interrupted is proved complete. Formats say
+/// how slabs become bytes.
 class SingleFileWriter : public SlabWriter {
  public:
   using SlabWriter::SlabWriter;
@@ -57,16 +62,17 @@ class SingleFileWriter : public SlabWriter {
   const std::string data_path_ = absl::StrCat(path_, "/", kDataFile);
 };
 
-/// A single file whose bytes come in order: a head of a size known from the start, which is written last because it may
-/// speak of what follows; then what is appended. Or, between, rows that grow side by side (an array stored with another
-/// axis outermost than the one that slabs come along). The CRC is kept along the way: nothing is read again.
+/// A single file whose bytes come in order: a head of a size known from the start, which is written
+/// last because it may speak of what follows; then what is appended. Or, between, rows that grow
+/// side by side (an array stored with another axis outermost than the one that slabs come along).
+/// The CRC is kept along the way: nothing is read again.
 class StreamedFileWriter : public SingleFileWriter {
  public:
   using SingleFileWriter::SingleFileWriter;
 
  protected:
-  /// Creates the file. `body_bytes` > 0: reserves room for so much after the head, so that a full disk is found before any
-  /// data moves.
+  /// Creates the file. `body_bytes` > 0: reserves room for so much after the head, so that a full
+  /// disk is found before any data moves.
   absl::Status Open(int64_t head_bytes, int64_t body_bytes);
   /// Writes at the end, large pieces in parallel.
   absl::Status Append(const void* data, int64_t bytes);
@@ -99,13 +105,16 @@ class StreamedFileWriter : public SingleFileWriter {
 
 /// Creates the writer and starts it.
 template <class Writer>
-absl::StatusOr<std::unique_ptr<FileListWriter>> Started(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> Started(const std::string& path,
+                                                        const VolumeMeta& meta,
+                                                        const WriterOptions& options) {
   auto writer = std::make_unique<Writer>(path, meta, options);
   if (absl::Status status = writer->Start(); !status.ok()) return status;
   return writer;
 }
 
-/// Appends numbers of a fixed width in little-endian order, the order of every format here and of this machine.
+/// Appends numbers of a fixed width in little-endian order, the order of every format here and of
+/// this machine.
 template <class T>
 void Put(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof value);

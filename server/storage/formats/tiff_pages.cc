@@ -27,7 +27,8 @@ uint16_t SampleFormat(DType dtype) {
   }
 }
 
-/// A directory of a TIFF or BigTIFF: entries in order of their tags; values that do not fit into an entry follow it.
+/// A directory of a TIFF or BigTIFF: entries in order of their tags; values that do not fit into an
+/// entry follow it.
 class Entries {
  public:
   explicit Entries(bool big) : big_(big) {}
@@ -48,14 +49,18 @@ class Entries {
     if (big_) return Add(tag, 16, values);
     Add(tag, 4, std::vector<uint32_t>(values.begin(), values.end()));
   }
-  void Text(uint16_t tag, const std::string& text) { entries_.push_back({.tag = tag, .type = 2, .count = text.size() + 1, .value = text + '\0'}); }
+  void Text(uint16_t tag, const std::string& text) {
+    entries_.push_back({.tag = tag, .type = 2, .count = text.size() + 1, .value = text + '\0'});
+  }
 
   /// Its bytes at `offset`, a multiple of 8; another one follows unless `last`.
   std::string Bytes(int64_t offset, bool last) const {
     const int64_t entry_bytes = big_ ? 20 : 12;
     const size_t room = big_ ? 8 : 4;
     std::string extra, out;
-    const int64_t entries_end = offset + (big_ ? 8 : 2) + entry_bytes * std::ssize(entries_) + (big_ ? 8 : 4), extra_at = (entries_end + 7) / 8 * 8;
+    const int64_t entries_end =
+                      offset + (big_ ? 8 : 2) + entry_bytes * std::ssize(entries_) + (big_ ? 8 : 4),
+                  extra_at = (entries_end + 7) / 8 * 8;
     PutWide(&out, entries_.size(), /*short_form=*/true);
     for (const Entry& entry : entries_) {
       Put(&out, entry.tag);
@@ -102,8 +107,11 @@ TiffPages::TiffPages(const VolumeMeta& meta, const WriterOptions& options, bool 
                                 : options.tiff_plane == TiffPlane::kEnFace ? 'z'
                                                                            : meta.axes[0][0])) {
   const int64_t plane_bytes = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype);
-  slab_planes_ = std::clamp<int64_t>((order_[0] == 0 ? 8 << 20 : 32 << 20) / plane_bytes, 1, meta.shape[0]);
-  strip_rows_ = order_[0] == 0 ? std::clamp<int64_t>(kStripBytes / (columns() * SizeOf(meta.dtype)), 1, rows()) : slab_planes_;
+  slab_planes_ =
+      std::clamp<int64_t>((order_[0] == 0 ? 8 << 20 : 32 << 20) / plane_bytes, 1, meta.shape[0]);
+  strip_rows_ = order_[0] == 0
+                    ? std::clamp<int64_t>(kStripBytes / (columns() * SizeOf(meta.dtype)), 1, rows())
+                    : slab_planes_;
   offsets_.resize(static_cast<size_t>(count()));
   sizes_.resize(static_cast<size_t>(count()));
 }
@@ -122,8 +130,9 @@ absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out)
   }
   uLongf room = compressBound(static_cast<uLong>(bytes));
   out->bytes.resize(begin + room);
-  const int result = compress2(reinterpret_cast<Bytef*>(out->bytes.data() + begin), &room, reinterpret_cast<const Bytef*>(data),
-                               static_cast<uLong>(bytes), options_.level);
+  const int result =
+      compress2(reinterpret_cast<Bytef*>(out->bytes.data() + begin), &room,
+                reinterpret_cast<const Bytef*>(data), static_cast<uLong>(bytes), options_.level);
   if (result == Z_MEM_ERROR) return absl::ResourceExhaustedError("no memory for a deflate encoder");
   if (result != Z_OK) return absl::InternalError(absl::StrCat("deflate: ", result));
   out->bytes.resize(begin + room);
@@ -131,31 +140,39 @@ absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out)
 }
 
 absl::StatusOr<std::vector<TiffPages::Block>> TiffPages::Encode(int64_t planes, const char* slab) {
-  const int64_t extents[3] = {planes, meta_.shape[1], meta_.shape[2]}, size = SizeOf(meta_.dtype), row_bytes = columns() * size;
-  // Where a slab has whole pages, blocks are some strips of them; else a block is the one strip of some pages.
+  const int64_t extents[3] = {planes, meta_.shape[1], meta_.shape[2]}, size = SizeOf(meta_.dtype),
+                row_bytes = columns() * size;
+  // Where a slab has whole pages, blocks are some strips of them; else a block is the one strip of
+  // some pages.
   const bool whole = order_[0] == 0;
-  const int64_t a_page = whole ? (rows() + strip_rows_ - 1) / strip_rows_ : 1, strips = (whole ? planes : count()) * a_page;
-  const int64_t a_block = whole ? std::max<int64_t>(1, kBlockBytes / (strip_rows_ * row_bytes)) : kPlanes;
+  const int64_t a_page = whole ? (rows() + strip_rows_ - 1) / strip_rows_ : 1,
+                strips = (whole ? planes : count()) * a_page;
+  const int64_t a_block =
+      whole ? std::max<int64_t>(1, kBlockBytes / (strip_rows_ * row_bytes)) : kPlanes;
   std::vector<Block> blocks(static_cast<size_t>((strips + a_block - 1) / a_block));
   std::vector<absl::Status> results(blocks.size());
   const int64_t first_page = whole ? next_page_ : 0;
   tbb::parallel_for(size_t{0}, blocks.size(), [&](size_t i) {
     std::string& scratch = scratch_.local();
-    const int64_t first = static_cast<int64_t>(i) * a_block, last = std::min(first + a_block, strips);
+    const int64_t first = static_cast<int64_t>(i) * a_block,
+                  last = std::min(first + a_block, strips);
     Block& out = blocks[i];
     if (!whole) {
       scratch.resize(static_cast<size_t>((last - first) * planes * row_bytes));
       CopyPlanes(slab, extents, size, order_, first, last - first, scratch.data());
     }
     for (int64_t strip = first; strip < last && results[i].ok(); ++strip) {
-      const int64_t row = strip % a_page * strip_rows_, count = whole ? std::min(strip_rows_, rows() - row) : planes;
+      const int64_t row = strip % a_page * strip_rows_,
+                    count = whole ? std::min(strip_rows_, rows() - row) : planes;
       const size_t begin = out.bytes.size();
       if (whole) {
         scratch.resize(static_cast<size_t>(count * row_bytes));
         CopyRows(slab, extents, size, order_, strip / a_page * rows() + row, count, scratch.data());
       }
-      results[i] = EncodeStrip(scratch.data() + (whole ? 0 : (strip - first) * planes * row_bytes), count * row_bytes, &out);
-      out.strips.push_back({.page = first_page + strip / a_page, .bytes = static_cast<int64_t>(out.bytes.size() - begin)});
+      results[i] = EncodeStrip(scratch.data() + (whole ? 0 : (strip - first) * planes * row_bytes),
+                               count * row_bytes, &out);
+      out.strips.push_back({.page = first_page + strip / a_page,
+                            .bytes = static_cast<int64_t>(out.bytes.size() - begin)});
     }
   });
   for (const absl::Status& result : results) OCTAVO_RETURN_IF_ERROR(result);
@@ -178,14 +195,18 @@ std::string TiffPages::Head(int64_t directory) const {
   return head;
 }
 
-std::string TiffPages::Directory(int64_t page, const std::string& description, int64_t offset, bool last) const {
+std::string TiffPages::Directory(int64_t page, const std::string& description, int64_t offset,
+                                 bool last) const {
   Entries out(big_);
-  // Pixels per centimetre, as a fraction of 32-bit numbers. Readers may count on the fields: where one is not known, they say 1 of no unit.
+  // Pixels per centimetre, as a fraction of 32-bit numbers. Readers may count on the fields: where
+  // one is not known, they say 1 of no unit.
   const bool known = !spacing_assumed(1) && !spacing_assumed(2);
   const auto resolution = [&](uint16_t tag, double spacing) {
     if (!known) return out.Rational(tag, 1, 1);
-    const double per_cm = 1e4 / spacing, scale = std::clamp(std::floor(4e9 / std::max(per_cm, 1.0)), 1.0, 1e6);
-    out.Rational(tag, static_cast<uint32_t>(std::lround(std::min(per_cm * scale, 4e9))), static_cast<uint32_t>(scale));
+    const double per_cm = 1e4 / spacing,
+                 scale = std::clamp(std::floor(4e9 / std::max(per_cm, 1.0)), 1.0, 1e6);
+    out.Rational(tag, static_cast<uint32_t>(std::lround(std::min(per_cm * scale, 4e9))),
+                 static_cast<uint32_t>(scale));
   };
   out.Long(254, 0);
   out.Long(256, columns());

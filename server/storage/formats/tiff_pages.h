@@ -13,10 +13,12 @@
 
 namespace octavo::storage {
 
-/// The pages of a TIFF: which planes of a volume they are, their strips, their directories. Where they lie is the writer's affair.
+/// The pages of a TIFF: which planes of a volume they are, their strips, their directories. Where
+/// they lie is the writer's affair.
 ///
-/// A page is a plane across the axis that the options name. If that is the volume's first axis, each slab has whole pages, in strips of about
-/// 256 KiB. Else every slab has some rows of all pages: a strip of each. Strips are raw or deflated.
+/// A page is a plane across the axis that the options name. If that is the volume's first axis,
+/// each slab has whole pages, in strips of about 256 KiB. Else every slab has some rows of all
+/// pages: a strip of each. Strips are raw or deflated.
 class TiffPages {
  public:
   /// `options` are resolved. `big`: BigTIFF, whose offsets have 64 bits.
@@ -25,8 +27,12 @@ class TiffPages {
   int64_t count() const { return meta_.shape[order_[0]]; }
   int64_t rows() const { return meta_.shape[order_[1]]; }
   int64_t columns() const { return meta_.shape[order_[2]]; }
-  double spacing_um(int page_row_column) const { return meta_.spacing_um[order_[static_cast<size_t>(page_row_column)]]; }
-  bool spacing_assumed(int page_row_column) const { return meta_.spacing_assumed[order_[static_cast<size_t>(page_row_column)]]; }
+  double spacing_um(int page_row_column) const {
+    return meta_.spacing_um[order_[static_cast<size_t>(page_row_column)]];
+  }
+  bool spacing_assumed(int page_row_column) const {
+    return meta_.spacing_assumed[order_[static_cast<size_t>(page_row_column)]];
+  }
   /// Planes along the volume's first axis that a slab should have; all but the last slab must.
   int64_t SlabPlanes() const { return slab_planes_; }
   /// The axes of pages, their rows and their columns: ["y", "z", "x"].
@@ -40,7 +46,8 @@ class TiffPages {
     std::string bytes;
     std::vector<Strip> strips;
   };
-  /// The strips of a slab, page by page where it has whole pages. Runs in the caller's oneTBB arena.
+  /// The strips of a slab, page by page where it has whole pages. Runs in the caller's oneTBB
+  /// arena.
   absl::StatusOr<std::vector<Block>> Encode(int64_t planes, const char* slab);
   /// Says where the next strip of a page is. Any thread, but one at a time for a page.
   void Wrote(int64_t page, int64_t offset, int64_t bytes);
@@ -48,8 +55,10 @@ class TiffPages {
   static int64_t HeadBytes(bool big) { return big ? 16 : 8; }
   /// What the file begins with; the first directory is at `directory`, a multiple of 8.
   std::string Head(int64_t directory) const;
-  /// The directory of a page, to lie at `offset`, a multiple of 8; another one follows it unless `last`.
-  std::string Directory(int64_t page, const std::string& description, int64_t offset, bool last) const;
+  /// The directory of a page, to lie at `offset`, a multiple of 8; another one follows it unless
+  /// `last`.
+  std::string Directory(int64_t page, const std::string& description, int64_t offset,
+                        bool last) const;
 
  private:
   absl::Status EncodeStrip(const char* data, int64_t bytes, Block* out) const;
@@ -59,7 +68,7 @@ class TiffPages {
   const bool big_;
   PlaneOrder order_;
   int64_t slab_planes_ = 1, strip_rows_ = 1;
-  int64_t next_page_ = 0;                               // where slabs have whole pages: the first of the next slab
+  int64_t next_page_ = 0;  // where slabs have whole pages: the first of the next slab
   std::vector<std::vector<uint64_t>> offsets_, sizes_;  // [page][strip]
   tbb::enumerable_thread_specific<std::string> scratch_;
 };

@@ -24,16 +24,18 @@ namespace {
 
 constexpr char kAbout[] = "octavo.json";
 
-/// A folder with a TIFF file for each page, slice_00000.tif and so on, and octavo.json with all metadata. The files are plain TIFF, not
-/// OME-TIFF and BigTIFF only where a page needs it: whoever asks for them has tools that know no more. Files are not kept open, because there
-/// may be more of them than a process may have open.
+/// A folder with a TIFF file for each page, slice_00000.tif and so on, and octavo.json with all
+/// metadata. The files are plain TIFF, not OME-TIFF and BigTIFF only where a page needs it: whoever
+/// asks for them has tools that know no more. Files are not kept open, because there may be more of
+/// them than a process may have open.
 class TiffStackWriter final : public SlabWriter {
  public:
   TiffStackWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
       : SlabWriter(std::move(path), meta, options),
         big_(VolumeBytes() / TiffPages(meta, options, false).count() > int64_t{4'000'000'000}),
         pages_(meta_, options_, big_),
-        files_(static_cast<size_t>(pages_.count()), {.position = TiffPages::HeadBytes(big_), .crc = 0}) {}
+        files_(static_cast<size_t>(pages_.count()),
+               {.position = TiffPages::HeadBytes(big_), .crc = 0}) {}
 
   absl::Status Start() { return absl::OkStatus(); }
   int64_t SlabBscans() const override { return pages_.SlabPlanes(); }
@@ -63,13 +65,17 @@ class TiffStackWriter final : public SlabWriter {
 
   absl::Status ForPages(const std::function<absl::Status(int64_t)>& work) {
     std::vector<absl::Status> results(files_.size());
-    arena_.execute([&] { tbb::parallel_for(size_t{0}, results.size(), [&](size_t i) { results[i] = work(static_cast<int64_t>(i)); }); });
+    arena_.execute([&] {
+      tbb::parallel_for(size_t{0}, results.size(),
+                        [&](size_t i) { results[i] = work(static_cast<int64_t>(i)); });
+    });
     for (const absl::Status& result : results) OCTAVO_RETURN_IF_ERROR(result);
     return absl::OkStatus();
   }
 
   /// Writes `pieces` at the end of a file, and `head`, if there is one, at its begin.
-  absl::Status Write(int64_t page, const std::vector<std::string_view>& pieces, const std::string& head) {
+  absl::Status Write(int64_t page, const std::vector<std::string_view>& pieces,
+                     const std::string& head) {
     File& file = files_[static_cast<size_t>(page)];
     const std::string path = absl::StrCat(path_, "/", NameOf(page));
     const bool is_new = file.position == TiffPages::HeadBytes(big_);
@@ -81,13 +87,16 @@ class TiffStackWriter final : public SlabWriter {
       file.position += std::ssize(piece);
       disk_bytes_ += std::ssize(piece);
     }
-    if (!head.empty()) OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd.get(), path, head.data(), head.size(), 0));
+    if (!head.empty())
+      OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd.get(), path, head.data(), head.size(), 0));
     if (::close(fd.release()) != 0) return ErrnoStatus(errno, "closing", path);
     return absl::OkStatus();
   }
 
   absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) override {
-    if (y_begin % SlabBscans() != 0) return absl::InternalError(absl::StrCat("slab from ", y_begin, "; strips have ", SlabBscans(), " planes"));
+    if (y_begin % SlabBscans() != 0)
+      return absl::InternalError(
+          absl::StrCat("slab from ", y_begin, "; strips have ", SlabBscans(), " planes"));
     OCTAVO_ASSIGN_OR_RETURN(const auto blocks, pages_.Encode(bscans, data));
     std::map<int64_t, std::vector<std::string_view>> strips;
     for (const TiffPages::Block& block : blocks) {
@@ -113,13 +122,17 @@ class TiffStackWriter final : public SlabWriter {
     const File& file = files_[static_cast<size_t>(page)];
     const std::string pad(static_cast<size_t>((8 - file.position % 8) % 8), '\0');
     const int64_t directory = file.position + std::ssize(pad);
-    const std::string about = absl::StrFormat("%s %d of %d; %s is beside it", pages_.Axes()[0].get<std::string>(), page + 1, pages_.count(), kAbout);
-    const std::string entries = pages_.Directory(page, about, directory, /*last=*/true), head = pages_.Head(directory);
+    const std::string about =
+        absl::StrFormat("%s %d of %d; %s is beside it", pages_.Axes()[0].get<std::string>(),
+                        page + 1, pages_.count(), kAbout);
+    const std::string entries = pages_.Directory(page, about, directory, /*last=*/true),
+                      head = pages_.Head(directory);
     OCTAVO_RETURN_IF_ERROR(Write(page, {pad, entries}, head));
     disk_bytes_ += std::ssize(head);
     List({.path = NameOf(page),
           .bytes = file.position,
-          .crc32c = Crc32cCombine(Crc32c(head.data(), head.size()), file.crc, static_cast<uint64_t>(file.position - std::ssize(head)))});
+          .crc32c = Crc32cCombine(Crc32c(head.data(), head.size()), file.crc,
+                                  static_cast<uint64_t>(file.position - std::ssize(head)))});
     return absl::OkStatus();
   }
 
@@ -130,7 +143,9 @@ class TiffStackWriter final : public SlabWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffStackWriter(const std::string& path,
+                                                                    const VolumeMeta& meta,
+                                                                    const WriterOptions& options) {
   return Started<TiffStackWriter>(path, meta, options);
 }
 

@@ -19,7 +19,8 @@ std::string Xml(const std::string& text) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML 1.0 has no control characters
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML 1.0 has no control characters
     }
   }
   return out;
@@ -34,22 +35,27 @@ const char* OmeType(DType dtype) {
   }
 }
 
-/// BigTIFF with OME-XML (2016-06). OME's X and Y are what runs along the columns and down the rows of a page, its Z what goes from page to
-/// page: which axes of the volume those are, the metadata tell as `pages`. Strips lie in the order in which slabs come, directories at the
-/// end. libtiff is no help here: it writes one page after the other, while a slab may belong to all pages.
-/// Source: TIFF 6.0; https://www.awaresystems.be/imaging/tiff/bigtiff.html; OME-TIFF specification
+/// BigTIFF with OME-XML (2016-06). OME's X and Y are what runs along the columns and down the rows
+/// of a page, its Z what goes from page to page: which axes of the volume those are, the metadata
+/// tell as `pages`. Strips lie in the order in which slabs come, directories at the end. libtiff is
+/// no help here: it writes one page after the other, while a slab may belong to all pages. Source:
+/// TIFF 6.0; https://www.awaresystems.be/imaging/tiff/bigtiff.html; OME-TIFF specification
 class TiffWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
 
-  absl::Status Start() { return Open(TiffPages::HeadBytes(true), options_.compress ? 0 : VolumeBytes()); }
+  absl::Status Start() {
+    return Open(TiffPages::HeadBytes(true), options_.compress ? 0 : VolumeBytes());
+  }
   int64_t SlabBscans() const override { return pages_.SlabPlanes(); }
 
  private:
   void AddTo(nlohmann::json* meta) const override { (*meta)["pages"] = pages_.Axes(); }
 
   absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) override {
-    if (y_begin % SlabBscans() != 0) return absl::InternalError(absl::StrCat("slab from ", y_begin, "; strips have ", SlabBscans(), " planes"));
+    if (y_begin % SlabBscans() != 0)
+      return absl::InternalError(
+          absl::StrCat("slab from ", y_begin, "; strips have ", SlabBscans(), " planes"));
     OCTAVO_ASSIGN_OR_RETURN(const auto blocks, pages_.Encode(bscans, data));
     for (const TiffPages::Block& block : blocks) {
       int64_t offset = position();
@@ -87,18 +93,28 @@ class TiffWriter final : public StreamedFileWriter {
       const char axis = "XYZ"[d];
       absl::StrAppend(&physical, " Size", std::string(1, axis), "=\"", sizes[d], "\"");
       if (pages_.spacing_assumed(2 - d)) continue;
-      absl::StrAppend(&physical, " PhysicalSize", std::string(1, axis), "=\"", number(pages_.spacing_um(2 - d)), "\" PhysicalSize",
-                      std::string(1, axis), "Unit=\"&#181;m\"");
+      absl::StrAppend(&physical, " PhysicalSize", std::string(1, axis), "=\"",
+                      number(pages_.spacing_um(2 - d)), "\" PhysicalSize", std::string(1, axis),
+                      "Unit=\"&#181;m\"");
     }
     return absl::StrCat(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<OME xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\" "
-        "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:schemaLocation=\"http://www.openmicroscopy.org/Schemas/OME/2016-06 "
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<OME "
+        "xmlns=\"http://www.openmicroscopy.org/Schemas/OME/2016-06\" "
+        "xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" "
+        "xsi:schemaLocation=\"http://www.openmicroscopy.org/Schemas/OME/2016-06 "
         "http://www.openmicroscopy.org/Schemas/OME/2016-06/ome.xsd\" Creator=\"",
-        Xml(meta_.software), "\">\n<Image ID=\"Image:0\" Name=\"", Xml(meta_.title.empty() ? meta_.volume_name : meta_.title), "\"><AcquisitionDate>",
-        begun, "</AcquisitionDate>", "<Pixels ID=\"Pixels:0\" DimensionOrder=\"XYZCT\" Type=\"", OmeType(meta_.dtype),
-        "\" BigEndian=\"false\" Interleaved=\"false\" SizeC=\"1\" SizeT=\"1\"", physical, "><Channel ID=\"Channel:0:0\" Name=\"",
-        Xml(meta_.value_kind), "\" SamplesPerPixel=\"1\"/><TiffData FirstC=\"0\" FirstT=\"0\" FirstZ=\"0\" IFD=\"0\" PlaneCount=\"", pages_.count(),
-        "\"/></Pixels><AnnotationRef ID=\"Annotation:0\"/></Image>\n<StructuredAnnotations><CommentAnnotation ID=\"Annotation:0\" "
+        Xml(meta_.software), "\">\n<Image ID=\"Image:0\" Name=\"",
+        Xml(meta_.title.empty() ? meta_.volume_name : meta_.title), "\"><AcquisitionDate>", begun,
+        "</AcquisitionDate>", "<Pixels ID=\"Pixels:0\" DimensionOrder=\"XYZCT\" Type=\"",
+        OmeType(meta_.dtype),
+        "\" BigEndian=\"false\" Interleaved=\"false\" SizeC=\"1\" SizeT=\"1\"", physical,
+        "><Channel ID=\"Channel:0:0\" Name=\"", Xml(meta_.value_kind),
+        "\" SamplesPerPixel=\"1\"/><TiffData FirstC=\"0\" FirstT=\"0\" FirstZ=\"0\" IFD=\"0\" "
+        "PlaneCount=\"",
+        pages_.count(),
+        "\"/></Pixels><AnnotationRef "
+        "ID=\"Annotation:0\"/></Image>\n<StructuredAnnotations><CommentAnnotation "
+        "ID=\"Annotation:0\" "
         "Namespace=\"octavo\"><Value>",
         Xml(TextOf(about)), "</Value></CommentAnnotation></StructuredAnnotations></OME>\n");
   }
@@ -108,7 +124,9 @@ class TiffWriter final : public StreamedFileWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeTiffWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options) {
   return Started<TiffWriter>(path, meta, options);
 }
 

@@ -23,21 +23,27 @@ struct VolumeMeta {
   std::string title;
   int64_t index = 0;  // within the scan
   int64_t shape[3] = {0, 0, 0};
-  std::string axes[3] = {"y", "x", "z"};  // what the extents of shape run along: x, y and z in any order; tomograms: z, y, x
-  DType dtype = DType::kU8;               // kU8, kI8, kU16, kF16, kF32, kC64
-  double spacing_um[3] = {1, 1, 1};       // per axis of shape
-  bool spacing_assumed[3] = {};           // per axis of shape: nobody told it, spacing_um is in voxels as they came
-  std::string value_kind;                 // "db", "magnitude", "power", "real", "complex"
-  bool has_levels = false;                // integers: [lo, hi] in value units is stored as 0 ... max
+  std::string axes[3] = {
+      "y", "x",
+      "z"};  // what the extents of shape run along: x, y and z in any order; tomograms: z, y, x
+  DType dtype = DType::kU8;          // kU8, kI8, kU16, kF16, kF32, kC64
+  double spacing_um[3] = {1, 1, 1};  // per axis of shape
+  bool spacing_assumed[3] =
+      {};  // per axis of shape: nobody told it, spacing_um is in voxels as they came
+  std::string value_kind;   // "db", "magnitude", "power", "real", "complex"
+  bool has_levels = false;  // integers: [lo, hi] in value units is stored as 0 ... max
   float level_lo = 0, level_hi = 0;
-  double display_lo = 0, display_hi = 255;  // stored units: what to show as black and white (omero window start, end)
+  double display_lo = 0,
+         display_hi =
+             255;  // stored units: what to show as black and white (omero window start, end)
   std::map<std::string, std::string> labels;
   std::string subject_id, subject_site, subject_note;
   int64_t acquired_begin_unix_ns = 0, acquired_end_unix_ns = 0;
   int64_t missing_ascans = 0;
   std::vector<std::pair<int64_t, int64_t>> missing_ranges;  // first, count; A-scan = y * X + x
   int64_t missing_frames = 0, expected_frames = 0;          // of projections; 0: none were counted
-  std::vector<std::string> warnings;                        // that the scan or the job had by then, the first kMostWarnings
+  std::vector<std::string>
+      warnings;  // that the scan or the job had by then, the first kMostWarnings
   std::string device_model;
   std::string software;        // "octavo 0.1.0"
   nlohmann::json processing;   // parameters of the chain, as submitted and resolved
@@ -49,12 +55,14 @@ struct VolumeMeta {
 inline bool AxesAreFine(const VolumeMeta& meta) {
   std::string names = meta.axes[0] + meta.axes[1] + meta.axes[2];
   std::sort(names.begin(), names.end());
-  return names == "xyz" && std::all_of(meta.axes, meta.axes + 3, [](const std::string& axis) { return axis.size() == 1; });
+  return names == "xyz" && std::all_of(meta.axes, meta.axes + 3,
+                                       [](const std::string& axis) { return axis.size() == 1; });
 }
 
 /// Whether somebody told the spacing of every axis.
 inline bool SpacingIsKnown(const VolumeMeta& meta) {
-  return std::none_of(meta.spacing_assumed, meta.spacing_assumed + 3, [](bool assumed) { return assumed; });
+  return std::none_of(meta.spacing_assumed, meta.spacing_assumed + 3,
+                      [](bool assumed) { return assumed; });
 }
 
 /// Where in shape the axis `name` ('x', 'y', 'z') is.

@@ -39,10 +39,12 @@ struct FormatInfo {
   bool has_f16;
 };
 const FormatInfo& InfoOfFormat(Format format) {
-  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true}, npy{"npy", ".npy", {}, false, true},
-      nrrd{"nrrd", ".nrrd", {}, true, false}, nifti{"nifti", ".nii", {}, false, false},
-      tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false}, matlab{"mat", ".mat", {}, true, false},
-      hdf5{"hdf5", ".h5", {".hdf5"}, true, true}, bin{"bin", ".bin", {}, false, true};
+  static const FormatInfo zarr{"zarr", ".ome.zarr", {".zarr"}, true, true},
+      npy{"npy", ".npy", {}, false, true}, nrrd{"nrrd", ".nrrd", {}, true, false},
+      nifti{"nifti", ".nii", {}, false, false},
+      tiff{"tiff", ".ome.tif", {".ome.tiff", ".tif", ".tiff"}, true, false},
+      matlab{"mat", ".mat", {}, true, false}, hdf5{"hdf5", ".h5", {".hdf5"}, true, true},
+      bin{"bin", ".bin", {}, false, true};
   switch (format) {
     case Format::kOmeZarr05: break;
     case Format::kNpy: return npy;
@@ -63,11 +65,14 @@ const char* Extension(Format format) { return InfoOfFormat(format).extension; }
 bool HasExtension(const std::string& path, Format format) {
   const FormatInfo& info = InfoOfFormat(format);
   return absl::EndsWithIgnoreCase(path, info.extension) ||
-         std::any_of(info.also.begin(), info.also.end(), [&](const char* ending) { return absl::EndsWithIgnoreCase(path, ending); });
+         std::any_of(info.also.begin(), info.also.end(),
+                     [&](const char* ending) { return absl::EndsWithIgnoreCase(path, ending); });
 }
 
 std::string WithExtension(const std::string& path, const WriterOptions& options) {
-  return options.tiff_stack || HasExtension(path, options.format) ? path : path + Extension(options.format);
+  return options.tiff_stack || HasExtension(path, options.format)
+             ? path
+             : path + Extension(options.format);
 }
 
 namespace {
@@ -76,31 +81,48 @@ constexpr int kMaxPyramidLevels = 16;
 constexpr const char* kCodecs[] = {"default", "ZSTD", "GZIP", "BLOSC_ZSTD", "BLOSC_LZ4"};
 constexpr const char* kShuffles[] = {"default", "NONE", "BYTE", "BIT"};
 
-/// Codec, level and shuffle: chosen where they were left, refused where the format has no such thing.
+/// Codec, level and shuffle: chosen where they were left, refused where the format has no such
+/// thing.
 absl::Status ResolveCodec(WriterOptions* out) {
   const bool zarr = out->format == Format::kOmeZarr05;
   const char* name = FormatName(out->format);
-  if (out->codec > Codec::kBloscLz4) return InvalidField("options.codec", absl::StrCat("has the unknown value ", static_cast<int>(out->codec)));
-  if (out->shuffle > Shuffle::kBit) return InvalidField("options.shuffle", absl::StrCat("has the unknown value ", static_cast<int>(out->shuffle)));
-  if (out->level < 0 || out->level > 9) return InvalidField("options.level", absl::StrCat("is ", out->level, "; allowed 0 to 9"));
+  if (out->codec > Codec::kBloscLz4)
+    return InvalidField("options.codec",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out->codec)));
+  if (out->shuffle > Shuffle::kBit)
+    return InvalidField("options.shuffle",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out->shuffle)));
+  if (out->level < 0 || out->level > 9)
+    return InvalidField("options.level", absl::StrCat("is ", out->level, "; allowed 0 to 9"));
   const char* codec = kCodecs[static_cast<int>(out->codec)];
   if (out->codec != Codec::kDefault) {
     if (!out->compress)
-      return InvalidField("options.codec", absl::StrCat("is ", codec, " where options.uncompressed asks for none; give one of them"));
+      return InvalidField(
+          "options.codec",
+          absl::StrCat("is ", codec,
+                       " where options.uncompressed asks for none; give one of them"));
     if (!InfoOfFormat(out->format).compresses)
-      return InvalidField("options.codec", absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
-    if (!zarr && out->codec != Codec::kGzip) return InvalidField("options.codec", absl::StrCat("is ", codec, "; allowed for ", name, " is GZIP"));
+      return InvalidField("options.codec",
+                          absl::StrCat("is ", codec, "; ", name, " files are not compressed"));
+    if (!zarr && out->codec != Codec::kGzip)
+      return InvalidField("options.codec",
+                          absl::StrCat("is ", codec, "; allowed for ", name, " is GZIP"));
   }
   if (!InfoOfFormat(out->format).compresses) out->compress = false;
-  if (out->compress && out->codec == Codec::kDefault) out->codec = zarr ? Codec::kZstd : Codec::kGzip;
-  const bool blosc = out->codec == Codec::kBloscZstd || out->codec == Codec::kBloscLz4, hdf5 = out->format == Format::kHdf5 && out->compress;
+  if (out->compress && out->codec == Codec::kDefault)
+    out->codec = zarr ? Codec::kZstd : Codec::kGzip;
+  const bool blosc = out->codec == Codec::kBloscZstd || out->codec == Codec::kBloscLz4,
+             hdf5 = out->format == Format::kHdf5 && out->compress;
   if (out->level != 0 && !blosc && out->codec != Codec::kGzip) {
-    return InvalidField("options.level", absl::StrCat("is ", out->level, "; it is for GZIP and Blosc, ZSTD has options.zstd_level"));
+    return InvalidField(
+        "options.level",
+        absl::StrCat("is ", out->level, "; it is for GZIP and Blosc, ZSTD has options.zstd_level"));
   }
   if (out->level == 0) out->level = blosc ? 5 : out->codec == Codec::kGzip ? 1 : 0;
   if (out->shuffle != Shuffle::kDefault && !blosc && !(hdf5 && out->shuffle != Shuffle::kBit)) {
     return InvalidField("options.shuffle",
-                        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)], "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
+                        absl::StrCat("is ", kShuffles[static_cast<int>(out->shuffle)],
+                                     "; Blosc has NONE, BYTE and BIT, hdf5 NONE and BYTE"));
   }
   return absl::OkStatus();
 }
@@ -109,15 +131,20 @@ absl::Status ResolveCodec(WriterOptions* out) {
 absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
   const char* name = FormatName(out->format);
   if (out->tiff_plane > TiffPlane::kEnFace) {
-    return InvalidField("options.tiff_plane", absl::StrCat("has the unknown value ", static_cast<int>(out->tiff_plane)));
+    return InvalidField("options.tiff_plane",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out->tiff_plane)));
   }
   if (out->format != Format::kOmeTiff) {
-    if (out->tiff_plane != TiffPlane::kDefault) return InvalidField("options.tiff_plane", absl::StrCat("is for tiff, the format is ", name));
-    if (out->tiff_stack) return InvalidField("options.tiff_stack", absl::StrCat("is for tiff, the format is ", name));
+    if (out->tiff_plane != TiffPlane::kDefault)
+      return InvalidField("options.tiff_plane", absl::StrCat("is for tiff, the format is ", name));
+    if (out->tiff_stack)
+      return InvalidField("options.tiff_stack", absl::StrCat("is for tiff, the format is ", name));
     return absl::OkStatus();
   }
   if (meta.axes[0] == "x" && out->tiff_plane != TiffPlane::kDefault) {
-    return InvalidField("options.tiff_plane", "is given for a volume whose first axis is x; allowed is the default, a page for each x");
+    return InvalidField(
+        "options.tiff_plane",
+        "is given for a volume whose first axis is x; allowed is the default, a page for each x");
   }
   if (out->tiff_plane == TiffPlane::kDefault && meta.axes[0] != "x") {
     out->tiff_plane = meta.axes[0] == "z" ? TiffPlane::kEnFace : TiffPlane::kBscan;
@@ -131,40 +158,59 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   const char* name = FormatName(out->format);
   const int64_t bytes = meta.shape[0] * meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype);
   if (meta.dtype == DType::kF16 && !InfoOfFormat(out->format).has_f16) {
-    return InvalidField(kField, absl::StrCat("is ", name, ", which has no half-precision floats; allowed for f16 are zarr, npy, hdf5, bin"));
+    return InvalidField(
+        kField,
+        absl::StrCat(
+            "is ", name,
+            ", which has no half-precision floats; allowed for f16 are zarr, npy, hdf5, bin"));
   }
   if (out->format == Format::kMatlab && bytes > kMatlabMaxBytes) {
     return WithInfo(
-        InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ", kMatlabMaxBytes, " bytes; the volume has ", bytes,
+        InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ",
+                                          kMatlabMaxBytes, " bytes; the volume has ", bytes,
                                           "; use hdf5, which MATLAB reads too")),
-        {.reason = "FORMAT_LIMIT", .field = kField, .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
+        {.reason = "FORMAT_LIMIT",
+         .field = kField,
+         .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
   }
-  if (out->format == Format::kOmeTiff && *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
+  if (out->format == Format::kOmeTiff &&
+      *std::max_element(meta.shape, meta.shape + 3) > 0x7FFFFFFF) {
     return InvalidField(kField, "is tiff, which holds up to 2147483647 voxels along an axis");
   }
   OCTAVO_RETURN_IF_ERROR(ResolveTiff(out, meta));
   if (out->nifti_version != 0 && out->format != Format::kNifti) {
-    return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
+    return InvalidField(
+        "options.nifti_version",
+        absl::StrCat("is ", out->nifti_version, "; it is for nifti, the format is ", name));
   }
   if (out->format == Format::kNifti) {
     const int64_t largest = *std::max_element(meta.shape, meta.shape + 3);
     if (out->nifti_version < 0 || out->nifti_version > 2) {
-      return InvalidField("options.nifti_version", absl::StrCat("is ", out->nifti_version, "; allowed 0, 1, 2"));
+      return InvalidField("options.nifti_version",
+                          absl::StrCat("is ", out->nifti_version, "; allowed 0, 1, 2"));
     }
     if (out->nifti_version == 1 && largest > 32767) {
-      return InvalidField("options.nifti_version",
-                          absl::StrCat("is 1, which holds up to 32767 voxels along an axis; the volume has ", largest, "; use 2"));
+      return InvalidField(
+          "options.nifti_version",
+          absl::StrCat("is 1, which holds up to 32767 voxels along an axis; the volume has ",
+                       largest, "; use 2"));
     }
     if (out->nifti_version == 0) out->nifti_version = largest > 32767 ? 2 : 1;
   }
   const int64_t allowed = meta.dtype == DType::kC64 ? 1 : PyramidLevelsPossible(meta.shape);
-  if (out->pyramid_levels < 0 || out->pyramid_levels > (out->format == Format::kOmeZarr05 ? std::min<int64_t>(allowed, kMaxPyramidLevels) : 1)) {
+  if (out->pyramid_levels < 0 ||
+      out->pyramid_levels >
+          (out->format == Format::kOmeZarr05 ? std::min<int64_t>(allowed, kMaxPyramidLevels) : 1)) {
     return InvalidField(
         "options.pyramid_levels",
-        out->format != Format::kOmeZarr05 ? absl::StrCat("is ", out->pyramid_levels, "; ", name, " files hold one resolution; zarr has pyramids")
+        out->format != Format::kOmeZarr05
+            ? absl::StrCat("is ", out->pyramid_levels, "; ", name,
+                           " files hold one resolution; zarr has pyramids")
         : meta.dtype == DType::kC64
-            ? absl::StrCat("is ", out->pyramid_levels, "; complex voxels have no intensity to average; allowed 0, 1")
-            : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ", std::min<int64_t>(allowed, kMaxPyramidLevels)));
+            ? absl::StrCat("is ", out->pyramid_levels,
+                           "; complex voxels have no intensity to average; allowed 0, 1")
+            : absl::StrCat("is ", out->pyramid_levels, "; allowed for this shape 0 to ",
+                           std::min<int64_t>(allowed, kMaxPyramidLevels)));
   }
   return absl::OkStatus();
 }
@@ -173,57 +219,76 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
 
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta) {
   WriterOptions out = options;
-  if (SizeOf(meta.dtype) == 0) return InvalidField("dtype", absl::StrCat("is ", static_cast<int>(meta.dtype), ", which is no element type"));
+  if (SizeOf(meta.dtype) == 0)
+    return InvalidField(
+        "dtype", absl::StrCat("is ", static_cast<int>(meta.dtype), ", which is no element type"));
   if (!AxesAreFine(meta)) {
-    return InvalidField("axes",
-                        absl::StrCat("are '", meta.axes[0], "', '", meta.axes[1], "', '", meta.axes[2], "'; allowed are x, y and z in any order"));
+    return InvalidField(
+        "axes", absl::StrCat("are '", meta.axes[0], "', '", meta.axes[1], "', '", meta.axes[2],
+                             "'; allowed are x, y and z in any order"));
   }
   int64_t voxels = 1;
   for (int d = 0; d < 3; ++d) {
     if (meta.shape[d] < 1 || meta.shape[d] > (int64_t{1} << 40) / voxels) {
-      return InvalidField("shape", absl::StrCat("is ", meta.shape[d], " along axis ", d, "; allowed from 1, and 2^40 voxels together"));
+      return InvalidField("shape", absl::StrCat("is ", meta.shape[d], " along axis ", d,
+                                                "; allowed from 1, and 2^40 voxels together"));
     }
     voxels *= meta.shape[d];
   }
   if (std::find(std::begin(kFormats), std::end(kFormats), out.format) == std::end(kFormats)) {
-    return InvalidField("options.format", absl::StrCat("has the unknown value ", static_cast<int>(out.format)));
+    return InvalidField("options.format",
+                        absl::StrCat("has the unknown value ", static_cast<int>(out.format)));
   }
   if (out.zstd_level < 1 || out.zstd_level > 19) {
-    return InvalidField("options.zstd_level", absl::StrCat("is ", out.zstd_level, "; allowed 1 to 19"));
+    return InvalidField("options.zstd_level",
+                        absl::StrCat("is ", out.zstd_level, "; allowed 1 to 19"));
   }
   OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
   OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
-  if (out.threads <= 0) out.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (out.threads <= 0)
+    out.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const bool chosen = std::all_of(out.chunk, out.chunk + 3, [](int64_t c) { return c == 0; });
   if (chosen) {
     out.chunk[2] = std::min<int64_t>(meta.shape[2], 128);
     out.chunk[1] = std::min<int64_t>(meta.shape[1], 128);
-    out.chunk[0] = std::clamp<int64_t>((1 << 20) / (out.chunk[2] * out.chunk[1] * SizeOf(meta.dtype)), 1, std::min<int64_t>(meta.shape[0], 256));
+    out.chunk[0] =
+        std::clamp<int64_t>((1 << 20) / (out.chunk[2] * out.chunk[1] * SizeOf(meta.dtype)), 1,
+                            std::min<int64_t>(meta.shape[0], 256));
   }
   const bool sharded = std::any_of(out.shard, out.shard + 3, [](int64_t s) { return s != 0; });
   int64_t chunk_bytes = SizeOf(meta.dtype), shard_bytes = SizeOf(meta.dtype);
   for (int d = 0; d < 3; ++d) {
     if (out.chunk[d] < 1 || out.chunk[d] > (1 << 20)) {
-      return InvalidField("options.chunk", absl::StrCat("is ", out.chunk[d], " along axis ", d, "; allowed 1 to ", 1 << 20));
+      return InvalidField("options.chunk", absl::StrCat("is ", out.chunk[d], " along axis ", d,
+                                                        "; allowed 1 to ", 1 << 20));
     }
-    if (sharded && (out.shard[d] < 1 || out.shard[d] > (1 << 24) || out.shard[d] % out.chunk[d] != 0)) {
+    if (sharded &&
+        (out.shard[d] < 1 || out.shard[d] > (1 << 24) || out.shard[d] % out.chunk[d] != 0)) {
       return InvalidField("options.shard",
-                          absl::StrCat("is ", out.shard[d], " along axis ", d, "; allowed are multiples of the chunk's ", out.chunk[d]));
+                          absl::StrCat("is ", out.shard[d], " along axis ", d,
+                                       "; allowed are multiples of the chunk's ", out.chunk[d]));
     }
     chunk_bytes *= out.chunk[d];
     shard_bytes = std::min(shard_bytes, int64_t{1} << 40) * (sharded ? out.shard[d] : 1);
   }
-  if (chunk_bytes > (1 << 30)) return InvalidField("options.chunk", absl::StrCat("makes chunks of ", chunk_bytes, " bytes; allowed ", 1 << 30));
+  if (chunk_bytes > (1 << 30))
+    return InvalidField("options.chunk",
+                        absl::StrCat("makes chunks of ", chunk_bytes, " bytes; allowed ", 1 << 30));
   if (shard_bytes > (int64_t{4} << 30))
-    return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes, " bytes; allowed ", int64_t{4} << 30));
+    return InvalidField("options.shard", absl::StrCat("makes shards of ", shard_bytes,
+                                                      " bytes; allowed ", int64_t{4} << 30));
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& resolved_options) {
+absl::StatusOr<std::unique_ptr<VolumeWriter>> MakeWriter(const std::string& path,
+                                                         const VolumeMeta& meta,
+                                                         const WriterOptions& resolved_options) {
   return MakeFileListWriter(path, meta, resolved_options);
 }
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::string& path,
+                                                                   const VolumeMeta& meta,
+                                                                   const WriterOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const WriterOptions resolved, ResolveOptions(options, meta));
   switch (resolved.format) {
     case Format::kOmeZarr05: break;
@@ -231,7 +296,9 @@ absl::StatusOr<std::unique_ptr<FileListWriter>> MakeFileListWriter(const std::st
     case Format::kBin: return MakeFlatWriter(path, meta, resolved);
     case Format::kNrrd: return MakeNrrdWriter(path, meta, resolved);
     case Format::kNifti: return MakeNiftiWriter(path, meta, resolved);
-    case Format::kOmeTiff: return resolved.tiff_stack ? MakeTiffStackWriter(path, meta, resolved) : MakeTiffWriter(path, meta, resolved);
+    case Format::kOmeTiff:
+      return resolved.tiff_stack ? MakeTiffStackWriter(path, meta, resolved)
+                                 : MakeTiffWriter(path, meta, resolved);
     case Format::kMatlab: return MakeMatlabWriter(path, meta, resolved);
     case Format::kHdf5: return MakeHdf5Writer(path, meta, resolved);
   }
@@ -245,30 +312,32 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
   }
   nlohmann::json missing = nlohmann::json::array();
   for (const auto& [first, count] : meta.missing_ranges) missing.push_back({first, count});
-  nlohmann::json out = {{"volume", meta.volume_name},
-                        {"scan", meta.scan_name},
-                        {"title", meta.title},
-                        {"index", meta.index},
-                        {"shape", meta.shape},
-                        {"axes", meta.axes},
-                        {"dtype", Info(meta.dtype).name},
-                        {"spacing_um", meta.spacing_um},
-                        {"value", meta.value_kind},
-                        {"display", {meta.display_lo, meta.display_hi}},
-                        {"labels", meta.labels},
-                        {"subject", {{"id", meta.subject_id}, {"site", meta.subject_site}, {"note", meta.subject_note}}},
-                        {"acquired_begin", IsoTime(meta.acquired_begin_unix_ns)},
-                        {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
-                        {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns},
-                        {"acquired_end_unix_ns", meta.acquired_end_unix_ns},
-                        {"complete", meta.missing_ascans == 0 && meta.missing_frames == 0},
-                        {"missing_ascans", meta.missing_ascans},
-                        {"missing_ranges", missing},
-                        {"device", meta.device_model},
-                        {"software", meta.software},
-                        {"digest", meta.digest},
-                        {"processing", meta.processing},
-                        {"acquisition", meta.acquisition}};
+  nlohmann::json out = {
+      {"volume", meta.volume_name},
+      {"scan", meta.scan_name},
+      {"title", meta.title},
+      {"index", meta.index},
+      {"shape", meta.shape},
+      {"axes", meta.axes},
+      {"dtype", Info(meta.dtype).name},
+      {"spacing_um", meta.spacing_um},
+      {"value", meta.value_kind},
+      {"display", {meta.display_lo, meta.display_hi}},
+      {"labels", meta.labels},
+      {"subject",
+       {{"id", meta.subject_id}, {"site", meta.subject_site}, {"note", meta.subject_note}}},
+      {"acquired_begin", IsoTime(meta.acquired_begin_unix_ns)},
+      {"acquired_end", IsoTime(meta.acquired_end_unix_ns)},
+      {"acquired_begin_unix_ns", meta.acquired_begin_unix_ns},
+      {"acquired_end_unix_ns", meta.acquired_end_unix_ns},
+      {"complete", meta.missing_ascans == 0 && meta.missing_frames == 0},
+      {"missing_ascans", meta.missing_ascans},
+      {"missing_ranges", missing},
+      {"device", meta.device_model},
+      {"software", meta.software},
+      {"digest", meta.digest},
+      {"processing", meta.processing},
+      {"acquisition", meta.acquisition}};
   if (meta.has_levels) out["levels"] = {meta.level_lo, meta.level_hi};
   if (!assumed.empty()) out["spacing_assumed"] = assumed;
   if (meta.expected_frames > 0) {
@@ -276,12 +345,16 @@ nlohmann::json MetaJson(const VolumeMeta& meta) {
     out["expected_frames"] = meta.expected_frames;
   }
   if (!meta.warnings.empty()) {
-    out["warnings"] = std::vector<std::string>(meta.warnings.begin(), meta.warnings.begin() + std::min(std::ssize(meta.warnings), kMostWarnings));
+    out["warnings"] = std::vector<std::string>(
+        meta.warnings.begin(),
+        meta.warnings.begin() + std::min(std::ssize(meta.warnings), kMostWarnings));
   }
   return out;
 }
 
-std::string TextOf(const nlohmann::json& json) { return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace); }
+std::string TextOf(const nlohmann::json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+}
 
 namespace {
 /// What is written only where there is something to say.
@@ -291,7 +364,8 @@ absl::Status ReadOptional(const nlohmann::json& json, VolumeMeta* meta) {
     OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_assumed", &assumed));
     for (const std::string& name : assumed) {
       const auto* const axis = std::find(meta->axes, meta->axes + 3, name);
-      if (axis == meta->axes + 3) return BadValue("spacing_assumed", json["spacing_assumed"], "are names of axes");
+      if (axis == meta->axes + 3)
+        return BadValue("spacing_assumed", json["spacing_assumed"], "are names of axes");
       meta->spacing_assumed[axis - meta->axes] = true;
     }
   }
@@ -299,7 +373,8 @@ absl::Status ReadOptional(const nlohmann::json& json, VolumeMeta* meta) {
     OCTAVO_RETURN_IF_ERROR(ReadMember(json, "expected_frames", &meta->expected_frames));
     OCTAVO_RETURN_IF_ERROR(ReadMember(json, "missing_frames", &meta->missing_frames));
   }
-  return json.contains("warnings") ? ReadMember(json, "warnings", &meta->warnings) : absl::OkStatus();
+  return json.contains("warnings") ? ReadMember(json, "warnings", &meta->warnings)
+                                   : absl::OkStatus();
 }
 
 absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
@@ -312,7 +387,8 @@ absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
   for (int value = 1; Info(static_cast<DType>(value)).bytes > 0; ++value) {
     if (dtype == Info(static_cast<DType>(value)).name) meta->dtype = static_cast<DType>(value);
   }
-  if (dtype != Info(meta->dtype).name) return BadValue("dtype", dtype, "are names of element types");
+  if (dtype != Info(meta->dtype).name)
+    return BadValue("dtype", dtype, "are names of element types");
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "shape", &meta->shape));
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "spacing_um", &meta->spacing_um));
   OCTAVO_RETURN_IF_ERROR(ReadMember(json, "axes", &meta->axes));
@@ -350,7 +426,8 @@ absl::Status ReadMeta(const nlohmann::json& json, VolumeMeta* meta) {
 
 absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json) {
   VolumeMeta meta;
-  if (const absl::Status read = ReadMeta(json, &meta); !read.ok()) return Annotate(read, "metadata");
+  if (const absl::Status read = ReadMeta(json, &meta); !read.ok())
+    return Annotate(read, "metadata");
   return meta;
 }
 

@@ -20,17 +20,21 @@ namespace {
 
 /// What resolved options ask for.
 ChunkCodec CodecOf(const WriterOptions& options, DType dtype) {
-  ChunkCodec out{
-      .codec = options.compress ? options.codec : Codec::kDefault, .level = options.level, .shuffle = options.shuffle, .type_bytes = SizeOf(dtype)};
+  ChunkCodec out{.codec = options.compress ? options.codec : Codec::kDefault,
+                 .level = options.level,
+                 .shuffle = options.shuffle,
+                 .type_bytes = SizeOf(dtype)};
   if (out.codec == Codec::kZstd) out.level = options.zstd_level;
   // Bytes of equal weight lie together; where an element is one byte, bits do.
-  if (out.shuffle == Shuffle::kDefault) out.shuffle = out.type_bytes > 1 ? Shuffle::kByte : Shuffle::kBit;
+  if (out.shuffle == Shuffle::kDefault)
+    out.shuffle = out.type_bytes > 1 ? Shuffle::kByte : Shuffle::kBit;
   return out;
 }
 
 }  // namespace
 
-ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options)
+ZarrArray::ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape,
+                     const VolumeMeta& meta, const WriterOptions& options)
     : writer_(writer),
       name_(std::move(name)),
       dtype_(meta.dtype),
@@ -57,13 +61,16 @@ absl::Status ZarrArray::Start() {
 absl::Status ZarrArray::WriteSlab(int64_t y_begin, int64_t bscans, const void* data) {
   const int64_t next = std::min(file_shape_[0], grid_.shape[0] - next_y_);
   if (y_begin != next_y_ || y_begin >= grid_.shape[0] || bscans != next) {
-    return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ", next, " B-scans from ", next_y_, " come next"));
+    return absl::InternalError(absl::StrCat("slab [", y_begin, ", ", y_begin + bscans, ") where ",
+                                            next, " B-scans from ", next_y_, " come next"));
   }
   next_y_ += bscans;
   const int64_t fy = y_begin / file_shape_[0];
-  const int64_t nx = CeilDiv(grid_.shape[1], file_shape_[1]), nz = CeilDiv(grid_.shape[2], file_shape_[2]);
+  const int64_t nx = CeilDiv(grid_.shape[1], file_shape_[1]),
+                nz = CeilDiv(grid_.shape[2], file_shape_[2]);
   OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(Path(), "/c/", fy)));
-  for (int64_t fx = 0; fx < nx; ++fx) OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(Path(), "/c/", fy, "/", fx)));
+  for (int64_t fx = 0; fx < nx; ++fx)
+    OCTAVO_RETURN_IF_ERROR(MakeDirectory(absl::StrCat(Path(), "/c/", fy, "/", fx)));
   std::vector<absl::Status> results(static_cast<size_t>(nx * nz));
   std::atomic<bool> failed{false};
   tbb::parallel_for(int64_t{0}, nx * nz, [&](int64_t i) {
@@ -77,41 +84,51 @@ absl::Status ZarrArray::WriteSlab(int64_t y_begin, int64_t bscans, const void* d
 }
 
 absl::Status ZarrArray::Finish() {
-  if (next_y_ != grid_.shape[0]) return absl::InternalError(absl::StrCat("array ", name_, " has ", next_y_, " of ", grid_.shape[0], " B-scans"));
+  if (next_y_ != grid_.shape[0])
+    return absl::InternalError(
+        absl::StrCat("array ", name_, " has ", next_y_, " of ", grid_.shape[0], " B-scans"));
   const std::string text = Metadata().dump(1, ' ', false, json::error_handler_t::replace);
   return writer_->WriteListed(absl::StrCat(name_, "/zarr.json"), text.data(), text.size());
 }
 
 absl::Status ZarrArray::SyncDirectories() {
-  const int64_t ny = CeilDiv(grid_.shape[0], file_shape_[0]), nx = CeilDiv(grid_.shape[1], file_shape_[1]);
+  const int64_t ny = CeilDiv(grid_.shape[0], file_shape_[0]),
+                nx = CeilDiv(grid_.shape[1], file_shape_[1]);
   const std::string base = absl::StrCat(Path(), "/c");
   OCTAVO_RETURN_IF_ERROR(SyncMany(static_cast<size_t>(ny * nx), [&](size_t i) {
     const auto at = static_cast<int64_t>(i);
     return SyncDirectory(absl::StrCat(base, "/", at / nx, "/", at % nx));
   }));
-  OCTAVO_RETURN_IF_ERROR(SyncMany(static_cast<size_t>(ny), [&](size_t y) { return SyncDirectory(absl::StrCat(base, "/", y)); }));
+  OCTAVO_RETURN_IF_ERROR(SyncMany(static_cast<size_t>(ny), [&](size_t y) {
+    return SyncDirectory(absl::StrCat(base, "/", y));
+  }));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(base));
   return SyncDirectory(Path());
 }
 
-// What the file holds of this chunk; valid until the same thread encodes again, or the slab's memory is reused.
-absl::StatusOr<absl::string_view> ZarrArray::Encode(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0) {
+// What the file holds of this chunk; valid until the same thread encodes again, or the slab's
+// memory is reused.
+absl::StatusOr<absl::string_view> ZarrArray::Encode(const void* slab, int64_t bscans, int64_t y0,
+                                                    int64_t x0, int64_t z0) {
   ChunkCoder& coder = coders_.local();
   const char* chunk = grid_.Gather(slab, bscans, y0, x0, z0, &coder.chunk);
   return coder.Encode(codec_, absl::string_view(chunk, static_cast<size_t>(grid_.ChunkBytes())));
 }
 
-absl::Status ZarrArray::WriteFile(const void* slab, int64_t bscans, int64_t fy, int64_t fx, int64_t fz) {
+absl::Status ZarrArray::WriteFile(const void* slab, int64_t bscans, int64_t fy, int64_t fx,
+                                  int64_t fz) {
   const std::string key = absl::StrCat(name_, "/c/", fy, "/", fx, "/", fz);
   const int64_t x0 = fx * file_shape_[1], z0 = fz * file_shape_[2];
   if (!sharded_) {
     OCTAVO_ASSIGN_OR_RETURN(const auto encoded, Encode(slab, bscans, 0, x0, z0));
     return writer_->WriteListed(key, encoded.data(), encoded.size());
   }
-  // A shard: inner chunks in C order, then their offsets and sizes as little-endian u64 pairs (empty = all ones) with CRC.
-  // A few at a time are encoded in parallel and then written, so that no shard is held as a whole.
+  // A shard: inner chunks in C order, then their offsets and sizes as little-endian u64 pairs
+  // (empty = all ones) with CRC. A few at a time are encoded in parallel and then written, so that
+  // no shard is held as a whole.
   OCTAVO_ASSIGN_OR_RETURN(FileListWriter::Output out, writer_->Create(key));
-  const int64_t count = inner_[0] * inner_[1] * inner_[2], group = 2 * tbb::this_task_arena::max_concurrency();
+  const int64_t count = inner_[0] * inner_[1] * inner_[2],
+                group = 2 * tbb::this_task_arena::max_concurrency();
   std::vector<uint64_t> index(static_cast<size_t>(2 * count), ~uint64_t{0});
   struct Part {
     absl::Status status;
@@ -124,8 +141,10 @@ absl::Status ZarrArray::WriteFile(const void* slab, int64_t bscans, int64_t fy, 
       tbb::parallel_for(size_t{0}, parts.size(), [&](size_t k) {
         const int64_t i = first + static_cast<int64_t>(k);
         const int64_t y = i / (inner_[1] * inner_[2]) * grid_.chunk[0];
-        const int64_t x = x0 + i / inner_[2] % inner_[1] * grid_.chunk[1], z = z0 + i % inner_[2] * grid_.chunk[2];
-        if (y >= bscans || x >= grid_.shape[1] || z >= grid_.shape[2]) return;  // past the edge: an empty slot of the index
+        const int64_t x = x0 + i / inner_[2] % inner_[1] * grid_.chunk[1],
+                      z = z0 + i % inner_[2] * grid_.chunk[2];
+        if (y >= bscans || x >= grid_.shape[1] || z >= grid_.shape[2])
+          return;  // past the edge: an empty slot of the index
         const auto encoded = Encode(slab, bscans, y, x, z);
         parts[k].status = encoded.status();
         if (encoded.ok()) parts[k].bytes.assign(encoded->data(), encoded->size());
@@ -157,12 +176,15 @@ json ZarrArray::ChunkCodecs() const {
 json ZarrArray::Metadata() const {
   json codecs = ChunkCodecs();
   if (sharded_) {
-    codecs = json::array({{{"name", "sharding_indexed"},
-                           {"configuration",
-                            {{"chunk_shape", grid_.chunk},
-                             {"codecs", ChunkCodecs()},
-                             {"index_codecs", json::array({{{"name", "bytes"}, {"configuration", {{"endian", "little"}}}}, {{"name", "crc32c"}}})},
-                             {"index_location", "end"}}}}});
+    codecs = json::array(
+        {{{"name", "sharding_indexed"},
+          {"configuration",
+           {{"chunk_shape", grid_.chunk},
+            {"codecs", ChunkCodecs()},
+            {"index_codecs",
+             json::array({{{"name", "bytes"}, {"configuration", {{"endian", "little"}}}},
+                          {{"name", "crc32c"}}})},
+            {"index_location", "end"}}}}});
   }
   return {{"zarr_format", 3},
           {"node_type", "array"},

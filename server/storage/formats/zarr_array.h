@@ -14,12 +14,15 @@
 
 namespace octavo::storage {
 
-/// One Zarr v3 array below a writer's path. Chunks, or shards of chunks (sharding_indexed), are encoded in parallel as slabs
-/// of B-scans come; every chunk is written, also one that holds only the fill value.
+/// One Zarr v3 array below a writer's path. Chunks, or shards of chunks (sharding_indexed), are
+/// encoded in parallel as slabs of B-scans come; every chunk is written, also one that holds only
+/// the fill value.
 class ZarrArray {
  public:
-  /// `name`: its directory below `writer`'s; `shape`: its own, of the type and along the axes of the volume. `writer` must outlive it.
-  ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options);
+  /// `name`: its directory below `writer`'s; `shape`: its own, of the type and along the axes of
+  /// the volume. `writer` must outlive it.
+  ZarrArray(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta,
+            const WriterOptions& options);
 
   const int64_t* shape() const { return grid_.shape; }
   int64_t SlabBscans() const { return file_shape_[0]; }
@@ -29,11 +32,13 @@ class ZarrArray {
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data);
   /// Writes its metadata. All slabs must have come.
   absl::Status Finish();
-  /// fsync of its directories, from the leaves up: an entry must be durable before what refers to it.
+  /// fsync of its directories, from the leaves up: an entry must be durable before what refers to
+  /// it.
   absl::Status SyncDirectories();
 
  private:
-  absl::StatusOr<absl::string_view> Encode(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0);
+  absl::StatusOr<absl::string_view> Encode(const void* slab, int64_t bscans, int64_t y0, int64_t x0,
+                                           int64_t z0);
   absl::Status WriteFile(const void* slab, int64_t bscans, int64_t fy, int64_t fx, int64_t fz);
   nlohmann::json ChunkCodecs() const;
   nlohmann::json Metadata() const;

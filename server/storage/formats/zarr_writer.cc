@@ -19,8 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-/// OME-Zarr 0.5 (Zarr v3): a group with multiscales of the array "0", the volume, and of further ones, each half as large as
-/// the one before, if a pyramid is asked for. The pyramid is computed as slabs come, from whole slabs of the finer array.
+/// OME-Zarr 0.5 (Zarr v3): a group with multiscales of the array "0", the volume, and of further
+/// ones, each half as large as the one before, if a pyramid is asked for. The pyramid is computed
+/// as slabs come, from whole slabs of the finer array.
 class ZarrWriter final : public FileListWriter {
  public:
   ZarrWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
@@ -56,15 +57,19 @@ class ZarrWriter final : public FileListWriter {
 
  private:
   struct Level {
-    Level(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta, const WriterOptions& options)
+    Level(FileListWriter* writer, std::string name, const int64_t* shape, const VolumeMeta& meta,
+          const WriterOptions& options)
         : array(writer, std::move(name), shape, meta, options) {}
     ZarrArray array;
-    std::vector<char> odd;      // the finer array's last B-scan, while it waits for the other of its pair
+    std::vector<char>
+        odd;  // the finer array's last B-scan, while it waits for the other of its pair
     std::vector<char> slab;     // what has come of the next slab
     int64_t y = 0, filled = 0;  // where that slab begins, and the B-scans in it
   };
 
-  int64_t PlaneBytes(const Level& level) const { return level.array.shape()[1] * level.array.shape()[2] * SizeOf(meta_.dtype); }
+  int64_t PlaneBytes(const Level& level) const {
+    return level.array.shape()[1] * level.array.shape()[2] * SizeOf(meta_.dtype);
+  }
 
   /// Writes a slab of an array, and what it makes whole of the coarser ones.
   absl::Status Write(size_t index, int64_t y, int64_t bscans, const char* data) {
@@ -81,7 +86,9 @@ class ZarrWriter final : public FileListWriter {
     }
     // In portions that the coarser array's slab has room for.
     while (bscans >= 2) {
-      const int64_t portion = std::min(bscans / 2, std::min(coarse.array.SlabBscans(), coarse.array.shape()[0] - coarse.y) - coarse.filled);
+      const int64_t portion = std::min(
+          bscans / 2,
+          std::min(coarse.array.SlabBscans(), coarse.array.shape()[0] - coarse.y) - coarse.filled);
       OCTAVO_RETURN_IF_ERROR(Halve(index, 2 * portion, data));
       bscans -= 2 * portion, data += 2 * portion * plane;
     }
@@ -89,13 +96,16 @@ class ZarrWriter final : public FileListWriter {
     return absl::OkStatus();
   }
 
-  /// Appends the means of `bscans` B-scans of array `index` to the next one's slab, and writes that once it is whole.
+  /// Appends the means of `bscans` B-scans of array `index` to the next one's slab, and writes that
+  /// once it is whole.
   absl::Status Halve(size_t index, int64_t bscans, const char* data) {
     Level& coarse = *levels_[index + 1];
     const int64_t* fine = levels_[index]->array.shape();
-    const int64_t whole = std::min(coarse.array.SlabBscans(), coarse.array.shape()[0] - coarse.y), plane = PlaneBytes(coarse);
+    const int64_t whole = std::min(coarse.array.SlabBscans(), coarse.array.shape()[0] - coarse.y),
+                  plane = PlaneBytes(coarse);
     coarse.slab.resize(static_cast<size_t>(whole * plane));
-    HalveSlab(meta_.dtype, data, bscans, fine[1], fine[2], coarse.slab.data() + coarse.filled * plane);
+    HalveSlab(meta_.dtype, data, bscans, fine[1], fine[2],
+              coarse.slab.data() + coarse.filled * plane);
     coarse.filled += std::max<int64_t>(1, bscans / 2);
     if (coarse.filled < whole) return absl::OkStatus();
     OCTAVO_RETURN_IF_ERROR(Write(index + 1, coarse.y, whole, coarse.slab.data()));
@@ -104,8 +114,9 @@ class ZarrWriter final : public FileListWriter {
     return absl::OkStatus();
   }
 
-  /// The scale of array `index`, and how far the centre of its first voxel lies from that of the volume's first: along an
-  /// axis halved k times, 2^k first voxels were averaged, whose middle is (2^k - 1) / 2 spacings away.
+  /// The scale of array `index`, and how far the centre of its first voxel lies from that of the
+  /// volume's first: along an axis halved k times, 2^k first voxels were averaged, whose middle is
+  /// (2^k - 1) / 2 spacings away.
   json Transformations(size_t index) const {
     json scale = json::array(), translation = json::array();
     for (int d = 0; d < 3; ++d) {
@@ -123,26 +134,40 @@ class ZarrWriter final : public FileListWriter {
     json axes = json::array(), datasets = json::array();
     for (int d = 0; d < 3; ++d) {
       axes.push_back({{"name", meta_.axes[d]}, {"type", "space"}});
-      if (!meta_.spacing_assumed[d]) axes.back()["unit"] = "micrometer";  // without one, the scale is in voxels
+      if (!meta_.spacing_assumed[d])
+        axes.back()["unit"] = "micrometer";  // without one, the scale is in voxels
     }
-    for (size_t i = 0; i < levels_.size(); ++i) datasets.push_back({{"path", absl::StrCat(i)}, {"coordinateTransformations", Transformations(i)}});
+    for (size_t i = 0; i < levels_.size(); ++i)
+      datasets.push_back(
+          {{"path", absl::StrCat(i)}, {"coordinateTransformations", Transformations(i)}});
     // The window's ends: what the type can hold, or for floats what is shown.
     double bottom = meta_.display_lo, top = meta_.display_hi;
-    if (meta_.dtype == DType::kU8 || meta_.dtype == DType::kU16) bottom = 0, top = meta_.dtype == DType::kU8 ? 255 : 65535;
-    if (meta_.dtype == DType::kI8 || meta_.dtype == DType::kI16) bottom = meta_.dtype == DType::kI8 ? -128 : -32768, top = -bottom - 1;
-    json multiscale = {{"name", meta_.title.empty() ? meta_.volume_name : meta_.title}, {"axes", axes}, {"datasets", datasets}};
+    if (meta_.dtype == DType::kU8 || meta_.dtype == DType::kU16)
+      bottom = 0, top = meta_.dtype == DType::kU8 ? 255 : 65535;
+    if (meta_.dtype == DType::kI8 || meta_.dtype == DType::kI16)
+      bottom = meta_.dtype == DType::kI8 ? -128 : -32768, top = -bottom - 1;
+    json multiscale = {{"name", meta_.title.empty() ? meta_.volume_name : meta_.title},
+                       {"axes", axes},
+                       {"datasets", datasets}};
     if (levels_.size() > 1) {
       multiscale["type"] = "mean";
-      multiscale["metadata"] = {{"description", "means of 2 x 2 x 2 voxels of the array before, an odd last plane left out"}};
+      multiscale["metadata"] = {
+          {"description",
+           "means of 2 x 2 x 2 voxels of the array before, an odd last plane left out"}};
     }
-    const json channel = {{"label", meta_.value_kind},
-                          {"color", "FFFFFF"},
-                          {"active", true},
-                          {"window", {{"min", bottom}, {"max", top}, {"start", meta_.display_lo}, {"end", meta_.display_hi}}}};
+    const json channel = {
+        {"label", meta_.value_kind},
+        {"color", "FFFFFF"},
+        {"active", true},
+        {"window",
+         {{"min", bottom}, {"max", top}, {"start", meta_.display_lo}, {"end", meta_.display_hi}}}};
     return {{"zarr_format", 3},
             {"node_type", "group"},
             {"attributes",
-             {{"ome", {{"version", "0.5"}, {"multiscales", json::array({multiscale})}, {"omero", {{"channels", json::array({channel})}}}}},
+             {{"ome",
+               {{"version", "0.5"},
+                {"multiscales", json::array({multiscale})},
+                {"omero", {{"channels", json::array({channel})}}}}},
               {"octavo", MetaJson(meta_)}}}};
   }
 
@@ -153,7 +178,9 @@ class ZarrWriter final : public FileListWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path, const VolumeMeta& meta, const WriterOptions& options) {
+absl::StatusOr<std::unique_ptr<FileListWriter>> MakeZarrWriter(const std::string& path,
+                                                               const VolumeMeta& meta,
+                                                               const WriterOptions& options) {
   auto writer = std::make_unique<ZarrWriter>(path, meta, options);
   OCTAVO_RETURN_IF_ERROR(writer->Start());
   return writer;

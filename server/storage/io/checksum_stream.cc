@@ -12,7 +12,8 @@
 namespace octavo::storage {
 
 void ChecksumStream::Add(const void* data, int64_t bytes) {
-  constexpr int64_t kPiece = 1 << 20;  // a multiple of the digest's words, and small enough to stay in a cache
+  constexpr int64_t kPiece =
+      1 << 20;  // a multiple of the digest's words, and small enough to stay in a cache
   const auto* p = static_cast<const char*>(data);
   if (held_ > 0) {  // complete the word that the last piece left open
     const int64_t take = std::min<int64_t>(8 - held_, bytes);
@@ -32,10 +33,13 @@ void ChecksumStream::Add(const void* data, int64_t bytes) {
     uint64_t sum = 0;
   };
   std::vector<Part> parts(static_cast<size_t>((whole + kPiece - 1) / kPiece));
-  const auto length = [&](size_t i) { return std::min(kPiece, whole - static_cast<int64_t>(i) * kPiece); };
+  const auto length = [&](size_t i) {
+    return std::min(kPiece, whole - static_cast<int64_t>(i) * kPiece);
+  };
   tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
     const int64_t first = static_cast<int64_t>(i) * kPiece;
-    parts[i] = {.crc = Crc32c(p + first, static_cast<size_t>(length(i))), .sum = DigestBytes(p + first, length(i), at_ + first)};
+    parts[i] = {.crc = Crc32c(p + first, static_cast<size_t>(length(i))),
+                .sum = DigestBytes(p + first, length(i), at_ + first)};
   });
   for (size_t i = 0; i < parts.size(); ++i) {
     crc_ = Crc32cCombine(crc_, parts[i].crc, static_cast<uint64_t>(length(i)));
@@ -47,6 +51,8 @@ void ChecksumStream::Add(const void* data, int64_t bytes) {
   crc_ = Crc32c(word_, static_cast<size_t>(held_), crc_);
 }
 
-uint64_t ChecksumStream::Sum() const { return sum_ + (held_ > 0 ? DigestBytes(word_, held_, at_) : 0); }
+uint64_t ChecksumStream::Sum() const {
+  return sum_ + (held_ > 0 ? DigestBytes(word_, held_, at_) : 0);
+}
 
 }  // namespace octavo::storage

@@ -4,8 +4,8 @@
 
 namespace octavo::storage {
 
-/// CRC-32C and sum64 (gpu/device/digest.h) of a stream of bytes that comes in pieces of any length. One thread calls; a piece is
-/// worked on by all threads of the caller's oneTBB arena.
+/// CRC-32C and sum64 (gpu/device/digest.h) of a stream of bytes that comes in pieces of any length.
+/// One thread calls; a piece is worked on by all threads of the caller's oneTBB arena.
 class ChecksumStream {
  public:
   void Add(const void* data, int64_t bytes);

@@ -17,25 +17,31 @@ using storage::RealPath;
 namespace {
 
 std::string Named(const std::vector<std::string>& roots) {
-  return absl::StrCat("the replay roots ", absl::StrJoin(roots, ", "), " (storage.replay_roots of the server's configuration)");
+  return absl::StrCat("the replay roots ", absl::StrJoin(roots, ", "),
+                      " (storage.replay_roots of the server's configuration)");
 }
 
 }  // namespace
 
-absl::Status OutsideRoots(const std::string& field, const std::string& path, const std::vector<std::string>& roots) {
+absl::Status OutsideRoots(const std::string& field, const std::string& path,
+                          const std::vector<std::string>& roots) {
   return WithInfo(InvalidField(field, absl::StrCat("'", path, "' lies outside ", Named(roots))),
                   {.reason = "OUTSIDE_ROOTS", .field = field, .numbers = {}});
 }
 
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what) {
-  return WithInfo(absl::PermissionDeniedError(absl::StrCat(field, ": '", path, "' ", what)), {.reason = "NO_ACCESS", .field = field, .numbers = {}});
+  return WithInfo(absl::PermissionDeniedError(absl::StrCat(field, ": '", path, "' ", what)),
+                  {.reason = "NO_ACCESS", .field = field, .numbers = {}});
 }
 
-absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vector<std::string>& roots, const std::string& field) {
+absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
+                                         const std::vector<std::string>& roots,
+                                         const std::string& field) {
   if (path.empty()) return InvalidField(field, "is empty");
   if (path.find('\0') != std::string::npos) return InvalidField(field, "holds a zero byte");
   if (roots.empty()) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(field, ": this server has no replay roots; set storage.replay_roots")),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        field, ": this server has no replay roots; set storage.replay_roots")),
                     {.reason = "NO_REPLAY_ROOT", .field = field, .numbers = {}});
   }
   bool inside = false, denied = false;
@@ -45,7 +51,11 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vec
     const std::string candidate = path[0] == '/' ? path : absl::StrCat(real_root, "/", path);
     // By its letters first: whether a file outside exists is nobody's business.
     const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
-    if (!IsInside(plain, std::filesystem::path(absl::StrCat(root, "/.")).lexically_normal().parent_path().string()) && !IsInside(plain, real_root)) {
+    if (!IsInside(plain, std::filesystem::path(absl::StrCat(root, "/."))
+                             .lexically_normal()
+                             .parent_path()
+                             .string()) &&
+        !IsInside(plain, real_root)) {
       continue;
     }
     const std::string real = RealPath(candidate);
@@ -58,8 +68,9 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vec
   }
   if (!inside) return OutsideRoots(field, path, roots);
   if (denied) return NoAccess(field, path, "may not be read");
-  return WithInfo(absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under ", Named(roots))),
-                  {.reason = "NO_FILE", .field = field, .numbers = {}});
+  return WithInfo(
+      absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under ", Named(roots))),
+      {.reason = "NO_FILE", .field = field, .numbers = {}});
 }
 
 }  // namespace octavo::storage

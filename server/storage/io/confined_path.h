@@ -14,12 +14,15 @@ struct ConfinedPath {
   std::string path, root;
 };
 
-/// The file or folder `path` (relative to a root, or absolute inside of one). Errors name `field` and the roots: InvalidArgument
-/// (OUTSIDE_ROOTS), NotFound (NO_FILE), PermissionDenied (NO_ACCESS), FailedPrecondition (NO_REPLAY_ROOT). Whether a file outside exists is never
-/// told.
-absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path, const std::vector<std::string>& roots, const std::string& field);
+/// The file or folder `path` (relative to a root, or absolute inside of one). Errors name `field`
+/// and the roots: InvalidArgument (OUTSIDE_ROOTS), NotFound (NO_FILE), PermissionDenied
+/// (NO_ACCESS), FailedPrecondition (NO_REPLAY_ROOT). Whether a file outside exists is never told.
+absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
+                                         const std::vector<std::string>& roots,
+                                         const std::string& field);
 
-absl::Status OutsideRoots(const std::string& field, const std::string& path, const std::vector<std::string>& roots);
+absl::Status OutsideRoots(const std::string& field, const std::string& path,
+                          const std::vector<std::string>& roots);
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what);
 
 }  // namespace octavo::storage

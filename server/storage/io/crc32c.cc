@@ -27,7 +27,8 @@ uint32_t Table(const unsigned char* p, size_t n, uint32_t crc) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) uint32_t Hardware(const unsigned char* p, size_t n, uint32_t crc) {
+__attribute__((target("sse4.2"))) uint32_t Hardware(const unsigned char* p, size_t n,
+                                                    uint32_t crc) {
   uint64_t c = crc;
   for (; n >= 8; n -= 8, p += 8) {
     uint64_t word;
@@ -39,9 +40,10 @@ __attribute__((target("sse4.2"))) uint32_t Hardware(const unsigned char* p, size
   return c32;
 }
 
-// Three stretches of `n` bytes (a multiple of 8) one behind the other, each from its own start: the instruction takes three cycles
-// but begins anew with each, so three chains take the time of one.
-__attribute__((target("sse4.2"))) void HardwareThree(const unsigned char* p, size_t n, uint32_t crc[3]) {
+// Three stretches of `n` bytes (a multiple of 8) one behind the other, each from its own start: the
+// instruction takes three cycles but begins anew with each, so three chains take the time of one.
+__attribute__((target("sse4.2"))) void HardwareThree(const unsigned char* p, size_t n,
+                                                     uint32_t crc[3]) {
   uint64_t a = crc[0], b = crc[1], c = crc[2];
   for (const unsigned char* end = p + n; p != end; p += 8) {
     uint64_t words[3];
@@ -93,7 +95,8 @@ uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc) {
 }
 
 uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes) {
-  // Operator k advances a CRC over 2^k zero bytes; made once, so that a combination is a few matrix-vector products.
+  // Operator k advances a CRC over 2^k zero bytes; made once, so that a combination is a few
+  // matrix-vector products.
   static const auto operators = [] {
     std::array<Matrix, 64> powers{};
     Matrix m{};  // one zero bit
@@ -113,7 +116,9 @@ uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes) {
 }
 
 namespace internal {
-uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t crc) { return ~Table(static_cast<const unsigned char*>(data), bytes, ~crc); }
+uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t crc) {
+  return ~Table(static_cast<const unsigned char*>(data), bytes, ~crc);
+}
 }  // namespace internal
 
 }  // namespace octavo::storage

@@ -5,8 +5,8 @@
 
 namespace octavo::storage {
 
-/// CRC-32C (Castagnoli, RFC 3720) of `bytes`, continuing from `crc` (0 to begin). "123456789" gives 0xE3069283.
-/// Uses SSE4.2 where the processor has it, else a table.
+/// CRC-32C (Castagnoli, RFC 3720) of `bytes`, continuing from `crc` (0 to begin). "123456789" gives
+/// 0xE3069283. Uses SSE4.2 where the processor has it, else a table.
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t crc = 0);
 
 /// CRC of the concatenation of two parts from the CRCs of the parts and the second's length.

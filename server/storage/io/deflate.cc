@@ -32,21 +32,27 @@ absl::StatusOr<std::string> Blocks(const char* data, size_t bytes, int level) {
 }  // namespace
 
 std::string DeflateStream::Head() const {
-  // gzip: no name, no time, so that equal volumes make equal files; system unknown. zlib: a window of 32 KiB.
-  return wrap_ == Wrap::kGzip ? std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10) : std::string("\x78\x01", 2);
+  // gzip: no name, no time, so that equal volumes make equal files; system unknown. zlib: a window
+  // of 32 KiB.
+  return wrap_ == Wrap::kGzip ? std::string("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10)
+                              : std::string("\x78\x01", 2);
 }
 
 absl::StatusOr<std::vector<std::string>> DeflateStream::Add(const void* data, int64_t bytes) {
   constexpr int64_t kPiece = 1 << 20;
   const auto* p = static_cast<const char*>(data);
-  std::vector<absl::StatusOr<std::string>> parts(static_cast<size_t>((bytes + kPiece - 1) / kPiece));
+  std::vector<absl::StatusOr<std::string>> parts(
+      static_cast<size_t>((bytes + kPiece - 1) / kPiece));
   std::vector<uint32_t> checks(parts.size());
-  const auto length = [&](size_t i) { return std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece); };
+  const auto length = [&](size_t i) {
+    return std::min(kPiece, bytes - static_cast<int64_t>(i) * kPiece);
+  };
   tbb::parallel_for(size_t{0}, parts.size(), [&](size_t i) {
     const char* piece = p + static_cast<int64_t>(i) * kPiece;
     const auto n = static_cast<uInt>(length(i));
     const auto* read = reinterpret_cast<const Bytef*>(piece);
-    checks[i] = static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32(0, read, n) : adler32(1, read, n));
+    checks[i] =
+        static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32(0, read, n) : adler32(1, read, n));
     parts[i] = Blocks(piece, n, level_);
   });
   std::vector<std::string> out;
@@ -54,7 +60,8 @@ absl::StatusOr<std::vector<std::string>> DeflateStream::Add(const void* data, in
     OCTAVO_RETURN_IF_ERROR(parts[i].status());
     out.push_back(*std::move(parts[i]));
     check_ =
-        static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32_combine(check_, checks[i], length(i)) : adler32_combine(check_, checks[i], length(i)));
+        static_cast<uint32_t>(wrap_ == Wrap::kGzip ? crc32_combine(check_, checks[i], length(i))
+                                                   : adler32_combine(check_, checks[i], length(i)));
   }
   bytes_ += static_cast<uint64_t>(bytes);
   return out;

@@ -8,13 +8,15 @@
 
 namespace octavo::storage {
 
-/// One gzip member or zlib stream made of pieces that are deflated in parallel (as pigz does): any inflater reads it. One
-/// thread calls; pieces are worked on by all threads of the caller's oneTBB arena.
+/// One gzip member or zlib stream made of pieces that are deflated in parallel (as pigz does): any
+/// inflater reads it. One thread calls; pieces are worked on by all threads of the caller's oneTBB
+/// arena.
 class DeflateStream {
  public:
   enum class Wrap { kGzip, kZlib };
   /// `level`: 1 ... 9.
-  DeflateStream(Wrap wrap, int level) : wrap_(wrap), level_(level), check_(wrap == Wrap::kZlib ? 1 : 0) {}
+  DeflateStream(Wrap wrap, int level)
+      : wrap_(wrap), level_(level), check_(wrap == Wrap::kZlib ? 1 : 0) {}
 
   /// What comes first.
   std::string Head() const;

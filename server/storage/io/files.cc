@@ -30,7 +30,8 @@ absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t 
   return absl::OkStatus();
 }
 
-absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes, int64_t offset) {
+absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes,
+                        int64_t offset) {
   const auto* p = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t n = ::pwrite(fd, p, bytes, offset);
@@ -71,7 +72,8 @@ absl::StatusOr<std::string> ReadWholeFile(int fd, const std::string& path, size_
   if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
   // The length is only what the file says: it costs nothing to have a hole of terabytes.
   if (info.st_size > static_cast<int64_t>(most))
-    return absl::DataLossError(absl::StrCat(path, " has ", info.st_size, " bytes; allowed at most ", most));
+    return absl::DataLossError(
+        absl::StrCat(path, " has ", info.st_size, " bytes; allowed at most ", most));
   std::string text(static_cast<size_t>(info.st_size), '\0');
   OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, text.data(), text.size(), 0));
   return text;
@@ -86,28 +88,34 @@ absl::Status SyncFile(const std::string& path) {
 absl::Status SyncDirectory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return ErrnoStatus(errno, "opening", path);
-  // EINVAL: a file system that cannot sync directories keeps their entries by itself (some network ones).
-  return ::fsync(fd.get()) == 0 || errno == EINVAL ? absl::OkStatus() : ErrnoStatus(errno, "syncing", path);
+  // EINVAL: a file system that cannot sync directories keeps their entries by itself (some network
+  // ones).
+  return ::fsync(fd.get()) == 0 || errno == EINVAL ? absl::OkStatus()
+                                                   : ErrnoStatus(errno, "syncing", path);
 }
 
 absl::Status MakeDirectory(const std::string& path) {
-  return ::mkdir(path.c_str(), 0755) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "creating directory", path);
+  return ::mkdir(path.c_str(), 0755) == 0 ? absl::OkStatus()
+                                          : ErrnoStatus(errno, "creating directory", path);
 }
 
 absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
-  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
+    return absl::OkStatus();
   if (errno == EEXIST) {
     // Two names of one file: the way below was interrupted between its link and its unlink.
     struct stat a {
     }, b{};
-    if (::lstat(from.c_str(), &a) == 0 && ::lstat(to.c_str(), &b) == 0 && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
+    if (::lstat(from.c_str(), &a) == 0 && ::lstat(to.c_str(), &b) == 0 && S_ISREG(a.st_mode) &&
+        a.st_dev == b.st_dev && a.st_ino == b.st_ino) {
       return ::unlink(from.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "removing", from);
     }
     return ErrnoStatus(EEXIST, "renaming to", to);
   }
   if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, "renaming to", to);
-  // File systems without it. A hard link does not replace either; directories cannot be linked, but renaming one onto a
-  // directory that was just created, and so is empty, cannot hit somebody else's.
+  // File systems without it. A hard link does not replace either; directories cannot be linked, but
+  // renaming one onto a directory that was just created, and so is empty, cannot hit somebody
+  // else's.
   struct stat info {};
   if (::lstat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
   if (S_ISDIR(info.st_mode)) {
@@ -145,11 +153,13 @@ std::string DirectoryId(const std::string& path) {
   struct statx info {};
   if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) return "";
   const bool born = (info.stx_mask & STATX_BTIME) != 0;
-  return born ? absl::StrCat(info.stx_ino, ".", info.stx_btime.tv_sec, ".", info.stx_btime.tv_nsec) : absl::StrCat(info.stx_ino);
+  return born ? absl::StrCat(info.stx_ino, ".", info.stx_btime.tv_sec, ".", info.stx_btime.tv_nsec)
+              : absl::StrCat(info.stx_ino);
 }
 
 bool IsInside(const std::string& path, const std::string& folder) {
-  return folder == "/" ? absl::StartsWith(path, "/") : absl::StartsWith(path, absl::StrCat(folder, "/"));
+  return folder == "/" ? absl::StartsWith(path, "/")
+                       : absl::StartsWith(path, absl::StrCat(folder, "/"));
 }
 
 SpareDescriptors::Loan::Loan(SpareDescriptors* spare) : spare_(spare) {

@@ -34,10 +34,13 @@ std::string Hdf5Reason(int* error) {
         auto* to = static_cast<Found*>(data);
         if (entry->desc == nullptr) return 0;
         if (to->text.empty()) to->text = entry->desc;
-        const absl::string_view desc = entry->desc;  // "... errno = 28, error message = 'No space left on device' ..."
-        if (const size_t at = desc.find("errno = "); at != absl::string_view::npos && to->error == 0) {
+        const absl::string_view desc =
+            entry->desc;  // "... errno = 28, error message = 'No space left on device' ..."
+        if (const size_t at = desc.find("errno = ");
+            at != absl::string_view::npos && to->error == 0) {
           absl::string_view number = desc.substr(at + 8);
-          (void)absl::SimpleAtoi(number.substr(0, number.find_first_not_of("0123456789")), &to->error);
+          (void)absl::SimpleAtoi(number.substr(0, number.find_first_not_of("0123456789")),
+                                 &to->error);
         }
         return 0;
       },
@@ -51,7 +54,8 @@ absl::Status Hdf5Error(const std::string& doing, const std::string& path) {
   int error = 0;
   const std::string text = Hdf5Reason(&error);
   if (error != 0) return ErrnoStatus(error, doing, path);
-  return WithInfo(absl::InternalError(absl::StrCat(doing, " ", path, ": HDF5: ", text)), {.reason = "IO_ERROR", .field = "", .numbers = {}});
+  return WithInfo(absl::InternalError(absl::StrCat(doing, " ", path, ": HDF5: ", text)),
+                  {.reason = "IO_ERROR", .field = "", .numbers = {}});
 }
 
 }  // namespace octavo::storage

@@ -11,14 +11,16 @@
 // What all users of the HDF5 library here share.
 namespace octavo::storage {
 
-/// Held around every call of the library and what belongs to it (an error and its stack): the library has no threads, or one lock of its own.
+/// Held around every call of the library and what belongs to it (an error and its stack): the
+/// library has no threads, or one lock of its own.
 Mutex& Hdf5Mutex();
 
-/// To be called under the lock before anything else: errors are told by status (the setting is per thread), and the library leaves
-/// files alone when the program ends.
+/// To be called under the lock before anything else: errors are told by status (the setting is per
+/// thread), and the library leaves files alone when the program ends.
 void QuietHdf5();
 
-/// The library's reason for its last failure, and errno if it was the system's (else 0). Forgets it.
+/// The library's reason for its last failure, and errno if it was the system's (else 0). Forgets
+/// it.
 std::string Hdf5Reason(int* error);
 
 /// A failure while writing: of the system, or Internal (IO_ERROR).

@@ -18,7 +18,8 @@ absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path, const JsonL
   return ReadJsonFile(fd.get(), path, limits);
 }
 
-absl::StatusOr<nlohmann::json> ReadJsonFile(int fd, const std::string& path, const JsonLimits& limits) {
+absl::StatusOr<nlohmann::json> ReadJsonFile(int fd, const std::string& path,
+                                            const JsonLimits& limits) {
   OCTAVO_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(fd, path, limits.bytes));
   auto parsed = ParseJson(text, limits);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat(path, " ", parsed.status().message()));

@@ -16,8 +16,9 @@
 
 #include "gpu/base/status.h"
 
-// Values of JSON that somebody else may have written, each with the type that it must have. Errors are DataLoss and begin with the member's
-// name ("shape[1] is 1.5; allowed are integers from 0 to 10"); no exception, and no text of the library.
+// Values of JSON that somebody else may have written, each with the type that it must have. Errors
+// are DataLoss and begin with the member's name ("shape[1] is 1.5; allowed are integers from 0 to
+// 10"); no exception, and no text of the library.
 namespace octavo::storage {
 
 /// A value for a message, not longer than a line.
@@ -31,15 +32,18 @@ inline std::string Shown(const nlohmann::json& value) {
   return text;
 }
 
-inline absl::Status BadValue(const std::string& name, const nlohmann::json& value, const std::string& allowed) {
+inline absl::Status BadValue(const std::string& name, const nlohmann::json& value,
+                             const std::string& allowed) {
   return absl::DataLossError(absl::StrCat(name, " is ", Shown(value), "; allowed ", allowed));
 }
 
-inline absl::Status ReadValue(const nlohmann::json& value, const std::string&, nlohmann::json* out) {
+inline absl::Status ReadValue(const nlohmann::json& value, const std::string&,
+                              nlohmann::json* out) {
   *out = value;
   return absl::OkStatus();
 }
-inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name, std::string* out) {
+inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name,
+                              std::string* out) {
   if (!value.is_string()) return BadValue(name, value, "is text");
   *out = value.get<std::string>();
   return absl::OkStatus();
@@ -55,10 +59,13 @@ absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T* 
   *out = value.get<T>();
   return absl::OkStatus();
 }
-/// An integer in [least, most]. 1.0 is none: a text that says so was not written by a program that counts.
-inline absl::Status ReadInteger(const nlohmann::json& value, const std::string& name, int64_t least, int64_t most, int64_t* out) {
-  const bool fits =
-      value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(std::max<int64_t>(most, 0)) : value.is_number_integer();
+/// An integer in [least, most]. 1.0 is none: a text that says so was not written by a program that
+/// counts.
+inline absl::Status ReadInteger(const nlohmann::json& value, const std::string& name, int64_t least,
+                                int64_t most, int64_t* out) {
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<uint64_t>() <= static_cast<uint64_t>(std::max<int64_t>(most, 0))
+                        : value.is_number_integer();
   if (!fits || value.get<int64_t>() < least || value.get<int64_t>() > most) {
     return BadValue(name, value, absl::StrCat("are integers from ", least, " to ", most));
   }
@@ -68,20 +75,24 @@ inline absl::Status ReadInteger(const nlohmann::json& value, const std::string& 
 template <std::signed_integral T>
 absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T* out) {
   int64_t number = 0;
-  OCTAVO_RETURN_IF_ERROR(ReadInteger(value, name, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), &number));
+  OCTAVO_RETURN_IF_ERROR(ReadInteger(value, name, std::numeric_limits<T>::min(),
+                                     std::numeric_limits<T>::max(), &number));
   *out = static_cast<T>(number);
   return absl::OkStatus();
 }
 inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name, uint32_t* out) {
   int64_t number = 0;
-  OCTAVO_RETURN_IF_ERROR(ReadInteger(value, name, 0, std::numeric_limits<uint32_t>::max(), &number));
+  OCTAVO_RETURN_IF_ERROR(
+      ReadInteger(value, name, 0, std::numeric_limits<uint32_t>::max(), &number));
   *out = static_cast<uint32_t>(number);
   return absl::OkStatus();
 }
 template <class T, size_t n>
 absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T (*out)[n]) {
-  if (!value.is_array() || value.size() != n) return BadValue(name, value, absl::StrCat("are arrays of ", n));
-  for (size_t i = 0; i < n; ++i) OCTAVO_RETURN_IF_ERROR(ReadValue(value[i], absl::StrCat(name, "[", i, "]"), &(*out)[i]));
+  if (!value.is_array() || value.size() != n)
+    return BadValue(name, value, absl::StrCat("are arrays of ", n));
+  for (size_t i = 0; i < n; ++i)
+    OCTAVO_RETURN_IF_ERROR(ReadValue(value[i], absl::StrCat(name, "[", i, "]"), &(*out)[i]));
   return absl::OkStatus();
 }
 template <class A, class B>
@@ -94,24 +105,31 @@ template <class T>
 absl::Status ReadValue(const nlohmann::json& value, const std::string& name, std::vector<T>* out) {
   if (!value.is_array()) return BadValue(name, value, "are arrays");
   out->resize(value.size());
-  for (size_t i = 0; i < value.size(); ++i) OCTAVO_RETURN_IF_ERROR(ReadValue(value[i], absl::StrCat(name, "[", i, "]"), &(*out)[i]));
+  for (size_t i = 0; i < value.size(); ++i)
+    OCTAVO_RETURN_IF_ERROR(ReadValue(value[i], absl::StrCat(name, "[", i, "]"), &(*out)[i]));
   return absl::OkStatus();
 }
-inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name, std::map<std::string, std::string>* out) {
+inline absl::Status ReadValue(const nlohmann::json& value, const std::string& name,
+                              std::map<std::string, std::string>* out) {
   if (!value.is_object()) return BadValue(name, value, "are objects");
-  for (const auto& [key, text] : value.items()) OCTAVO_RETURN_IF_ERROR(ReadValue(text, absl::StrCat(name, ".", key), &(*out)[key]));
+  for (const auto& [key, text] : value.items())
+    OCTAVO_RETURN_IF_ERROR(ReadValue(text, absl::StrCat(name, ".", key), &(*out)[key]));
   return absl::OkStatus();
 }
 
 /// The member `name` of an object that is called `where` ("" = the whole text).
-inline absl::StatusOr<const nlohmann::json*> Member(const nlohmann::json& object, const std::string& where, absl::string_view name) {
+inline absl::StatusOr<const nlohmann::json*> Member(const nlohmann::json& object,
+                                                    const std::string& where,
+                                                    absl::string_view name) {
   if (!object.is_object()) return BadValue(where.empty() ? "it" : where, object, "are objects");
   const auto found = object.find(std::string(name));
-  if (found == object.end()) return absl::DataLossError(absl::StrCat(where, where.empty() ? "" : ".", name, " is missing"));
+  if (found == object.end())
+    return absl::DataLossError(absl::StrCat(where, where.empty() ? "" : ".", name, " is missing"));
   return &*found;
 }
 template <class T>
-absl::Status ReadMember(const nlohmann::json& object, absl::string_view name, T* out, const std::string& where = "") {
+absl::Status ReadMember(const nlohmann::json& object, absl::string_view name, T* out,
+                        const std::string& where = "") {
   OCTAVO_ASSIGN_OR_RETURN(const nlohmann::json* const value, Member(object, where, name));
   return ReadValue(*value, absl::StrCat(where, where.empty() ? "" : ".", name), out);
 }

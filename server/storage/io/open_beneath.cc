@@ -27,10 +27,12 @@ UniqueFd OpenStepByStep(int folder, const std::string& below, int flags, mode_t 
   const std::vector<std::string> parts = absl::StrSplit(below, '/', absl::SkipEmpty());
   UniqueFd at;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
-    at = UniqueFd(::openat(at ? at.get() : folder, parts[i].c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    at = UniqueFd(::openat(at ? at.get() : folder, parts[i].c_str(),
+                           O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!at) return at;
   }
-  return UniqueFd(::openat(at ? at.get() : folder, parts.empty() ? "." : parts.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode));
+  return UniqueFd(::openat(at ? at.get() : folder, parts.empty() ? "." : parts.back().c_str(),
+                           flags | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
 UniqueFd OpenWithoutLinks(int folder, const std::string& below, int flags, mode_t mode) {
@@ -39,15 +41,17 @@ UniqueFd OpenWithoutLinks(int folder, const std::string& below, int flags, mode_
     how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
     how.mode = (flags & O_CREAT) != 0 ? mode : 0;
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-    UniqueFd fd(static_cast<int>(::syscall(SYS_openat2, folder, below.empty() ? "." : below.c_str(), &how, sizeof how)));
+    UniqueFd fd(static_cast<int>(
+        ::syscall(SYS_openat2, folder, below.empty() ? "." : below.c_str(), &how, sizeof how)));
     // A filter of system calls answers EPERM, and the kernel EINVAL to flags that open ignores.
     if (fd || (errno != ENOSYS && errno != EPERM && errno != EINVAL && errno != E2BIG)) return fd;
   }
   return OpenStepByStep(folder, below, flags, mode);
 }
 
-/// As OpenWithoutLinks, but a regular file that another program has a lease on (a file server's oplock) is waited for: O_NONBLOCK is there so that no
-/// pipe is waited for, and a leased file answers it with EAGAIN.
+/// As OpenWithoutLinks, but a regular file that another program has a lease on (a file server's
+/// oplock) is waited for: O_NONBLOCK is there so that no pipe is waited for, and a leased file
+/// answers it with EAGAIN.
 UniqueFd OpenEvenIfLeased(int folder, const std::string& below, int flags, mode_t mode) {
   UniqueFd fd = OpenWithoutLinks(folder, below, flags, mode);
   if (fd || errno != EAGAIN || (flags & O_NONBLOCK) == 0) return fd;
@@ -57,19 +61,23 @@ UniqueFd OpenEvenIfLeased(int folder, const std::string& below, int flags, mode_
     errno = EAGAIN;
     return fd;
   }
-  return UniqueFd(::open(NameOfOpen(known).c_str(), (flags & ~(O_NONBLOCK | O_CREAT | O_EXCL)) | O_CLOEXEC));
+  return UniqueFd(
+      ::open(NameOfOpen(known).c_str(), (flags & ~(O_NONBLOCK | O_CREAT | O_EXCL)) | O_CLOEXEC));
 }
 
 absl::Status Outside() {
-  return WithInfo(absl::PermissionDeniedError("leads outside of the configured roots, or to nothing"),
-                  {.reason = "OUTSIDE_ROOTS", .field = "", .numbers = {}});
+  return WithInfo(
+      absl::PermissionDeniedError("leads outside of the configured roots, or to nothing"),
+      {.reason = "OUTSIDE_ROOTS", .field = "", .numbers = {}});
 }
 
 absl::Status Refused(int error, const std::string& path) {
   const std::string name = BaseOf(path);
-  if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(absl::StrCat("no file ", name));
+  if (error == ENOENT || error == ENOTDIR)
+    return absl::NotFoundError(absl::StrCat("no file ", name));
   if (error == EACCES || error == EPERM)
-    return WithInfo(absl::PermissionDeniedError(absl::StrCat(name, " may not be opened")), {.reason = "NO_ACCESS", .field = "", .numbers = {}});
+    return WithInfo(absl::PermissionDeniedError(absl::StrCat(name, " may not be opened")),
+                    {.reason = "NO_ACCESS", .field = "", .numbers = {}});
   return ErrnoStatus(error, "opening", name);
 }
 
@@ -78,14 +86,17 @@ std::string RootAround(const std::string& real, const std::vector<std::string>& 
   std::string innermost;
   for (const std::string& root : roots) {
     const std::string at = RealPath(root);
-    if (!at.empty() && (real == at || IsInside(real, at)) && at.size() > innermost.size()) innermost = at;
+    if (!at.empty() && (real == at || IsInside(real, at)) && at.size() > innermost.size())
+      innermost = at;
   }
   return innermost;
 }
 
 }  // namespace
 
-absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::vector<std::string>& roots, int flags, mode_t mode) {
+absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
+                                          const std::vector<std::string>& roots, int flags,
+                                          mode_t mode) {
   if (roots.empty()) {
     UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, mode));
     if (!fd) return Refused(errno, path);
@@ -107,19 +118,24 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path, const std::ve
     const std::string root = RootAround(real, roots);
     if (root.empty()) return Outside();
     const UniqueFd folder(::open(root.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!folder && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return Refused(errno, path);
+    if (!folder && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
+      return Refused(errno, path);
     if (!folder) continue;
-    UniqueFd fd = OpenEvenIfLeased(folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags, mode);
+    UniqueFd fd = OpenEvenIfLeased(
+        folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags,
+        mode);
     if (fd) return OpenedBeneath{.fd = std::move(fd), .path = std::move(real)};
     // Somebody has put a link or nothing where there was none.
-    if (errno != ELOOP && errno != EXDEV && errno != ENOENT && errno != ENOTDIR && errno != EAGAIN) return Refused(errno, path);
+    if (errno != ELOOP && errno != EXDEV && errno != ENOENT && errno != ENOTDIR && errno != EAGAIN)
+      return Refused(errno, path);
   }
   return Outside();
 }
 
 UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags) {
   const std::vector<absl::string_view> parts = absl::StrSplit(below, '/');
-  if (parts[0].empty() || std::find(parts.begin(), parts.end(), "..") != parts.end()) {  // the way step by step would take it
+  if (parts[0].empty() || std::find(parts.begin(), parts.end(), "..") !=
+                              parts.end()) {  // the way step by step would take it
     errno = EXDEV;
     return {};
   }

@@ -13,26 +13,31 @@
 
 namespace octavo::storage {
 
-/// A group or dataset and the file that it lies in, which may be another one than was opened. No link is left on `path`.
+/// A group or dataset and the file that it lies in, which may be another one than was opened. No
+/// link is left on `path`.
 struct Hdf5Place {
   hid_t file = -1;  // open as long as the Hdf5Links are
   std::string file_path, path;
 };
 
-/// A file that somebody else wrote, and the files that its links lead to. Links are followed here, one by one, and never by the library:
-/// another file is opened only when its canonical path lies under one of the roots. All calls with the library's lock held. Errors
-/// are those of projection_input.h and name link and target.
+/// A file that somebody else wrote, and the files that its links lead to. Links are followed here,
+/// one by one, and never by the library: another file is opened only when its canonical path lies
+/// under one of the roots. All calls with the library's lock held. Errors are those of
+/// projection_input.h and name link and target.
 class Hdf5Links {
  public:
   /// `path` has been opened as `file`. No roots: no other file is opened.
   Hdf5Links(const std::string& path, Hdf5Id file, const std::vector<std::string>& roots);
   Hdf5Links(const Hdf5Links&) = delete;
 
-  /// Where `name` (absolute in the file that was opened) leads. Nothing if a part of it is not there; InvalidArgument for a link that leads
-  /// nowhere, outside of the roots, to no HDF5 file, or on and on.
+  /// Where `name` (absolute in the file that was opened) leads. Nothing if a part of it is not
+  /// there; InvalidArgument for a link that leads nowhere, outside of the roots, to no HDF5 file,
+  /// or on and on.
   absl::StatusOr<std::optional<Hdf5Place>> Find(const std::string& name);
-  /// The same for what a dataset at `from` names: dataset `name` of file `file` ("." = its own). `what`: what names it, for errors.
-  absl::StatusOr<Hdf5Place> FindSource(const Hdf5Place& from, const std::string& file, const std::string& name);
+  /// The same for what a dataset at `from` names: dataset `name` of file `file` ("." = its own).
+  /// `what`: what names it, for errors.
+  absl::StatusOr<Hdf5Place> FindSource(const Hdf5Place& from, const std::string& file,
+                                       const std::string& name);
 
   const std::string& path() const { return path_; }
   /// How a place is called in errors: `asked`, and where that led if it is in another file.
@@ -42,8 +47,10 @@ class Hdf5Links {
   void Overlook(const absl::Status& status);
 
  private:
-  absl::StatusOr<std::optional<Hdf5Place>> Follow(Hdf5Place at, const std::string& name, const std::string& asked);
-  absl::Status OpenFile(const std::string& named, const std::string& link, const std::string& target, Hdf5Place* at);
+  absl::StatusOr<std::optional<Hdf5Place>> Follow(Hdf5Place at, const std::string& name,
+                                                  const std::string& asked);
+  absl::Status OpenFile(const std::string& named, const std::string& link,
+                        const std::string& target, Hdf5Place* at);
 
   const std::string path_;
   std::vector<std::string> roots_, given_roots_;  // canonical, as configured

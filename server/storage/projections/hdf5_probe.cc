@@ -50,13 +50,17 @@ std::counting_semaphore<4>& Turns() {
 
 /// Not 0, 1, 2 or kProbedFile, which the new process gets others as.
 UniqueFd OutOfTheWay(UniqueFd fd) {
-  return !fd || fd.get() > kProbedFile ? std::move(fd) : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
+  return !fd || fd.get() > kProbedFile
+             ? std::move(fd)
+             : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
 }
 
 /// A file without a name: unlike a pipe it takes all at once, whoever reads it.
 UniqueFd FileOf(const std::string& bytes) {
   UniqueFd fd(::memfd_create("octavo-probe", MFD_CLOEXEC));
-  if (!fd || ::pwrite(fd.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) return UniqueFd();
+  if (!fd ||
+      ::pwrite(fd.get(), bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    return UniqueFd();
   return OutOfTheWay(std::move(fd));
 }
 
@@ -71,17 +75,21 @@ int Spawn(const std::vector<std::string>& command, int in, int out, int file, pi
   posix_spawn_file_actions_adddup2(&actions, file, kProbedFile);
   posix_spawn_file_actions_addclosefrom_np(&actions, kProbedFile + 1);
   posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);  // ^C is for the server
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                            POSIX_SPAWN_SETPGROUP);  // ^C is for the server
   sigset_t none, usual;
   sigemptyset(&none);
   sigemptyset(&usual);
-  for (const int signal : {SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGCHLD, SIGXCPU}) sigaddset(&usual, signal);
+  for (const int signal : {SIGPIPE, SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGCHLD, SIGXCPU})
+    sigaddset(&usual, signal);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &usual);
   std::vector<char*> arguments;
-  for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  const int failure = ::posix_spawn(pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+  const int failure =
+      ::posix_spawn(pid, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return failure;
@@ -97,11 +105,14 @@ struct Ended {
 /// Reads what a process writes until it ends. None is left behind.
 Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
   Ended ended;
-  const auto left = [&] { return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count(); };
+  const auto left = [&] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  };
   char part[65536];
   for (;;) {
     pollfd wait{.fd = from, .events = POLLIN, .revents = 0};
-    if (const int ready = ::poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left(), 0, 1000))); ready <= 0) {
+    if (const int ready = ::poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left(), 0, 1000)));
+        ready <= 0) {
       if (left() <= 0) break;
       continue;
     }
@@ -113,7 +124,8 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
   for (;;) {
     const pid_t found = ::waitpid(pid, &ended.status, ended.late ? 0 : WNOHANG);
     if (found == pid) break;
-    if (found < 0 && errno != EINTR) {  // SIGCHLD is ignored: nobody is to wait, and the answer says it all
+    if (found < 0 &&
+        errno != EINTR) {  // SIGCHLD is ignored: nobody is to wait, and the answer says it all
       ended.status = 0;
       break;
     }
@@ -121,7 +133,8 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
       ::kill(pid, SIGKILL);
       ended.late = true;
     } else if (found == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // it has closed its end, and is about to go
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(1));  // it has closed its end, and is about to go
     }
   }
   return ended;
@@ -130,7 +143,9 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
 absl::Status NotStarted(const Hdf5Probe& probe, const std::string& why) {
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
-    Log(LogLevel::kWarning, "HDF5 files are opened without a process that looks at them first: a damaged one may end the server",
+    Log(LogLevel::kWarning,
+        "HDF5 files are opened without a process that looks at them first: a damaged one may end "
+        "the server",
         {{"program", probe.command[0]}, {"error", why}});
   }
   return absl::OkStatus();
@@ -144,7 +159,8 @@ void UseHdf5Probe(Hdf5Probe probe) {
   used.probe = std::make_shared<const Hdf5Probe>(std::move(probe));
 }
 
-absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const ProjectionOptions& options) {
+absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path,
+                       const ProjectionOptions& options) {
   std::shared_ptr<const Hdf5Probe> probe;
   {
     Used& used = TheProbe();
@@ -152,8 +168,10 @@ absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const Proj
     probe = used.probe;
   }
   if (probe == nullptr || probe->command.empty()) return absl::OkStatus();
-  const std::string bytes =
-      EncodeRequest({.path = path, .options = options, .processor_seconds = probe->processor_seconds, .memory_bytes = probe->memory_bytes});
+  const std::string bytes = EncodeRequest({.path = path,
+                                           .options = options,
+                                           .processor_seconds = probe->processor_seconds,
+                                           .memory_bytes = probe->memory_bytes});
 
   Turns().acquire();
   struct Turn {
@@ -167,21 +185,27 @@ absl::Status ProbeHdf5(const UniqueFd& file, const std::string& path, const Proj
   UniqueFd to = OutOfTheWay(UniqueFd(ends[1]));
   const UniqueFd looked_at(::fcntl(file.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
   if (!to || !looked_at) return NotStarted(*probe, std::strerror(errno));
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(probe->seconds));
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(probe->seconds));
   pid_t pid = 0;
-  if (const int failure = Spawn(probe->command, request.get(), to.get(), looked_at.get(), &pid); failure != 0)
+  if (const int failure = Spawn(probe->command, request.get(), to.get(), looked_at.get(), &pid);
+      failure != 0)
     return NotStarted(*probe, std::strerror(failure));
   to = UniqueFd();
   const Ended ended = WaitFor(pid, from.get(), deadline);
-  if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted) return NotStarted(*probe, "it ended at once");
+  if (WIFEXITED(ended.status) && WEXITSTATUS(ended.status) == kProbeNotStarted)
+    return NotStarted(*probe, "it ended at once");
   const int signal = WIFSIGNALED(ended.status) ? WTERMSIG(ended.status) : 0;
   if (!ended.late && signal == 0) {
     if (const auto answer = DecodeAnswer(ended.answer)) return *answer;
   }
-  const std::string what = ended.late          ? absl::StrCat("takes longer than ", probe->seconds, " s to open")
-                           : signal == SIGXCPU ? absl::StrCat("takes more than ", probe->processor_seconds, " s of processor time to open")
-                           : signal == 0       ? std::string("is damaged: the HDF5 library crashes on it")
-                                               : absl::StrCat("is damaged: the HDF5 library crashes on it (signal ", signal, ")");
+  const std::string what =
+      ended.late          ? absl::StrCat("takes longer than ", probe->seconds, " s to open")
+      : signal == SIGXCPU ? absl::StrCat("takes more than ", probe->processor_seconds,
+                                         " s of processor time to open")
+      : signal == 0
+          ? std::string("is damaged: the HDF5 library crashes on it")
+          : absl::StrCat("is damaged: the HDF5 library crashes on it (signal ", signal, ")");
   Log(LogLevel::kError, "HDF5 file refused", {{"path", path}, {"reason", what}});
   return DamagedProjections(path, "the file", what);
 }

@@ -32,7 +32,7 @@ void Confine(const ProbeRequest& request) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without the server there is nobody to tell
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_CPU, request.processor_seconds);
-  Limit(RLIMIT_STACK, 4 << 20);                                      // less than the server's threads have
+  Limit(RLIMIT_STACK, 4 << 20);  // less than the server's threads have
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of it
   Limit(RLIMIT_AS, request.memory_bytes);
 #endif
@@ -44,10 +44,13 @@ void Confine(const ProbeRequest& request) {
 }
 
 absl::Status TooLarge(const ProbeRequest& request, const std::string& dataset) {
-  return DamagedProjections(request.path, dataset, absl::StrCat("takes more than ", request.memory_bytes >> 20, " MiB of memory to read"));
+  return DamagedProjections(
+      request.path, dataset,
+      absl::StrCat("takes more than ", request.memory_bytes >> 20, " MiB of memory to read"));
 }
 
-/// The first and the last frame of each kind. What cannot be read is the job's to tell; but what takes all memory must not come so far.
+/// The first and the last frame of each kind. What cannot be read is the job's to tell; but what
+/// takes all memory must not come so far.
 absl::Status ReadEnds(const ProbeRequest& request, ProjectionInput& input) {
   const ProjectionInfo& info = input.info();
   std::vector<float> row(static_cast<size_t>(info.columns));  // of any type that is read

@@ -40,7 +40,10 @@ std::string EncodeRequest(const ProbeRequest& request) {
 }
 
 std::optional<ProbeRequest> DecodeRequest(const std::string& bytes) try {
-  const auto parsed = ParseCbor(bytes, {.bytes = size_t{1} << 30, .depth = 4, .values = size_t{1} << 27});  // an angle for each projection
+  const auto parsed =
+      ParseCbor(bytes, {.bytes = size_t{1} << 30,
+                        .depth = 4,
+                        .values = size_t{1} << 27});  // an angle for each projection
   if (!parsed.ok()) return std::nullopt;
   const Json& json = *parsed;
   ProbeRequest request;
@@ -81,7 +84,9 @@ std::optional<absl::Status> DecodeAnswer(const std::string& bytes) try {
   json.at("reason").get_to(info.reason);
   json.at("field").get_to(info.field);
   json.at("numbers").get_to(info.numbers);
-  return WithInfo(absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()), json.at("message").get<std::string>()), info);
+  return WithInfo(absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
+                               json.at("message").get<std::string>()),
+                  info);
 } catch (const Json::exception&) {
   return std::nullopt;
 }

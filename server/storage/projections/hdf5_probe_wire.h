@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to hdf5_probe.cc and hdf5_probe_answer.cc: what they tell each other. Both are of one build.
+// Private to hdf5_probe.cc and hdf5_probe_answer.cc: what they tell each other. Both are of one
+// build.
 
 #include <cstdint>
 #include <optional>
@@ -12,9 +13,11 @@
 
 namespace octavo::storage {
 
-/// Exit status of a process that could not look at anything, as that of a shell without the program.
+/// Exit status of a process that could not look at anything, as that of a shell without the
+/// program.
 inline constexpr int kProbeNotStarted = 127;
-/// The descriptor that the process inherits beside those of standard input and output: of the file that it is to look at.
+/// The descriptor that the process inherits beside those of standard input and output: of the file
+/// that it is to look at.
 inline constexpr int kProbedFile = 3;
 
 struct ProbeRequest {

@@ -22,7 +22,10 @@ std::optional<StoredType> TypeOf(hid_t type) {
   if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return std::nullopt;
   StoredType out{.bytes = bytes, .big_endian = H5Tget_order(type) == H5T_ORDER_BE};
   switch (H5Tget_class(type)) {
-    case H5T_INTEGER: out.kind = H5Tget_sign(type) == H5T_SGN_NONE ? StoredType::Kind::kUnsigned : StoredType::Kind::kSigned; return out;
+    case H5T_INTEGER:
+      out.kind = H5Tget_sign(type) == H5T_SGN_NONE ? StoredType::Kind::kUnsigned
+                                                   : StoredType::Kind::kSigned;
+      return out;
     case H5T_FLOAT: return bytes == 1 ? std::nullopt : std::optional(out);
     default: return std::nullopt;
   }
@@ -85,18 +88,26 @@ class Hdf5Frames final : public FrameArray {
     H5Eclear2(H5E_DEFAULT);
   }
 
-  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype, char* out) override {
+  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
+                    char* out) override {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     const int skip = 3 - rank_;
     hsize_t from[3], extent[3], zero[3] = {};
-    for (int d = 0; d < 3; ++d) from[d] = static_cast<hsize_t>(start[d]), extent[d] = static_cast<hsize_t>(count[d]);
-    const Id space(H5Dget_space(data_->id()), H5Sclose), memory(H5Screate_simple(rank_, extent + skip, nullptr), H5Sclose);
-    const bool fine = space && memory && H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, from + skip, nullptr, extent + skip, nullptr) >= 0 &&
-                      H5Sselect_hyperslab(memory.get(), H5S_SELECT_SET, zero, nullptr, extent + skip, nullptr) >= 0 &&
+    for (int d = 0; d < 3; ++d)
+      from[d] = static_cast<hsize_t>(start[d]), extent[d] = static_cast<hsize_t>(count[d]);
+    const Id space(H5Dget_space(data_->id()), H5Sclose),
+        memory(H5Screate_simple(rank_, extent + skip, nullptr), H5Sclose);
+    const bool fine = space && memory &&
+                      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, from + skip, nullptr,
+                                          extent + skip, nullptr) >= 0 &&
+                      H5Sselect_hyperslab(memory.get(), H5S_SELECT_SET, zero, nullptr,
+                                          extent + skip, nullptr) >= 0 &&
                       data_->Read(MemoryType(dtype), memory.get(), space.get(), out);
     if (fine) return absl::OkStatus();
-    return DamagedProjections(file_->path(), dataset, absl::StrCat("cannot be read at frame ", start[0], ": ", Hdf5Reason()));
+    return DamagedProjections(
+        file_->path(), dataset,
+        absl::StrCat("cannot be read at frame ", start[0], ": ", Hdf5Reason()));
   }
 
  private:
@@ -105,7 +116,8 @@ class Hdf5Frames final : public FrameArray {
   const int rank_;
 };
 
-absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots) {
+absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
+    const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots) {
   std::shared_ptr<Hdf5Reader> reader(new Hdf5Reader(path));
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
@@ -118,11 +130,13 @@ absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(const UniqueFd& ope
   if (H5Fis_hdf5(name.c_str()) <= 0) {
     H5Eclear2(H5E_DEFAULT);
     if (replaced()) return ReplacedProjections(path);
-    return BadProjections(path, "the file", "is no HDF5 file", "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
+    return BadProjections(path, "the file", "is no HDF5 file",
+                          "HDF5 (Data Exchange, NXtomo), .npy and Zarr");
   }
   Id file(H5Fopen(name.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
   if (!file && replaced()) return ReplacedProjections(path);
-  if (!file) return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
+  if (!file)
+    return DamagedProjections(path, "the file", absl::StrCat("cannot be opened: ", Hdf5Reason()));
   reader->links_ = std::make_unique<Hdf5Links>(path, std::move(file), roots);
   return reader;
 }
@@ -162,7 +176,8 @@ std::vector<std::string> Hdf5Reader::Groups(const std::string& group) {
     if (!place.ok() || !place->has_value()) continue;
     H5O_info_t info;
     const Hdf5Place& at = **place;
-    if (H5Oget_info_by_name2(at.file, at.path.c_str(), &info, H5O_INFO_BASIC, access.get()) >= 0 && info.type == H5O_TYPE_GROUP)
+    if (H5Oget_info_by_name2(at.file, at.path.c_str(), &info, H5O_INFO_BASIC, access.get()) >= 0 &&
+        info.type == H5O_TYPE_GROUP)
       groups.push_back(std::move(name));
   }
   H5Eclear2(H5E_DEFAULT);
@@ -186,10 +201,12 @@ std::string Hdf5Reader::TextAttribute(const std::string& name, const std::string
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   std::string out;
-  if (const Id object = OpenLocked(name); object && H5Aexists(object.get(), attribute.c_str()) > 0) {
+  if (const Id object = OpenLocked(name);
+      object && H5Aexists(object.get(), attribute.c_str()) > 0) {
     const Id a(H5Aopen(object.get(), attribute.c_str(), H5P_DEFAULT), H5Aclose);
     const Id type(H5Aget_type(a.get()), H5Tclose), space(H5Aget_space(a.get()), H5Sclose);
-    out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) { return H5Aread(a.get(), as, to); });
+    out = ReadText(type.get(), space.get(),
+                   [&](hid_t as, void* to) { return H5Aread(a.get(), as, to); });
   }
   H5Eclear2(H5E_DEFAULT);
   return out;
@@ -200,17 +217,22 @@ std::string Hdf5Reader::Text(const std::string& name) {
   QuietHdf5();
   std::string out;
   if (const Id data = OpenLocked(name); data && H5Iget_type(data.get()) == H5I_DATASET) {
-    const Id type(H5Dget_type(data.get()), H5Tclose), space(H5Dget_space(data.get()), H5Sclose), creation(H5Dget_create_plist(data.get()), H5Pclose);
+    const Id type(H5Dget_type(data.get()), H5Tclose), space(H5Dget_space(data.get()), H5Sclose),
+        creation(H5Dget_create_plist(data.get()), H5Pclose);
     if (H5Pget_layout(creation.get()) != H5D_VIRTUAL && H5Pget_external_count(creation.get()) == 0)
-      out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) { return H5Dread(data.get(), as, H5S_ALL, H5S_ALL, H5P_DEFAULT, to); });
+      out = ReadText(type.get(), space.get(), [&](hid_t as, void* to) {
+        return H5Dread(data.get(), as, H5S_ALL, H5S_ALL, H5P_DEFAULT, to);
+      });
   }
   H5Eclear2(H5E_DEFAULT);
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name, int64_t cache_bytes) {
+absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const std::string& name,
+                                                                           int64_t cache_bytes) {
   OCTAVO_ASSIGN_OR_RETURN(const auto place, links_->Find(name));
-  if (!place.has_value()) return BadProjections(path_, name, "is missing", "a dataset of this name");
+  if (!place.has_value())
+    return BadProjections(path_, name, "is missing", "a dataset of this name");
   return Hdf5Dataset::Open(*links_, *place, links_->Label(name, *place), cache_bytes);
 }
 
@@ -222,10 +244,13 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != 3 && !(flat && rank == 2)) {
-    return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), flat ? "2 or 3: [frame, row, column]" : "3: [angle, row, column]");
+    return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"),
+                          flat ? "2 or 3: [frame, row, column]" : "3: [angle, row, column]");
   }
   const auto stored = TypeOf(type.get());
-  if (!stored.has_value()) return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())), "real numbers");
+  if (!stored.has_value())
+    return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())),
+                          "real numbers");
   OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
   hsize_t extent[3] = {1, 1, 1};
   H5Sget_simple_extent_dims(space.get(), extent + (3 - rank), nullptr);
@@ -233,7 +258,8 @@ absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string
   auto frames = std::make_shared<Hdf5Frames>(std::move(self), std::move(data), rank);
   frames->dataset = name;
   frames->type = *stored;
-  for (int d = 0; d < 3; ++d) frames->shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
+  for (int d = 0; d < 3; ++d)
+    frames->shape[d] = static_cast<int64_t>(std::min<hsize_t>(extent[d], INT64_MAX));
   frames->row_granularity = std::min(chunk_rows, std::max<int64_t>(frames->shape[1], 1));
   return frames;
 }
@@ -244,17 +270,23 @@ absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name)
   OCTAVO_ASSIGN_OR_RETURN(const auto data, OpenDatasetLocked(name, 0));
   const Id space(H5Dget_space(data->id()), H5Sclose), type(H5Dget_type(data->id()), H5Tclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
-  if (rank != 0 && rank != 1) return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), "1");
-  if (!TypeOf(type.get()).has_value()) return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())), "real numbers");
+  if (rank != 0 && rank != 1)
+    return BadProjections(path_, name, absl::StrCat("has ", rank, " dimensions"), "1");
+  if (!TypeOf(type.get()).has_value())
+    return BadProjections(path_, name, absl::StrCat("holds ", NameOfClass(type.get())),
+                          "real numbers");
   const hssize_t count = H5Sget_simple_extent_npoints(space.get());
   if (count < 0 || count > kMostNumbers)
-    return BadProjections(path_, name, absl::StrCat("has ", count, " values"), absl::StrCat("at most ", kMostNumbers));
+    return BadProjections(path_, name, absl::StrCat("has ", count, " values"),
+                          absl::StrCat("at most ", kMostNumbers));
   OCTAVO_RETURN_IF_ERROR(data->CheckWritten());
   std::vector<double> out(static_cast<size_t>(count));
   if (count == 0) return out;
   const hsize_t extent = static_cast<hsize_t>(count), zero = 0;
-  const Id memory(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr), H5Sclose);
-  for (const hid_t selected : {space.get(), memory.get()}) {  // parts of virtual datasets want hyperslabs
+  const Id memory(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr),
+                  H5Sclose);
+  for (const hid_t selected :
+       {space.get(), memory.get()}) {  // parts of virtual datasets want hyperslabs
     if (rank == 1) H5Sselect_hyperslab(selected, H5S_SELECT_SET, &zero, nullptr, &extent, nullptr);
   }
   if (!data->Read(H5T_NATIVE_DOUBLE, memory.get(), space.get(), out.data()))

@@ -16,19 +16,23 @@
 
 namespace octavo::storage {
 
-/// An HDF5 file to read from, as suspicious as a file of somebody else asks for: links and virtual datasets that lead to other files
-/// are followed under the roots only. Every call takes the library's lock. Paths are absolute within the file. Errors are those of
-/// projection_input.h.
+/// An HDF5 file to read from, as suspicious as a file of somebody else asks for: links and virtual
+/// datasets that lead to other files are followed under the roots only. Every call takes the
+/// library's lock. Paths are absolute within the file. Errors are those of projection_input.h.
 class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
  public:
-  /// `opened` had the name `path`. `roots`: folders that other files may lie under; none = no other file is read.
-  static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const UniqueFd& opened, const std::string& path, const std::vector<std::string>& roots);
+  /// `opened` had the name `path`. `roots`: folders that other files may lie under; none = no other
+  /// file is read.
+  static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const UniqueFd& opened,
+                                                          const std::string& path,
+                                                          const std::vector<std::string>& roots);
   ~Hdf5Reader();
 
   const std::string& path() const { return path_; }
   /// Whether there is a group or dataset of this path.
   absl::StatusOr<bool> Exists(const std::string& name);
-  /// Names of the groups in a group, in alphabetical order; links that cannot be followed are left out.
+  /// Names of the groups in a group, in alphabetical order; links that cannot be followed are left
+  /// out.
   std::vector<std::string> Groups(const std::string& group);
   /// The error of the first link that Groups left out; OK if there was none.
   absl::Status LeftOut();
@@ -45,7 +49,8 @@ class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
  private:
   friend class Hdf5Frames;
   explicit Hdf5Reader(const std::string& path) : path_(path) {}
-  absl::StatusOr<std::unique_ptr<Hdf5Dataset>> OpenDatasetLocked(const std::string& name, int64_t cache_bytes);
+  absl::StatusOr<std::unique_ptr<Hdf5Dataset>> OpenDatasetLocked(const std::string& name,
+                                                                 int64_t cache_bytes);
   Hdf5Id OpenLocked(const std::string& name);
 
   const std::string path_;

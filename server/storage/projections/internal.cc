@@ -22,15 +22,18 @@ constexpr int64_t kMostFrames = 1 << 24, kMostExtent = 65536, kMostBytes = int64
 // The half-precision number with these bits (IEEE 754 binary16), exact.
 float FromHalf(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const float magnitude = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
-                          : exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
-                                          : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+  const float magnitude = exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
+                          : exponent == 0
+                              ? std::ldexp(static_cast<float>(fraction), -24)
+                              : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
 struct HalfBits {
   uint16_t bits;
-  operator float() const { return FromHalf(bits); }  // NOLINT(google-explicit-constructor): reads as a number
+  operator float() const {
+    return FromHalf(bits);
+  }  // NOLINT(google-explicit-constructor): reads as a number
 };
 
 template <class From, class To>
@@ -55,22 +58,41 @@ void LoadAs(const char* in, const StoredType& type, int64_t count, To* out) {
   using Kind = StoredType::Kind;
   switch (type.bytes) {
     case 1: type.kind == Kind::kSigned ? load(int8_t{}) : load(uint8_t{}); return;
-    case 2: type.kind == Kind::kFloat ? load(HalfBits{}) : type.kind == Kind::kSigned ? load(int16_t{}) : load(uint16_t{}); return;
-    case 4: type.kind == Kind::kFloat ? load(float{}) : type.kind == Kind::kSigned ? load(int32_t{}) : load(uint32_t{}); return;
-    default: type.kind == Kind::kFloat ? load(double{}) : type.kind == Kind::kSigned ? load(int64_t{}) : load(uint64_t{}); return;
+    case 2:
+      type.kind == Kind::kFloat    ? load(HalfBits{})
+      : type.kind == Kind::kSigned ? load(int16_t{})
+                                   : load(uint16_t{});
+      return;
+    case 4:
+      type.kind == Kind::kFloat    ? load(float{})
+      : type.kind == Kind::kSigned ? load(int32_t{})
+                                   : load(uint32_t{});
+      return;
+    default:
+      type.kind == Kind::kFloat    ? load(double{})
+      : type.kind == Kind::kSigned ? load(int64_t{})
+                                   : load(uint64_t{});
+      return;
   }
 }
 
-absl::Status WithDataset(absl::Status status, const char* reason, const std::string& dataset, const std::string& value, const std::string& allowed) {
-  return WithInfo(std::move(status), {.reason = reason, .field = "", .numbers = {{"dataset", dataset}, {"value", value}, {"allowed", allowed}}});
+absl::Status WithDataset(absl::Status status, const char* reason, const std::string& dataset,
+                         const std::string& value, const std::string& allowed) {
+  return WithInfo(std::move(status),
+                  {.reason = reason,
+                   .field = "",
+                   .numbers = {{"dataset", dataset}, {"value", value}, {"allowed", allowed}}});
 }
 
-std::string Shape(const FrameArray& a) { return absl::StrCat("[", a.shape[0], ", ", a.shape[1], ", ", a.shape[2], "]"); }
+std::string Shape(const FrameArray& a) {
+  return absl::StrCat("[", a.shape[0], ", ", a.shape[1], ", ", a.shape[2], "]");
+}
 
 /// Radians of one of the unit; nothing for a unit that is not one of an angle.
 std::optional<double> RadiansOf(absl::string_view unit) {
   const std::string u = absl::AsciiStrToLower(absl::StripAsciiWhitespace(unit));
-  if (u.empty() || u == "deg" || u == "degs" || u == "degree" || u == "degrees" || u == "\xC2\xB0") return std::numbers::pi / 180;
+  if (u.empty() || u == "deg" || u == "degs" || u == "degree" || u == "degrees" || u == "\xC2\xB0")
+    return std::numbers::pi / 180;
   if (u == "rad" || u == "rads" || u == "radian" || u == "radians") return 1;
   if (u == "mrad" || u == "milliradian" || u == "milliradians") return 1e-3;
   return std::nullopt;
@@ -81,9 +103,11 @@ void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
   if (!options.angle_values.empty()) return;
   const bool declared = !parts->angle_unit.empty();
   const char* const asked = options.angle_unit == AngleUnit::kRadians ? "radians" : "degrees";
-  const std::string says = declared ? absl::StrCat(" declares the unit '", parts->angle_unit, "'") : " declares no unit";
+  const std::string says =
+      declared ? absl::StrCat(" declares the unit '", parts->angle_unit, "'") : " declares no unit";
   if (options.angle_unit != AngleUnit::kDeclared) {
-    parts->notes.push_back(absl::StrCat(parts->angles_dataset, says, "; taken as ", asked, ", as the request says"));
+    parts->notes.push_back(
+        absl::StrCat(parts->angles_dataset, says, "; taken as ", asked, ", as the request says"));
   } else if (!declared) {
     parts->notes.push_back(absl::StrCat(parts->angles_dataset, says, "; taken as degrees"));
   }
@@ -92,7 +116,8 @@ void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
 /// Arrays of a file, of which each kind takes its frames.
 class ArrayProjections final : public ProjectionInput {
  public:
-  ArrayProjections(ProjectionInfo info, ProjectionParts parts) : ProjectionInput(std::move(info)), parts_(std::move(parts)) {}
+  ArrayProjections(ProjectionInfo info, ProjectionParts parts)
+      : ProjectionInput(std::move(info)), parts_(std::move(parts)) {}
 
   int64_t row_granularity() const override { return parts_.array[0]->row_granularity; }
 
@@ -106,10 +131,12 @@ class ArrayProjections final : public ProjectionInput {
       if (parts_.indexed) {  // as far as the frames follow each other in the file
         const auto at = static_cast<size_t>(first);
         run = 1;
-        while (i + run < box.frames && index[at + static_cast<size_t>(run)] == index[at] + run) ++run;
+        while (i + run < box.frames && index[at + static_cast<size_t>(run)] == index[at] + run)
+          ++run;
         first = index[at];
       }
-      const int64_t start[3] = {first, box.first_row, box.first_column}, count[3] = {run, box.rows, box.columns};
+      const int64_t start[3] = {first, box.first_row, box.first_column},
+                    count[3] = {run, box.rows, box.columns};
       OCTAVO_RETURN_IF_ERROR(parts_.array[kind]->Read(start, count, info_.dtype, to));
       to += run * box.rows * box.columns * SizeOf(info_.dtype);
       i += run;
@@ -120,14 +147,18 @@ class ArrayProjections final : public ProjectionInput {
   const ProjectionParts parts_;
 };
 
-absl::Status CheckPositions(const ProjectionInfo& info, const std::string& what, const std::vector<double>& positions, int64_t frames) {
+absl::Status CheckPositions(const ProjectionInfo& info, const std::string& what,
+                            const std::vector<double>& positions, int64_t frames) {
   if (positions.empty()) return absl::OkStatus();
   if (std::ssize(positions) != frames) {
-    return BadProjections(info.path, what, absl::StrCat("has ", positions.size(), " values"), absl::StrCat(frames, ", one per frame"));
+    return BadProjections(info.path, what, absl::StrCat("has ", positions.size(), " values"),
+                          absl::StrCat(frames, ", one per frame"));
   }
   for (size_t i = 0; i < positions.size(); ++i) {
-    if (positions[i] >= 0 && positions[i] <= static_cast<double>(info.projections)) continue;  // not NaN
-    return BadProjections(info.path, what, absl::StrCat("is ", positions[i], " at ", i), absl::StrCat("0 to ", info.projections));
+    if (positions[i] >= 0 && positions[i] <= static_cast<double>(info.projections))
+      continue;  // not NaN
+    return BadProjections(info.path, what, absl::StrCat("is ", positions[i], " at ", i),
+                          absl::StrCat("0 to ", info.projections));
   }
   return absl::OkStatus();
 }
@@ -163,7 +194,9 @@ std::optional<StoredType> StoredType::FromNumpy(absl::string_view code) {
 std::optional<StoredType> StoredType::FromZarr(absl::string_view name) {
   const size_t digits = name.find_first_of("0123456789");
   int bits = 0;
-  if (digits == absl::string_view::npos || !absl::SimpleAtoi(name.substr(digits), &bits) || bits % 8 != 0 || bits > 64) return std::nullopt;
+  if (digits == absl::string_view::npos || !absl::SimpleAtoi(name.substr(digits), &bits) ||
+      bits % 8 != 0 || bits > 64)
+    return std::nullopt;
   const absl::string_view kind = name.substr(0, digits);
   const char* letter = kind == "uint" ? "u" : kind == "int" ? "i" : kind == "float" ? "f" : "?";
   return FromNumpy(absl::StrCat(letter, bits / 8));
@@ -179,7 +212,8 @@ void LoadNumbers(const char* in, const StoredType& type, int64_t count, DType dt
   } else if (!type.big_endian || type.bytes == 1) {
     std::memcpy(out, in, static_cast<size_t>(type.bytes * count));
   } else {
-    Load<uint16_t>(in, /*swap=*/true, count, reinterpret_cast<uint16_t*>(out));  // u16 and i16: the same bits
+    Load<uint16_t>(in, /*swap=*/true, count,
+                   reinterpret_cast<uint16_t*>(out));  // u16 and i16: the same bits
   }
 }
 
@@ -189,49 +223,66 @@ std::vector<double> LoadDoubles(const char* in, const StoredType& type, int64_t 
   return out;
 }
 
-absl::Status BadProjections(const std::string& path, const std::string& dataset, const std::string& value, const std::string& allowed) {
-  return WithDataset(absl::InvalidArgumentError(absl::StrCat(BaseOf(path), ": ", dataset, " ", value, "; allowed ", allowed)), "BAD_PROJECTIONS",
-                     dataset, value, allowed);
+absl::Status BadProjections(const std::string& path, const std::string& dataset,
+                            const std::string& value, const std::string& allowed) {
+  return WithDataset(absl::InvalidArgumentError(absl::StrCat(BaseOf(path), ": ", dataset, " ",
+                                                             value, "; allowed ", allowed)),
+                     "BAD_PROJECTIONS", dataset, value, allowed);
 }
 
-absl::Status DamagedProjections(const std::string& path, const std::string& dataset, const std::string& what) {
-  return WithDataset(absl::DataLossError(absl::StrCat(BaseOf(path), ": ", dataset, " ", what)), "DAMAGED_FILE", dataset, what, "");
+absl::Status DamagedProjections(const std::string& path, const std::string& dataset,
+                                const std::string& what) {
+  return WithDataset(absl::DataLossError(absl::StrCat(BaseOf(path), ": ", dataset, " ", what)),
+                     "DAMAGED_FILE", dataset, what, "");
 }
 
 absl::Status ReplacedProjections(const std::string& path) {
-  return WithInfo(absl::AbortedError(absl::StrCat(BaseOf(path), " was replaced or removed while it was opened; ask again")),
+  return WithInfo(absl::AbortedError(absl::StrCat(
+                      BaseOf(path), " was replaced or removed while it was opened; ask again")),
                   {.reason = "REPLACED", .field = "", .numbers = {{"retryable", "true"}}});
 }
 
-absl::Status UnknownCompression(const std::string& path, const std::string& dataset, const std::string& what) {
+absl::Status UnknownCompression(const std::string& path, const std::string& dataset,
+                                const std::string& what) {
   return WithDataset(
-      absl::UnimplementedError(absl::StrCat(BaseOf(path), ": ", dataset, " is compressed with ", what, ", which this server does not know")),
+      absl::UnimplementedError(absl::StrCat(BaseOf(path), ": ", dataset, " is compressed with ",
+                                            what, ", which this server does not know")),
       "UNKNOWN_COMPRESSION", dataset, what, "");
 }
 
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& a) {
-  const bool each =
-      a.shape[0] >= 1 && a.shape[0] <= kMostFrames && a.shape[1] >= 1 && a.shape[1] <= kMostExtent && a.shape[2] >= 1 && a.shape[2] <= kMostExtent;
+  const bool each = a.shape[0] >= 1 && a.shape[0] <= kMostFrames && a.shape[1] >= 1 &&
+                    a.shape[1] <= kMostExtent && a.shape[2] >= 1 && a.shape[2] <= kMostExtent;
   if (each && a.shape[0] <= kMostBytes / 8 / a.shape[1] / a.shape[2]) return absl::OkStatus();
-  return BadProjections(path, a.dataset, absl::StrCat("has the shape ", Shape(a)),
-                        absl::StrCat("1 to ", kMostFrames, " frames of 1 to ", kMostExtent, " rows and columns"));
+  return BadProjections(
+      path, a.dataset, absl::StrCat("has the shape ", Shape(a)),
+      absl::StrCat("1 to ", kMostFrames, " frames of 1 to ", kMostExtent, " rows and columns"));
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionParts parts, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
+    ProjectionParts parts, const ProjectionOptions& options) {
   const std::string& path = parts.path;
   const FrameArray& data = *parts.array[0];
-  ProjectionInfo info{.path = path, .format = parts.format, .dtype = data.type.Loaded(), .stored_type = data.type.Name(), .angles_rad = {}};
+  ProjectionInfo info{.path = path,
+                      .format = parts.format,
+                      .dtype = data.type.Loaded(),
+                      .stored_type = data.type.Name(),
+                      .angles_rad = {}};
   info.rows = data.shape[1];
   info.columns = data.shape[2];
-  if (info.columns < 2) return BadProjections(path, data.dataset, absl::StrCat("has the shape ", Shape(data)), "at least 2 columns");
+  if (info.columns < 2)
+    return BadProjections(path, data.dataset, absl::StrCat("has the shape ", Shape(data)),
+                          "at least 2 columns");
   int64_t frames[3] = {0, 0, 0};
   for (size_t k = 0; k < 3; ++k) {
     if (parts.array[k] == nullptr) continue;
     const FrameArray& a = *parts.array[k];
     OCTAVO_RETURN_IF_ERROR(CheckFrameShape(path, a));
     if (a.shape[1] != info.rows || a.shape[2] != info.columns) {
-      return BadProjections(path, a.dataset, absl::StrCat("has frames of ", a.shape[1], " rows and ", a.shape[2], " columns"),
-                            absl::StrCat(info.rows, " and ", info.columns, ", as ", data.dataset, " has"));
+      return BadProjections(
+          path, a.dataset,
+          absl::StrCat("has frames of ", a.shape[1], " rows and ", a.shape[2], " columns"),
+          absl::StrCat(info.rows, " and ", info.columns, ", as ", data.dataset, " has"));
     }
     if (a.type.Loaded() != info.dtype) info.dtype = DType::kF32;
     frames[k] = parts.indexed ? std::ssize(parts.index[k]) : a.shape[0];
@@ -258,12 +309,17 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionP
     case AngleUnit::kDeclared: unit = RadiansOf(parts.angle_unit); break;
   }
   if (!unit.has_value())
-    return BadProjections(path, absl::StrCat(where, "@units"), absl::StrCat("is '", parts.angle_unit, "'"), "degrees or radians");
+    return BadProjections(path, absl::StrCat(where, "@units"),
+                          absl::StrCat("is '", parts.angle_unit, "'"), "degrees or radians");
   for (size_t i = 0; i < parts.angles.size(); ++i) {
-    if (!std::isfinite(parts.angles[i])) return BadProjections(path, where, absl::StrCat("is ", parts.angles[i], " at ", i), "finite angles");
+    if (!std::isfinite(parts.angles[i]))
+      return BadProjections(path, where, absl::StrCat("is ", parts.angles[i], " at ", i),
+                            "finite angles");
     info.angles_rad.push_back(parts.angles[i] * *unit);
   }
-  const auto taken = [](const std::vector<double>& given, const std::vector<double>& found) { return given.empty() ? found : given; };
+  const auto taken = [](const std::vector<double>& given, const std::vector<double>& found) {
+    return given.empty() ? found : given;
+  };
   info.flat_positions = taken(options.flat_positions, parts.flat_positions);
   info.dark_positions = taken(options.dark_positions, parts.dark_positions);
   OCTAVO_RETURN_IF_ERROR(CheckPositions(info, "flat_positions", info.flat_positions, info.flats));
@@ -273,7 +329,8 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionP
   info.axis_column = parts.axis_column;
   info.notes = parts.notes;
   info.doubts = parts.doubts;
-  if (info.dtype == DType::kF32 && info.stored_type != "f32") info.notes.push_back(absl::StrCat("read as f32 (stored as ", info.stored_type, ")"));
+  if (info.dtype == DType::kF32 && info.stored_type != "f32")
+    info.notes.push_back(absl::StrCat("read as f32 (stored as ", info.stored_type, ")"));
   return std::make_shared<ArrayProjections>(std::move(info), std::move(parts));
 }
 

@@ -26,7 +26,8 @@ struct StoredType {
   std::string Name() const;  // "u32, big-endian"
   /// u8, u16, i16 as they are; f32 for all others.
   DType Loaded() const;
-  /// From "u2", "i1", "f4" (NumPy without byte order) or "uint16", "float32" (Zarr v3). Nothing for other types.
+  /// From "u2", "i1", "f4" (NumPy without byte order) or "uint16", "float32" (Zarr v3). Nothing for
+  /// other types.
   static std::optional<StoredType> FromNumpy(absl::string_view code);
   static std::optional<StoredType> FromZarr(absl::string_view name);
 };
@@ -45,7 +46,8 @@ class FrameArray {
   int64_t shape[3] = {0, 0, 0};
   int64_t row_granularity = 1;
   /// Reads a box that is inside, packed, as `dtype` (the type's Loaded, or f32).
-  virtual absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype, char* out) = 0;
+  virtual absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
+                            char* out) = 0;
 };
 
 /// What a format found, before it is checked to fit together.
@@ -62,24 +64,31 @@ struct ProjectionParts {
   std::optional<double> axis_column;
   std::vector<std::string> notes, doubts;
 };
-absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(ProjectionParts parts, const ProjectionOptions& options);
+absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
+    ProjectionParts parts, const ProjectionOptions& options);
 
 /// Checks that a shape is one of frames that can be: each extent and their product.
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& array);
 
 // What is wrong with a file, by its name without folders.
 /// InvalidArgument BAD_PROJECTIONS: "<file>: <dataset> <value>; allowed <allowed>".
-absl::Status BadProjections(const std::string& path, const std::string& dataset, const std::string& value, const std::string& allowed);
+absl::Status BadProjections(const std::string& path, const std::string& dataset,
+                            const std::string& value, const std::string& allowed);
 /// DataLoss DAMAGED_FILE: "<file>: <dataset> <what>".
-absl::Status DamagedProjections(const std::string& path, const std::string& dataset, const std::string& what);
+absl::Status DamagedProjections(const std::string& path, const std::string& dataset,
+                                const std::string& what);
 /// Aborted REPLACED: the file that was opened has no name any more.
 absl::Status ReplacedProjections(const std::string& path);
 /// Unimplemented UNKNOWN_COMPRESSION.
-absl::Status UnknownCompression(const std::string& path, const std::string& dataset, const std::string& what);
+absl::Status UnknownCompression(const std::string& path, const std::string& dataset,
+                                const std::string& what);
 
 /// `file` is open, for as long as this takes, and had the name `path`.
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const UniqueFd& file, const std::string& path, const ProjectionOptions& options);
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::string& path, const ProjectionOptions& options);
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options);
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
+    const UniqueFd& file, const std::string& path, const ProjectionOptions& options);
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
+    const std::string& path, const ProjectionOptions& options);
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
+    const std::string& path, const ProjectionOptions& options);
 
 }  // namespace octavo::storage

@@ -78,13 +78,16 @@ void ProjectionPrefetch::Slab::Release() {
   shared_.reset();
 }
 
-absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(std::shared_ptr<ProjectionInput> input,
-                                                                              std::vector<ProjectionBox> boxes, std::vector<void*> slots,
-                                                                              int64_t slot_bytes) {
-  if (slots.size() < 2) return absl::InvalidArgumentError(absl::StrCat(slots.size(), " slots; allowed at least 2"));
+absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> ProjectionPrefetch::Start(
+    std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
+    std::vector<void*> slots, int64_t slot_bytes) {
+  if (slots.size() < 2)
+    return absl::InvalidArgumentError(absl::StrCat(slots.size(), " slots; allowed at least 2"));
   for (const auto& box : boxes) {
     const int64_t bytes = box.elements() * SizeOf(input->info().dtype);
-    if (bytes > slot_bytes) return absl::InvalidArgumentError(absl::StrCat("a box of ", bytes, " bytes; slots have ", slot_bytes));
+    if (bytes > slot_bytes)
+      return absl::InvalidArgumentError(
+          absl::StrCat("a box of ", bytes, " bytes; slots have ", slot_bytes));
   }
   auto shared = std::make_shared<Shared>();
   shared->input = std::move(input);
@@ -118,7 +121,9 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
     s.cv.NotifyAll();
   });
   MutexLock lock(s.mutex);
-  while (s.ready.empty() && s.status.ok() && s.given < std::ssize(s.boxes) && !stop.stop_requested()) s.cv.Wait(lock);
+  while (s.ready.empty() && s.status.ok() && s.given < std::ssize(s.boxes) &&
+         !stop.stop_requested())
+    s.cv.Wait(lock);
   if (stop.stop_requested()) return absl::CancelledError("cancelled");
   Slab slab;
   if (s.ready.empty()) {
@@ -137,11 +142,13 @@ absl::StatusOr<ProjectionPrefetch::Slab> ProjectionPrefetch::Next(std::stop_toke
   return slab;
 }
 
-std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row, int64_t rows, int64_t slab_bytes) {
+std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row,
+                                     int64_t rows, int64_t slab_bytes) {
   std::vector<ProjectionBox> boxes;
   const int64_t row_bytes = info.columns * SizeOf(info.dtype), frames = info.frames(kind);
   const int64_t most_rows = std::clamp<int64_t>(slab_bytes / row_bytes, 1, rows);
-  const int64_t most_frames = most_rows < rows ? 1 : std::max<int64_t>(1, slab_bytes / (rows * row_bytes));
+  const int64_t most_frames =
+      most_rows < rows ? 1 : std::max<int64_t>(1, slab_bytes / (rows * row_bytes));
   for (int64_t f = 0; f < frames; f += most_frames) {
     for (int64_t r = 0; r < rows; r += most_rows) {
       boxes.push_back({.kind = kind,

@@ -16,14 +16,15 @@
 
 namespace octavo::storage {
 
-/// Reads boxes of an input one after the other on a thread of its own, into a fixed number of slabs of memory, so that the next is
-/// read while the former is uploaded. Next, and the destruction of its slabs, may come from any thread.
+/// Reads boxes of an input one after the other on a thread of its own, into a fixed number of slabs
+/// of memory, so that the next is read while the former is uploaded. Next, and the destruction of
+/// its slabs, may come from any thread.
 ///
 ///   for (;;) {
 ///     OCTAVO_ASSIGN_OR_RETURN(ProjectionPrefetch::Slab slab, prefetch->Next(stop));
 ///     if (!slab) break;                                                    // all boxes were given
 ///     device.CopyToDevice(stream, dst, slab.data(), slab.bytes()); event.Record(stream); …
-///     in_flight.push_back({std::move(slab), event});                       // the slab goes when the event has passed
+///     in_flight.push_back({std::move(slab), event});  // goes when the event has passed
 ///   }
 class ProjectionPrefetch {
  private:
@@ -53,14 +54,17 @@ class ProjectionPrefetch {
     size_t slot_ = 0;
   };
 
-  /// Begins to read `boxes` in this order. `slots`: at least 2 pieces of memory (page-locked where they are to be uploaded) of `slot_bytes`
-  /// each, which every box must fit into; they must outlive this and all Slabs. InvalidArgument.
-  static absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> Start(std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
-                                                                   std::vector<void*> slots, int64_t slot_bytes);
+  /// Begins to read `boxes` in this order. `slots`: at least 2 pieces of memory (page-locked where
+  /// they are to be uploaded) of `slot_bytes` each, which every box must fit into; they must
+  /// outlive this and all Slabs. InvalidArgument.
+  static absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> Start(
+      std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
+      std::vector<void*> slots, int64_t slot_bytes);
   ~ProjectionPrefetch();  // ends; waits for the read in progress
 
-  /// Waits for the next box. The error of a read, once all boxes before it were given, and ever after; Cancelled once `stop` is asked
-  /// for. With every slab held by the caller it waits for ever: hold fewer than there are slots.
+  /// Waits for the next box. The error of a read, once all boxes before it were given, and ever
+  /// after; Cancelled once `stop` is asked for. With every slab held by the caller it waits for
+  /// ever: hold fewer than there are slots.
   absl::StatusOr<Slab> Next(std::stop_token stop);
 
  private:
@@ -69,9 +73,11 @@ class ProjectionPrefetch {
   std::jthread thread_;
 };
 
-/// Boxes of at most `slab_bytes` (but at least one row of one frame) that cover rows [first_row, first_row + rows) of all frames of `kind`,
-/// whole columns: for a batch of slices. As many whole ranges of rows of successive frames as fit; frames in order. Put the boxes of
-/// several kinds and batches behind each other as they are to come.
-std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row, int64_t rows, int64_t slab_bytes);
+/// Boxes of at most `slab_bytes` (but at least one row of one frame) that cover rows [first_row,
+/// first_row + rows) of all frames of `kind`, whole columns: for a batch of slices. As many whole
+/// ranges of rows of successive frames as fit; frames in order. Put the boxes of several kinds and
+/// batches behind each other as they are to come.
+std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row,
+                                     int64_t rows, int64_t slab_bytes);
 
 }  // namespace octavo::storage

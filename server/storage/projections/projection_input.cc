@@ -29,31 +29,43 @@ const char* Name(FrameKind kind) {
 }
 
 absl::Status ProjectionInput::Read(const ProjectionBox& box, void* out) {
-  const auto check = [](const char* what, int64_t first, int64_t count, int64_t extent) -> absl::Status {
-    if (first >= 0 && count >= 1 && count <= extent && first <= extent - count) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(what, " ", first, " to ", first + count - 1, "; there are ", extent));
+  const auto check = [](const char* what, int64_t first, int64_t count,
+                        int64_t extent) -> absl::Status {
+    if (first >= 0 && count >= 1 && count <= extent && first <= extent - count)
+      return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " ", first, " to ", first + count - 1, "; there are ", extent));
   };
-  OCTAVO_RETURN_IF_ERROR(check(absl::StrCat(Name(box.kind), " frames").c_str(), box.first_frame, box.frames, info_.frames(box.kind)));
+  OCTAVO_RETURN_IF_ERROR(check(absl::StrCat(Name(box.kind), " frames").c_str(), box.first_frame,
+                               box.frames, info_.frames(box.kind)));
   OCTAVO_RETURN_IF_ERROR(check("rows", box.first_row, box.rows, info_.rows));
   OCTAVO_RETURN_IF_ERROR(check("columns", box.first_column, box.columns, info_.columns));
   return ReadInside(box, out);
 }
 
 namespace {
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenOnce(const std::string& path, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenOnce(const std::string& path,
+                                                          const ProjectionOptions& options) {
   struct stat info {};
   const auto opened = OpenBeneath(path, options.roots, O_RDONLY | O_NONBLOCK);
   if (!opened.ok()) return Annotate(opened.status(), BaseOf(path));
   if (::fstat(opened->fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", BaseOf(path));
   const bool folder = S_ISDIR(info.st_mode);
-  if (!folder && !S_ISREG(info.st_mode)) return BadProjections(path, "the path", "is no regular file", "files and folders");
+  if (!folder && !S_ISREG(info.st_mode))
+    return BadProjections(path, "the path", "is no regular file", "files and folders");
   for (size_t i = 0; i < options.angle_values.size(); ++i) {
-    if (!std::isfinite(options.angle_values[i])) return BadProjections(path, "angle_values", absl::StrCat("is not finite at ", i), "finite angles");
+    if (!std::isfinite(options.angle_values[i]))
+      return BadProjections(path, "angle_values", absl::StrCat("is not finite at ", i),
+                            "finite angles");
   }
-  const std::string format = !options.format.empty() ? options.format : folder ? "zarr" : absl::EndsWith(path, ".npy") ? "npy" : "";
+  const std::string format = !options.format.empty()        ? options.format
+                             : folder                       ? "zarr"
+                             : absl::EndsWith(path, ".npy") ? "npy"
+                                                            : "";
   if (folder != (format == "zarr")) {
     return BadProjections(path, "format",
-                          absl::StrCat("is ", format.empty() ? "that of a file" : format, ", the path is a ", folder ? "folder" : "file"),
+                          absl::StrCat("is ", format.empty() ? "that of a file" : format,
+                                       ", the path is a ", folder ? "folder" : "file"),
                           "zarr for folders, the others for files");
   }
   if (format == "zarr") return OpenZarrProjections(path, options);
@@ -63,12 +75,14 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenOnce(const std::string& pat
     OCTAVO_RETURN_IF_ERROR(ProbeHdf5(opened->fd, path, options));
     return OpenHdf5Projections(opened->fd, path, options);
   }
-  return BadProjections(path, "format", absl::StrCat("is '", format, "'"), "data_exchange, nxtomo, npy, zarr");
+  return BadProjections(path, "format", absl::StrCat("is '", format, "'"),
+                        "data_exchange, nxtomo, npy, zarr");
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path,
+                                                                 const ProjectionOptions& options) {
   constexpr int kTries = 5;
   for (int tries = 1;; ++tries) {
     auto input = OpenOnce(path, options);

@@ -1,4 +1,5 @@
-// Data Exchange (De Carlo et al., J. Synchrotron Rad. 21, 2014) and NXtomo (NeXus application definition).
+// Data Exchange (De Carlo et al., J. Synchrotron Rad. 21, 2014) and NXtomo (NeXus application
+// definition).
 
 #include <algorithm>
 #include <cmath>
@@ -23,13 +24,17 @@ double MicrometresOf(const std::string& unit) {
   if (u == "m" || u == "meter" || u == "metre" || u == "meters" || u == "metres") return 1e6;
   if (u == "cm") return 1e4;
   if (u == "mm" || u == "millimeter" || u == "millimetre") return 1e3;
-  if (u == "um" || u == "\xC2\xB5m" || u == "\xCE\xBCm" || u == "micron" || u == "microns" || u == "micrometer" || u == "micrometre") return 1;
+  if (u == "um" || u == "\xC2\xB5m" || u == "\xCE\xBCm" || u == "micron" || u == "microns" ||
+      u == "micrometer" || u == "micrometre")
+    return 1;
   if (u == "nm" || u == "nanometer" || u == "nanometre") return 1e-3;
   return 0;
 }
 
-/// The first of these scalars that is there and is a length. A hint: what cannot be one is noted, and left out.
-void FindPixelSize(Hdf5Reader& file, const std::vector<std::string>& names, ProjectionParts* parts) {
+/// The first of these scalars that is there and is a length. A hint: what cannot be one is noted,
+/// and left out.
+void FindPixelSize(Hdf5Reader& file, const std::vector<std::string>& names,
+                   ProjectionParts* parts) {
   for (const std::string& name : names) {
     const auto there = file.Exists(name);
     if (!there.ok() || !*there) continue;
@@ -43,21 +48,26 @@ void FindPixelSize(Hdf5Reader& file, const std::vector<std::string>& names, Proj
         return;
       }
     }
-    const std::string value = values.ok() && !values->empty() ? absl::StrCat((*values)[0]) : "unreadable";
-    parts->doubts.push_back(absl::StrCat(name, " is ", value, unit.empty() ? ", without a unit," : absl::StrCat(" '", unit, "',"),
-                                         " no pixel size from 1e-5 to 1e5 um with a unit of length: it is left out. Give pixel_size_um."));
+    const std::string value =
+        values.ok() && !values->empty() ? absl::StrCat((*values)[0]) : "unreadable";
+    parts->doubts.push_back(absl::StrCat(
+        name, " is ", value, unit.empty() ? ", without a unit," : absl::StrCat(" '", unit, "',"),
+        " no pixel size from 1e-5 to 1e5 um with a unit of length: it is left out. Give "
+        "pixel_size_um."));
   }
 }
 
 /// A dataset of the name given, or "" for none: "-", or the default where it is not there.
-absl::StatusOr<std::string> Optional(Hdf5Reader& file, const std::string& given, const std::string& usual) {
+absl::StatusOr<std::string> Optional(Hdf5Reader& file, const std::string& given,
+                                     const std::string& usual) {
   if (given == "-") return std::string();
   if (!given.empty()) return given;
   OCTAVO_ASSIGN_OR_RETURN(const bool there, file.Exists(usual));
   return there ? usual : std::string();
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(const std::shared_ptr<Hdf5Reader>& file, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
+    const std::shared_ptr<Hdf5Reader>& file, const ProjectionOptions& options) {
   ProjectionParts parts;
   parts.path = file->path();
   parts.format = "data_exchange";
@@ -66,12 +76,15 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(const std::sha
   // "theta:y:x" is the order in which all else is said.
   if (const std::string axes = file->TextAttribute(data, "axes");
       !axes.empty() && !absl::StartsWith(axes, "theta:") && !absl::StartsWith(axes, "angle"))
-    return BadProjections(parts.path, absl::StrCat(data, "@axes"), absl::StrCat("is '", axes, "'"), "theta:y:x");
-  OCTAVO_ASSIGN_OR_RETURN(const std::string flats, Optional(*file, options.flats, "/exchange/data_white"));
+    return BadProjections(parts.path, absl::StrCat(data, "@axes"), absl::StrCat("is '", axes, "'"),
+                          "theta:y:x");
+  OCTAVO_ASSIGN_OR_RETURN(const std::string flats,
+                          Optional(*file, options.flats, "/exchange/data_white"));
   if (!flats.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(parts.array[kFlat], file->Frames(flats, /*flat=*/true));
   }
-  OCTAVO_ASSIGN_OR_RETURN(const std::string darks, Optional(*file, options.darks, "/exchange/data_dark"));
+  OCTAVO_ASSIGN_OR_RETURN(const std::string darks,
+                          Optional(*file, options.darks, "/exchange/data_dark"));
   if (!darks.empty()) {
     OCTAVO_ASSIGN_OR_RETURN(parts.array[kDark], file->Frames(darks, /*flat=*/true));
   }
@@ -83,8 +96,8 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(const std::sha
   if (options.projections.empty()) {
     const std::string detector = "/measurement/instrument/detector/";
     FindPixelSize(*file,
-                  {detector + "actual_pixel_size_x", detector + "x_actual_pixel_size", detector + "x_pixel_size", detector + "pixel_size_x",
-                   detector + "pixel_size"},
+                  {detector + "actual_pixel_size_x", detector + "x_actual_pixel_size",
+                   detector + "x_pixel_size", detector + "pixel_size_x", detector + "pixel_size"},
                   &parts);
   }
   return AssembleProjections(std::move(parts), options);
@@ -107,7 +120,8 @@ absl::StatusOr<std::string> FirstOf(Hdf5Reader& file, const std::vector<std::str
 }
 
 /// Groups of `parent` with this NX_class; the one of the usual name first.
-std::vector<std::string> OfClass(Hdf5Reader& file, const std::string& parent, const std::string& nx_class, const std::string& usual) {
+std::vector<std::string> OfClass(Hdf5Reader& file, const std::string& parent,
+                                 const std::string& nx_class, const std::string& usual) {
   std::vector<std::string> found;
   for (const std::string& name : file.Groups(parent)) {
     const std::string path = absl::StrCat(parent == "/" ? "" : parent, "/", name);
@@ -120,12 +134,14 @@ std::vector<std::string> OfClass(Hdf5Reader& file, const std::string& parent, co
   return found;
 }
 
-/// What of an NXtomo there is in a group; without data or image_key, and not called NXtomo, it is none.
+/// What of an NXtomo there is in a group; without data or image_key, and not called NXtomo, it is
+/// none.
 absl::StatusOr<std::optional<TomoEntry>> LookAt(Hdf5Reader& file, const std::string& group) {
   TomoEntry entry{.path = group};
   std::vector<std::string> places;
   for (const std::string& instrument : OfClass(file, group, "NXinstrument", "instrument")) {
-    for (const std::string& detector : OfClass(file, instrument, "NXdetector", "detector")) places.push_back(detector);
+    for (const std::string& detector : OfClass(file, instrument, "NXdetector", "detector"))
+      places.push_back(detector);
   }
   for (const std::string& data : OfClass(file, group, "NXdata", "data")) places.push_back(data);
   std::vector<std::string> data_names, key_names, control_names, angle_names;
@@ -133,18 +149,22 @@ absl::StatusOr<std::optional<TomoEntry>> LookAt(Hdf5Reader& file, const std::str
     key_names.push_back(place + "/image_key");
     control_names.push_back(place + "/image_key_control");
   }
-  for (const std::string& sample : OfClass(file, group, "NXsample", "sample")) angle_names.push_back(sample + "/rotation_angle");
+  for (const std::string& sample : OfClass(file, group, "NXsample", "sample"))
+    angle_names.push_back(sample + "/rotation_angle");
   for (const std::string& place : places) angle_names.push_back(place + "/rotation_angle");
   OCTAVO_ASSIGN_OR_RETURN(entry.image_key, FirstOf(file, key_names));
   OCTAVO_ASSIGN_OR_RETURN(entry.control, FirstOf(file, control_names));
   // The frames next to their keys first: an instrument may have several detectors.
-  if (!entry.image_key.empty()) data_names.push_back(entry.image_key.substr(0, entry.image_key.rfind('/')) + "/data");
+  if (!entry.image_key.empty())
+    data_names.push_back(entry.image_key.substr(0, entry.image_key.rfind('/')) + "/data");
   for (const std::string& place : places) data_names.push_back(place + "/data");
   OCTAVO_ASSIGN_OR_RETURN(entry.data, FirstOf(file, data_names));
   OCTAVO_ASSIGN_OR_RETURN(entry.rotation_angle, FirstOf(file, angle_names));
   const bool says_so = file.Text(group + "/definition") == "NXtomo";
-  if (!says_so && (entry.image_key.empty() || entry.data.empty())) return std::optional<TomoEntry>();
-  if (!places.empty()) entry.detector = entry.data.empty() ? places[0] : entry.data.substr(0, entry.data.rfind('/'));
+  if (!says_so && (entry.image_key.empty() || entry.data.empty()))
+    return std::optional<TomoEntry>();
+  if (!places.empty())
+    entry.detector = entry.data.empty() ? places[0] : entry.data.substr(0, entry.data.rfind('/'));
   if (entry.detector.empty()) entry.detector = group + "/instrument/detector";
   if (entry.data.empty()) entry.data = entry.detector + "/data";
   if (entry.image_key.empty()) entry.image_key = entry.detector + "/image_key";
@@ -170,8 +190,10 @@ absl::StatusOr<std::vector<TomoEntry>> FindEntries(Hdf5Reader& file) {
   return found;
 }
 
-/// Sorts the frames by their keys: 0 projection, 1 flat, 2 dark, 3 invalid; control -1: alignment, not used.
-absl::Status SortFrames(const std::string& path, const TomoEntry& entry, const std::vector<double>& keys, const std::vector<double>& control,
+/// Sorts the frames by their keys: 0 projection, 1 flat, 2 dark, 3 invalid; control -1: alignment,
+/// not used.
+absl::Status SortFrames(const std::string& path, const TomoEntry& entry,
+                        const std::vector<double>& keys, const std::vector<double>& control,
                         ProjectionParts* parts) {
   int64_t invalid = 0, alignment = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -185,20 +207,28 @@ absl::Status SortFrames(const std::string& path, const TomoEntry& entry, const s
       if (keys[i] == 2) parts->dark_positions.push_back(before);
       parts->index[static_cast<size_t>(keys[i])].push_back(static_cast<int64_t>(i));
     } else {
-      return BadProjections(path, entry.image_key, absl::StrCat("is ", keys[i], " at ", i), "0 (projection), 1 (flat), 2 (dark), 3 (invalid)");
+      return BadProjections(path, entry.image_key, absl::StrCat("is ", keys[i], " at ", i),
+                            "0 (projection), 1 (flat), 2 (dark), 3 (invalid)");
     }
   }
-  if (invalid > 0) parts->notes.push_back(absl::StrCat(invalid, " frames are marked as invalid; left out"));
-  if (alignment > 0) parts->notes.push_back(absl::StrCat(alignment, " frames are for alignment; left out"));
+  if (invalid > 0)
+    parts->notes.push_back(absl::StrCat(invalid, " frames are marked as invalid; left out"));
+  if (alignment > 0)
+    parts->notes.push_back(absl::StrCat(alignment, " frames are for alignment; left out"));
   if (!parts->index[kProjection].empty()) return absl::OkStatus();
   return BadProjections(path, entry.image_key, "marks no frame as a projection", "at least one 0");
 }
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_ptr<Hdf5Reader>& file, const TomoEntry& entry,
-                                                            const ProjectionOptions& options, std::vector<std::string> notes) {
-  for (const auto& [name, given] : {std::pair("flats", &options.flats), std::pair("darks", &options.darks), std::pair("angles", &options.angles)}) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_ptr<Hdf5Reader>& file,
+                                                            const TomoEntry& entry,
+                                                            const ProjectionOptions& options,
+                                                            std::vector<std::string> notes) {
+  for (const auto& [name, given] :
+       {std::pair("flats", &options.flats), std::pair("darks", &options.darks),
+        std::pair("angles", &options.angles)}) {
     if (!given->empty() && !(*given == "-" && given != &options.angles))
-      return BadProjections(file->path(), name, absl::StrCat("is '", *given, "'"), "nothing: image_key and rotation_angle say it in an NXtomo");
+      return BadProjections(file->path(), name, absl::StrCat("is '", *given, "'"),
+                            "nothing: image_key and rotation_angle say it in an NXtomo");
   }
   ProjectionParts parts;
   parts.path = file->path();
@@ -228,17 +258,23 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
     parts.angles_dataset = entry.rotation_angle;
     OCTAVO_ASSIGN_OR_RETURN(const std::vector<double> angles, file->Numbers(entry.rotation_angle));
     OCTAVO_RETURN_IF_ERROR(one_per_frame(entry.rotation_angle, angles.size()));
-    for (const int64_t i : parts.index[kProjection]) parts.angles.push_back(angles[static_cast<size_t>(i)]);
+    for (const int64_t i : parts.index[kProjection])
+      parts.angles.push_back(angles[static_cast<size_t>(i)]);
     parts.angle_unit = file->TextAttribute(entry.rotation_angle, "units");
   }
   FindPixelSize(*file, {entry.detector + "/x_pixel_size"}, &parts);
-  if (const std::string name = entry.detector + "/x_rotation_axis_pixel_position"; file->Exists(name).value_or(false)) {
+  if (const std::string name = entry.detector + "/x_rotation_axis_pixel_position";
+      file->Exists(name).value_or(false)) {
     const auto axis = file->Numbers(name);
-    if (axis.ok() && axis->size() == 1 && axis->front() > 0 && axis->front() < static_cast<double>(frames->shape[2])) {
+    if (axis.ok() && axis->size() == 1 && axis->front() > 0 &&
+        axis->front() < static_cast<double>(frames->shape[2])) {
       parts.axis_column = axis->front();
     } else {
-      parts.doubts.push_back(absl::StrCat(name, " is ", axis.ok() && axis->size() == 1 ? absl::StrCat(axis->front()) : "not one number",
-                                          ", no column of this detector (0 to ", frames->shape[2] - 1, "): it is left out, and the axis taken elsewhere."));
+      parts.doubts.push_back(absl::StrCat(
+          name, " is ",
+          axis.ok() && axis->size() == 1 ? absl::StrCat(axis->front()) : "not one number",
+          ", no column of this detector (0 to ", frames->shape[2] - 1,
+          "): it is left out, and the axis taken elsewhere."));
     }
   }
   return AssembleProjections(std::move(parts), options);
@@ -246,8 +282,8 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNxTomo(const std::shared_pt
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const UniqueFd& opened, const std::string& path,
-                                                                     const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
+    const UniqueFd& opened, const std::string& path, const ProjectionOptions& options) {
   OCTAVO_ASSIGN_OR_RETURN(const auto file, Hdf5Reader::Open(opened, path, options.roots));
   if (options.format == "data_exchange") return OpenDataExchange(file, options);
   if (options.format == "nxtomo" && !options.projections.empty()) {
@@ -256,7 +292,9 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const Uniqu
     if (there) {
       OCTAVO_ASSIGN_OR_RETURN(entry, LookAt(*file, options.projections));
     }
-    if (!entry.has_value()) return BadProjections(path, options.projections, "is no NXtomo entry", "a group with frames and their image_key");
+    if (!entry.has_value())
+      return BadProjections(path, options.projections, "is no NXtomo entry",
+                            "a group with frames and their image_key");
     return OpenNxTomo(file, *entry, options, {});
   }
   if (options.format.empty()) {
@@ -267,12 +305,16 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(const Uniqu
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<TomoEntry> entries, FindEntries(*file));
   if (entries.empty()) {
     OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // there it may be
-    if (options.format == "nxtomo") return BadProjections(path, "/", "has no NXtomo entry", "an entry with frames and their image_key");
+    if (options.format == "nxtomo")
+      return BadProjections(path, "/", "has no NXtomo entry",
+                            "an entry with frames and their image_key");
     return BadProjections(path, "/", "has neither a group /exchange nor an NXtomo entry",
                           "Data Exchange, NXtomo, or other files with the names of their datasets");
   }
   std::vector<std::string> notes;
-  if (entries.size() > 1) notes.push_back(absl::StrCat("of ", entries.size(), " NXtomo entries the first is read, ", entries.front().path));
+  if (entries.size() > 1)
+    notes.push_back(absl::StrCat("of ", entries.size(), " NXtomo entries the first is read, ",
+                                 entries.front().path));
   return OpenNxTomo(file, entries.front(), options, std::move(notes));
 }
 

@@ -38,7 +38,8 @@ struct NpyFile {
 /// The text of a key's value to the end of the header, without blanks before it.
 absl::string_view After(absl::string_view dict, absl::string_view key) {
   for (const char quote : {'\'', '"'}) {
-    const std::string quoted = absl::StrCat(absl::string_view(&quote, 1), key, absl::string_view(&quote, 1));
+    const std::string quoted =
+        absl::StrCat(absl::string_view(&quote, 1), key, absl::string_view(&quote, 1));
     const size_t at = dict.find(quoted);
     if (at == absl::string_view::npos) continue;
     absl::string_view rest = absl::StripLeadingAsciiWhitespace(dict.substr(at + quoted.size()));
@@ -53,41 +54,58 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
   file.fd = std::move(opened.fd);
   struct stat info {};
   if (::fstat(file.fd.get(), &info) != 0) return ErrnoStatus(errno, "examining", file.name);
-  const auto bad = [&](const std::string& what, const std::string& allowed) { return BadProjections(path, "the header", what, allowed); };
-  if (!S_ISREG(info.st_mode)) return BadProjections(path, "the path", "is no regular file", "files");
+  const auto bad = [&](const std::string& what, const std::string& allowed) {
+    return BadProjections(path, "the header", what, allowed);
+  };
+  if (!S_ISREG(info.st_mode))
+    return BadProjections(path, "the path", "is no regular file", "files");
   std::string head(static_cast<size_t>(std::min<int64_t>(info.st_size, kMostHeader)), '\0');
   OCTAVO_RETURN_IF_ERROR(ReadAllAt(file.fd.get(), path, head.data(), head.size(), 0));
-  if (head.size() < 12 || !absl::StartsWith(head, "\x93NUMPY")) return bad("is none of NumPy", "an .npy file");
-  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(head[i])); };
+  if (head.size() < 12 || !absl::StartsWith(head, "\x93NUMPY"))
+    return bad("is none of NumPy", "an .npy file");
+  const auto byte = [&](size_t i) {
+    return static_cast<size_t>(static_cast<unsigned char>(head[i]));
+  };
   if (byte(6) < 1 || byte(6) > 3) return bad(absl::StrCat("has the version ", byte(6)), "1 to 3");
-  const size_t begin = byte(6) == 1 ? 10 : 12, length = byte(8) | byte(9) << 8 | (byte(6) == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
+  const size_t begin = byte(6) == 1 ? 10 : 12,
+               length =
+                   byte(8) | byte(9) << 8 | (byte(6) == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
   if (length > head.size() - begin)
-    return DamagedProjections(path, "the header", absl::StrCat("has ", length, " bytes, which the file does not hold"));
+    return DamagedProjections(path, "the header",
+                              absl::StrCat("has ", length, " bytes, which the file does not hold"));
   const absl::string_view dict = absl::string_view(head).substr(begin, length);
   file.offset = static_cast<int64_t>(begin + length);
 
   const absl::string_view descr = After(dict, "descr");
   const auto type = descr.size() > 4 ? StoredType::FromNumpy(descr.substr(2, 2)) : std::nullopt;
-  if (!type.has_value() || absl::string_view("<>|=").find(descr[1]) == absl::string_view::npos || (descr[4] != '\'' && descr[4] != '"'))
-    return bad(absl::StrCat("has the type ", std::string(descr.substr(0, descr.find(',')))), "real numbers: u1 to u8, i1 to i8, f2 to f8");
+  if (!type.has_value() || absl::string_view("<>|=").find(descr[1]) == absl::string_view::npos ||
+      (descr[4] != '\'' && descr[4] != '"'))
+    return bad(absl::StrCat("has the type ", std::string(descr.substr(0, descr.find(',')))),
+               "real numbers: u1 to u8, i1 to i8, f2 to f8");
   file.type = *type;
   file.type.big_endian = descr[1] == '>';
-  if (!absl::StartsWith(After(dict, "fortran_order"), "False")) return bad("says Fortran order", "C order");
+  if (!absl::StartsWith(After(dict, "fortran_order"), "False"))
+    return bad("says Fortran order", "C order");
   absl::string_view shape = After(dict, "shape");
   const size_t close = shape.find(')');
-  if (!absl::ConsumePrefix(&shape, "(") || close == absl::string_view::npos) return bad("has no shape", "a shape");
+  if (!absl::ConsumePrefix(&shape, "(") || close == absl::string_view::npos)
+    return bad("has no shape", "a shape");
   int64_t elements = 1;
-  for (const absl::string_view part : absl::StrSplit(shape.substr(0, close - 1), ',', absl::SkipWhitespace())) {
+  for (const absl::string_view part :
+       absl::StrSplit(shape.substr(0, close - 1), ',', absl::SkipWhitespace())) {
     int64_t extent = 0;
-    if (!absl::SimpleAtoi(part, &extent) || extent < 0 || (extent > 0 && elements > (int64_t{1} << 50) / extent))
-      return bad(absl::StrCat("has the shape (", std::string(shape.substr(0, close)), ""), "extents that can be");
+    if (!absl::SimpleAtoi(part, &extent) || extent < 0 ||
+        (extent > 0 && elements > (int64_t{1} << 50) / extent))
+      return bad(absl::StrCat("has the shape (", std::string(shape.substr(0, close)), ""),
+                 "extents that can be");
     elements *= extent;
     file.shape.push_back(extent);
   }
   if (const int64_t there = info.st_size - file.offset; there < elements * file.type.bytes) {
-    return DamagedProjections(path, "the file",
-                              absl::StrCat("has ", there, " bytes of data; its shape (", absl::StrJoin(file.shape, ", "), ") of ", file.type.Name(),
-                                           " has ", elements * file.type.bytes));
+    return DamagedProjections(
+        path, "the file",
+        absl::StrCat("has ", there, " bytes of data; its shape (", absl::StrJoin(file.shape, ", "),
+                     ") of ", file.type.Name(), " has ", elements * file.type.bytes));
   }
   return file;
 }
@@ -101,13 +119,18 @@ class NpyFrames final : public FrameArray {
     std::copy(file_.shape.begin(), file_.shape.end(), shape);
   }
 
-  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype, char* out) override {
+  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
+                    char* out) override {
     // The longest pieces that lie in a row both there and here: rows, frames' rows, or all of it.
     const bool whole_rows = count[2] == shape[2], whole_frames = whole_rows && count[1] == shape[1];
-    const int64_t piece = whole_frames ? count[0] * count[1] * count[2] : whole_rows ? count[1] * count[2] : count[2];
-    const int64_t rows = whole_rows ? 1 : count[1], frames = whole_frames ? 1 : count[0], step = piece * SizeOf(dtype);
+    const int64_t piece = whole_frames ? count[0] * count[1] * count[2]
+                          : whole_rows ? count[1] * count[2]
+                                       : count[2];
+    const int64_t rows = whole_rows ? 1 : count[1], frames = whole_frames ? 1 : count[0],
+                  step = piece * SizeOf(dtype);
     const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
-    std::vector<char> memory(convert ? static_cast<size_t>(std::min(piece, kConvert) * type.bytes) : 0);
+    std::vector<char> memory(convert ? static_cast<size_t>(std::min(piece, kConvert) * type.bytes)
+                                     : 0);
     for (int64_t f = 0; f < frames; ++f) {
       for (int64_t r = 0; r < rows; ++r, out += step) {
         const int64_t first = ((start[0] + f) * shape[1] + start[1] + r) * shape[2] + start[2];
@@ -129,38 +152,49 @@ class NpyFrames final : public FrameArray {
   static constexpr int64_t kConvert = 1 << 20;  // numbers converted at a time
 
   absl::Status ReadAt(char* out, int64_t count, int64_t first) const {
-    absl::Status read = ReadAllAt(file_.fd.get(), file_.path, out, static_cast<size_t>(count * type.bytes), file_.offset + first * type.bytes);
+    absl::Status read =
+        ReadAllAt(file_.fd.get(), file_.path, out, static_cast<size_t>(count * type.bytes),
+                  file_.offset + first * type.bytes);
     if (read.ok()) return read;
-    return DamagedProjections(file_.path, "the file", absl::StrCat("cannot be read: ", std::string(read.message())));
+    return DamagedProjections(file_.path, "the file",
+                              absl::StrCat("cannot be read: ", std::string(read.message())));
   }
 
   const NpyFile file_;
 };
 
-/// Frames of 3 dimensions. 2 are one frame [row, column] where the projections have 3, else one row of each [frame, column]; and 1 is a
-/// row of one frame where they have 2.
-absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path, const std::vector<std::string>& roots, size_t rank_of_data,
-                                                       std::string* note) {
+/// Frames of 3 dimensions. 2 are one frame [row, column] where the projections have 3, else one row
+/// of each [frame, column]; and 1 is a row of one frame where they have 2.
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& path,
+                                                       const std::vector<std::string>& roots,
+                                                       size_t rank_of_data, std::string* note) {
   OCTAVO_ASSIGN_OR_RETURN(NpyFile file, OpenNpy(path, roots));
   const size_t rank = file.shape.size();
   if (rank == 2 && rank_of_data == 3) {
     file.shape.insert(file.shape.begin(), 1);
   } else if (rank == 2) {
     file.shape.insert(file.shape.begin() + 1, 1);
-    if (note != nullptr) *note = absl::StrCat(file.name, " has 2 dimensions; taken as one row of each frame");
+    if (note != nullptr)
+      *note = absl::StrCat(file.name, " has 2 dimensions; taken as one row of each frame");
   } else if (rank == 1 && rank_of_data == 2) {
     file.shape = {1, 1, file.shape[0]};
   } else if (rank != 3) {
-    return BadProjections(path, file.name, absl::StrCat("has ", rank, " dimensions"), "3: [angle, row, column], or 2: [angle, column]");
+    return BadProjections(path, file.name, absl::StrCat("has ", rank, " dimensions"),
+                          "3: [angle, row, column], or 2: [angle, column]");
   }
   return std::make_shared<NpyFrames>(std::move(file));
 }
 
-absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path, const std::vector<std::string>& roots) {
+absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path,
+                                                const std::vector<std::string>& roots) {
   OCTAVO_ASSIGN_OR_RETURN(const NpyFile file, OpenNpy(path, roots));
-  if (file.shape.size() > 1) return BadProjections(path, file.name, absl::StrCat("has ", file.shape.size(), " dimensions"), "1");
+  if (file.shape.size() > 1)
+    return BadProjections(path, file.name, absl::StrCat("has ", file.shape.size(), " dimensions"),
+                          "1");
   const int64_t count = file.shape.empty() ? 1 : file.shape[0];
-  if (count > kMostNumbers) return BadProjections(path, file.name, absl::StrCat("has ", count, " values"), absl::StrCat("at most ", kMostNumbers));
+  if (count > kMostNumbers)
+    return BadProjections(path, file.name, absl::StrCat("has ", count, " values"),
+                          absl::StrCat("at most ", kMostNumbers));
   std::vector<char> bytes(static_cast<size_t>(count * file.type.bytes));
   OCTAVO_RETURN_IF_ERROR(ReadAllAt(file.fd.get(), path, bytes.data(), bytes.size(), file.offset));
   return LoadDoubles(bytes.data(), file.type, count);
@@ -168,9 +202,11 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const std::string& path, const s
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::string& path, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(
+    const std::string& path, const ProjectionOptions& options) {
   if (!options.projections.empty()) {
-    return BadProjections(path, "projections", absl::StrCat("is '", options.projections, "'"), "nothing: the file itself holds the projections");
+    return BadProjections(path, "projections", absl::StrCat("is '", options.projections, "'"),
+                          "nothing: the file itself holds the projections");
   }
   ProjectionParts parts;
   parts.path = path;
@@ -185,7 +221,8 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenNpyProjections(const std::s
     OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(*further[k], options.roots, rank, nullptr));
   }
   if (options.angle_values.empty()) {
-    if (options.angles.empty()) return BadProjections(path, "angles", "are not given", "a file of angles, or their values");
+    if (options.angles.empty())
+      return BadProjections(path, "angles", "are not given", "a file of angles, or their values");
     parts.angles_dataset = BaseOf(options.angles);
     OCTAVO_ASSIGN_OR_RETURN(parts.angles, ReadNumbers(options.angles, options.roots));
   }

@@ -17,12 +17,15 @@ namespace {
 using nlohmann::json;
 using Roots = ZarrArrayReader::Roots;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
-constexpr char kAllowed[] = "data in the folder itself, or under the configured roots (storage.replay_roots)";
+constexpr char kAllowed[] =
+    "data in the folder itself, or under the configured roots (storage.replay_roots)";
 
 /// Something outside of the roots is not there.
 bool HasArray(const std::string& path, const Roots& roots) {
   const std::string real = RealPath(path);
-  if (std::none_of(roots.begin(), roots.end(), [&](const std::string& root) { return real == root || IsInside(real, root); })) return false;
+  if (std::none_of(roots.begin(), roots.end(),
+                   [&](const std::string& root) { return real == root || IsInside(real, root); }))
+    return false;
   if (PathExists(path + "/.zarray")) return true;
   if (!PathExists(path + "/zarr.json")) return false;
   const auto meta = ZarrArrayReader::ReadJson(path + "/zarr.json", roots);
@@ -30,43 +33,61 @@ bool HasArray(const std::string& path, const Roots& roots) {
 }
 
 /// An array below the group, its errors those of projection_input.h.
-absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& group, const std::string& name, const Roots& roots) {
+absl::StatusOr<std::shared_ptr<ZarrArrayReader>> OpenArray(const std::string& group,
+                                                           const std::string& name,
+                                                           const Roots& roots) {
   const std::string dataset = name.empty() ? "the array" : name;
   for (const absl::string_view part : absl::StrSplit(name, '/')) {
     if (part == ".." || part == "." || (part.empty() && !name.empty()))
-      return BadProjections(group, "the name", absl::StrCat("is '", name, "'"), "names of arrays below the group");
+      return BadProjections(group, "the name", absl::StrCat("is '", name, "'"),
+                            "names of arrays below the group");
   }
-  auto opened = ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name), ZarrArrayReader::MissingChunk::kFill, roots);
+  auto opened = ZarrArrayReader::Open(name.empty() ? group : absl::StrCat(group, "/", name),
+                                      ZarrArrayReader::MissingChunk::kFill, roots);
   if (opened.ok()) return std::shared_ptr<ZarrArrayReader>(*std::move(opened));
   const absl::Status& status = opened.status();
   const std::string text(status.message());
-  if (absl::IsPermissionDenied(status)) return BadProjections(group, dataset, "leads outside of the configured roots, or to nothing", kAllowed);
-  if (absl::IsNotFound(status)) return BadProjections(group, dataset, "is missing", "an array of this name");
-  if (absl::IsUnimplemented(status) && absl::StrContains(text, "codec")) return UnknownCompression(group, dataset, text);
+  if (absl::IsPermissionDenied(status))
+    return BadProjections(group, dataset, "leads outside of the configured roots, or to nothing",
+                          kAllowed);
+  if (absl::IsNotFound(status))
+    return BadProjections(group, dataset, "is missing", "an array of this name");
+  if (absl::IsUnimplemented(status) && absl::StrContains(text, "codec"))
+    return UnknownCompression(group, dataset, text);
   if (absl::IsUnimplemented(status))
-    return BadProjections(group, dataset, absl::StrCat("cannot be read: ", text), "regular grids of real numbers in C order");
+    return BadProjections(group, dataset, absl::StrCat("cannot be read: ", text),
+                          "regular grids of real numbers in C order");
   return DamagedProjections(group, dataset, absl::StrCat("cannot be opened: ", text));
 }
 
-absl::StatusOr<StoredType> TypeOf(const std::string& group, const std::string& dataset, const ZarrArrayReader& array) {
+absl::StatusOr<StoredType> TypeOf(const std::string& group, const std::string& dataset,
+                                  const ZarrArrayReader& array) {
   auto type = StoredType::FromZarr(array.data_type());
-  if (!type.has_value()) return BadProjections(group, dataset, absl::StrCat("holds ", array.data_type()), "real numbers");
+  if (!type.has_value())
+    return BadProjections(group, dataset, absl::StrCat("holds ", array.data_type()),
+                          "real numbers");
   type->big_endian = array.big_endian();
   return *type;
 }
 
 class ZarrFrames final : public FrameArray {
  public:
-  ZarrFrames(std::string group, std::shared_ptr<ZarrArrayReader> array) : group_(std::move(group)), array_(std::move(array)) {}
+  ZarrFrames(std::string group, std::shared_ptr<ZarrArrayReader> array)
+      : group_(std::move(group)), array_(std::move(array)) {}
 
-  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype, char* out) override {
+  absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
+                    char* out) override {
     const int64_t n = count[0] * count[1] * count[2];
     const bool convert = dtype != type.Loaded() || type.Name() != Info(dtype).name;
     std::vector<char> memory(convert ? static_cast<size_t>(n * type.bytes) : 0);
     const absl::Status read = array_->Read(start, count, convert ? memory.data() : out);
     if (absl::IsPermissionDenied(read))
-      return BadProjections(group_, dataset, "has files outside of the configured roots, or links to nothing", kAllowed);
-    if (!read.ok()) return DamagedProjections(group_, dataset, absl::StrCat("cannot be read: ", std::string(read.message())));
+      return BadProjections(group_, dataset,
+                            "has files outside of the configured roots, or links to nothing",
+                            kAllowed);
+    if (!read.ok())
+      return DamagedProjections(group_, dataset,
+                                absl::StrCat("cannot be read: ", std::string(read.message())));
     if (convert) LoadNumbers(memory.data(), type, n, dtype, out);
     return absl::OkStatus();
   }
@@ -76,7 +97,9 @@ class ZarrFrames final : public FrameArray {
   const std::shared_ptr<ZarrArrayReader> array_;
 };
 
-absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group, const std::string& name, bool flat, const Roots& roots) {
+absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group,
+                                                       const std::string& name, bool flat,
+                                                       const Roots& roots) {
   OCTAVO_ASSIGN_OR_RETURN(auto array, OpenArray(group, name, roots));
   const std::string dataset = name.empty() ? "the array" : name;
   if (array->rank() < (flat ? 2 : 3))
@@ -86,12 +109,14 @@ absl::StatusOr<std::shared_ptr<FrameArray>> OpenFrames(const std::string& group,
   frames->dataset = dataset;
   OCTAVO_ASSIGN_OR_RETURN(frames->type, TypeOf(group, dataset, *array));
   std::copy(array->shape(), array->shape() + 3, frames->shape);
-  frames->row_granularity = std::max<int64_t>(1, std::min(array->file_shape()[1], array->shape()[1]));
+  frames->row_granularity =
+      std::max<int64_t>(1, std::min(array->file_shape()[1], array->shape()[1]));
   return frames;
 }
 
 /// The first of these that is an array below the group, or "".
-std::string FirstOf(const std::string& group, const std::vector<std::string>& names, const Roots& roots) {
+std::string FirstOf(const std::string& group, const std::vector<std::string>& names,
+                    const Roots& roots) {
   for (const std::string& name : names) {
     if (HasArray(absl::StrCat(group, "/", name), roots)) return name;
   }
@@ -119,14 +144,16 @@ absl::Status CheckReadable(const std::string& group, const Roots& roots) {
   for (const char* name : {"/zarr.json", "/.zarray", "/.zgroup", "/.zattrs"}) {
     if (!PathExists(group + name)) continue;
     if (const auto meta = ZarrArrayReader::ReadJson(group + name, roots); !meta.ok())
-      return DamagedProjections(group, name + 1, absl::StrCat("cannot be read: ", std::string(meta.status().message())));
+      return DamagedProjections(
+          group, name + 1, absl::StrCat("cannot be read: ", std::string(meta.status().message())));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::string& path, const ProjectionOptions& options) {
+absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
+    const std::string& path, const ProjectionOptions& options) {
   // The folder itself lies under the roots that there are.
   Roots roots;
   if (options.roots.empty()) roots.push_back(RealPath(path));
@@ -142,36 +169,47 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(const std::
     if (data.empty()) data = OmeDataset(path, roots);
     if (data.empty()) {
       OCTAVO_RETURN_IF_ERROR(CheckReadable(path, roots));
-      return BadProjections(path, "the folder", "has no array of projections", "an array, or a group with exchange/data, data or an OME-Zarr image");
+      return BadProjections(path, "the folder", "has no array of projections",
+                            "an array, or a group with exchange/data, data or an OME-Zarr image");
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(parts.array[0], OpenFrames(path, data, /*flat=*/false, roots));
-  const std::pair<const std::string*, const char*> further[] = {{nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};
+  const std::pair<const std::string*, const char*> further[] = {
+      {nullptr, ""}, {&options.flats, "data_white"}, {&options.darks, "data_dark"}};
   for (size_t k = 1; k < 3; ++k) {
     std::string name = *further[k].first;
-    if (name.empty() && !data.empty()) name = FirstOf(path, {absl::StrCat("exchange/", further[k].second), further[k].second}, roots);
+    if (name.empty() && !data.empty())
+      name =
+          FirstOf(path, {absl::StrCat("exchange/", further[k].second), further[k].second}, roots);
     if (name.empty() || name == "-") continue;
     OCTAVO_ASSIGN_OR_RETURN(parts.array[k], OpenFrames(path, name, /*flat=*/true, roots));
   }
   if (options.angle_values.empty()) {
     std::string name = options.angles;
     if (name.empty() && !data.empty()) name = FirstOf(path, {"exchange/theta", "theta"}, roots);
-    if (name.empty()) return BadProjections(path, "angles", "are not given", "an array theta, or their values");
+    if (name.empty())
+      return BadProjections(path, "angles", "are not given", "an array theta, or their values");
     OCTAVO_ASSIGN_OR_RETURN(const auto array, OpenArray(path, name, roots));
-    if (array->rank() > 1) return BadProjections(path, name, absl::StrCat("has ", array->rank(), " dimensions"), "1");
+    if (array->rank() > 1)
+      return BadProjections(path, name, absl::StrCat("has ", array->rank(), " dimensions"), "1");
     OCTAVO_ASSIGN_OR_RETURN(const StoredType type, TypeOf(path, name, *array));
     const int64_t count[3] = {1, 1, array->shape()[2]}, start[3] = {0, 0, 0};
     if (count[2] < 1 || count[2] > kMostNumbers)
-      return BadProjections(path, name, absl::StrCat("has ", count[2], " values"), absl::StrCat("1 to ", kMostNumbers));
+      return BadProjections(path, name, absl::StrCat("has ", count[2], " values"),
+                            absl::StrCat("1 to ", kMostNumbers));
     std::vector<char> bytes(static_cast<size_t>(count[2] * type.bytes));
-    if (const absl::Status read = array->Read(start, count, bytes.data()); absl::IsPermissionDenied(read))
-      return BadProjections(path, name, "has files outside of the configured roots, or links to nothing", kAllowed);
+    if (const absl::Status read = array->Read(start, count, bytes.data());
+        absl::IsPermissionDenied(read))
+      return BadProjections(
+          path, name, "has files outside of the configured roots, or links to nothing", kAllowed);
     else if (!read.ok())
-      return DamagedProjections(path, name, absl::StrCat("cannot be read: ", std::string(read.message())));
+      return DamagedProjections(path, name,
+                                absl::StrCat("cannot be read: ", std::string(read.message())));
     parts.angles = LoadDoubles(bytes.data(), type, count[2]);
     parts.angles_dataset = name;
     const json& attributes = array->attributes();
-    if (attributes.is_object() && attributes.contains("units") && attributes["units"].is_string()) parts.angle_unit = attributes["units"];
+    if (attributes.is_object() && attributes.contains("units") && attributes["units"].is_string())
+      parts.angle_unit = attributes["units"];
   }
   return AssembleProjections(std::move(parts), options);
 }

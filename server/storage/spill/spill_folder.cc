@@ -32,10 +32,14 @@ namespace {
 constexpr int64_t kBlock = 1 << 20;
 constexpr char kMagic[4] = {'O', 'S', 'P', '1'};
 constexpr int64_t kTailBytes = 16;
-constexpr char kSpillSuffix[] = ".spill", kTemporarySuffix[] = ".tmp", kDamagedSuffix[] = ".damaged";
+constexpr char kSpillSuffix[] = ".spill", kTemporarySuffix[] = ".tmp",
+               kDamagedSuffix[] = ".damaged";
 constexpr char kIdCharacters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
 
-bool IsId(const std::string& id) { return !id.empty() && id.size() <= 128 && id.find_first_not_of(kIdCharacters) == std::string::npos; }
+bool IsId(const std::string& id) {
+  return !id.empty() && id.size() <= 128 &&
+         id.find_first_not_of(kIdCharacters) == std::string::npos;
+}
 
 std::string TailOf(const std::string& footer) {
   std::string tail(kTailBytes, '\0');
@@ -56,11 +60,15 @@ class Quota {
     do {
       if (used + bytes <= most_) continue;
       return WithInfo(
-          absl::ResourceExhaustedError(absl::StrCat("the spill directory has ", used, " of its ", most_, " bytes in use, ", bytes,
-                                                    " more are wanted; commit or discard spilled volumes, or raise spill.disk_bytes")),
+          absl::ResourceExhaustedError(absl::StrCat(
+              "the spill directory has ", used, " of its ", most_, " bytes in use, ", bytes,
+              " more are wanted; commit or discard spilled volumes, or raise spill.disk_bytes")),
           {.reason = "SPILL_QUOTA",
            .field = "",
-           .numbers = {{"wanted", absl::StrCat(bytes)}, {"used", absl::StrCat(used)}, {"quota", absl::StrCat(most_)}, {"retryable", "true"}}});
+           .numbers = {{"wanted", absl::StrCat(bytes)},
+                       {"used", absl::StrCat(used)},
+                       {"quota", absl::StrCat(most_)},
+                       {"retryable", "true"}}});
     } while (!used_.compare_exchange_weak(used, used + bytes));
     return absl::OkStatus();
   }
@@ -77,16 +85,19 @@ class Quota {
 
 class Cursor final : public SpillCursor {
  public:
-  Cursor(std::string path, UniqueFd fd, int64_t bytes, std::shared_ptr<const std::vector<uint32_t>> crcs)
+  Cursor(std::string path, UniqueFd fd, int64_t bytes,
+         std::shared_ptr<const std::vector<uint32_t>> crcs)
       : path_(std::move(path)), fd_(std::move(fd)), bytes_(bytes), crcs_(std::move(crcs)) {}
 
   absl::Status Read(int64_t offset, int64_t bytes, void* out) override {
     if (offset < 0 || bytes < 0 || bytes > bytes_ - offset) {
-      return absl::OutOfRangeError(absl::StrCat(path_, ": ", bytes, " bytes from ", offset, " of ", bytes_));
+      return absl::OutOfRangeError(
+          absl::StrCat(path_, ": ", bytes, " bytes from ", offset, " of ", bytes_));
     }
     auto* to = static_cast<char*>(out);
     while (bytes > 0) {
-      const int64_t block = offset / kBlock, begin = block * kBlock, size = std::min(kBlock, bytes_ - begin);
+      const int64_t block = offset / kBlock, begin = block * kBlock,
+                    size = std::min(kBlock, bytes_ - begin);
       const int64_t count = std::min(bytes, begin + size - offset);
       if (count == size) {  // a whole block: no detour
         OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd_.get(), path_, to, static_cast<size_t>(size), begin));
@@ -95,7 +106,8 @@ class Cursor final : public SpillCursor {
         if (block != kept_) {
           kept_ = -1;
           block_.resize(static_cast<size_t>(kBlock));
-          OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd_.get(), path_, block_.data(), static_cast<size_t>(size), begin));
+          OCTAVO_RETURN_IF_ERROR(
+              ReadAllAt(fd_.get(), path_, block_.data(), static_cast<size_t>(size), begin));
           OCTAVO_RETURN_IF_ERROR(Verify(block, block_.data(), size));
           kept_ = block;
         }
@@ -110,9 +122,12 @@ class Cursor final : public SpillCursor {
 
  private:
   absl::Status Verify(int64_t block, const void* data, int64_t size) const {
-    if (Crc32c(data, static_cast<size_t>(size)) == (*crcs_)[static_cast<size_t>(block)]) return absl::OkStatus();
-    return WithInfo(absl::DataLossError(absl::StrCat(path_, " changed since it was written: MiB ", block, " has another CRC")),
-                    {.reason = "SPILL_DAMAGED", .field = "", .numbers = {{"block", absl::StrCat(block)}}});
+    if (Crc32c(data, static_cast<size_t>(size)) == (*crcs_)[static_cast<size_t>(block)])
+      return absl::OkStatus();
+    return WithInfo(
+        absl::DataLossError(
+            absl::StrCat(path_, " changed since it was written: MiB ", block, " has another CRC")),
+        {.reason = "SPILL_DAMAGED", .field = "", .numbers = {{"block", absl::StrCat(block)}}});
   }
 
   const std::string path_;
@@ -125,8 +140,13 @@ class Cursor final : public SpillCursor {
 
 class File final : public SpillFile {
  public:
-  File(std::string path, int64_t bytes, int64_t charged, std::shared_ptr<const std::vector<uint32_t>> crcs, std::shared_ptr<Quota> quota)
-      : path_(std::move(path)), bytes_(bytes), charged_(charged), crcs_(std::move(crcs)), quota_(std::move(quota)) {}
+  File(std::string path, int64_t bytes, int64_t charged,
+       std::shared_ptr<const std::vector<uint32_t>> crcs, std::shared_ptr<Quota> quota)
+      : path_(std::move(path)),
+        bytes_(bytes),
+        charged_(charged),
+        crcs_(std::move(crcs)),
+        quota_(std::move(quota)) {}
 
   const std::string& path() const override { return path_; }
   int64_t bytes() const override { return bytes_; }
@@ -142,13 +162,16 @@ class File final : public SpillFile {
     if (error != 0) {
       removed_ = false;
       Log(LogLevel::kError, "spill file not removed; the next start holds its volume again",
-          {{"file", path_}, {"error", std::string(ErrnoStatus(error, "removing", path_).message())}});
+          {{"file", path_},
+           {"error", std::string(ErrnoStatus(error, "removing", path_).message())}});
       return;
     }
     quota_->Give(charged_);
     // Else a power loss may bring it back.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
-      Log(LogLevel::kError, "spill directory not synced; after a power loss the next start may hold what was removed again",
+      Log(LogLevel::kError,
+          "spill directory not synced; after a power loss the next start may hold what was removed "
+          "again",
           {{"file", path_}, {"error", std::string(synced.message())}});
     }
   }
@@ -163,8 +186,13 @@ class File final : public SpillFile {
 
 class Writer final : public SpillWriter {
  public:
-  Writer(std::string temporary, std::string final, int64_t bytes, nlohmann::json about, std::shared_ptr<Quota> quota)
-      : temporary_(std::move(temporary)), final_(std::move(final)), bytes_(bytes), about_(std::move(about)), quota_(std::move(quota)) {}
+  Writer(std::string temporary, std::string final, int64_t bytes, nlohmann::json about,
+         std::shared_ptr<Quota> quota)
+      : temporary_(std::move(temporary)),
+        final_(std::move(final)),
+        bytes_(bytes),
+        about_(std::move(about)),
+        quota_(std::move(quota)) {}
   ~Writer() override {
     if (finished_) return;
     if (fd_) ::unlink(temporary_.c_str());
@@ -174,23 +202,30 @@ class Writer final : public SpillWriter {
   absl::Status Start() {
     // Crc and about are small beside the voxels; the footer is charged with what it may become.
     const std::string about = about_.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    const int64_t charged = bytes_ + static_cast<int64_t>(about.size()) + (bytes_ / kBlock + 1) * 12 + 4096;
+    const int64_t charged =
+        bytes_ + static_cast<int64_t>(about.size()) + (bytes_ / kBlock + 1) * 12 + 4096;
     OCTAVO_RETURN_IF_ERROR(quota_->Take(charged));
     charged_ = charged;
-    if (const int error = Failpoint("spill_create")) return ErrnoStatus(error, "creating", temporary_);
-    fd_ = UniqueFd(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (const int error = Failpoint("spill_create"))
+      return ErrnoStatus(error, "creating", temporary_);
+    fd_ = UniqueFd(
+        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd_) return ErrnoStatus(errno, "creating", temporary_);
     // A full disk says so before anything moves.
-    if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes_) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes_) != 0 &&
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
       return ErrnoStatus(errno == EFBIG ? ENOSPC : errno, "making room for", temporary_);
     }
     return absl::OkStatus();
   }
 
   absl::Status Append(const void* data, int64_t bytes) override {
-    if (const int error = Failpoint("spill_write")) return ErrnoStatus(error, "writing", temporary_);
-    if (bytes > bytes_ - done_) return absl::InternalError(absl::StrCat(temporary_, ": more than its ", bytes_, " bytes"));
-    OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), temporary_, data, static_cast<size_t>(bytes), done_));
+    if (const int error = Failpoint("spill_write"))
+      return ErrnoStatus(error, "writing", temporary_);
+    if (bytes > bytes_ - done_)
+      return absl::InternalError(absl::StrCat(temporary_, ": more than its ", bytes_, " bytes"));
+    OCTAVO_RETURN_IF_ERROR(
+        WriteAllAt(fd_.get(), temporary_, data, static_cast<size_t>(bytes), done_));
     const auto* p = static_cast<const char*>(data);
     while (bytes > 0) {
       const int64_t in_block = done_ % kBlock, count = std::min(bytes, kBlock - in_block);
@@ -206,17 +241,27 @@ class Writer final : public SpillWriter {
   void SetAbout(nlohmann::json about) override { about_ = std::move(about); }
 
   absl::StatusOr<std::shared_ptr<SpillFile>> Finish() override {
-    if (done_ != bytes_) return absl::InternalError(absl::StrCat(temporary_, ": got ", done_, " of ", bytes_, " bytes"));
-    const nlohmann::json footer = {{"octavo_spill", 1}, {"about", about_}, {"bytes", bytes_}, {"block", kBlock}, {"crc32c", crcs_}};
+    if (done_ != bytes_)
+      return absl::InternalError(
+          absl::StrCat(temporary_, ": got ", done_, " of ", bytes_, " bytes"));
+    const nlohmann::json footer = {{"octavo_spill", 1},
+                                   {"about", about_},
+                                   {"bytes", bytes_},
+                                   {"block", kBlock},
+                                   {"crc32c", crcs_}};
     std::string text = footer.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     text += TailOf(text);
     OCTAVO_RETURN_IF_ERROR(WriteAllAt(fd_.get(), temporary_, text.data(), text.size(), bytes_));
-    if (const int error = Failpoint("spill_footer")) return ErrnoStatus(error, "writing", temporary_);
+    if (const int error = Failpoint("spill_footer"))
+      return ErrnoStatus(error, "writing", temporary_);
     if (::fdatasync(fd_.get()) != 0) return ErrnoStatus(errno, "syncing", temporary_);
-    if (const int error = Failpoint("spill_synced")) return ErrnoStatus(error, "syncing", temporary_);
+    if (const int error = Failpoint("spill_synced"))
+      return ErrnoStatus(error, "syncing", temporary_);
     OCTAVO_RETURN_IF_ERROR(RenameNoReplace(temporary_, final_));
     finished_ = true;
-    auto file = std::make_shared<File>(final_, bytes_, charged_, std::make_shared<const std::vector<uint32_t>>(std::move(crcs_)), quota_);
+    auto file = std::make_shared<File>(
+        final_, bytes_, charged_, std::make_shared<const std::vector<uint32_t>>(std::move(crcs_)),
+        quota_);
     if (absl::Status synced = SyncDirectory(ParentOf(final_)); !synced.ok()) {
       file->Remove();
       return synced;
@@ -238,12 +283,17 @@ class Writer final : public SpillWriter {
 
 class Folder final : public SpillFolder {
  public:
-  Folder(std::string path, int64_t quota_bytes) : path_(std::move(path)), quota_(std::make_shared<Quota>(quota_bytes)) {}
+  Folder(std::string path, int64_t quota_bytes)
+      : path_(std::move(path)), quota_(std::make_shared<Quota>(quota_bytes)) {}
 
-  absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes, const nlohmann::json& about) override {
-    if (!IsId(id)) return InvalidField("id", absl::StrCat("is '", id, "'; allowed 1 to 128 letters, digits and '-'"));
+  absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes,
+                                                      const nlohmann::json& about) override {
+    if (!IsId(id))
+      return InvalidField("id",
+                          absl::StrCat("is '", id, "'; allowed 1 to 128 letters, digits and '-'"));
     auto writer =
-        std::make_unique<Writer>(absl::StrCat(path_, "/.", id, kTemporarySuffix), absl::StrCat(path_, "/", id, kSpillSuffix), bytes, about, quota_);
+        std::make_unique<Writer>(absl::StrCat(path_, "/.", id, kTemporarySuffix),
+                                 absl::StrCat(path_, "/", id, kSpillSuffix), bytes, about, quota_);
     OCTAVO_RETURN_IF_ERROR(writer->Start());
     return writer;
   }
@@ -252,37 +302,49 @@ class Folder final : public SpillFolder {
   int64_t used_bytes() const override { return quota_->used(); }
   int64_t disk_free_bytes() const override {
     struct statvfs fs {};
-    return ::statvfs(path_.c_str(), &fs) == 0 ? static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize) : 0;
+    return ::statvfs(path_.c_str(), &fs) == 0
+               ? static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize)
+               : 0;
   }
 
   /// What a file says of itself. DataLoss if it is damaged.
   absl::StatusOr<Found> Look(const std::string& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat info {};
-    if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absl::DataLossError("it cannot be opened");
+    if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
+      return absl::DataLossError("it cannot be opened");
     if (info.st_size < kTailBytes) return absl::DataLossError("it is too short");
     std::string tail(kTailBytes, '\0');
-    OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd.get(), path, tail.data(), tail.size(), info.st_size - kTailBytes));
+    OCTAVO_RETURN_IF_ERROR(
+        ReadAllAt(fd.get(), path, tail.data(), tail.size(), info.st_size - kTailBytes));
     uint64_t length = 0;
     std::memcpy(&length, tail.data(), 8);
-    if (std::memcmp(tail.data() + 12, kMagic, 4) != 0 || length > static_cast<uint64_t>(info.st_size - kTailBytes)) {
+    if (std::memcmp(tail.data() + 12, kMagic, 4) != 0 ||
+        length > static_cast<uint64_t>(info.st_size - kTailBytes)) {
       return absl::DataLossError("it has no footer");
     }
     // It holds a CRC of each block of voxels and every range of missing A-scans.
     constexpr JsonLimits kLimits{.bytes = size_t{1} << 30, .values = size_t{1} << 26};
-    if (length > kLimits.bytes) return absl::DataLossError(absl::StrCat("its footer has ", length, " bytes; allowed at most ", kLimits.bytes));
+    if (length > kLimits.bytes)
+      return absl::DataLossError(
+          absl::StrCat("its footer has ", length, " bytes; allowed at most ", kLimits.bytes));
     std::string footer(length, '\0');
     const int64_t voxels = info.st_size - kTailBytes - static_cast<int64_t>(length);
     OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd.get(), path, footer.data(), footer.size(), voxels));
-    if (TailOf(footer) != tail) return absl::DataLossError("its footer has another CRC than it says");
+    if (TailOf(footer) != tail)
+      return absl::DataLossError("its footer has another CRC than it says");
     const auto parsed = ParseJson(footer, kLimits);
-    if (!parsed.ok()) return absl::DataLossError(absl::StrCat("its footer ", parsed.status().message()));
+    if (!parsed.ok())
+      return absl::DataLossError(absl::StrCat("its footer ", parsed.status().message()));
     const auto said = ReadFooter(*parsed);
-    if (!said.ok()) return absl::DataLossError(absl::StrCat("its footer: ", said.status().message()));
-    if (said->bytes != voxels || said->block != kBlock || std::ssize(*said->crcs) != (voxels + kBlock - 1) / kBlock)
+    if (!said.ok())
+      return absl::DataLossError(absl::StrCat("its footer: ", said.status().message()));
+    if (said->bytes != voxels || said->block != kBlock ||
+        std::ssize(*said->crcs) != (voxels + kBlock - 1) / kBlock)
       return absl::DataLossError("its footer speaks of another file");
     quota_->TakeAnyway(info.st_size);
-    return Found{.file = std::make_shared<File>(path, voxels, info.st_size, said->crcs, quota_), .about = said->about};
+    return Found{.file = std::make_shared<File>(path, voxels, info.st_size, said->crcs, quota_),
+                 .about = said->about};
   }
 
  private:
@@ -308,26 +370,36 @@ class Folder final : public SpillFolder {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string& path, int64_t quota_bytes, std::vector<Found>* found,
+absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string& path,
+                                                               int64_t quota_bytes,
+                                                               std::vector<Found>* found,
                                                                std::vector<std::string>* report) {
   std::error_code error;
   std::filesystem::create_directories(ParentOf(path), error);
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return ErrnoStatus(errno, "creating spill directory", path);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return ErrnoStatus(errno, "creating spill directory", path);
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return ErrnoStatus(ENOTDIR, "using spill directory", path);
+  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+    return ErrnoStatus(ENOTDIR, "using spill directory", path);
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 || info.st_uid != ::geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat("spill.dir: ", path, " belongs to or can be written by others; make it private (chmod 700)"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("spill.dir: ", path,
+                     " belongs to or can be written by others; make it private (chmod 700)"));
   }
   auto folder = std::make_unique<Folder>(path, quota_bytes);
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(path, error))
+    names.push_back(entry.path().filename().string());
   if (error) return ErrnoStatus(error.value(), "reading spill directory", path);
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
     const std::string full = absl::StrCat(path, "/", name);
     absl::string_view id = name;
-    if (absl::ConsumePrefix(&id, ".") && absl::ConsumeSuffix(&id, kTemporarySuffix) && IsId(std::string(id))) {
-      report->push_back(absl::StrCat(full, ": was not finished; ", ::unlink(full.c_str()) == 0 ? "removed" : "could not be removed"));
+    if (absl::ConsumePrefix(&id, ".") && absl::ConsumeSuffix(&id, kTemporarySuffix) &&
+        IsId(std::string(id))) {
+      report->push_back(
+          absl::StrCat(full, ": was not finished; ",
+                       ::unlink(full.c_str()) == 0 ? "removed" : "could not be removed"));
       continue;
     }
     id = name;
@@ -338,10 +410,11 @@ absl::StatusOr<std::unique_ptr<SpillFolder>> SpillFolder::Open(const std::string
       continue;
     }
     std::string aside = absl::StrCat(path, "/", std::string(id), kDamagedSuffix);
-    for (int i = 1; PathExists(aside); ++i) aside = absl::StrCat(path, "/", std::string(id), kDamagedSuffix, ".", i);
+    for (int i = 1; PathExists(aside); ++i)
+      aside = absl::StrCat(path, "/", std::string(id), kDamagedSuffix, ".", i);
     const bool moved = RenameNoReplace(full, aside).ok();
-    report->push_back(
-        absl::StrCat(full, ": damaged (", one.status().message(), "); ", moved ? absl::StrCat("renamed to ", aside) : "stays as it is"));
+    report->push_back(absl::StrCat(full, ": damaged (", one.status().message(), "); ",
+                                   moved ? absl::StrCat("renamed to ", aside) : "stays as it is"));
   }
   return folder;
 }

@@ -11,7 +11,8 @@
 
 namespace octavo::storage {
 
-/// Reads one spill file. Not thread-safe: one cursor for each reader. Goes on reading after the file was removed.
+/// Reads one spill file. Not thread-safe: one cursor for each reader. Goes on reading after the
+/// file was removed.
 class SpillCursor {
  public:
   virtual ~SpillCursor() = default;
@@ -19,15 +20,16 @@ class SpillCursor {
   virtual absl::Status Read(int64_t offset, int64_t bytes, void* out) = 0;
 };
 
-/// A finished spill file. The object does not remove it: that is what outlives the process. Thread-safe.
+/// A finished spill file. The object does not remove it: that is what outlives the process.
+/// Thread-safe.
 class SpillFile {
  public:
   virtual ~SpillFile() = default;
   virtual const std::string& path() const = 0;
   virtual int64_t bytes() const = 0;  // of the voxels
   virtual absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const = 0;
-  /// Removes the file, durably, and gives its room back to the quota. Idempotent. Where it cannot be removed it keeps its room, and the log
-  /// says so.
+  /// Removes the file, durably, and gives its room back to the quota. Idempotent. Where it cannot
+  /// be removed it keeps its room, and the log says so.
   virtual void Remove() = 0;
 };
 
@@ -38,14 +40,17 @@ class SpillWriter {
   virtual absl::Status Append(const void* data, int64_t bytes) = 0;
   /// What the owner says now, in place of what Create was told. About as long as that.
   virtual void SetAbout(nlohmann::json about) = 0;
-  /// Writes the footer, makes file and name durable. After OK the file is found again by a process that comes later.
+  /// Writes the footer, makes file and name durable. After OK the file is found again by a process
+  /// that comes later.
   virtual absl::StatusOr<std::shared_ptr<SpillFile>> Finish() = 0;
 };
 
-/// Private files of volumes that had to leave device memory: mode 0600 in a directory of mode 0700, under a quota of their own.
+/// Private files of volumes that had to leave device memory: mode 0600 in a directory of mode 0700,
+/// under a quota of their own.
 ///
-/// A file is the voxels, C order; then a footer in JSON {"about": what the owner says, "bytes", "crc32c": [of each MiB]}; then 16
-/// bytes: length of the footer (u64), its CRC-32C (u32), "OSP1"; little endian. It is written as ".<id>.tmp" and renamed to
+/// A file is the voxels, C order; then a footer in JSON {"about": what the owner says, "bytes",
+/// "crc32c": [of each MiB]}; then 16 bytes: length of the footer (u64), its CRC-32C (u32), "OSP1";
+/// little endian. It is written as ".<id>.tmp" and renamed to
 /// "<id>.spill" when it is complete and synced. Thread-safe.
 class SpillFolder {
  public:
@@ -53,15 +58,19 @@ class SpillFolder {
     std::shared_ptr<SpillFile> file;
     nlohmann::json about;
   };
-  /// Creates `path`. `found` gets the complete files that an earlier process left (their footer is checked here, their voxels when
-  /// they are read); unfinished ones are removed, damaged ones renamed to "<id>.damaged"; `report` gets a line for each. Files of
-  /// other names are left alone. PermissionDenied if others may write into the directory.
-  static absl::StatusOr<std::unique_ptr<SpillFolder>> Open(const std::string& path, int64_t quota_bytes, std::vector<Found>* found,
+  /// Creates `path`. `found` gets the complete files that an earlier process left (their footer is
+  /// checked here, their voxels when they are read); unfinished ones are removed, damaged ones
+  /// renamed to "<id>.damaged"; `report` gets a line for each. Files of other names are left alone.
+  /// PermissionDenied if others may write into the directory.
+  static absl::StatusOr<std::unique_ptr<SpillFolder>> Open(const std::string& path,
+                                                           int64_t quota_bytes,
+                                                           std::vector<Found>* found,
                                                            std::vector<std::string>* report);
   virtual ~SpillFolder() = default;
-  /// `id`: letters, digits, '-'. Room is taken from the quota, and from the disk where the file system can promise it, before anything
-  /// is written. ResourceExhausted (SPILL_QUOTA; DISK_FULL).
-  virtual absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes, const nlohmann::json& about) = 0;
+  /// `id`: letters, digits, '-'. Room is taken from the quota, and from the disk where the file
+  /// system can promise it, before anything is written. ResourceExhausted (SPILL_QUOTA; DISK_FULL).
+  virtual absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes,
+                                                              const nlohmann::json& about) = 0;
   virtual const std::string& path() const = 0;
   virtual int64_t quota_bytes() const = 0;
   virtual int64_t used_bytes() const = 0;       // files and those being written

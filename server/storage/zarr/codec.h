@@ -23,7 +23,8 @@ struct ChunkCodec {
 
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
-  /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest. Unimplemented for others.
+  /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest.
+  /// Unimplemented for others.
   static absl::StatusOr<ChunkCodec> Named(const std::string& name);
 };
 
@@ -36,8 +37,8 @@ class ChunkCoder {
 
   /// `chunk` encoded; valid until the next call (without a codec: as long as `chunk`).
   absl::StatusOr<absl::string_view> Encode(const ChunkCodec& codec, absl::string_view chunk);
-  /// Decodes to exactly `bytes` at `out`. gzip: all members of `encoded`, one after the other. DataLoss if `encoded` is damaged, of another size,
-  /// or has something behind its end.
+  /// Decodes to exactly `bytes` at `out`. gzip: all members of `encoded`, one after the other.
+  /// DataLoss if `encoded` is damaged, of another size, or has something behind its end.
   absl::Status Decode(const ChunkCodec& codec, absl::string_view encoded, char* out, int64_t bytes);
 
   std::vector<char> chunk;  // for the caller

@@ -20,7 +20,8 @@ namespace {
 using nlohmann::json;
 constexpr char kName[] = "fill_value";
 
-/// The bits of the half-precision number nearest to a finite `value`, ties to even; infinity beyond the largest.
+/// The bits of the half-precision number nearest to a finite `value`, ties to even; infinity beyond
+/// the largest.
 uint64_t HalfBits(double value) {
   const uint64_t sign = std::signbit(value) ? 0x8000 : 0;
   if (value == 0) return sign;
@@ -28,7 +29,8 @@ uint64_t HalfBits(double value) {
   std::frexp(value, &exponent);                    // |value| = m 2^exponent, 1/2 <= m < 1
   const int least = std::max(exponent - 11, -24);  // of the last bit
   const auto units = static_cast<uint64_t>(std::nearbyint(std::ldexp(std::fabs(value), -least)));
-  // Subnormal numbers count units of 2^-24; above, the 11th bit is implied. A carry goes into the exponent by itself.
+  // Subnormal numbers count units of 2^-24; above, the 11th bit is implied. A carry goes into the
+  // exponent by itself.
   const uint64_t bits = units + (static_cast<uint64_t>(least + 24) << 10);
   return sign | std::min<uint64_t>(bits, 0x7C00);
 }
@@ -41,15 +43,23 @@ uint64_t BitsOf(T value) {
 }
 
 /// The bits of a float of so many bytes.
-absl::StatusOr<uint64_t> FloatBits(const json& fill, const std::string& name, int64_t bytes, ZarrVersion version) {
+absl::StatusOr<uint64_t> FloatBits(const json& fill, const std::string& name, int64_t bytes,
+                                   ZarrVersion version) {
   const auto bits_of = [&](double value) {
-    if (bytes == 2) return std::isnan(value) ? uint64_t{0x7E00} : std::isinf(value) ? uint64_t{value < 0 ? 0xFC00u : 0x7C00u} : HalfBits(value);
+    if (bytes == 2)
+      return std::isnan(value)   ? uint64_t{0x7E00}
+             : std::isinf(value) ? uint64_t{value < 0 ? 0xFC00u : 0x7C00u}
+                                 : HalfBits(value);
     return bytes == 4 ? BitsOf(static_cast<float>(value)) : BitsOf(value);
   };
   if (fill.is_number()) {
     const double value = fill.get<double>();
-    const bool stays = bytes == 2 ? std::fabs(value) < 65520 : bytes == 4 ? std::isfinite(static_cast<float>(value)) : std::isfinite(value);
-    if (!stays) return BadValue(name, fill, absl::StrCat("are numbers that a float of ", 8 * bytes, " bits can hold"));
+    const bool stays = bytes == 2   ? std::fabs(value) < 65520
+                       : bytes == 4 ? std::isfinite(static_cast<float>(value))
+                                    : std::isfinite(value);
+    if (!stays)
+      return BadValue(name, fill,
+                      absl::StrCat("are numbers that a float of ", 8 * bytes, " bits can hold"));
     return bits_of(value);
   }
   if (fill.is_string()) {
@@ -58,29 +68,37 @@ absl::StatusOr<uint64_t> FloatBits(const json& fill, const std::string& name, in
     if (text == "Infinity") return bits_of(std::numeric_limits<double>::infinity());
     if (text == "-Infinity") return bits_of(-std::numeric_limits<double>::infinity());
     uint64_t bits = 0;
-    if (version == ZarrVersion::kV3 && absl::StartsWith(text, "0x") && std::ssize(text) == 2 + 2 * bytes &&
-        std::all_of(text.begin() + 2, text.end(), [](unsigned char c) { return absl::ascii_isxdigit(c); }) && absl::SimpleHexAtoi(text, &bits))
+    if (version == ZarrVersion::kV3 && absl::StartsWith(text, "0x") &&
+        std::ssize(text) == 2 + 2 * bytes &&
+        std::all_of(text.begin() + 2, text.end(),
+                    [](unsigned char c) { return absl::ascii_isxdigit(c); }) &&
+        absl::SimpleHexAtoi(text, &bits))
       return bits;
   }
-  return BadValue(name, fill,
-                  absl::StrCat("are numbers, \"NaN\", \"Infinity\", \"-Infinity\"",
-                               version == ZarrVersion::kV3 ? absl::StrCat(" and \"0x\" with ", 2 * bytes, " hexadecimal digits") : ""));
+  return BadValue(
+      name, fill,
+      absl::StrCat("are numbers, \"NaN\", \"Infinity\", \"-Infinity\"",
+                   version == ZarrVersion::kV3
+                       ? absl::StrCat(" and \"0x\" with ", 2 * bytes, " hexadecimal digits")
+                       : ""));
 }
 
-absl::StatusOr<uint64_t> IntegerBits(const json& fill, int64_t bytes, bool is_signed, ZarrVersion version) {
+absl::StatusOr<uint64_t> IntegerBits(const json& fill, int64_t bytes, bool is_signed,
+                                     ZarrVersion version) {
   const int bits = static_cast<int>(8 * bytes);
   const auto least = static_cast<int64_t>(is_signed ? ~uint64_t{0} << (bits - 1) : 0);
   const uint64_t most = ~uint64_t{0} >> (64 - bits + (is_signed ? 1 : 0));
   if (fill.is_number_unsigned() && fill.get<uint64_t>() <= most) return fill.get<uint64_t>();
   if (fill.is_number_integer() && !fill.is_number_unsigned()) {
     const auto value = fill.get<int64_t>();
-    if (value < 0 ? value >= least : static_cast<uint64_t>(value) <= most) return static_cast<uint64_t>(value);
+    if (value < 0 ? value >= least : static_cast<uint64_t>(value) <= most)
+      return static_cast<uint64_t>(value);
   }
   if (version == ZarrVersion::kV2 && fill.is_number_float()) {
     // Up to 2^53 a double is the integer that was written.
     const double value = fill.get<double>();
-    if (value == std::floor(value) && std::fabs(value) <= 0x1p53 && value >= static_cast<double>(least) &&
-        (value <= 0 || static_cast<uint64_t>(value) <= most))
+    if (value == std::floor(value) && std::fabs(value) <= 0x1p53 &&
+        value >= static_cast<double>(least) && (value <= 0 || static_cast<uint64_t>(value) <= most))
       return static_cast<uint64_t>(static_cast<int64_t>(value));
   }
   return BadValue(kName, fill, absl::StrCat("are integers from ", least, " to ", most));
@@ -88,7 +106,8 @@ absl::StatusOr<uint64_t> IntegerBits(const json& fill, int64_t bytes, bool is_si
 
 }  // namespace
 
-absl::StatusOr<std::array<char, 16>> ZarrFill(const std::string& data_type, bool big_endian, const json& fill, ZarrVersion version) {
+absl::StatusOr<std::array<char, 16>> ZarrFill(const std::string& data_type, bool big_endian,
+                                              const json& fill, ZarrVersion version) {
   std::array<char, 16> out{};
   if (version == ZarrVersion::kV2 && fill.is_null()) return out;
   const int64_t size = ZarrElementBytes(data_type);
@@ -101,16 +120,20 @@ absl::StatusOr<std::array<char, 16>> ZarrFill(const std::string& data_type, bool
     OCTAVO_RETURN_IF_ERROR(ReadValue(fill, kName, &value));
     put(0, value ? 1 : 0, 1);
   } else if (absl::StartsWith(data_type, "complex")) {
-    if (!fill.is_array() || fill.size() != 2) return BadValue(kName, fill, "are arrays of 2: the real and the imaginary part");
+    if (!fill.is_array() || fill.size() != 2)
+      return BadValue(kName, fill, "are arrays of 2: the real and the imaginary part");
     for (size_t part = 0; part < 2; ++part) {
-      OCTAVO_ASSIGN_OR_RETURN(const uint64_t bits, FloatBits(fill[part], absl::StrCat(kName, "[", part, "]"), size / 2, version));
+      OCTAVO_ASSIGN_OR_RETURN(
+          const uint64_t bits,
+          FloatBits(fill[part], absl::StrCat(kName, "[", part, "]"), size / 2, version));
       put(static_cast<int64_t>(part) * size / 2, bits, size / 2);
     }
   } else if (absl::StartsWith(data_type, "float")) {
     OCTAVO_ASSIGN_OR_RETURN(const uint64_t bits, FloatBits(fill, kName, size, version));
     put(0, bits, size);
   } else {
-    OCTAVO_ASSIGN_OR_RETURN(const uint64_t bits, IntegerBits(fill, size, data_type[0] == 'i', version));
+    OCTAVO_ASSIGN_OR_RETURN(const uint64_t bits,
+                            IntegerBits(fill, size, data_type[0] == 'i', version));
     put(0, bits, size);
   }
   return out;

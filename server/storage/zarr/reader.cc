@@ -38,7 +38,9 @@ absl::StatusOr<json> ZarrArrayReader::ReadJson(const std::string& path, const Ro
   return ReadJsonFile(opened->fd.get(), path);
 }
 
-absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path, MissingChunk missing, Roots roots) {
+absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std::string& path,
+                                                                       MissingChunk missing,
+                                                                       Roots roots) {
   std::unique_ptr<ZarrArrayReader> reader(new ZarrArrayReader);
   reader->path_ = path;
   reader->missing_ = missing;
@@ -47,7 +49,8 @@ absl::StatusOr<std::unique_ptr<ZarrArrayReader>> ZarrArrayReader::Open(const std
   auto array = ReadJson(file, reader->roots_);
   const bool v3 = !absl::IsNotFound(array.status());
   if (!v3) array = ReadJson(file = path + "/.zarray", reader->roots_);
-  if (absl::IsNotFound(array.status())) return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
+  if (absl::IsNotFound(array.status()))
+    return absl::NotFoundError(absl::StrCat(path, " has neither zarr.json nor .zarray"));
   OCTAVO_RETURN_IF_ERROR(array.status());
   auto meta = v3 ? ParseZarrV3(*array) : ParseZarrV2(*array);
   if (!meta.ok()) return Annotate(meta.status(), file);
@@ -68,8 +71,10 @@ absl::Status ZarrArrayReader::SetExtents() {
     if (d < 0) {
       if (meta_.shape[at] != 1)
         return absl::UnimplementedError(
-            absl::StrCat("shape[", i, "] is ", meta_.shape[at], "; more than three axes are read where those before have extent 1"));
-      if (meta_.file[at] != 1) return absl::UnimplementedError("the chunk shape reaches beyond an axis of extent 1");
+            absl::StrCat("shape[", i, "] is ", meta_.shape[at],
+                         "; more than three axes are read where those before have extent 1"));
+      if (meta_.file[at] != 1)
+        return absl::UnimplementedError("the chunk shape reaches beyond an axis of extent 1");
       continue;
     }
     shape_[d] = meta_.shape[at];
@@ -84,12 +89,14 @@ std::string ZarrArrayReader::FileOf(const int64_t at[3]) const {
   std::vector<int64_t> key(static_cast<size_t>(std::max<int64_t>(0, rank() - 3)), 0);
   for (int64_t d = std::max<int64_t>(0, 3 - rank()); d < 3; ++d) key.push_back(at[d]);
   std::string name = absl::StrJoin(key, meta_.separator);
-  if (!meta_.prefix.empty()) name = key.empty() ? meta_.prefix : absl::StrCat(meta_.prefix, meta_.separator, name);
+  if (!meta_.prefix.empty())
+    name = key.empty() ? meta_.prefix : absl::StrCat(meta_.prefix, meta_.separator, name);
   if (name.empty()) name.push_back('0');
   return absl::StrCat(path_, "/", name);
 }
 
-absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3], void* out) const {
+absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3],
+                                   void* out) const {
   int64_t first[3], files[3];
   for (int d = 0; d < 3; ++d) {
     first[d] = start[d] / file_[d];
@@ -99,7 +106,8 @@ absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3
   std::vector<absl::Status> results(static_cast<size_t>(files[0] * files[1] * files[2]));
   tbb::parallel_for(size_t{0}, results.size(), [&](size_t k) {
     const auto i = static_cast<int64_t>(k);
-    const int64_t at[3] = {first[0] + i / (files[1] * files[2]), first[1] + i / files[2] % files[1], first[2] + i % files[2]};
+    const int64_t at[3] = {first[0] + i / (files[1] * files[2]), first[1] + i / files[2] % files[1],
+                           first[2] + i % files[2]};
     results[k] = ReadFile(at, box);
   });
   for (const auto& result : results) OCTAVO_RETURN_IF_ERROR(result);
@@ -108,7 +116,8 @@ absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3
 
 // Calls copy(offset in the chunk, address in the box, elements) for each run that both have.
 template <class Copy>
-void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box, const Copy& copy) {
+void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box,
+                                const Copy& copy) {
   int64_t lo[3], hi[3];
   for (int d = 0; d < 3; ++d) {
     lo[d] = std::max(begin[d], box.start[d]);
@@ -118,14 +127,17 @@ void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3],
   for (int64_t y = lo[0]; y < hi[0]; ++y) {
     for (int64_t x = lo[1]; x < hi[1]; ++x) {
       copy(((y - begin[0]) * extent[1] + x - begin[1]) * extent[2] + lo[2] - begin[2],
-           ((y - box.start[0]) * box.count[1] + x - box.start[1]) * box.count[2] + lo[2] - box.start[2], hi[2] - lo[2]);
+           ((y - box.start[0]) * box.count[1] + x - box.start[1]) * box.count[2] + lo[2] -
+               box.start[2],
+           hi[2] - lo[2]);
     }
   }
 }
 
 void ZarrArrayReader::Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const {
   Intersect(begin, extent, box, [&](int64_t, int64_t to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) std::memcpy(box.out + (to + i) * size_, meta_.fill.data(), static_cast<size_t>(size_));
+    for (int64_t i = 0; i < n; ++i)
+      std::memcpy(box.out + (to + i) * size_, meta_.fill.data(), static_cast<size_t>(size_));
   });
 }
 
@@ -135,7 +147,8 @@ absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) cons
   const auto named = [&](const absl::Status& status) { return Annotate(status, path); };
   const auto opened = OpenBeneath(path, roots_, O_RDONLY | O_NONBLOCK);
   if (absl::IsNotFound(opened.status())) {
-    if (missing_ == MissingChunk::kDamage) return named(absl::DataLossError("the chunk is missing"));
+    if (missing_ == MissingChunk::kDamage)
+      return named(absl::DataLossError("the chunk is missing"));
     Fill(begin, file_, box);
     return absl::OkStatus();
   }
@@ -149,43 +162,59 @@ absl::Status ZarrArrayReader::ReadFile(const int64_t at[3], const Box& box) cons
   const int64_t count = ny * nx * nz, index_bytes = 16 * count + 4;
   if (info.st_size < index_bytes) return named(absl::DataLossError("the shard is too short"));
   std::vector<char> index(static_cast<size_t>(index_bytes));
-  if (absl::Status status = ReadAllAt(fd.get(), path, index.data(), index.size(), info.st_size - index_bytes); !status.ok()) return named(status);
+  if (absl::Status status =
+          ReadAllAt(fd.get(), path, index.data(), index.size(), info.st_size - index_bytes);
+      !status.ok())
+    return named(status);
   uint32_t crc = 0;
   std::copy_n(index.data() + 16 * count, 4, reinterpret_cast<char*>(&crc));
-  if (crc != Crc32c(index.data(), static_cast<size_t>(16 * count))) return named(absl::DataLossError("the shard's index is damaged"));
+  if (crc != Crc32c(index.data(), static_cast<size_t>(16 * count)))
+    return named(absl::DataLossError("the shard's index is damaged"));
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t inner[3] = {begin[0] + i / (nx * nz) * chunk_[0], begin[1] + i / nz % nx * chunk_[1], begin[2] + i % nz * chunk_[2]};
+    const int64_t inner[3] = {begin[0] + i / (nx * nz) * chunk_[0],
+                              begin[1] + i / nz % nx * chunk_[1], begin[2] + i % nz * chunk_[2]};
     bool wanted = true;
-    for (int d = 0; d < 3; ++d) wanted = wanted && inner[d] < box.start[d] + box.count[d] && inner[d] + chunk_[d] > box.start[d];
+    for (int d = 0; d < 3; ++d)
+      wanted =
+          wanted && inner[d] < box.start[d] + box.count[d] && inner[d] + chunk_[d] > box.start[d];
     if (!wanted) continue;
     uint64_t where[2];
     std::copy_n(index.data() + 16 * i, 16, reinterpret_cast<char*>(where));
-    if (where[0] == std::numeric_limits<uint64_t>::max() && where[1] == where[0] && missing_ == MissingChunk::kFill) {
+    if (where[0] == std::numeric_limits<uint64_t>::max() && where[1] == where[0] &&
+        missing_ == MissingChunk::kFill) {
       Fill(inner, chunk_, box);
       continue;
     }
     const auto limit = static_cast<uint64_t>(info.st_size - index_bytes);
     if (where[0] > limit || where[1] > limit - where[0])
-      return named(absl::DataLossError(absl::StrCat("inner chunk ", i, " is missing or outside the shard")));
-    if (absl::Status status = ReadChunk(fd.get(), path, static_cast<int64_t>(where[0]), static_cast<int64_t>(where[1]), inner, box); !status.ok())
+      return named(
+          absl::DataLossError(absl::StrCat("inner chunk ", i, " is missing or outside the shard")));
+    if (absl::Status status = ReadChunk(fd.get(), path, static_cast<int64_t>(where[0]),
+                                        static_cast<int64_t>(where[1]), inner, box);
+        !status.ok())
       return named(status);
   }
   return absl::OkStatus();
 }
 
-absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes, const int64_t begin[3],
+absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t offset,
+                                        int64_t bytes, const int64_t begin[3],
                                         const Box& box) const {
   Scratch& scratch = scratch_.local();
   const int64_t chunk_bytes = chunk_[0] * chunk_[1] * chunk_[2] * size_;
   // No codec makes a chunk much longer. What is, would take memory for nothing.
-  if (bytes > chunk_bytes + chunk_bytes / 8 + (1 << 20)) return absl::DataLossError(absl::StrCat(bytes, " bytes for a chunk of ", chunk_bytes));
+  if (bytes > chunk_bytes + chunk_bytes / 8 + (1 << 20))
+    return absl::DataLossError(absl::StrCat(bytes, " bytes for a chunk of ", chunk_bytes));
   scratch.encoded.resize(static_cast<size_t>(bytes));
-  OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
-  scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));
   OCTAVO_RETURN_IF_ERROR(
-      scratch.coder.Decode(meta_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()), scratch.coder.chunk.data(), chunk_bytes));
+      ReadAllAt(fd, path, scratch.encoded.data(), scratch.encoded.size(), offset));
+  scratch.coder.chunk.resize(static_cast<size_t>(chunk_bytes));
+  OCTAVO_RETURN_IF_ERROR(scratch.coder.Decode(
+      meta_.codec, absl::string_view(scratch.encoded.data(), scratch.encoded.size()),
+      scratch.coder.chunk.data(), chunk_bytes));
   Intersect(begin, chunk_, box, [&](int64_t from, int64_t to, int64_t n) {
-    std::memcpy(box.out + to * size_, scratch.coder.chunk.data() + from * size_, static_cast<size_t>(n * size_));
+    std::memcpy(box.out + to * size_, scratch.coder.chunk.data() + from * size_,
+                static_cast<size_t>(n * size_));
   });
   return absl::OkStatus();
 }

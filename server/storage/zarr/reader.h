@@ -15,18 +15,22 @@
 
 namespace octavo::storage {
 
-/// One Zarr array in a folder, of v3 or v2 (metadata.h says what is read of them). It is seen with 3 axes: fewer get leading ones, more are
-/// allowed where those before the last three have extent 1. Thread-safe.
+/// One Zarr array in a folder, of v3 or v2 (metadata.h says what is read of them). It is seen with
+/// 3 axes: fewer get leading ones, more are allowed where those before the last three have
+/// extent 1. Thread-safe.
 class ZarrArrayReader {
  public:
   enum class MissingChunk { kFill, kDamage };  // what a chunk means that is not there
 
-  /// Folders, by their real paths, that all which is read must lie in, wherever links lead; empty = anywhere.
+  /// Folders, by their real paths, that all which is read must lie in, wherever links lead; empty =
+  /// anywhere.
   using Roots = std::vector<std::string>;
 
-  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged ones; Unimplemented names what is not read;
-  /// PermissionDenied for what lies outside of the roots.
-  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path, MissingChunk missing, Roots roots);
+  /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged
+  /// ones; Unimplemented names what is not read; PermissionDenied for what lies outside of the
+  /// roots.
+  static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path,
+                                                               MissingChunk missing, Roots roots);
   /// Reads JSON. DataLoss; PermissionDenied.
   static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path, const Roots& roots);
 
@@ -38,8 +42,8 @@ class ZarrArrayReader {
   const int64_t* file_shape() const { return file_; }  // elements of a file: a chunk or a shard
   const nlohmann::json& attributes() const { return meta_.attributes; }
 
-  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the caller's oneTBB arena. DataLoss names the file;
-  /// PermissionDenied as Open.
+  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the
+  /// caller's oneTBB arena. DataLoss names the file; PermissionDenied as Open.
   absl::Status Read(const int64_t start[3], const int64_t count[3], void* out) const;
 
  private:
@@ -52,10 +56,12 @@ class ZarrArrayReader {
   absl::Status SetExtents();
   std::string FileOf(const int64_t at[3]) const;
   absl::Status ReadFile(const int64_t at[3], const Box& box) const;
-  absl::Status ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes, const int64_t begin[3], const Box& box) const;
+  absl::Status ReadChunk(int fd, const std::string& path, int64_t offset, int64_t bytes,
+                         const int64_t begin[3], const Box& box) const;
   void Fill(const int64_t begin[3], const int64_t extent[3], const Box& box) const;
   template <class Copy>
-  static void Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box, const Copy& copy);
+  static void Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box,
+                        const Copy& copy);
 
   std::string path_;
   Roots roots_;

@@ -21,7 +21,8 @@ namespace octavo::testing {
 
 using Complex = std::complex<double>;
 
-// Relative error of a result that is stored as f32 (half a unit in the last place, with room for the sums' order).
+// Relative error of a result that is stored as f32 (half a unit in the last place, with room for
+// the sums' order).
 inline constexpr double kFloatTolerance = 1e-6;
 
 /// An array in host memory, and its numbers.
@@ -33,7 +34,9 @@ struct HostArray {
     return {v.re, v.im};
   }
   // Index of [i0, i1, i2, lane] of an array of three dims.
-  int64_t index(int64_t a, int64_t b, int64_t c, int64_t lane) const { return ((a * type.dims[1] + b) * type.dims[2] + c) * type.lanes + lane; }
+  int64_t index(int64_t a, int64_t b, int64_t c, int64_t lane) const {
+    return ((a * type.dims[1] + b) * type.dims[2] + c) * type.lanes + lane;
+  }
 };
 
 inline HostArray MakeRandom(ArrayType type, uint32_t seed, bool nan = false) {
@@ -41,7 +44,10 @@ inline HostArray MakeRandom(ArrayType type, uint32_t seed, bool nan = false) {
   array.bytes.resize(static_cast<size_t>(array.type.bytes()));
   std::mt19937 random(seed);
   const Scalar s = array.type.scalar;
-  const double low = IsIntegral(s) && (s == Scalar::kU8 || s == Scalar::kU16 || s == Scalar::kU32 || s == Scalar::kU64) ? 0 : -100;
+  const double low = IsIntegral(s) && (s == Scalar::kU8 || s == Scalar::kU16 || s == Scalar::kU32 ||
+                                       s == Scalar::kU64)
+                         ? 0
+                         : -100;
   std::uniform_real_distribution<double> values(low, SizeOf(s) == 1 ? 100 : 200);
   for (int64_t i = 0; i < array.type.numbers(); ++i) {
     math::Number v{values(random), IsComplex(s) ? values(random) : 0};
@@ -54,7 +60,8 @@ inline HostArray MakeRandom(ArrayType type, uint32_t seed, bool nan = false) {
 class OpsTest : public BackendTest {
  protected:
   // Through the device; in place where the types allow and `in_place`.
-  HostArray Run(const std::vector<Op>& ops, const HostArray& in, const std::vector<HostArray>& others = {}) {
+  HostArray Run(const std::vector<Op>& ops, const HostArray& in,
+                const std::vector<HostArray>& others = {}) {
     std::vector<ArrayType> other_types;
     for (const auto& o : others) other_types.push_back(o.type);
     auto planned = PlanChain(ops, in.type, other_types, false, "operations");
@@ -72,14 +79,19 @@ class OpsTest : public BackendTest {
       pointers.push_back(second.back().data());
     }
     EXPECT_THAT((*run)->Run(stream_.ref(), from.data(), pointers, to.data()), IsOk());
-    HostArray out{.type = chain->out, .bytes = Download<uint8_t>(to, static_cast<size_t>(chain->out.bytes()))};
+    HostArray out{.type = chain->out,
+                  .bytes = Download<uint8_t>(to, static_cast<size_t>(chain->out.bytes()))};
     EXPECT_EQ(Download<uint8_t>(from, in.bytes.size()), in.bytes) << "the input was written to";
     return out;
   }
-  absl::Status Refused(const std::vector<Op>& ops, const ArrayType& in) { return PlanChain(ops, in, {}, false, "operations").status(); }
+  absl::Status Refused(const std::vector<Op>& ops, const ArrayType& in) {
+    return PlanChain(ops, in, {}, false, "operations").status();
+  }
 
-  static void ExpectNear(const HostArray& got, const std::vector<Complex>& wanted, double tolerance, const std::string& what) {
-    ASSERT_EQ(got.type.numbers(), static_cast<int64_t>(wanted.size())) << what << " " << got.type.Text();
+  static void ExpectNear(const HostArray& got, const std::vector<Complex>& wanted, double tolerance,
+                         const std::string& what) {
+    ASSERT_EQ(got.type.numbers(), static_cast<int64_t>(wanted.size()))
+        << what << " " << got.type.Text();
     for (size_t i = 0; i < wanted.size(); ++i) {
       const Complex value = got.at(static_cast<int64_t>(i));
       if (std::isnan(wanted[i].real())) {
@@ -92,7 +104,9 @@ class OpsTest : public BackendTest {
   }
 };
 
-inline constexpr Scalar kAll[] = {Scalar::kU8,  Scalar::kI8,  Scalar::kU16, Scalar::kI16, Scalar::kF16, Scalar::kF32, Scalar::kF64,
-                                  Scalar::kC64, Scalar::kU32, Scalar::kI32, Scalar::kU64, Scalar::kI64, Scalar::kC32, Scalar::kC128};
+inline constexpr Scalar kAll[] = {Scalar::kU8,  Scalar::kI8,  Scalar::kU16, Scalar::kI16,
+                                  Scalar::kF16, Scalar::kF32, Scalar::kF64, Scalar::kC64,
+                                  Scalar::kU32, Scalar::kI32, Scalar::kU64, Scalar::kI64,
+                                  Scalar::kC32, Scalar::kC128};
 
 }  // namespace octavo::testing

@@ -18,11 +18,13 @@ using testing::IsError;
 using testing::IsOk;
 
 constexpr int64_t kY = 5, kX = 37, kZ = 71;
-constexpr DType kTypes[] = {DType::kU8, DType::kI8, DType::kU16, DType::kF16, DType::kF32, DType::kC64};
+constexpr DType kTypes[] = {DType::kU8,  DType::kI8,  DType::kU16,
+                            DType::kF16, DType::kF32, DType::kC64};
 
 class ProjectTypesTest : public testing::BackendTest {
  protected:
-  // A random volume, as bytes and as what maxima are taken of. Floats: negative numbers too, NaN here and there, one line of NaN.
+  // A random volume, as bytes and as what maxima are taken of. Floats: negative numbers too, NaN
+  // here and there, one line of NaN.
   void Make(DType dtype) {
     std::mt19937 random(static_cast<uint32_t>(dtype));
     const auto count = static_cast<size_t>(kY * kX * kZ);
@@ -34,9 +36,12 @@ class ProjectTypesTest : public testing::BackendTest {
         values_[i] = value;
       };
       const bool nan = random() % 16 == 0 || i / static_cast<size_t>(kZ) == 40;
-      const float a = nan ? NAN : static_cast<float>(random() % 20000) - 15000.0f, b = static_cast<float>(random() % 200);
+      const float a = nan ? NAN : static_cast<float>(random() % 20000) - 15000.0f,
+                  b = static_cast<float>(random() % 200);
       switch (dtype) {
-        case DType::kU8: put(static_cast<uint8_t>(random()), bytes_[i]), values_[i] = bytes_[i]; break;
+        case DType::kU8:
+          put(static_cast<uint8_t>(random()), bytes_[i]), values_[i] = bytes_[i];
+          break;
         case DType::kI8: {
           const auto v = static_cast<int8_t>(random());
           put(v, v);
@@ -52,7 +57,9 @@ class ProjectTypesTest : public testing::BackendTest {
           put(v, static_cast<double>(math::HalfToFloat(v)));
           break;
         }
-        case DType::kC64: put(std::complex<float>(a, b), static_cast<double>(std::sqrt(a * a + b * b))); break;
+        case DType::kC64:
+          put(std::complex<float>(a, b), static_cast<double>(std::sqrt(a * a + b * b)));
+          break;
         default: put(a, static_cast<double>(a)); break;
       }
     }
@@ -70,7 +77,9 @@ class ProjectTypesTest : public testing::BackendTest {
       default: return static_cast<double>(read(float{}));
     }
   }
-  double ValueAt(int64_t y, int64_t x, int64_t z) const { return values_[static_cast<size_t>((y * kX + x) * kZ + z)]; }
+  double ValueAt(int64_t y, int64_t x, int64_t z) const {
+    return values_[static_cast<size_t>((y * kX + x) * kZ + z)];
+  }
   // Maximum that ignores NaN.
   static void Join(double* most, double v) { *most = std::isnan(*most) || v > *most ? v : *most; }
 
@@ -96,7 +105,9 @@ TEST_P(ProjectTypesTest, MaximaAlongEachAxisIgnoreNan) {
       for (int64_t y = 0; y < kY; ++y) {
         for (int64_t x = 0; x < kX; ++x) {
           for (int64_t z = 0; z < kZ; ++z) {
-            const int64_t at = axis == Axis::kY ? x * kZ + z : axis == Axis::kX ? y * kZ + z : y * kX + x;
+            const int64_t at = axis == Axis::kY   ? x * kZ + z
+                               : axis == Axis::kX ? y * kZ + z
+                                                  : y * kX + x;
             Join(&wanted[static_cast<size_t>(at)], ValueAt(y, x, z));
           }
         }
@@ -106,7 +117,8 @@ TEST_P(ProjectTypesTest, MaximaAlongEachAxisIgnoreNan) {
         if (std::isnan(wanted[i])) {
           ASSERT_TRUE(std::isnan(value)) << "axis " << static_cast<int>(axis) << " at " << i;
         } else {
-          ASSERT_NEAR(value, wanted[i], dtype == DType::kC64 ? 1e-6 * wanted[i] : 0) << "axis " << static_cast<int>(axis) << " at " << i;
+          ASSERT_NEAR(value, wanted[i], dtype == DType::kC64 ? 1e-6 * wanted[i] : 0)
+              << "axis " << static_cast<int>(axis) << " at " << i;
         }
       }
     }
@@ -132,7 +144,10 @@ TEST_P(ProjectTypesTest, PlanesAreCopiedAsTheyAre) {
           for (int64_t z = 0; z < kZ; ++z) {
             const int64_t place[3] = {y, x, z};
             if (place[static_cast<int>(axis)] != at) continue;
-            ASSERT_EQ(std::memcmp(got.data() + i++ * size, bytes_.data() + static_cast<size_t>((y * kX + x) * kZ + z) * size, size), 0);
+            ASSERT_EQ(std::memcmp(got.data() + i++ * size,
+                                  bytes_.data() + static_cast<size_t>((y * kX + x) * kZ + z) * size,
+                                  size),
+                      0);
           }
         }
       }
@@ -143,10 +158,13 @@ TEST_P(ProjectTypesTest, PlanesAreCopiedAsTheyAre) {
 TEST_P(ProjectTypesTest, RefusesWhatItCannotDo) {
   const DeviceBuffer volume = Poisoned(kY * kX * kZ * 8), out = Poisoned(kX * kZ * 8);
   VolumeView view{.data = volume.data(), .dtype = DType::kF64, .shape = {kY, kX, kZ}};
-  EXPECT_THAT(Mip(stream_.ref(), device_, view, Axis::kZ, 0, kY, false, out.data()), IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
+  EXPECT_THAT(Mip(stream_.ref(), device_, view, Axis::kZ, 0, kY, false, out.data()),
+              IsError(absl::StatusCode::kInvalidArgument, "volume.dtype"));
   view.dtype = DType::kU8;
-  EXPECT_THAT(Mip(stream_.ref(), device_, view, Axis::kZ, 0, kY + 1, false, out.data()), IsError(absl::StatusCode::kOutOfRange, "B-scans 0 to 6"));
-  EXPECT_THAT(ExtractPlane(stream_.ref(), device_, view, Axis::kX, kX, out.data()), IsError(absl::StatusCode::kOutOfRange, "plane 37"));
+  EXPECT_THAT(Mip(stream_.ref(), device_, view, Axis::kZ, 0, kY + 1, false, out.data()),
+              IsError(absl::StatusCode::kOutOfRange, "B-scans 0 to 6"));
+  EXPECT_THAT(ExtractPlane(stream_.ref(), device_, view, Axis::kX, kX, out.data()),
+              IsError(absl::StatusCode::kOutOfRange, "plane 37"));
   EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
 }
 
@@ -157,7 +175,9 @@ TEST_P(ProjectTypesTest, FillsWithEveryTypesPattern) {
     const auto step = static_cast<size_t>(std::min<int64_t>(SizeOf(dtype), 4));
     for (const size_t begin : {size_t{0}, step, 3 * step}) {
       const DeviceBuffer buffer = Poisoned(400);
-      ASSERT_THAT(device_.Fill(stream_.ref(), buffer.as<uint8_t>() + begin, static_cast<int64_t>(step * 75), pattern), IsOk());
+      ASSERT_THAT(device_.Fill(stream_.ref(), buffer.as<uint8_t>() + begin,
+                               static_cast<int64_t>(step * 75), pattern),
+                  IsOk());
       const auto got = Download<uint8_t>(buffer, 400);
       for (size_t i = 0; i < 400; ++i) {
         const bool inside = i >= begin && i < begin + step * 75;
@@ -168,7 +188,8 @@ TEST_P(ProjectTypesTest, FillsWithEveryTypesPattern) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ProjectTypesTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, ProjectTypesTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

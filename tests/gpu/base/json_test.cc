@@ -43,47 +43,63 @@ TEST(JsonTest, DepthIsBoundedWhateverIsNestedInWhatever) {
       if (limit <= extra) continue;
       const size_t fits = limit - extra;
       SCOPED_TRACE(absl::StrCat(kind.name, " ", limit));
-      EXPECT_THAT(ParseJson(Repeat(kind.open, fits) + "1" + Repeat(kind.close, fits), limits), IsOk());
-      EXPECT_THAT(ParseJson(Repeat(kind.open, limit + 1) + "1" + Repeat(kind.close, limit + 1), limits),
-                  IsError(kInvalid, absl::StrCat("more than ", limit, " deep")));
+      EXPECT_THAT(ParseJson(Repeat(kind.open, fits) + "1" + Repeat(kind.close, fits), limits),
+                  IsOk());
+      EXPECT_THAT(
+          ParseJson(Repeat(kind.open, limit + 1) + "1" + Repeat(kind.close, limit + 1), limits),
+          IsError(kInvalid, absl::StrCat("more than ", limit, " deep")));
     }
     // Closed or not, no stack is used up.
     for (const size_t depth : {66'000, 1'000'000}) {
       EXPECT_THAT(ParseJson(Repeat(kind.open, depth)), IsError(kInvalid, "deep")) << kind.name;
-      EXPECT_THAT(ParseJson(Repeat(kind.open, depth) + "1" + Repeat(kind.close, depth)), IsError(kInvalid, "deep")) << kind.name;
+      EXPECT_THAT(ParseJson(Repeat(kind.open, depth) + "1" + Repeat(kind.close, depth)),
+                  IsError(kInvalid, "deep"))
+          << kind.name;
     }
   }
   // Brackets in texts and names are no depth.
-  EXPECT_THAT(ParseJson(absl::StrCat(R"({")", Repeat("[{", 5000), R"(":")", Repeat(R"(\"[{)", 5000), R"("})")), IsOk());
+  EXPECT_THAT(ParseJson(absl::StrCat(R"({")", Repeat("[{", 5000), R"(":")", Repeat(R"(\"[{)", 5000),
+                                     R"("})")),
+              IsOk());
 }
 
 TEST(JsonTest, BytesAndValuesAreBounded) {
   EXPECT_THAT(ParseJson("[1,2,3]", {.bytes = 7}), IsOk());
-  EXPECT_THAT(ParseJson("[1,2,3]", {.bytes = 6}), IsError(kInvalid, "has 7 bytes; allowed at most 6"));
+  EXPECT_THAT(ParseJson("[1,2,3]", {.bytes = 6}),
+              IsError(kInvalid, "has 7 bytes; allowed at most 6"));
   EXPECT_THAT(ParseJson("[1,[],{},\"\",null,true]", {.values = 7}), IsOk());
-  EXPECT_THAT(ParseJson("[1,[],{},\"\",null,true]", {.values = 6}), IsError(kInvalid, "more than 6 values"));
-  EXPECT_THAT(ParseJson(R"({"a":{"b":1}})", {.values = 2}), IsError(kInvalid, "more than 2 values"));
-  EXPECT_THAT(ParseJson(absl::StrCat("[0", Repeat(",0", 1 << 20), "]")), IsError(kInvalid, "values"));
+  EXPECT_THAT(ParseJson("[1,[],{},\"\",null,true]", {.values = 6}),
+              IsError(kInvalid, "more than 6 values"));
+  EXPECT_THAT(ParseJson(R"({"a":{"b":1}})", {.values = 2}),
+              IsError(kInvalid, "more than 2 values"));
+  EXPECT_THAT(ParseJson(absl::StrCat("[0", Repeat(",0", 1 << 20), "]")),
+              IsError(kInvalid, "values"));
 }
 
 TEST(JsonTest, CborIsBoundedLikeText) {
-  const std::string whole("\xa1\x61\x61\x82\x01\x61\xff", 7);  // {"a": [1, a text that is no UTF-8]}
+  const std::string whole("\xa1\x61\x61\x82\x01\x61\xff",
+                          7);  // {"a": [1, a text that is no UTF-8]}
   ASSERT_OK_AND_ASSIGN(const json value, ParseCbor(whole, {.depth = 2, .values = 4}));
   EXPECT_EQ(value["a"][0], 1);
   EXPECT_EQ(value["a"][1], "\xff");
   EXPECT_THAT(ParseCbor(whole, {.depth = 1}), IsError(kInvalid, "deep"));
   EXPECT_THAT(ParseCbor(whole, {.values = 3}), IsError(kInvalid, "more than 3 values"));
   EXPECT_THAT(ParseCbor(whole, {.bytes = 6}), IsError(kInvalid, "has 7 bytes; allowed at most 6"));
-  for (size_t bytes = 0; bytes < whole.size(); ++bytes) EXPECT_FALSE(ParseCbor(whole.substr(0, bytes)).ok()) << bytes;
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    EXPECT_FALSE(ParseCbor(whole.substr(0, bytes)).ok()) << bytes;
   EXPECT_FALSE(ParseCbor(whole + "x").ok());
-  for (const char* open : {"\x81", "\x9f", "\xa1\x61\x61", "\xbf\x61\x61", "\x9b\xff\xff\xff\xff\xff\xff\xff\xff"}) {
-    for (const size_t depth : {size_t{65}, size_t{66'000}, size_t{1'000'000}}) EXPECT_FALSE(ParseCbor(Repeat(open, depth)).ok()) << depth;
+  for (const char* open :
+       {"\x81", "\x9f", "\xa1\x61\x61", "\xbf\x61\x61", "\x9b\xff\xff\xff\xff\xff\xff\xff\xff"}) {
+    for (const size_t depth : {size_t{65}, size_t{66'000}, size_t{1'000'000}})
+      EXPECT_FALSE(ParseCbor(Repeat(open, depth)).ok()) << depth;
   }
 }
 
 TEST(JsonTest, WhatIsNoJsonIsRefusedAndSaysWhere) {
-  for (const char* text : {"",      " ",      "{",   "[1,]",       "{\"a\"}", "{\"a\":1,}", "nul",   "1 2",    "[1]]", "\"\xff\"", "\"\\ud800\"",
-                           "1e999", "-1e999", "NaN", "[Infinity]", "01",      "'a'",        "{a:1}", "\"\t\"", "[1] x"}) {
+  for (const char* text :
+       {"",           " ",    "{",        "[1,]",        "{\"a\"}", "{\"a\":1,}", "nul",
+        "1 2",        "[1]]", "\"\xff\"", "\"\\ud800\"", "1e999",   "-1e999",     "NaN",
+        "[Infinity]", "01",   "'a'",      "{a:1}",       "\"\t\"",  "[1] x"}) {
     EXPECT_THAT(ParseJson(text), IsError(kInvalid, "is no JSON: byte ")) << text;
   }
   EXPECT_THAT(ParseJson("[1, 2, x]"), IsError(kInvalid, "byte 8"));
@@ -93,11 +109,15 @@ TEST(JsonTest, WhatIsNoJsonIsRefusedAndSaysWhere) {
 TEST(JsonTest, AMemberMayBeNamedOnce) {
   EXPECT_THAT(ParseJson(R"({"a":1,"b":[{"a":2},{"a":3}]})"), IsOk());
   EXPECT_THAT(ParseJson(R"({"a":1,"b":2,"a":1})"), IsError(kInvalid, "names the member 'a' twice"));
-  EXPECT_THAT(ParseJson(R"([{"x":{"k":{},"k":0}}])"), IsError(kInvalid, "names the member 'k' twice"));
+  EXPECT_THAT(ParseJson(R"([{"x":{"k":{},"k":0}}])"),
+              IsError(kInvalid, "names the member 'k' twice"));
 }
 
 TEST(JsonTest, NumbersAreExact) {
-  ASSERT_OK_AND_ASSIGN(const json out, ParseJson("[18446744073709551615, -9223372036854775808, 18446744073709551616, 1.5, 1.0, 0.1]"));
+  ASSERT_OK_AND_ASSIGN(
+      const json out,
+      ParseJson(
+          "[18446744073709551615, -9223372036854775808, 18446744073709551616, 1.5, 1.0, 0.1]"));
   EXPECT_TRUE(out[0].is_number_unsigned());
   EXPECT_EQ(out[0].get<uint64_t>(), std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(out[1].get<int64_t>(), std::numeric_limits<int64_t>::min());
@@ -110,7 +130,9 @@ TEST(JsonTest, NumbersAreExact) {
 // Whatever is written comes back the same.
 TEST(JsonTest, RandomValuesComeBack) {
   std::mt19937 random(testing::FreshSeed());
-  const auto upto = [&](unsigned most) { return std::uniform_int_distribution<unsigned>(0, most)(random); };
+  const auto upto = [&](unsigned most) {
+    return std::uniform_int_distribution<unsigned>(0, most)(random);
+  };
   const std::string pieces[] = {"a", "\"", "\\", "\n", "é", "\x01", "😀", "/", "[", "}"};
   const auto text = [&] {
     std::string out;
@@ -121,7 +143,9 @@ TEST(JsonTest, RandomValuesComeBack) {
     switch (upto(depth > 0 ? 7 : 5)) {
       case 0: return nullptr;
       case 1: return upto(1) == 1;
-      case 2: return static_cast<int64_t>(random()) * static_cast<int64_t>(random()) * (upto(1) == 1 ? 1 : -1);
+      case 2:
+        return static_cast<int64_t>(random()) * static_cast<int64_t>(random()) *
+               (upto(1) == 1 ? 1 : -1);
       case 3: return std::ldexp(static_cast<double>(random()), static_cast<int>(upto(200)) - 100);
       case 4: return text();
       case 5: return static_cast<uint64_t>(random()) << 32 | random();
@@ -149,11 +173,13 @@ TEST(JsonTest, RandomValuesComeBack) {
 // Any bytes whatever give a value or a refusal, the same as the library says.
 TEST(JsonTest, DamagedTextIsRefusedAsTheLibraryRefusesIt) {
   std::mt19937 random(testing::FreshSeed());
-  const std::string whole = R"({"zarr_format": 3, "shape": [1, 20, 300], "a": {"b": [null, true, -1.5e3, "xy\u00e9"]}, "c": []})";
+  const std::string whole =
+      R"({"zarr_format": 3, "shape": [1, 20, 300], "a": {"b": [null, true, -1.5e3, "xy\u00e9"]}, "c": []})";
   const std::string marks = "[]{},:\"\\0e-. x\n\xff";
   for (int i = 0; i < 20'000; ++i) {
     std::string text = whole;
-    for (unsigned n = 1 + random() % 4; n > 0; --n) text[random() % text.size()] = marks[random() % marks.size()];
+    for (unsigned n = 1 + random() % 4; n > 0; --n)
+      text[random() % text.size()] = marks[random() % marks.size()];
     if (random() % 3 == 0) text.resize(random() % text.size());
     const auto ours = ParseJson(text);
     const json theirs = json::parse(text, nullptr, false);

@@ -12,7 +12,9 @@
 namespace octavo {
 namespace {
 
-const std::vector<std::string> kCommands = {"scan", "volume", "job", "recon", "watch", "camera", "info", "devices", "health", "memory", "sessions"};
+const std::vector<std::string> kCommands = {"scan",   "volume", "job",     "recon",
+                                            "watch",  "camera", "info",    "devices",
+                                            "health", "memory", "sessions"};
 
 TEST(NearestWord, FindsWhatWasMeant) {
   EXPECT_EQ(NearestWord("scna", kCommands), "scan");
@@ -35,7 +37,9 @@ TEST(NearestWord, GuessesNothingWhereNothingIsNear) {
 
 TEST(NearestWord, OneSlipOfTheFingersIsAlwaysFound) {
   std::mt19937 random(testing::FreshSeed());
-  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(random);
+  };
   for (int i = 0; i < 2000; ++i) {
     const std::string& word = kCommands[below(kCommands.size())];
     std::string text = word;

@@ -44,7 +44,8 @@ TEST_P(DeviceTest, MemoryIsAlignedAndAccountedFor) {
 }
 
 TEST_P(DeviceTest, TooMuchMemoryIsRefusedAndTheDeviceStaysUsable) {
-  EXPECT_THAT(device_.Allocate(int64_t{1} << 55), IsError(absl::StatusCode::kResourceExhausted, ""));
+  EXPECT_THAT(device_.Allocate(int64_t{1} << 55),
+              IsError(absl::StatusCode::kResourceExhausted, ""));
   EXPECT_THAT(device_.Health(), IsOk());
   const auto bytes = RandomBytes(1000);
   EXPECT_EQ(Download<uint8_t>(Upload(bytes), bytes.size()), bytes);
@@ -57,7 +58,8 @@ TEST_P(DeviceTest, FillRepeatsThePatternToTheLastByte) {
     ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), bytes, pattern), IsOk());
     const auto got = Download<uint8_t>(buffer, static_cast<size_t>(bytes) + 8);
     for (int64_t i = 0; i < bytes + 8; ++i) {
-      ASSERT_EQ(got[static_cast<size_t>(i)], i < bytes ? i % 4 + 1 : 0xA5) << "byte " << i << " of " << bytes;
+      ASSERT_EQ(got[static_cast<size_t>(i)], i < bytes ? i % 4 + 1 : 0xA5)
+          << "byte " << i << " of " << bytes;
     }
   }
 }
@@ -78,16 +80,22 @@ TEST_P(DeviceTest, CopiesBoxesOfEveryElementSize) {
       const DeviceBuffer source = Upload(bytes);
       const int64_t count = box.count[0] * box.count[1] * box.count[2] * element;
       std::vector<uint8_t> got(static_cast<size_t>(count) + 16, 0xEE), wanted;
-      ASSERT_THAT(device_.CopyBoxToHost(stream_.ref(), got.data(), source.data(), shape, element, box), IsOk());
+      ASSERT_THAT(
+          device_.CopyBoxToHost(stream_.ref(), got.data(), source.data(), shape, element, box),
+          IsOk());
       ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
       for (int64_t y = 0; y < box.count[0]; ++y) {
         for (int64_t x = 0; x < box.count[1]; ++x) {
-          const int64_t at = (((box.start[0] + y) * shape[1] + box.start[1] + x) * shape[2] + box.start[2]) * element;
-          wanted.insert(wanted.end(), bytes.begin() + at, bytes.begin() + at + box.count[2] * element);
+          const int64_t at =
+              (((box.start[0] + y) * shape[1] + box.start[1] + x) * shape[2] + box.start[2]) *
+              element;
+          wanted.insert(wanted.end(), bytes.begin() + at,
+                        bytes.begin() + at + box.count[2] * element);
         }
       }
       wanted.insert(wanted.end(), 16, 0xEE);
-      ASSERT_EQ(got, wanted) << "shape " << shape[0] << " " << shape[1] << " " << shape[2] << ", elements of " << element;
+      ASSERT_EQ(got, wanted) << "shape " << shape[0] << " " << shape[1] << " " << shape[2]
+                             << ", elements of " << element;
     }
   }
 }
@@ -100,7 +108,9 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
     const uint64_t digest = Download<uint64_t>(out, 1)[0];
     EXPECT_EQ(digest, DigestBytes(data.data(), bytes, 0)) << bytes;
     const int64_t cut = bytes / 16 * 8;
-    EXPECT_EQ(digest, DigestBytes(data.data(), cut, 0) + DigestBytes(data.data() + cut, bytes - cut, cut)) << bytes;
+    EXPECT_EQ(digest,
+              DigestBytes(data.data(), cut, 0) + DigestBytes(data.data() + cut, bytes - cut, cut))
+        << bytes;
     // One flipped bit anywhere, or two exchanged words, show.
     data[random_() % data.size()] ^= static_cast<uint8_t>(1 << random_() % 8);
     EXPECT_NE(digest, DigestBytes(data.data(), bytes, 0)) << bytes;
@@ -115,7 +125,8 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
 // A whole dealt out in runs: what each part has in it adds up to the whole's.
 TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
   constexpr int64_t kRun = 264, kParts = 3;
-  for (const int64_t bytes : {int64_t{8}, int64_t{264}, int64_t{265}, int64_t{3000}, int64_t{100001}}) {
+  for (const int64_t bytes :
+       {int64_t{8}, int64_t{264}, int64_t{265}, int64_t{3000}, int64_t{100001}}) {
     const auto data = RandomBytes(static_cast<size_t>(bytes));
     uint64_t sum = 0;
     for (int64_t part = 0; part < kParts; ++part) {
@@ -125,8 +136,10 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
       }
       if (own.empty()) continue;
       const DeviceBuffer buffer = Upload(own), out = Poisoned(8);
-      ASSERT_THAT(device_.DigestOfPart(stream_.ref(), buffer.data(), std::ssize(own),
-                                       {.first_byte = part * kRun, .run_bytes = kRun, .stride_bytes = kParts * kRun}, out.as<uint64_t>()),
+      ASSERT_THAT(device_.DigestOfPart(
+                      stream_.ref(), buffer.data(), std::ssize(own),
+                      {.first_byte = part * kRun, .run_bytes = kRun, .stride_bytes = kParts * kRun},
+                      out.as<uint64_t>()),
                   IsOk());
       sum += Download<uint64_t>(out, 1)[0];
     }
@@ -134,8 +147,11 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
   }
   const DeviceBuffer buffer = Poisoned(64), out = Poisoned(8);
   for (const DigestPlace& bad :
-       {DigestPlace{.first_byte = 4}, DigestPlace{.run_bytes = 12, .stride_bytes = 24}, DigestPlace{.run_bytes = 16, .stride_bytes = 8}}) {
-    EXPECT_EQ(device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(), absl::StatusCode::kInvalidArgument);
+       {DigestPlace{.first_byte = 4}, DigestPlace{.run_bytes = 12, .stride_bytes = 24},
+        DigestPlace{.run_bytes = 16, .stride_bytes = 8}}) {
+    EXPECT_EQ(
+        device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(),
+        absl::StatusCode::kInvalidArgument);
   }
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());  // the poison
 }
@@ -149,26 +165,32 @@ TEST_P(DeviceTest, AnEventNeverRecordedHasPassed) {
   EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
 }
 
-// Two streams hand a buffer to and fro; without the waits, or with a wait for the wrong mark, rounds would mix.
+// Two streams hand a buffer to and fro; without the waits, or with a wait for the wrong mark,
+// rounds would mix.
 TEST_P(DeviceTest, EventsOrderTwoStreams) {
   ASSERT_OK_AND_ASSIGN(Stream other, device_.NewStream(StreamPriority::kHigh));
   ASSERT_OK_AND_ASSIGN(Event written, device_.NewEvent());
   ASSERT_OK_AND_ASSIGN(Event read, device_.NewEvent());
   constexpr int64_t kBytes = 1 << 20;
   constexpr uint32_t kRounds = 64;
-  const DeviceBuffer shared = Poisoned(kBytes), out = Poisoned(kRounds * 4), last = Poisoned(kRounds * 4);
+  const DeviceBuffer shared = Poisoned(kBytes), out = Poisoned(kRounds * 4),
+                     last = Poisoned(kRounds * 4);
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
   for (uint32_t round = 0; round < kRounds; ++round) {
     ASSERT_THAT(read.EnqueueWait(stream_.ref()), IsOk());
     ASSERT_THAT(device_.Fill(stream_.ref(), shared.data(), kBytes, round), IsOk());
     ASSERT_THAT(written.Record(stream_.ref()), IsOk());
     ASSERT_THAT(written.EnqueueWait(other.ref()), IsOk());
-    ASSERT_THAT(device_.CopyOnDevice(other.ref(), out.as<uint32_t>() + round, shared.data(), 4), IsOk());
-    ASSERT_THAT(device_.CopyOnDevice(other.ref(), last.as<uint32_t>() + round, shared.as<uint8_t>() + kBytes - 4, 4), IsOk());
+    ASSERT_THAT(device_.CopyOnDevice(other.ref(), out.as<uint32_t>() + round, shared.data(), 4),
+                IsOk());
+    ASSERT_THAT(device_.CopyOnDevice(other.ref(), last.as<uint32_t>() + round,
+                                     shared.as<uint8_t>() + kBytes - 4, 4),
+                IsOk());
     ASSERT_THAT(read.Record(other.ref()), IsOk());
   }
   ASSERT_THAT(other.ref().Synchronize(), IsOk());
-  const auto first_words = Download<uint32_t>(out, kRounds), last_words = Download<uint32_t>(last, kRounds);
+  const auto first_words = Download<uint32_t>(out, kRounds),
+             last_words = Download<uint32_t>(last, kRounds);
   for (uint32_t round = 0; round < kRounds; ++round) {
     EXPECT_EQ(first_words[round], round);
     EXPECT_EQ(last_words[round], round);
@@ -177,8 +199,8 @@ TEST_P(DeviceTest, EventsOrderTwoStreams) {
   EXPECT_TRUE(passed);
 }
 
-// Enqueueing behind work that is not done returns at once: seen by a mark that cannot have been passed yet, because it
-// waits for a stream that only later calls let go on.
+// Enqueueing behind work that is not done returns at once: seen by a mark that cannot have been
+// passed yet, because it waits for a stream that only later calls let go on.
 TEST_P(DeviceTest, EnqueueingNeverWaits) {
   ASSERT_OK_AND_ASSIGN(Stream slow, device_.NewStream(StreamPriority::kNormal));
   ASSERT_OK_AND_ASSIGN(Event done, device_.NewEvent());
@@ -186,7 +208,8 @@ TEST_P(DeviceTest, EnqueueingNeverWaits) {
   const int64_t bytes = device_.info().backend == "host" ? 8 << 20 : 64 << 20;
   const DeviceBuffer buffer = Poisoned(bytes);
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
-  for (uint32_t i = 0; i < 100; ++i) ASSERT_THAT(device_.Fill(slow.ref(), buffer.data(), bytes, i), IsOk());
+  for (uint32_t i = 0; i < 100; ++i)
+    ASSERT_THAT(device_.Fill(slow.ref(), buffer.data(), bytes, i), IsOk());
   ASSERT_THAT(done.Record(slow.ref()), IsOk());
   ASSERT_OK_AND_ASSIGN(const bool passed, done.Query());
   EXPECT_FALSE(passed);
@@ -205,11 +228,13 @@ TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
   ASSERT_OK_AND_ASSIGN(const ClockReading clock, device_.ReadClock());
   const int64_t before = SystemClock().Now().monotonic_ns;
   ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>()), IsOk());
-  for (uint32_t i = 0; i < 20; ++i) ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), kBytes, i), IsOk());
+  for (uint32_t i = 0; i < 20; ++i)
+    ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), kBytes, i), IsOk());
   ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>() + 1), IsOk());
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
   const int64_t after = SystemClock().Now().monotonic_ns;
-  const int64_t first = stamps.as<int64_t>()[0] - clock.device_ns + clock.host_ns, last = stamps.as<int64_t>()[1] - clock.device_ns + clock.host_ns;
+  const int64_t first = stamps.as<int64_t>()[0] - clock.device_ns + clock.host_ns,
+                last = stamps.as<int64_t>()[1] - clock.device_ns + clock.host_ns;
   constexpr int64_t kTolerance = 100'000;  // of the conversion
   EXPECT_GE(first, before - kTolerance);
   EXPECT_GT(last, first);
@@ -217,7 +242,8 @@ TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
   EXPECT_GT(last - first, 20 * kBytes / 10'000);  // no machine writes 10 TB/s
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, DeviceTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, DeviceTest, ::testing::ValuesIn(testing::AvailableBackends()),
+                         testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

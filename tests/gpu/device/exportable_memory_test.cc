@@ -33,7 +33,8 @@ class ShareableTest : public ::octavo::testing::BackendTest {
   }
   void TearDown() override { ClientMemory::MakeExportable(false); }
   static size_t OpenDescriptors() {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                             std::filesystem::directory_iterator()));
   }
   ExportableMemory* memory_ = nullptr;
 };
@@ -46,14 +47,18 @@ TEST_P(ShareableTest, IsWholeGranulesOfZerosThatTheDeviceWorksOn) {
   EXPECT_EQ(Download<uint8_t>(buffer, count), std::vector<uint8_t>(count, 0));
   std::vector<uint8_t> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
-  ASSERT_THAT(device_.CopyToDevice(stream_.ref(), buffer.data(), values.data(), buffer.bytes()), IsOk());
+  ASSERT_THAT(device_.CopyToDevice(stream_.ref(), buffer.data(), values.data(), buffer.bytes()),
+              IsOk());
   const DeviceBuffer other = Poisoned(buffer.bytes());
-  ASSERT_THAT(device_.CopyOnDevice(stream_.ref(), other.data(), buffer.data(), buffer.bytes()), IsOk());
+  ASSERT_THAT(device_.CopyOnDevice(stream_.ref(), other.data(), buffer.data(), buffer.bytes()),
+              IsOk());
   EXPECT_EQ(Download<uint8_t>(other, count), values);
   // The same digest wherever the bytes lie.
   ASSERT_OK_AND_ASSIGN(const DeviceBuffer sums, device_.Allocate(16));
-  ASSERT_THAT(device_.Digest(stream_.ref(), buffer.data(), buffer.bytes(), sums.as<uint64_t>()), IsOk());
-  ASSERT_THAT(device_.Digest(stream_.ref(), other.data(), buffer.bytes(), sums.as<uint64_t>() + 1), IsOk());
+  ASSERT_THAT(device_.Digest(stream_.ref(), buffer.data(), buffer.bytes(), sums.as<uint64_t>()),
+              IsOk());
+  ASSERT_THAT(device_.Digest(stream_.ref(), other.data(), buffer.bytes(), sums.as<uint64_t>() + 1),
+              IsOk());
   const auto words = Download<uint64_t>(sums, 2);
   EXPECT_EQ(words[0], words[1]);
   ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), buffer.bytes(), 0x01020304u), IsOk());
@@ -89,7 +94,8 @@ TEST_P(ShareableTest, AFailedAllocationLeavesNothing) {
   AllocationFault::Arm(0);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(InfoOf(failed.status()).reason, "OUT_OF_MEMORY");
-  EXPECT_EQ(memory_->AllocateExportable(int64_t{1} << 50).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(memory_->AllocateExportable(int64_t{1} << 50).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_THAT(memory_->AllocateExportable(1), IsOk());
 }
@@ -122,7 +128,8 @@ TEST_P(ShareableTest, AMemoryFileIsReadOnlyForOthers) {
   if (GetParam() != "host") GTEST_SKIP() << "memory files are the host's";
   ASSERT_OK_AND_ASSIGN(const DeviceBuffer buffer, memory_->AllocateExportable(1));
   ASSERT_OK_AND_ASSIGN(const SharedMemory shared, memory_->Share(buffer));
-  EXPECT_EQ(::fcntl(shared.fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL),
+  EXPECT_EQ(::fcntl(shared.fd, F_GET_SEALS) &
+                (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL),
             F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL);
   EXPECT_EQ(::write(shared.fd, "x", 1), -1);
   EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shared.fd, 0), MAP_FAILED);
@@ -135,7 +142,8 @@ TEST_P(ShareableTest, AMemoryFileIsReadOnlyForOthers) {
     ::close(writable);
   }
   // What the engine writes is seen at once.
-  void* view = ::mmap(nullptr, static_cast<size_t>(shared.mapped_bytes), PROT_READ, MAP_SHARED, shared.fd, 0);
+  void* view = ::mmap(nullptr, static_cast<size_t>(shared.mapped_bytes), PROT_READ, MAP_SHARED,
+                      shared.fd, 0);
   ASSERT_NE(view, MAP_FAILED);
   ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), buffer.bytes(), 0x2A2A2A2Au), IsOk());
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
@@ -143,7 +151,8 @@ TEST_P(ShareableTest, AMemoryFileIsReadOnlyForOthers) {
   ::munmap(view, static_cast<size_t>(shared.mapped_bytes));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ShareableTest, ::testing::ValuesIn(::octavo::testing::AvailableBackends()), BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, ShareableTest,
+                         ::testing::ValuesIn(::octavo::testing::AvailableBackends()), BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -18,7 +18,8 @@ namespace {
 // Value of a half by its definition.
 double HalfByDefinition(uint16_t half) {
   const int exponent = half >> 10 & 31, fraction = half & 1023;
-  const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
   return (half & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -41,8 +42,10 @@ TEST(HalfTest, EveryHalfThereAndBack) {
 
 TEST(HalfTest, RoundsToNearestAndTiesToEven) {
   for (uint32_t h = 0; h < 0x7BFF; ++h) {
-    const double below = HalfByDefinition(static_cast<uint16_t>(h)), above = HalfByDefinition(static_cast<uint16_t>(h + 1));
-    const auto middle = static_cast<float>((below + above) / 2);  // exact: one bit more than a half has
+    const double below = HalfByDefinition(static_cast<uint16_t>(h)),
+                 above = HalfByDefinition(static_cast<uint16_t>(h + 1));
+    const auto middle =
+        static_cast<float>((below + above) / 2);  // exact: one bit more than a half has
     EXPECT_EQ(FloatToHalf(middle), h % 2 == 0 ? h : h + 1);
     EXPECT_EQ(FloatToHalf(std::nextafter(middle, 0.0f)), h);
     EXPECT_EQ(FloatToHalf(-std::nextafter(middle, 1e9f)), (h + 1) | 0x8000);
@@ -71,13 +74,16 @@ TEST(QuantiseTest, RoundsHalfAwayFromZeroClipsAndTakesNanAsLowest) {
 
 TEST(PackingTest, TwoSamplesInThreeBytes) {
   // 0x123, 0x456, and 0x789 alone.
-  const uint8_t low_first[] = {0x23, 0x61, 0x45, 0x89, 0x07}, high_first[] = {0x12, 0x63, 0x45, 0x78, 0x09};
-  for (const auto& [packing, record] : {std::pair{Packing::kLowFirst12, low_first}, std::pair{Packing::kHighFirst12, high_first}}) {
+  const uint8_t low_first[] = {0x23, 0x61, 0x45, 0x89, 0x07},
+                high_first[] = {0x12, 0x63, 0x45, 0x78, 0x09};
+  for (const auto& [packing, record] :
+       {std::pair{Packing::kLowFirst12, low_first}, std::pair{Packing::kHighFirst12, high_first}}) {
     EXPECT_EQ(ReadPacked12(packing, record, 0), 0x123u);
     EXPECT_EQ(ReadPacked12(packing, record, 1), 0x456u);
     EXPECT_EQ(ReadPacked12(packing, record, 2), 0x789u);
     uint8_t written[5] = {};
-    for (int64_t i = 0; i < 3; ++i) WritePacked12(packing, written, i, ReadPacked12(packing, record, i));
+    for (int64_t i = 0; i < 3; ++i)
+      WritePacked12(packing, written, i, ReadPacked12(packing, record, i));
     EXPECT_EQ(std::memcmp(written, record, 5), 0);
     EXPECT_EQ(PackedBytes(packing, 3, 2), 5);
     EXPECT_EQ(PackedBytes(packing, 1024, 2), 1536);

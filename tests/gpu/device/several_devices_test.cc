@@ -1,4 +1,5 @@
-// Several devices of one process: what goes from one to the other, waits across them, and what the loss of one leaves of the rest.
+// Several devices of one process: what goes from one to the other, waits across them, and what the
+// loss of one leaves of the rest.
 
 #include <chrono>
 #include <numeric>
@@ -27,7 +28,9 @@ class SeveralDevicesTest : public ::testing::TestWithParam<std::string> {
   }
   std::vector<uint32_t> Read(size_t d, const DeviceBuffer& buffer, size_t count) {
     std::vector<uint32_t> got(count);
-    EXPECT_THAT(devices_[d]->CopyToHost(streams_[d].ref(), got.data(), buffer.data(), static_cast<int64_t>(4 * count)), IsOk());
+    EXPECT_THAT(devices_[d]->CopyToHost(streams_[d].ref(), got.data(), buffer.data(),
+                                        static_cast<int64_t>(4 * count)),
+                IsOk());
     EXPECT_THAT(streams_[d].ref().Synchronize(), IsOk());
     return got;
   }
@@ -44,7 +47,8 @@ TEST_P(SeveralDevicesTest, EachIsADeviceOfItsOwn) {
   EXPECT_GE(devices_[0]->info().total_bytes, memory.free_bytes);
 }
 
-// A value goes round through all devices, each round through copies that wait by events only; delays make a lost wait show.
+// A value goes round through all devices, each round through copies that wait by events only;
+// delays make a lost wait show.
 TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
   constexpr size_t kWords = 1 << 18;
   constexpr uint32_t kRounds = 12;
@@ -52,7 +56,8 @@ TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
   std::vector<Event> ready;
   for (size_t d = 0; d < 2; ++d) {
     ASSERT_OK_AND_ASSIGN(DeviceBuffer buffer, devices_[d]->Allocate(4 * kWords));
-    ASSERT_THAT(devices_[d]->Fill(streams_[d].ref(), buffer.data(), 4 * kWords, 0xA5A5A5A5u), IsOk());
+    ASSERT_THAT(devices_[d]->Fill(streams_[d].ref(), buffer.data(), 4 * kWords, 0xA5A5A5A5u),
+                IsOk());
     ASSERT_THAT(streams_[d].ref().Synchronize(), IsOk());
     buffers.push_back(std::move(buffer));
     ASSERT_OK_AND_ASSIGN(Event event, devices_[d]->NewEvent());
@@ -64,11 +69,17 @@ TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
     ASSERT_THAT(read.EnqueueWait(streams_[0].ref()), IsOk());
     ASSERT_THAT(devices_[0]->Delay(streams_[0].ref(), 2'000'000), IsOk());
     ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), buffers[0].data(), 4 * kWords, round), IsOk());
-    ASSERT_THAT(devices_[0]->CopyAcross(streams_[0].ref(), buffers[1].data(), buffers[0].data(), 4 * kWords), IsOk());
+    ASSERT_THAT(devices_[0]->CopyAcross(streams_[0].ref(), buffers[1].data(), buffers[0].data(),
+                                        4 * kWords),
+                IsOk());
     ASSERT_THAT(ready[0].Record(streams_[0].ref()), IsOk());
     ASSERT_THAT(ready[0].EnqueueWait(streams_[1].ref()), IsOk());
-    ASSERT_THAT(devices_[1]->CopyOnDevice(streams_[1].ref(), log.as<uint32_t>() + 2 * round, buffers[1].data(), 4), IsOk());
-    ASSERT_THAT(devices_[1]->CopyOnDevice(streams_[1].ref(), log.as<uint32_t>() + 2 * round + 1, buffers[1].as<uint32_t>() + kWords - 1, 4), IsOk());
+    ASSERT_THAT(devices_[1]->CopyOnDevice(streams_[1].ref(), log.as<uint32_t>() + 2 * round,
+                                          buffers[1].data(), 4),
+                IsOk());
+    ASSERT_THAT(devices_[1]->CopyOnDevice(streams_[1].ref(), log.as<uint32_t>() + 2 * round + 1,
+                                          buffers[1].as<uint32_t>() + kWords - 1, 4),
+                IsOk());
     ASSERT_THAT(read.Record(streams_[1].ref()), IsOk());
   }
   const auto got = Read(1, log, 2 * kRounds);
@@ -87,7 +98,8 @@ TEST_P(SeveralDevicesTest, AWholePeerCopyIsExact) {
   ASSERT_OK_AND_ASSIGN(DeviceBuffer to, devices_[0]->Allocate(bytes));
   ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), to.data(), bytes, 0xA5A5A5A5u), IsOk());
   ASSERT_THAT(streams_[0].ref().Synchronize(), IsOk());
-  ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes), IsOk());
+  ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes),
+              IsOk());
   ASSERT_THAT(devices_[1]->CopyAcross(streams_[1].ref(), to.data(), from.data(), bytes), IsOk());
   ASSERT_THAT(streams_[1].ref().Synchronize(), IsOk());
   EXPECT_EQ(Read(0, to, values.size()), values);
@@ -104,7 +116,8 @@ TEST_P(SeveralDevicesTest, TheReceiverMayCopyToo) {
   ASSERT_OK_AND_ASSIGN(Event there, devices_[1]->NewEvent());
   ASSERT_THAT(devices_[0]->Fill(streams_[0].ref(), to.data(), bytes, 0xA5A5A5A5u), IsOk());
   ASSERT_THAT(devices_[1]->Delay(streams_[1].ref(), 20'000'000), IsOk());
-  ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes), IsOk());
+  ASSERT_THAT(devices_[1]->CopyToDevice(streams_[1].ref(), from.data(), values.data(), bytes),
+              IsOk());
   ASSERT_THAT(there.Record(streams_[1].ref()), IsOk());
   ASSERT_THAT(there.EnqueueWait(streams_[0].ref()), IsOk());
   ASSERT_THAT(devices_[0]->CopyAcross(streams_[0].ref(), to.data(), from.data(), bytes), IsOk());
@@ -150,7 +163,8 @@ TEST_P(SeveralDevicesTest, ADelayTakesItsTimeOnTheStreamAndNotOnTheCaller) {
   EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(99));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SeveralDevicesTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, SeveralDevicesTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -1,4 +1,5 @@
-// The block path allocates nothing: counted over every thread of the program while blocks go through the chain.
+// The block path allocates nothing: counted over every thread of the program while blocks go
+// through the chain.
 
 #include "gpu/array/project.h"
 #include "gpu/spectral/spectral.h"
@@ -28,16 +29,21 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   c.has_levels = true;
   c.level_hi = 60;
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-  const DeviceBuffer raw = Upload(std::vector<uint16_t>(512 * 1024, 77)), volume = Poisoned(512 * 512), mip = Poisoned(512), front = Poisoned(512);
+  const DeviceBuffer raw = Upload(std::vector<uint16_t>(512 * 1024, 77)),
+                     volume = Poisoned(512 * 512), mip = Poisoned(512), front = Poisoned(512);
   ASSERT_OK_AND_ASSIGN(Event event, device_.NewEvent());
   const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
   RecordPlacement placement{.raster = {512, 1, 0, false}};
   const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
-    ASSERT_TRUE(
-        processor->Process(stream_.ref(), raw.data(), 300, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    ASSERT_TRUE(processor
+                    ->Process(stream_.ref(), raw.data(), 300, placement,
+                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
+                    .ok());
     placement.first_record = 300;
-    ASSERT_TRUE(
-        processor->Process(stream_.ref(), raw.data(), 212, placement, {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()}).ok());
+    ASSERT_TRUE(processor
+                    ->Process(stream_.ref(), raw.data(), 212, placement,
+                              {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})
+                    .ok());
     placement.first_record = 0;
     ++placement.volume;
     ASSERT_TRUE(Mip(stream_.ref(), device_, view, Axis::kX, 0, 1, false, front.data()).ok());
@@ -53,7 +59,8 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   EXPECT_GT(testing::Allocations() - again, 0) << "the counter does not count";
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AllocationTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, AllocationTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -29,13 +29,16 @@ std::vector<double> Fringe(int64_t samples, double turns, double noise) {
   for (int64_t j = 0; j < samples; ++j) {
     const double u = static_cast<double>(j) / static_cast<double>(samples - 1);
     const double envelope = 0.15 + 0.85 * std::exp(-10 * (u - 0.5) * (u - 0.5));
-    spectrum[static_cast<size_t>(j)] = 1000 * envelope * (1 + 0.4 * std::cos(2 * pi * turns * Bent(u) + 0.7)) + noise * normal(random);
+    spectrum[static_cast<size_t>(j)] =
+        1000 * envelope * (1 + 0.4 * std::cos(2 * pi * turns * Bent(u) + 0.7)) +
+        noise * normal(random);
   }
   return spectrum;
 }
 
 TEST(KCalibration, InvertsTheBentAxis) {
-  for (const auto& [samples, turns] : {std::pair<int64_t, double>{1024, 190.3}, {1000, 88.8}, {1536, 250.0}, {997, 120.5}}) {
+  for (const auto& [samples, turns] :
+       {std::pair<int64_t, double>{1024, 190.3}, {1000, 88.8}, {1536, 250.0}, {997, 120.5}}) {
     ASSERT_OK_AND_ASSIGN(const KCalibration found, CalibrateK(Fringe(samples, turns, 2), {}));
     const double top = static_cast<double>(samples - 1);
     double error = 0, bend = 0;
@@ -43,7 +46,8 @@ TEST(KCalibration, InvertsTheBentAxis) {
       const double truth = top * Inverse(static_cast<double>(j) / top);
       error = std::max(error, std::abs(found.index[static_cast<size_t>(j)] - truth));
       bend = std::max(bend, std::abs(truth - static_cast<double>(j)));
-      if (j > 0) ASSERT_GT(found.index[static_cast<size_t>(j)], found.index[static_cast<size_t>(j - 1)]);
+      if (j > 0)
+        ASSERT_GT(found.index[static_cast<size_t>(j)], found.index[static_cast<size_t>(j - 1)]);
     }
     EXPECT_LT(error, 0.02 * bend) << samples << ", bend " << bend;
     EXPECT_NEAR(found.peak_bin, turns * static_cast<double>(samples) / top, 0.2);
@@ -58,11 +62,16 @@ TEST(KCalibration, SaysWhatIsWrong) {
   std::vector<double> noise(512);
   std::mt19937_64 random(1);
   for (double& v : noise) v = std::normal_distribution<double>()(random);
-  EXPECT_THAT(CalibrateK(noise, {}), IsError(absl::StatusCode::kFailedPrecondition, "no reflector"));
-  EXPECT_THAT(CalibrateK(std::vector<double>(8), {}), IsError(absl::StatusCode::kInvalidArgument, "samples"));
-  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.least_bin = 255}), IsError(absl::StatusCode::kInvalidArgument, "least_bin"));
-  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.polynomial_degree = 0}), IsError(absl::StatusCode::kInvalidArgument, "polynomial_degree"));
-  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.edge = 0.4}), IsError(absl::StatusCode::kInvalidArgument, "edge"));
+  EXPECT_THAT(CalibrateK(noise, {}),
+              IsError(absl::StatusCode::kFailedPrecondition, "no reflector"));
+  EXPECT_THAT(CalibrateK(std::vector<double>(8), {}),
+              IsError(absl::StatusCode::kInvalidArgument, "samples"));
+  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.least_bin = 255}),
+              IsError(absl::StatusCode::kInvalidArgument, "least_bin"));
+  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.polynomial_degree = 0}),
+              IsError(absl::StatusCode::kInvalidArgument, "polynomial_degree"));
+  EXPECT_THAT(CalibrateK(Fringe(512, 60, 0), {.edge = 0.4}),
+              IsError(absl::StatusCode::kInvalidArgument, "edge"));
 }
 
 TEST(KCalibration, PolynomialsKeepTheEnds) {

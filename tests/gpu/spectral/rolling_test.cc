@@ -1,4 +1,5 @@
-// The rolling background is a function of record numbers: which records make it, whatever the calls, the gaps and what is no number.
+// The rolling background is a function of record numbers: which records make it, whatever the
+// calls, the gaps and what is no number.
 
 #include <algorithm>
 #include <cstring>
@@ -21,15 +22,19 @@ using testing::FreshSeed;
 using testing::IsOk;
 using testing::ModelDepth;
 
-// Numbers alone: the parts of the groups that came, and which of them a window adds, against the rule as it is written.
+// Numbers alone: the parts of the groups that came, and which of them a window adds, against the
+// rule as it is written.
 TEST(RollingWindowTest, WindowsAreWholeParts) {
   std::mt19937 random(FreshSeed());
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random()) % n; };
   for (int round = 0; round < 3000; ++round) {
     const int64_t volume = round % 7 == 0 ? RollingShape::kNoVolumes : 1 + below(60);
     const int64_t group = 1 + below(std::min<int64_t>(volume, 25));
-    const RollingShape shape{.volume_records = volume, .group_records = group, .window_records = round % 5 == 0 ? 0 : 1 + below(90)};
-    SCOPED_TRACE("volume " + std::to_string(volume) + " group " + std::to_string(group) + " window " + std::to_string(shape.window_records));
+    const RollingShape shape{.volume_records = volume,
+                             .group_records = group,
+                             .window_records = round % 5 == 0 ? 0 : 1 + below(90)};
+    SCOPED_TRACE("volume " + std::to_string(volume) + " group " + std::to_string(group) +
+                 " window " + std::to_string(shape.window_records));
     const int64_t ahead = 1 + below(5);  // groups whose parts are added before windows are read
     RollingWindow window(shape, std::max<int64_t>(1, shape.RingEntries(ahead)));
     std::vector<std::set<int64_t>> ring(static_cast<size_t>(window.entries()));
@@ -47,8 +52,10 @@ TEST(RollingWindowTest, WindowsAreWholeParts) {
           const auto& part = ring[static_cast<size_t>((w.entries.first + i) % window.entries())];
           for (const int64_t n : part) ASSERT_TRUE(got.insert(n).second) << n << " twice";
         }
-        const int64_t begin = shape.window_records == 0 ? shape.GroupBegin(w.end - 1) : w.end - shape.window_records;
-        ASSERT_EQ(got, std::set<int64_t>(came.lower_bound(begin), came.lower_bound(w.end))) << "the group that ends before " << w.end;
+        const int64_t begin =
+            shape.window_records == 0 ? shape.GroupBegin(w.end - 1) : w.end - shape.window_records;
+        ASSERT_EQ(got, std::set<int64_t>(came.lower_bound(begin), came.lower_bound(w.end)))
+            << "the group that ends before " << w.end;
       }
       waiting.clear();
     };
@@ -83,7 +90,9 @@ TEST(RollingWindowTest, WindowsAreWholeParts) {
         if (shape.LooksBack()) {
           wanted.entries = window.WindowOf(end);
           for (int i = 0; i < parts; ++i) {  // another device ends the group later
-            const bool there = std::any_of(of_group.begin(), of_group.end(), [&](int64_t n) { return n >= cuts[i] && n < cuts[i + 1]; });
+            const bool there = std::any_of(of_group.begin(), of_group.end(), [&](int64_t n) {
+              return n >= cuts[i] && n < cuts[i + 1];
+            });
             if (there) (void)window.Add(cuts[i]);
           }
           const RollingWindow::Entries again = window.WindowOf(end);
@@ -101,14 +110,20 @@ TEST(RollingWindowTest, WindowsAreWholeParts) {
 
 class RollingTest : public testing::SpectralTest {
  protected:
-  static constexpr int64_t kX = 18, kY = 4, kFlyback = 3, kLine = kX + kFlyback, kVolumeFlyback = 5, kVolume = kY * kLine + kVolumeFlyback;
+  static constexpr int64_t kX = 18, kY = 4, kFlyback = 3, kLine = kX + kFlyback, kVolumeFlyback = 5,
+                           kVolume = kY * kLine + kVolumeFlyback;
   static constexpr int64_t kVolumes = 3, kAscans = kX * kY;
-  const math::RasterPlacement raster_{.ascans_per_bscan = kX, .bscans_per_volume = kY, .flyback_records = kFlyback, .bidirectional = true};
+  const math::RasterPlacement raster_{.ascans_per_bscan = kX,
+                                      .bscans_per_volume = kY,
+                                      .flyback_records = kFlyback,
+                                      .bidirectional = true};
 
   using Range = std::pair<int64_t, int64_t>;  // records [begin, end) that came, through all volumes
 
-  // Sends the ranges cut at random; the volumes one behind the other. `replace` > 0: with that volume another processor takes over.
-  std::vector<uint8_t> Run(const SpectralConfig& c, const std::vector<Range>& came, std::mt19937& random, int64_t most, int64_t replace = 0,
+  // Sends the ranges cut at random; the volumes one behind the other. `replace` > 0: with that
+  // volume another processor takes over.
+  std::vector<uint8_t> Run(const SpectralConfig& c, const std::vector<Range>& came,
+                           std::mt19937& random, int64_t most, int64_t replace = 0,
                            const SpectralConfig* other = nullptr) {
     const DeviceBuffer raw = Upload(bytes_);
     auto processor = *SpectralProcessor::Create(c, device_);
@@ -126,16 +141,22 @@ class RollingTest : public testing::SpectralTest {
         EXPECT_EQ(*goes_on, other == nullptr);
       }
       EXPECT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-      const SpectralTarget target{.volume = volumes.as<uint8_t>() + v * bytes, .volume_ascans = kAscans};
+      const SpectralTarget target{.volume = volumes.as<uint8_t>() + v * bytes,
+                                  .volume_ascans = kAscans};
       while (range < came.size() && at < (v + 1) * kVolume) {
         const int64_t end = std::min(came[range].second, (v + 1) * kVolume);
-        const int64_t count = std::min({end - at, 1 + static_cast<int64_t>(random() % static_cast<uint32_t>(most)), c.max_records_per_block});
+        const int64_t count =
+            std::min({end - at, 1 + static_cast<int64_t>(random() % static_cast<uint32_t>(most)),
+                      c.max_records_per_block});
         // In memory of its own, so that nothing behind it is read unnoticed.
         const DeviceBuffer block = Poisoned(count * RecordBytes(c));
-        EXPECT_THAT(device_.CopyOnDevice(stream_.ref(), block.data(), raw.as<uint8_t>() + at * RecordBytes(c), block.bytes()), IsOk());
-        EXPECT_THAT(
-            processor->Process(stream_.ref(), block.data(), count, {.raster = raster_, .volume = v, .first_record = at - v * kVolume}, target),
-            IsOk());
+        EXPECT_THAT(device_.CopyOnDevice(stream_.ref(), block.data(),
+                                         raw.as<uint8_t>() + at * RecordBytes(c), block.bytes()),
+                    IsOk());
+        EXPECT_THAT(processor->Process(
+                        stream_.ref(), block.data(), count,
+                        {.raster = raster_, .volume = v, .first_record = at - v * kVolume}, target),
+                    IsOk());
         EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
         at += count;
         if (at == came[range].second && ++range < came.size()) at = came[range].first;
@@ -144,7 +165,8 @@ class RollingTest : public testing::SpectralTest {
     }
     if (processor->non_finite_records() != nullptr) {
       uint64_t count = 0;
-      EXPECT_THAT(device_.CopyToHost(stream_.ref(), &count, processor->non_finite_records(), 8), IsOk());
+      EXPECT_THAT(device_.CopyToHost(stream_.ref(), &count, processor->non_finite_records(), 8),
+                  IsOk());
       EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
       non_finite_ = static_cast<int64_t>(count);
     }
@@ -170,16 +192,21 @@ class RollingTest : public testing::SpectralTest {
   }
 
   // The background of a record by the rule, in double precision; what is not finite does not count.
-  std::vector<double> Background(const SpectralConfig& c, const std::vector<Range>& came, int64_t record, int64_t since = 0) const {
-    const int64_t volume = record / kVolume * kVolume, group = volume + (record - volume) / c.background_group_records * c.background_group_records;
+  std::vector<double> Background(const SpectralConfig& c, const std::vector<Range>& came,
+                                 int64_t record, int64_t since = 0) const {
+    const int64_t volume = record / kVolume * kVolume,
+                  group = volume + (record - volume) / c.background_group_records *
+                                       c.background_group_records;
     const int64_t end = std::min(group + c.background_group_records, volume + kVolume);
-    const int64_t begin = std::max(since, c.background_window_records == 0 ? group : end - c.background_window_records);
+    const int64_t begin = std::max(
+        since, c.background_window_records == 0 ? group : end - c.background_window_records);
     std::vector<double> mean(static_cast<size_t>(c.samples_per_record), 0.0);
     double count = 0;
     for (const auto& [first, last] : came) {
       for (int64_t r = std::max(first, begin); r < std::min(last, end); ++r) {
         const std::vector<double> one = Record(c, r);
-        if (!std::all_of(one.begin(), one.end(), [](double v) { return std::isfinite(v); })) continue;
+        if (!std::all_of(one.begin(), one.end(), [](double v) { return std::isfinite(v); }))
+          continue;
         ++count;
         for (size_t j = 0; j < mean.size(); ++j) mean[j] += one[j];
       }
@@ -188,19 +215,25 @@ class RollingTest : public testing::SpectralTest {
     return mean;
   }
 
-  void CompareSome(const SpectralConfig& c, const std::vector<uint8_t>& got, const std::vector<Range>& came, std::mt19937& random, int count,
+  void CompareSome(const SpectralConfig& c, const std::vector<uint8_t>& got,
+                   const std::vector<Range>& came, std::mt19937& random, int count,
                    int64_t since = 0, int64_t first = 0) {
     const int64_t bytes = kAscans * c.depth * SizeOf(c.output);
     for (int i = 0; i < count;) {
       const Range& range = came[random() % came.size()];
-      const int64_t r = range.first + static_cast<int64_t>(random()) % (range.second - range.first), ascan = math::RasterAscan(raster_, r % kVolume);
+      const int64_t r = range.first + static_cast<int64_t>(random()) % (range.second - range.first),
+                    ascan = math::RasterAscan(raster_, r % kVolume);
       if (++i > 20 * count) break;
       if (ascan < 0 || r < first) continue;
       const std::vector<double> record = Record(c, r);
-      if (!std::all_of(record.begin(), record.end(), [](double v) { return std::isfinite(v) && std::abs(v) < 1e6; })) continue;
-      const std::vector<uint8_t> volume(got.begin() + r / kVolume * bytes, got.begin() + (r / kVolume + 1) * bytes);
+      if (!std::all_of(record.begin(), record.end(),
+                       [](double v) { return std::isfinite(v) && std::abs(v) < 1e6; }))
+        continue;
+      const std::vector<uint8_t> volume(got.begin() + r / kVolume * bytes,
+                                        got.begin() + (r / kVolume + 1) * bytes);
       SCOPED_TRACE("record " + std::to_string(r));
-      ASSERT_NO_FATAL_FAILURE(Compare(c, volume, ascan, ModelDepth(c, record, Background(c, came, r, since))));
+      ASSERT_NO_FATAL_FAILURE(
+          Compare(c, volume, ascan, ModelDepth(c, record, Background(c, came, r, since))));
     }
   }
 
@@ -209,9 +242,11 @@ class RollingTest : public testing::SpectralTest {
     SpectralConfig c = BaseConfig(samples[static_cast<size_t>(turn) % samples.size()]);
     c.background = math::Background::kRolling;
     c.volume_records = kVolume;
-    const std::vector<int64_t> groups = {kLine, 1, 7, kVolume, 2 * kLine, 30, 1 + static_cast<int64_t>(random() % kVolume)};
+    const std::vector<int64_t> groups = {
+        kLine, 1, 7, kVolume, 2 * kLine, 30, 1 + static_cast<int64_t>(random() % kVolume)};
     c.background_group_records = groups[static_cast<size_t>(turn / 2) % groups.size()];
-    if (turn % 2 == 1) c.background_window_records = 1 + static_cast<int64_t>(random() % (5 * kVolume / 2));
+    if (turn % 2 == 1)
+      c.background_window_records = 1 + static_cast<int64_t>(random() % (5 * kVolume / 2));
     c.max_records_per_block = 1 + static_cast<int64_t>(random() % (2 * kVolume));
     switch (turn % 6) {
       case 1: c.raw_type = DType::kF32; break;
@@ -221,7 +256,9 @@ class RollingTest : public testing::SpectralTest {
       case 5: c.raw_type = DType::kF32, c.record_average = 2; break;
       default: break;
     }
-    if (random() % 2 == 0) testing::Warp(c, random() % 2 == 0 ? math::Interpolation::kCubic : math::Interpolation::kLanczos);
+    if (random() % 2 == 0)
+      testing::Warp(
+          c, random() % 2 == 0 ? math::Interpolation::kCubic : math::Interpolation::kLanczos);
     if (random() % 2 == 0) c.phase_rad = MakeDispersionPhase(3e-5, 0, c.samples_per_record);
     return c;
   }
@@ -234,8 +271,10 @@ TEST_P(RollingTest, CutsChangeNoBit) {
   std::mt19937 random(FreshSeed());
   for (int turn = 0; turn < 28; ++turn) {
     const SpectralConfig c = Random(random, turn);
-    SCOPED_TRACE("turn " + std::to_string(turn) + " " + std::string(Info(c.raw_type).name) + " samples " + std::to_string(c.samples_per_record) +
-                 " group " + std::to_string(c.background_group_records) + " window " + std::to_string(c.background_window_records) + " block " +
+    SCOPED_TRACE("turn " + std::to_string(turn) + " " + std::string(Info(c.raw_type).name) +
+                 " samples " + std::to_string(c.samples_per_record) + " group " +
+                 std::to_string(c.background_group_records) + " window " +
+                 std::to_string(c.background_window_records) + " block " +
                  std::to_string(c.max_records_per_block));
     MakeRecords(c, kVolumes * kVolume, FreshSeed());
     const std::vector<Range> came = Gaps(random, turn % 3 * 3);
@@ -251,7 +290,8 @@ TEST_P(RollingTest, CutsChangeNoBit) {
   }
 }
 
-// With a fixed pattern the B-scan is looked at as a whole, and still each of its records has the background of its own group.
+// With a fixed pattern the B-scan is looked at as a whole, and still each of its records has the
+// background of its own group.
 TEST_P(RollingTest, BscansOfSeveralGroups) {
   std::mt19937 random(FreshSeed());
   for (const int64_t group : {kLine, int64_t{5}, int64_t{1}, 2 * kLine, kLine - 2}) {
@@ -271,13 +311,17 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
         first = got;
         const int64_t line = kVolume + kLine;  // the second of the second volume
         std::vector<testing::Spectrum> spectra;
-        for (int64_t x = 0; x < kX; ++x) spectra.push_back(ModelDepth(c, Record(c, line + x), Background(c, {{0, kVolumes * kVolume}}, line + x)));
+        for (int64_t x = 0; x < kX; ++x)
+          spectra.push_back(ModelDepth(c, Record(c, line + x),
+                                       Background(c, {{0, kVolumes * kVolume}}, line + x)));
         const testing::Spectrum pattern = testing::ModelPattern(c, spectra);
         const int64_t bytes = kAscans * c.depth * 4;
         const std::vector<uint8_t> volume(got.begin() + bytes, got.begin() + 2 * bytes);
         for (int64_t x = 0; x < kX; ++x) {
-          for (size_t z = 0; z < pattern.size(); ++z) spectra[static_cast<size_t>(x)][z] -= pattern[z];
-          ASSERT_NO_FATAL_FAILURE(Compare(c, volume, math::RasterAscan(raster_, kLine + x), spectra[static_cast<size_t>(x)]));
+          for (size_t z = 0; z < pattern.size(); ++z)
+            spectra[static_cast<size_t>(x)][z] -= pattern[z];
+          ASSERT_NO_FATAL_FAILURE(Compare(c, volume, math::RasterAscan(raster_, kLine + x),
+                                          spectra[static_cast<size_t>(x)]));
         }
       }
       ASSERT_TRUE(got == first) << "calls of at most " << most << " records";
@@ -285,16 +329,18 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
   }
 }
 
-// The error against double precision stays below -120 dB of full scale: fringes, whose positions matter most, in blocks of random lengths,
-// with and without a fixed pattern that needs the whole B-scan.
+// The error against double precision stays below -120 dB of full scale: fringes, whose positions
+// matter most, in blocks of random lengths, with and without a fixed pattern that needs the whole
+// B-scan.
 TEST_P(RollingTest, ErrorsStayBelow120Db) {
   std::mt19937 random(FreshSeed());
   for (const int64_t samples : {512, 1000, 1024, 4096, 16384}) {
-    for (const auto kind : {math::Interpolation::kLinear, math::Interpolation::kCubic, math::Interpolation::kLanczos}) {
+    for (const auto kind : {math::Interpolation::kLinear, math::Interpolation::kCubic,
+                            math::Interpolation::kLanczos}) {
       for (const bool pattern : {false, true}) {
         if (pattern && samples > 1024) continue;  // the model is slow
-        SCOPED_TRACE(std::to_string(samples) + " samples, interpolation " + std::to_string(static_cast<int>(kind)) +
-                     (pattern ? ", fixed pattern" : ""));
+        SCOPED_TRACE(std::to_string(samples) + " samples, interpolation " +
+                     std::to_string(static_cast<int>(kind)) + (pattern ? ", fixed pattern" : ""));
         SpectralConfig c = BaseConfig(samples);
         testing::Warp(c, kind);
         c.depth = std::min<int64_t>(c.depth, 512);
@@ -305,30 +351,38 @@ TEST_P(RollingTest, ErrorsStayBelow120Db) {
         if (pattern) c.fixed_pattern = math::FixedPattern::kMean, c.bscan_records = kX;
         MakeRecords(c, kVolumes * kVolume, FreshSeed());
         for (int64_t r = 0; r < kVolumes * kVolume; ++r) {
-          const double fringes = 0.05 * static_cast<double>(samples) * (1 + static_cast<double>(random() % 80) / 10);
+          const double fringes =
+              0.05 * static_cast<double>(samples) * (1 + static_cast<double>(random() % 80) / 10);
           for (int64_t j = 0; j < samples; ++j) {
-            const auto v = static_cast<uint16_t>(
-                std::lround(2047 + 2000 * std::cos(6.283185307179586 * fringes * static_cast<double>(j) / static_cast<double>(samples))));
+            const auto v = static_cast<uint16_t>(std::lround(
+                2047 + 2000 * std::cos(6.283185307179586 * fringes * static_cast<double>(j) /
+                                       static_cast<double>(samples))));
             std::memcpy(bytes_.data() + (r * samples + j) * 2, &v, 2);
             values_[static_cast<size_t>(r * samples + j)] = v;
           }
         }
         const std::vector<Range> all = {{0, kVolumes * kVolume}};
         const std::vector<uint8_t> got = Run(c, all, random, 30);
-        const int64_t line = kVolume + 2 * kLine, bytes = kAscans * c.depth * 4;  // the third of the second volume
+        const int64_t line = kVolume + 2 * kLine,
+                      bytes = kAscans * c.depth * 4;  // the third of the second volume
         const std::vector<double> background = Background(c, all, line);
         std::vector<testing::Spectrum> spectra;
         for (int64_t x = 0; x < kX; ++x) {
           if (!pattern && x % 6 > 0) continue;
           spectra.push_back(ModelDepth(c, Record(c, line + x), background));
         }
-        const testing::Spectrum fixed = pattern ? testing::ModelPattern(c, spectra) : testing::Spectrum(static_cast<size_t>(c.depth));
+        const testing::Spectrum fixed = pattern ? testing::ModelPattern(c, spectra)
+                                                : testing::Spectrum(static_cast<size_t>(c.depth));
         double worst = 0;
         for (size_t i = 0; i < spectra.size(); ++i) {
-          const int64_t x = pattern ? static_cast<int64_t>(i) : 6 * static_cast<int64_t>(i), ascan = math::RasterAscan(raster_, 2 * kLine + x);
+          const int64_t x = pattern ? static_cast<int64_t>(i) : 6 * static_cast<int64_t>(i),
+                        ascan = math::RasterAscan(raster_, 2 * kLine + x);
           for (int64_t z = 0; z < c.depth; ++z) {
-            const double wanted = std::abs(spectra[i][static_cast<size_t>(z)] - fixed[static_cast<size_t>(z)]);
-            worst = std::max(worst, std::abs(NumberAt(DType::kF32, got.data() + bytes, static_cast<size_t>(ascan * c.depth + z)) - wanted));
+            const double wanted =
+                std::abs(spectra[i][static_cast<size_t>(z)] - fixed[static_cast<size_t>(z)]);
+            worst = std::max(worst, std::abs(NumberAt(DType::kF32, got.data() + bytes,
+                                                      static_cast<size_t>(ascan * c.depth + z)) -
+                                             wanted));
           }
         }
         EXPECT_LT(worst, 1e-6 * FullScale(c)) << 20 * std::log10(worst / FullScale(c)) << " dB";
@@ -337,7 +391,8 @@ TEST_P(RollingTest, ErrorsStayBelow120Db) {
   }
 }
 
-// What was summed goes on with another processor for the same groups and windows, and begins anew with others.
+// What was summed goes on with another processor for the same groups and windows, and begins anew
+// with others.
 TEST_P(RollingTest, SumsOutliveAReplacement) {
   std::mt19937 random(FreshSeed());
   for (const DType type : {DType::kU16, DType::kF32}) {
@@ -355,11 +410,13 @@ TEST_P(RollingTest, SumsOutliveAReplacement) {
     SpectralConfig other = c;
     other.background_window_records = 90;
     const std::vector<uint8_t> anew = Run(c, all, random, 40, /*replace=*/1, &other);
-    ASSERT_NO_FATAL_FAILURE(CompareSome(other, anew, all, random, 10, /*since=*/kVolume, /*first=*/kVolume));
+    ASSERT_NO_FATAL_FAILURE(
+        CompareSome(other, anew, all, random, 10, /*since=*/kVolume, /*first=*/kVolume));
   }
 }
 
-// A record with a sample that is no number does not count; one that is large has left no trace once it has left the window.
+// A record with a sample that is no number does not count; one that is large has left no trace once
+// it has left the window.
 TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
   std::mt19937 random(FreshSeed());
   for (const int64_t window : {int64_t{0}, int64_t{64}, int64_t{3}}) {
@@ -380,7 +437,8 @@ TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
       put(11, 0, std::numeric_limits<float>::quiet_NaN());
       put(12, 255, std::numeric_limits<float>::infinity());
       put(40, 77, -std::numeric_limits<float>::infinity());
-      for (int64_t r = 80; r < 88; ++r) put(r, 3, std::numeric_limits<float>::quiet_NaN());  // a whole group
+      for (int64_t r = 80; r < 88; ++r)
+        put(r, 3, std::numeric_limits<float>::quiet_NaN());  // a whole group
       for (int64_t j = 0; j < 256; ++j) put(20, j, 1e12f);
       const std::vector<Range> all = {{0, kVolumes * kVolume}};
       std::vector<uint8_t> first;
@@ -389,7 +447,8 @@ TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
         EXPECT_EQ(non_finite_, 11);
         if (first.empty()) first = got;
         // Beyond the window of the huge one the tolerance is that of ordinary records.
-        ASSERT_NO_FATAL_FAILURE(CompareSome(c, got, all, random, 20, 0, /*first=*/20 + std::max<int64_t>(8, window) + 8));
+        ASSERT_NO_FATAL_FAILURE(CompareSome(c, got, all, random, 20, 0,
+                                            /*first=*/20 + std::max<int64_t>(8, window) + 8));
         ASSERT_EQ(got.size(), first.size());
         EXPECT_TRUE(got == first);
       }
@@ -413,14 +472,18 @@ TEST_P(RollingTest, TheMeanOfABscanIsOfNumbers) {
   std::vector<double> mean(256, 0.0);
   for (int64_t x = 0; x < kX; ++x) {
     if (x == 4) continue;
-    for (size_t j = 0; j < mean.size(); ++j) mean[j] += Record(c, kLine + x)[j] / static_cast<double>(kX - 1);
+    for (size_t j = 0; j < mean.size(); ++j)
+      mean[j] += Record(c, kLine + x)[j] / static_cast<double>(kX - 1);
   }
   for (int64_t x = 0; x < kX; ++x) {
-    if (x != 4) Compare(c, volume, math::RasterAscan(raster_, kLine + x), ModelDepth(c, Record(c, kLine + x), mean));
+    if (x != 4)
+      Compare(c, volume, math::RasterAscan(raster_, kLine + x),
+              ModelDepth(c, Record(c, kLine + x), mean));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RollingTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, RollingTest, ::testing::ValuesIn(testing::AvailableBackends()),
+                         testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

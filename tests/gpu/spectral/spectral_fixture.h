@@ -14,7 +14,8 @@
 
 namespace octavo::testing {
 
-// Tolerances of the acceptance rules: relative to full scale for linear values, dB above -100 dB of full scale, counts.
+// Tolerances of the acceptance rules: relative to full scale for linear values, dB above -100 dB of
+// full scale, counts.
 constexpr double kLinearTolerance = 5e-6, kDbTolerance = 0.05;
 // What rounding to a half-precision number adds, relative to the value.
 constexpr double kHalfRounding = 1.0 / 2048;
@@ -47,11 +48,13 @@ inline void Warp(SpectralConfig& c, math::Interpolation kind) {
 
 class SpectralTest : public BackendTest {
  protected:
-  // Random raw records, as bytes and as the numbers that the chain sees: the chosen channel, means of record_average. Records
-  // [quiet_begin, quiet_end) of every `line` vary 32 times less.
-  void MakeRecords(const SpectralConfig& c, int64_t records, uint32_t seed, int64_t line = 1, int64_t quiet_begin = 0, int64_t quiet_end = 0) {
+  // Random raw records, as bytes and as the numbers that the chain sees: the chosen channel, means
+  // of record_average. Records [quiet_begin, quiet_end) of every `line` vary 32 times less.
+  void MakeRecords(const SpectralConfig& c, int64_t records, uint32_t seed, int64_t line = 1,
+                   int64_t quiet_begin = 0, int64_t quiet_end = 0) {
     std::mt19937 random(seed);
-    const int64_t per_raw = c.samples_per_record * c.channels, raw_records = records * c.record_average;
+    const int64_t per_raw = c.samples_per_record * c.channels,
+                  raw_records = records * c.record_average;
     const int64_t raw_bytes = math::PackedBytes(c.packing, per_raw, SizeOf(c.raw_type));
     values_.assign(static_cast<size_t>(records * c.samples_per_record), 0.0);
     bytes_.assign(static_cast<size_t>(raw_records * raw_bytes), 0);
@@ -88,13 +91,16 @@ class SpectralTest : public BackendTest {
           put(static_cast<uint16_t>(random() % 4096 / quiet));
         }
         if (i % c.channels == c.channel) {
-          values_[static_cast<size_t>(r / c.record_average * c.samples_per_record + i / c.channels)] +=
+          values_[static_cast<size_t>(r / c.record_average * c.samples_per_record +
+                                      i / c.channels)] +=
               number / static_cast<double>(c.record_average);
         }
       }
     }
   }
-  static double FullScale(const SpectralConfig& c) { return c.raw_type == DType::kU8 ? 256 : c.raw_type == DType::kU16 ? 4096 : 65536; }
+  static double FullScale(const SpectralConfig& c) {
+    return c.raw_type == DType::kU8 ? 256 : c.raw_type == DType::kU16 ? 4096 : 65536;
+  }
   std::vector<double> Record(const SpectralConfig& c, int64_t r) const {
     const auto begin = values_.begin() + r * c.samples_per_record;
     return {begin, begin + c.samples_per_record};
@@ -104,7 +110,8 @@ class SpectralTest : public BackendTest {
     std::vector<double> mean(static_cast<size_t>(c.samples_per_record), 0.0);
     for (int64_t r = begin; r < end; ++r) {
       for (size_t j = 0; j < mean.size(); ++j) {
-        mean[j] += values_[static_cast<size_t>(r * c.samples_per_record) + j] / static_cast<double>(end - begin);
+        mean[j] += values_[static_cast<size_t>(r * c.samples_per_record) + j] /
+                   static_cast<double>(end - begin);
       }
     }
     return mean;
@@ -127,28 +134,35 @@ class SpectralTest : public BackendTest {
   // Stored depth sample, of complex ones the magnitude.
   static double Stored(const SpectralConfig& c, const std::vector<uint8_t>& volume, size_t i) {
     if (c.output != DType::kC64) return NumberAt(c.output, volume.data(), i);
-    return std::hypot(NumberAt(DType::kF32, volume.data(), 2 * i), NumberAt(DType::kF32, volume.data(), 2 * i + 1));
+    return std::hypot(NumberAt(DType::kF32, volume.data(), 2 * i),
+                      NumberAt(DType::kF32, volume.data(), 2 * i + 1));
   }
 
   // A-scan of the volume against complex depth samples, or against their mean power.
-  void Compare(const SpectralConfig& c, const std::vector<uint8_t>& volume, int64_t ascan, const Spectrum& model) {
+  void Compare(const SpectralConfig& c, const std::vector<uint8_t>& volume, int64_t ascan,
+               const Spectrum& model) {
     const double full_scale = FullScale(c);
     for (int64_t z = 0; z < c.depth; ++z) {
       const auto wanted = model[static_cast<size_t>(z)];
       const auto at = static_cast<size_t>(ascan * c.depth + z);
       if (c.output == DType::kC64) {
-        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at), wanted.real(), kLinearTolerance * full_scale) << "A-scan " << ascan << " z " << z;
-        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at + 1), wanted.imag(), kLinearTolerance * full_scale)
+        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at), wanted.real(),
+                    kLinearTolerance * full_scale)
+            << "A-scan " << ascan << " z " << z;
+        ASSERT_NEAR(NumberAt(DType::kF32, volume.data(), 2 * at + 1), wanted.imag(),
+                    kLinearTolerance * full_scale)
             << "A-scan " << ascan << " z " << z;
         continue;
       }
       CompareValue(c, volume, at, ModelValue(c, wanted), std::abs(wanted));
     }
   }
-  void Compare(const SpectralConfig& c, const std::vector<uint8_t>& volume, int64_t ascan, const std::vector<double>& power) {
+  void Compare(const SpectralConfig& c, const std::vector<uint8_t>& volume, int64_t ascan,
+               const std::vector<double>& power) {
     for (int64_t z = 0; z < c.depth; ++z) {
       const double p = power[static_cast<size_t>(z)];
-      CompareValue(c, volume, static_cast<size_t>(ascan * c.depth + z), ModelValueOfPower(c, p), std::sqrt(p));
+      CompareValue(c, volume, static_cast<size_t>(ascan * c.depth + z), ModelValueOfPower(c, p),
+                   std::sqrt(p));
     }
   }
 
@@ -156,7 +170,8 @@ class SpectralTest : public BackendTest {
   std::vector<uint8_t> bytes_;
 
  private:
-  void CompareValue(const SpectralConfig& c, const std::vector<uint8_t>& volume, size_t at, double value, double magnitude) {
+  void CompareValue(const SpectralConfig& c, const std::vector<uint8_t>& volume, size_t at,
+                    double value, double magnitude) {
     const double full_scale = FullScale(c), got = Stored(c, volume, at);
     double wanted = value, tolerance = 0;
     if (IsInteger(c.output)) {
@@ -167,7 +182,8 @@ class SpectralTest : public BackendTest {
         if (20 * std::log10(magnitude / full_scale) < -100) return;
         tolerance = kDbTolerance;
       } else {
-        tolerance = kLinearTolerance * (c.value == math::Value::kPower ? full_scale * full_scale : full_scale);
+        tolerance = kLinearTolerance *
+                    (c.value == math::Value::kPower ? full_scale * full_scale : full_scale);
       }
       if (c.has_levels) {
         wanted = (value - c.level_lo) / (static_cast<double>(c.level_hi) - c.level_lo);
@@ -175,7 +191,8 @@ class SpectralTest : public BackendTest {
       }
       if (c.output == DType::kF16) tolerance += kHalfRounding * std::abs(wanted);
     }
-    ASSERT_NEAR(got, wanted, tolerance) << "A-scan " << at / static_cast<size_t>(c.depth) << " z " << at % static_cast<size_t>(c.depth);
+    ASSERT_NEAR(got, wanted, tolerance) << "A-scan " << at / static_cast<size_t>(c.depth) << " z "
+                                        << at % static_cast<size_t>(c.depth);
   }
 };
 

@@ -11,7 +11,8 @@
 
 namespace octavo::testing {
 
-// The spectral chain in double precision with a plain DFT: written from the equations, shares nothing with the backends.
+// The spectral chain in double precision with a plain DFT: written from the equations, shares
+// nothing with the backends.
 
 /// Lanczos kernel of 4 lobes.
 inline double ModelLanczos(double x) {
@@ -21,8 +22,10 @@ inline double ModelLanczos(double x) {
   return std::sin(a) / a * (std::sin(b) / b);
 }
 
-/// Steps 1 to 4 of one record of S samples (the mean of those that are averaged): D complex depth samples.
-inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c, const std::vector<double>& record,
+/// Steps 1 to 4 of one record of S samples (the mean of those that are averaged): D complex depth
+/// samples.
+inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c,
+                                                    const std::vector<double>& record,
                                                     const std::vector<double>& background) {
   const auto samples = static_cast<int64_t>(record.size());
   const auto at = [&](int64_t i) {
@@ -42,7 +45,8 @@ inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c, con
         v = (1 - t) * at(i) + t * at(i + 1);
       } else if (c.interpolation == math::Interpolation::kCubic) {
         const double p0 = at(i - 1), p1 = at(i), p2 = at(i + 1), p3 = at(i + 2);
-        v = 0.5 * (2 * p1 + (p2 - p0) * t + (2 * p0 - 5 * p1 + 4 * p2 - p3) * t * t + (3 * p1 - p0 - 3 * p2 + p3) * t * t * t);
+        v = 0.5 * (2 * p1 + (p2 - p0) * t + (2 * p0 - 5 * p1 + 4 * p2 - p3) * t * t +
+                   (3 * p1 - p0 - 3 * p2 + p3) * t * t * t);
       } else {
         double sum = 0;
         for (int64_t k = i - 3; k <= i + 4; ++k) {
@@ -53,11 +57,13 @@ inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c, con
         v /= sum;
       }
     }
-    y[j] = v * static_cast<double>(c.window[j]) * std::polar(1.0, c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
+    y[j] = v * static_cast<double>(c.window[j]) *
+           std::polar(1.0, c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
   }
   std::vector<std::complex<double>> root(static_cast<size_t>(c.fft_length));
   for (size_t k = 0; k < root.size(); ++k) {
-    root[k] = std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(c.fft_length));
+    root[k] = std::polar(
+        1.0, 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(c.fft_length));
   }
   std::vector<std::complex<double>> depth(static_cast<size_t>(c.depth));
   for (size_t z = 0; z < depth.size(); ++z) {
@@ -75,8 +81,11 @@ inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c, con
 }
 
 /// Step 5: the fixed pattern [D] of the A-scans of a B-scan.
-inline std::vector<std::complex<double>> ModelPattern(const SpectralConfig& c, const std::vector<std::vector<std::complex<double>>>& ascans) {
-  const size_t count = ascans.size(), segments = c.fixed_pattern == math::FixedPattern::kQuietSegment && count >= 18 ? 9 : 1;
+inline std::vector<std::complex<double>> ModelPattern(
+    const SpectralConfig& c, const std::vector<std::vector<std::complex<double>>>& ascans) {
+  const size_t count = ascans.size(),
+               segments =
+                   c.fixed_pattern == math::FixedPattern::kQuietSegment && count >= 18 ? 9 : 1;
   std::vector<std::complex<double>> pattern(static_cast<size_t>(c.depth));
   for (size_t z = 0; z < pattern.size(); ++z) {
     double least = std::numeric_limits<double>::infinity();
@@ -85,7 +94,8 @@ inline std::vector<std::complex<double>> ModelPattern(const SpectralConfig& c, c
       std::complex<double> mean = 0;
       for (size_t a = begin; a < end; ++a) mean += ascans[a][z] / static_cast<double>(end - begin);
       double variance = 0;
-      for (size_t a = begin; a < end; ++a) variance += std::norm(ascans[a][z] - mean) / static_cast<double>(end - begin);
+      for (size_t a = begin; a < end; ++a)
+        variance += std::norm(ascans[a][z] - mean) / static_cast<double>(end - begin);
       if (variance >= least) continue;
       least = variance;
       pattern[z] = mean;
@@ -107,8 +117,11 @@ inline double ModelValue(const SpectralConfig& c, std::complex<double> z) {
 
 /// Stored integer: rounded half away from zero and clipped.
 inline double ModelInteger(const SpectralConfig& c, double value) {
-  const double bottom = c.output == DType::kI8 ? -128 : 0, top = c.output == DType::kI8 ? 127 : c.output == DType::kU8 ? 255 : 65535;
-  const double x = bottom + (value - c.level_lo) / (static_cast<double>(c.level_hi) - c.level_lo) * (top - bottom);
+  const double bottom = c.output == DType::kI8 ? -128 : 0, top = c.output == DType::kI8   ? 127
+                                                                 : c.output == DType::kU8 ? 255
+                                                                                          : 65535;
+  const double x = bottom + (value - c.level_lo) / (static_cast<double>(c.level_hi) - c.level_lo) *
+                                (top - bottom);
   return std::clamp(std::round(x), bottom, top);
 }
 

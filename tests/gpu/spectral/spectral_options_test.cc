@@ -23,16 +23,21 @@ class SpectralOptionsTest : public testing::SpectralTest {
   // Lines of kX records and kFlyback that are dropped; `period` of them are one repeat.
   static std::vector<BscanSpan> Lines(int64_t count, int64_t period) {
     std::vector<BscanSpan> spans;
-    for (int64_t y = 0; y < count; ++y) spans.push_back({.first_record = y * kLine, .records = kX, .repeat = y / period});
+    for (int64_t y = 0; y < count; ++y)
+      spans.push_back({.first_record = y * kLine, .records = kX, .repeat = y / period});
     return spans;
   }
-  const math::RasterPlacement raster_{.ascans_per_bscan = kX, .bscans_per_volume = kY, .flyback_records = kFlyback, .bidirectional = true};
+  const math::RasterPlacement raster_{.ascans_per_bscan = kX,
+                                      .bscans_per_volume = kY,
+                                      .flyback_records = kFlyback,
+                                      .bidirectional = true};
 };
 
 // Wherever a block ends, the B-scan's mean and pattern are those of the whole B-scan.
 TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
   for (const bool table : {false, true}) {
-    for (const auto pattern : {math::FixedPattern::kNone, math::FixedPattern::kMean, math::FixedPattern::kQuietSegment}) {
+    for (const auto pattern : {math::FixedPattern::kNone, math::FixedPattern::kMean,
+                               math::FixedPattern::kQuietSegment}) {
       SpectralConfig c = BaseConfig(256);
       c.background = math::Background::kBscan;
       c.fixed_pattern = pattern;
@@ -41,12 +46,19 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
       MakeRecords(c, records, 11, kLine, 5, 9);
       const DeviceBuffer raw = Upload(bytes_);
       std::vector<int32_t> places;
-      for (int64_t r = 0; r < records; ++r) places.push_back(static_cast<int32_t>(math::RasterAscan(raster_, r)));
+      for (int64_t r = 0; r < records; ++r)
+        places.push_back(static_cast<int32_t>(math::RasterAscan(raster_, r)));
       const DeviceBuffer device_places = Upload(places);
       const std::vector<BscanSpan> spans = Lines(kY, kY);
       std::vector<uint8_t> whole;
       for (const std::vector<int64_t>& cuts : std::vector<std::vector<int64_t>>{
-               {}, {kLine}, {5}, {kX}, {kX - 1, kX + 1}, {30, 40, 45, 50, 60}, {7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}}) {
+               {},
+               {kLine},
+               {5},
+               {kX},
+               {kX - 1, kX + 1},
+               {30, 40, 45, 50, 60},
+               {7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105}}) {
         ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
         const DeviceBuffer volume = Poisoned(ascans * c.depth * 4);
         const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
@@ -56,8 +68,14 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
         int64_t begin = 0;
         for (const int64_t end : ends) {
           RecordPlacement placement{.raster = raster_, .first_record = begin};
-          if (table) placement = {.first_record = begin, .table = device_places.as<int32_t>() + begin, .spans = spans.data(), .span_count = kY};
-          ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin, placement, target), IsOk());
+          if (table)
+            placement = {.first_record = begin,
+                         .table = device_places.as<int32_t>() + begin,
+                         .spans = spans.data(),
+                         .span_count = kY};
+          ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c),
+                                         end - begin, placement, target),
+                      IsOk());
           begin = end;
         }
         ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
@@ -65,16 +83,21 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
         if (whole.empty()) {
           whole = got;
           std::vector<Spectrum> line;
-          for (int64_t x = 0; x < kX; ++x) line.push_back(ModelDepth(c, Record(c, kLine + x), Mean(c, kLine, kLine + kX)));
-          const Spectrum fixed = pattern == math::FixedPattern::kNone ? Spectrum(static_cast<size_t>(c.depth)) : testing::ModelPattern(c, line);
+          for (int64_t x = 0; x < kX; ++x)
+            line.push_back(ModelDepth(c, Record(c, kLine + x), Mean(c, kLine, kLine + kX)));
+          const Spectrum fixed = pattern == math::FixedPattern::kNone
+                                     ? Spectrum(static_cast<size_t>(c.depth))
+                                     : testing::ModelPattern(c, line);
           for (int64_t x = 0; x < kX; ++x) {
             for (size_t z = 0; z < fixed.size(); ++z) line[static_cast<size_t>(x)][z] -= fixed[z];
             Compare(c, got, math::RasterAscan(raster_, kLine + x), line[static_cast<size_t>(x)]);
           }
         }
         ASSERT_EQ(got.size(), whole.size());
-        for (size_t i = 0; i < got.size() / 4; ++i) {  // libraries may round otherwise in batches of another size
-          ASSERT_NEAR(NumberAt(DType::kF32, got.data(), i), NumberAt(DType::kF32, whole.data(), i), 1e-7 * FullScale(c))
+        for (size_t i = 0; i < got.size() / 4;
+             ++i) {  // libraries may round otherwise in batches of another size
+          ASSERT_NEAR(NumberAt(DType::kF32, got.data(), i), NumberAt(DType::kF32, whole.data(), i),
+                      1e-7 * FullScale(c))
               << ::testing::PrintToString(cuts);
         }
       }
@@ -82,7 +105,8 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
   }
 }
 
-// A B-scan that lost records is placed with the mean of each piece that came; nothing of one volume reaches the next.
+// A B-scan that lost records is placed with the mean of each piece that came; nothing of one volume
+// reaches the next.
 TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   SpectralConfig c = BaseConfig(256);
   c.background = math::Background::kBscan;
@@ -93,52 +117,65 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-  // Of line 0 all; of line 1 records 0 to 9 and 15 to 23; line 2 not at all; of line 3 records 2 to 19, then nothing more.
-  const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, kLine + 10}, {kLine + 15, 2 * kLine}, {3 * kLine + 2, 3 * kLine + 20}};
+  // Of line 0 all; of line 1 records 0 to 9 and 15 to 23; line 2 not at all; of line 3 records 2 to
+  // 19, then nothing more.
+  const std::vector<std::pair<int64_t, int64_t>> pieces = {
+      {0, kLine + 10}, {kLine + 15, 2 * kLine}, {3 * kLine + 2, 3 * kLine + 20}};
   for (const auto& [begin, end] : pieces) {
-    ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin, {.raster = raster_, .first_record = begin},
-                                   target),
+    ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c),
+                                   end - begin, {.raster = raster_, .first_record = begin}, target),
                 IsOk());
   }
   ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
   std::map<int64_t, std::pair<int64_t, int64_t>> came;  // record → its piece
   for (const auto& [begin, end] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, kX}, {kLine, kLine + 10}, {kLine + 15, kLine + kX}, {3 * kLine + 2, 3 * kLine + 20}}) {
+       std::vector<std::pair<int64_t, int64_t>>{{0, kX},
+                                                {kLine, kLine + 10},
+                                                {kLine + 15, kLine + kX},
+                                                {3 * kLine + 2, 3 * kLine + 20}}) {
     for (int64_t r = begin; r < end; ++r) came[r] = {begin, end};
   }
   for (int64_t r = 0; r < records; ++r) {
     const int64_t ascan = math::RasterAscan(raster_, r);
     if (ascan < 0) continue;
     if (const auto piece = came.find(r); piece != came.end()) {
-      Compare(c, got, ascan, ModelDepth(c, Record(c, r), Mean(c, piece->second.first, piece->second.second)));
+      Compare(c, got, ascan,
+              ModelDepth(c, Record(c, r), Mean(c, piece->second.first, piece->second.second)));
     } else {
-      EXPECT_EQ(got[static_cast<size_t>(ascan * c.depth * 4)], 0xA5) << "record " << r << " did not come";
+      EXPECT_EQ(got[static_cast<size_t>(ascan * c.depth * 4)], 0xA5)
+          << "record " << r << " did not come";
     }
   }
   // The next volume begins in the middle of a line: what was kept of the last one is gone.
   const DeviceBuffer next = Poisoned(ascans * c.depth * 4);
   const SpectralTarget next_target{.volume = next.data(), .volume_ascans = ascans};
-  ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 5, {.raster = raster_, .first_record = 0}, target), IsOk());
+  ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 5,
+                                 {.raster = raster_, .first_record = 0}, target),
+              IsOk());
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-  ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + 20 * RecordBytes(c), 4, {.raster = raster_, .first_record = 20}, next_target),
+  ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + 20 * RecordBytes(c), 4,
+                                 {.raster = raster_, .first_record = 20}, next_target),
               IsOk());
   ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto after = Download<uint8_t>(next, static_cast<size_t>(ascans * c.depth * 4));
   EXPECT_EQ(after[0], 0xA5);
-  for (int64_t r = 20; r < 24; ++r) Compare(c, after, r, ModelDepth(c, Record(c, r), Mean(c, 20, 24)));
+  for (int64_t r = 20; r < 24; ++r)
+    Compare(c, after, r, ModelDepth(c, Record(c, r), Mean(c, 20, 24)));
 }
 
 // Lines repeated three times, two lines at a time: the mean power of those repeats that came.
 TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
   constexpr int64_t kRepeats = 3, kPeriod = 2, kRun = kPeriod * kLine;
-  for (const auto& [value, output] : std::vector<std::pair<math::Value, DType>>{{math::Value::kDb, DType::kF32},
-                                                                                {math::Value::kMagnitude, DType::kF32},
-                                                                                {math::Value::kPower, DType::kF32},
-                                                                                {math::Value::kDb, DType::kU8},
-                                                                                {math::Value::kMagnitude, DType::kF16}}) {
+  for (const auto& [value, output] :
+       std::vector<std::pair<math::Value, DType>>{{math::Value::kDb, DType::kF32},
+                                                  {math::Value::kMagnitude, DType::kF32},
+                                                  {math::Value::kPower, DType::kF32},
+                                                  {math::Value::kDb, DType::kU8},
+                                                  {math::Value::kMagnitude, DType::kF16}}) {
     for (const bool fixed_pattern : {false, true}) {
-      SCOPED_TRACE(std::to_string(static_cast<int>(value)) + (fixed_pattern ? " less the fixed pattern" : ""));
+      SCOPED_TRACE(std::to_string(static_cast<int>(value)) +
+                   (fixed_pattern ? " less the fixed pattern" : ""));
       SpectralConfig c = BaseConfig(256);
       c.value = value;
       c.output = output;
@@ -159,16 +196,19 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
       const DeviceBuffer device_places = Upload(places);
       const std::vector<BscanSpan> spans = Lines(kRepeats * kY, kPeriod);
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-      // Two volumes: all records; then without the first repeat of the first lines and half a line elsewhere.
-      const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {{{0, 100}, {100, 101}, {101, records}},
-                                                                             {{kRun, kRun + kLine}, {kRun + kLine + 12, records - 2 * kRun - 7}}};
+      // Two volumes: all records; then without the first repeat of the first lines and half a line
+      // elsewhere.
+      const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {
+          {{0, 100}, {100, 101}, {101, records}},
+          {{kRun, kRun + kLine}, {kRun + kLine + 12, records - 2 * kRun - 7}}};
       for (const auto& pieces : volumes) {
         const DeviceBuffer volume = Poisoned(ascans * c.depth * size);
         const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
         ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
         std::map<int64_t, std::vector<int64_t>> came;  // A-scan → its records
         for (const auto& [begin, end] : pieces) {
-          ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
+          ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c),
+                                         end - begin,
                                          {.first_record = begin,
                                           .table = device_places.as<int32_t>() + begin,
                                           .spans = spans.data(),
@@ -176,7 +216,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
                                          target),
                       IsOk());
           for (int64_t r = begin; r < end; ++r) {
-            if (places[static_cast<size_t>(r)] >= 0) came[places[static_cast<size_t>(r)]].push_back(r);
+            if (places[static_cast<size_t>(r)] >= 0)
+              came[places[static_cast<size_t>(r)]].push_back(r);
           }
         }
         ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
@@ -187,7 +228,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
             if (r < begin || r >= end) continue;
             const int64_t y = r / kLine;
             int64_t first = std::max(begin, y * kLine), last = std::min(end, y * kLine + kX);
-            if (begin == 100 || begin == 101 || end == 100) first = y * kLine, last = y * kLine + kX;  // contiguous calls
+            if (begin == 100 || begin == 101 || end == 100)
+              first = y * kLine, last = y * kLine + kX;  // contiguous calls
             std::vector<Spectrum> line;
             for (int64_t i = first; i < last; ++i) line.push_back(ModelDepth(c, Record(c, i), {}));
             return testing::ModelPattern(c, line);
@@ -201,8 +243,11 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
           }
           std::vector<double> power(static_cast<size_t>(c.depth), 0.0);
           for (const int64_t r : came[ascan]) {
-            const Spectrum spectrum = ModelDepth(c, Record(c, r), {}), pattern = fixed_pattern ? pattern_of(r) : Spectrum(power.size());
-            for (size_t z = 0; z < power.size(); ++z) power[z] += std::norm(spectrum[z] - pattern[z]) / static_cast<double>(came[ascan].size());
+            const Spectrum spectrum = ModelDepth(c, Record(c, r), {}),
+                           pattern = fixed_pattern ? pattern_of(r) : Spectrum(power.size());
+            for (size_t z = 0; z < power.size(); ++z)
+              power[z] +=
+                  std::norm(spectrum[z] - pattern[z]) / static_cast<double>(came[ascan].size());
           }
           Compare(c, got, ascan, power);
         }
@@ -216,64 +261,79 @@ TEST_P(SpectralOptionsTest, RefusesPlacementsThatLackWhatTheOptionsNeed) {
   c.background = math::Background::kBscan;
   c.bscan_records = kX;
   MakeRecords(c, 10, 1);
-  const DeviceBuffer raw = Upload(bytes_), volume = Poisoned(kX * c.depth * 4), places = Upload(std::vector<int32_t>(10, 0));
+  const DeviceBuffer raw = Upload(bytes_), volume = Poisoned(kX * c.depth * 4),
+                     places = Upload(std::vector<int32_t>(10, 0));
   const SpectralTarget target{.volume = volume.data(), .volume_ascans = kX};
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.table = places.as<int32_t>()}, target),
-              IsError(absl::StatusCode::kInvalidArgument, "placement.spans"));
-  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.raster = raster_, .first_record = -1}, target),
+  EXPECT_THAT(
+      processor->Process(stream_.ref(), raw.data(), 10, {.table = places.as<int32_t>()}, target),
+      IsError(absl::StatusCode::kInvalidArgument, "placement.spans"));
+  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10,
+                                 {.raster = raster_, .first_record = -1}, target),
               IsError(absl::StatusCode::kInvalidArgument, "placement.first_record"));
   const BscanSpan longer{.first_record = 0, .records = kX + 1};
-  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10, {.table = places.as<int32_t>(), .spans = &longer, .span_count = 1}, target),
+  EXPECT_THAT(processor->Process(stream_.ref(), raw.data(), 10,
+                                 {.table = places.as<int32_t>(), .spans = &longer, .span_count = 1},
+                                 target),
               IsError(absl::StatusCode::kInvalidArgument, "placement.spans.records"));
   EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
 }
 
-// B-scans of different lengths with flyback of different lengths, as patterns other than rasters have.
+// B-scans of different lengths with flyback of different lengths, as patterns other than rasters
+// have.
 TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
   SpectralConfig c = BaseConfig(256);
   c.background = math::Background::kBscan;
   c.fixed_pattern = math::FixedPattern::kMean;
   c.bscan_records = 40;
-  const std::vector<BscanSpan> spans = {{.first_record = 2, .records = 10}, {.first_record = 15, .records = 40}, {.first_record = 55, .records = 7},
-                                        {.first_record = 62, .records = 7}, {.first_record = 69, .records = 7},  {.first_record = 80, .records = 7}};
+  const std::vector<BscanSpan> spans = {
+      {.first_record = 2, .records = 10}, {.first_record = 15, .records = 40},
+      {.first_record = 55, .records = 7}, {.first_record = 62, .records = 7},
+      {.first_record = 69, .records = 7}, {.first_record = 80, .records = 7}};
   const int64_t records = 100, ascans = 78;
   MakeRecords(c, records, 17);
   std::vector<int32_t> places(static_cast<size_t>(records), -1);
   int32_t next = 0;
   for (const BscanSpan& span : spans) {
-    for (int64_t r = 0; r < span.records; ++r) places[static_cast<size_t>(span.first_record + r)] = next++;
+    for (int64_t r = 0; r < span.records; ++r)
+      places[static_cast<size_t>(span.first_record + r)] = next++;
   }
   ASSERT_EQ(next, ascans);
-  const DeviceBuffer raw = Upload(bytes_), device_places = Upload(places), volume = Poisoned(ascans * c.depth * 4);
+  const DeviceBuffer raw = Upload(bytes_), device_places = Upload(places),
+                     volume = Poisoned(ascans * c.depth * 4);
   const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 30}, {30, 66}, {66, 95}, {95, 100}}) {
-    ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
-                                   {.first_record = begin,
-                                    .table = device_places.as<int32_t>() + begin,
-                                    .spans = spans.data(),
-                                    .span_count = static_cast<int64_t>(spans.size())},
-                                   target),
-                IsOk());
+  for (const auto& [begin, end] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {1, 30}, {30, 66}, {66, 95}, {95, 100}}) {
+    ASSERT_THAT(
+        processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c), end - begin,
+                           {.first_record = begin,
+                            .table = device_places.as<int32_t>() + begin,
+                            .spans = spans.data(),
+                            .span_count = static_cast<int64_t>(spans.size())},
+                           target),
+        IsOk());
   }
   ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
   for (const BscanSpan& span : spans) {
     std::vector<Spectrum> line;
     for (int64_t r = 0; r < span.records; ++r) {
-      line.push_back(ModelDepth(c, Record(c, span.first_record + r), Mean(c, span.first_record, span.first_record + span.records)));
+      line.push_back(ModelDepth(c, Record(c, span.first_record + r),
+                                Mean(c, span.first_record, span.first_record + span.records)));
     }
     const Spectrum pattern = testing::ModelPattern(c, line);
     for (int64_t r = 0; r < span.records; ++r) {
       for (size_t z = 0; z < pattern.size(); ++z) line[static_cast<size_t>(r)][z] -= pattern[z];
-      Compare(c, got, places[static_cast<size_t>(span.first_record + r)], line[static_cast<size_t>(r)]);
+      Compare(c, got, places[static_cast<size_t>(span.first_record + r)],
+              line[static_cast<size_t>(r)]);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SpectralOptionsTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, SpectralOptionsTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

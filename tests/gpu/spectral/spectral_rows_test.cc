@@ -1,5 +1,6 @@
-// Records are transformed beside each other, in plans for more rows than there are records, in memory that still holds the rows of earlier calls.
-// Nothing of that may reach a record: not what memory beyond the records holds, not a record beside it that is not finite or far too large.
+// Records are transformed beside each other, in plans for more rows than there are records, in
+// memory that still holds the rows of earlier calls. Nothing of that may reach a record: not what
+// memory beyond the records holds, not a record beside it that is not finite or far too large.
 
 #include <algorithm>
 #include <bit>
@@ -28,34 +29,43 @@ class SpectralRowsTest : public testing::SpectralTest {
  protected:
   static constexpr int64_t kMost = 9;
 
-  // Lengths of every kind: powers of two, other fast ones, primes, odd ones, twice a prime, and some that nobody thought of.
+  // Lengths of every kind: powers of two, other fast ones, primes, odd ones, twice a prime, and
+  // some that nobody thought of.
   static std::vector<int64_t> Lengths(size_t drawn) {
-    std::vector<int64_t> lengths = {16, 17, 257, 501, 512, 513, 1000, 1001, 1009, 1024, 1125, 1376, 2018, 2048, 2049};
+    std::vector<int64_t> lengths = {16,   17,   257,  501,  512,  513,  1000, 1001,
+                                    1009, 1024, 1125, 1376, 2018, 2048, 2049};
     std::mt19937 random(FreshSeed());
-    for (size_t i = 0; i < drawn; ++i) lengths.push_back(18 + static_cast<int64_t>(random() % 1200) * 2 + (i % 3 == 0 ? 0 : 1));
+    for (size_t i = 0; i < drawn; ++i)
+      lengths.push_back(18 + static_cast<int64_t>(random() % 1200) * 2 + (i % 3 == 0 ? 0 : 1));
     return lengths;
   }
 
-  // The first `count` records of `raw` through the chain: the bits of their A-scans of f32, those of kMost A-scans in all.
-  std::vector<uint32_t> Run(SpectralProcessor& processor, const DeviceBuffer& raw, int64_t count, int repeats = 1) {
+  // The first `count` records of `raw` through the chain: the bits of their A-scans of f32, those
+  // of kMost A-scans in all.
+  std::vector<uint32_t> Run(SpectralProcessor& processor, const DeviceBuffer& raw, int64_t count,
+                            int repeats = 1) {
     const SpectralConfig& c = processor.config();
     const DeviceBuffer volume = Poisoned(kMost * c.depth * 4);
     const SpectralTarget target{.volume = volume.data(), .volume_ascans = kMost};
     for (int i = 0; i < repeats; ++i) {
-      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), count, {.raster = {kMost, 1, 0, false}, .first_record = 0}, target), IsOk());
+      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), count,
+                                    {.raster = {kMost, 1, 0, false}, .first_record = 0}, target),
+                  IsOk());
     }
     return Download<uint32_t>(volume, static_cast<size_t>(kMost * c.depth));
   }
 
-  // A-scans [0, count) of two runs are the same but for `except`; those after them were not written.
-  static void ExpectSame(const SpectralConfig& c, const std::vector<uint32_t>& got, const std::vector<uint32_t>& wanted, int64_t count,
-                         int64_t except = -1) {
+  // A-scans [0, count) of two runs are the same but for `except`; those after them were not
+  // written.
+  static void ExpectSame(const SpectralConfig& c, const std::vector<uint32_t>& got,
+                         const std::vector<uint32_t>& wanted, int64_t count, int64_t except = -1) {
     for (int64_t a = 0; a < kMost; ++a) {
       if (a == except) continue;
       for (int64_t z = 0; z < c.depth; ++z) {
         const auto at = static_cast<size_t>(a * c.depth + z);
-        ASSERT_EQ(got[at], a < count ? wanted[at] : kUntouched) << "A-scan " << a << " of " << count << ", depth " << z << ": "
-                                                                << std::bit_cast<float>(got[at]) << ", alone " << std::bit_cast<float>(wanted[at]);
+        ASSERT_EQ(got[at], a < count ? wanted[at] : kUntouched)
+            << "A-scan " << a << " of " << count << ", depth " << z << ": "
+            << std::bit_cast<float>(got[at]) << ", alone " << std::bit_cast<float>(wanted[at]);
       }
     }
   }
@@ -72,10 +82,12 @@ class SpectralRowsTest : public testing::SpectralTest {
   void Fill(SpectralProcessor& processor, float value, int repeats) {
     const SpectralConfig& c = processor.config();
     const int64_t most = c.max_records_per_block;
-    const DeviceBuffer raw = Upload(std::vector<float>(static_cast<size_t>(most * c.samples_per_record), value)),
+    const DeviceBuffer raw = Upload(std::vector<float>(
+                           static_cast<size_t>(most * c.samples_per_record), value)),
                        volume = Poisoned(most * c.depth * 4);
     for (int i = 0; i < repeats; ++i) {
-      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), most, {.raster = {most, 1, 0, false}, .first_record = 0},
+      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), most,
+                                    {.raster = {most, 1, 0, false}, .first_record = 0},
                                     {.volume = volume.data(), .volume_ascans = most}),
                   IsOk());
     }
@@ -92,14 +104,15 @@ SpectralConfig FloatConfig(int64_t length, bool dispersion, int64_t most) {
   return c;
 }
 
-// Plans for 9 records and for 64; 1 to 9 records in them. Memory of the plan is fresh, then full of NaN, then of rows that were transformed in
-// place until they overflowed.
+// Plans for 9 records and for 64; 1 to 9 records in them. Memory of the plan is fresh, then full of
+// NaN, then of rows that were transformed in place until they overflowed.
 TEST_P(SpectralRowsTest, NothingBeyondTheRecordsReachesThem) {
   size_t turn = 0;
   for (const int64_t length : Lengths(12)) {
     for (const int64_t most : {kMost, int64_t{64}}) {
       const bool dispersion = ++turn % 5 == 0;
-      SCOPED_TRACE(std::to_string(length) + (dispersion ? " points with dispersion" : " points") + ", plan for " + std::to_string(most));
+      SCOPED_TRACE(std::to_string(length) + (dispersion ? " points with dispersion" : " points") +
+                   ", plan for " + std::to_string(most));
       const SpectralConfig c = FloatConfig(length, dispersion, most);
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
       const DeviceBuffer raw = Upload(Floats(c));
@@ -143,14 +156,16 @@ TEST_P(SpectralRowsTest, ABadRecordStaysByItself) {
       const auto wanted = Run(*processor, good_raw, count);
       ExpectSame(c, Run(*processor, good_raw, count), wanted, count);  // and again
       for (int64_t bad = 0; bad < count; ++bad) {
-        if (count < kMost && bad != static_cast<int64_t>(random() % static_cast<uint32_t>(count))) continue;
+        if (count < kMost && bad != static_cast<int64_t>(random() % static_cast<uint32_t>(count)))
+          continue;
         for (const float value : {kNan, std::numeric_limits<float>::infinity(), 1e20f}) {
           std::vector<float> values = good;
           const auto begin = values.begin() + bad * length;
           if (value == 1e20f) {
             std::transform(begin, begin + length, begin, [](float v) { return v * 1e20f; });
           } else {
-            *(begin + static_cast<int64_t>(random() % static_cast<uint32_t>(length / 3)) + length / 3) = value;  // where the window is not 0
+            *(begin + static_cast<int64_t>(random() % static_cast<uint32_t>(length / 3)) +
+              length / 3) = value;  // where the window is not 0
           }
           const auto got = Run(*processor, Upload(values), count);
           ExpectSame(c, got, wanted, count, bad);
@@ -158,7 +173,8 @@ TEST_P(SpectralRowsTest, ABadRecordStaysByItself) {
           for (int64_t z = 0; z < c.depth; ++z) {
             const auto at = static_cast<size_t>(bad * c.depth + z);
             const float v = std::bit_cast<float>(got[at]);
-            ASSERT_TRUE(value == 1e20f ? got[at] != wanted[at] : !std::isfinite(v)) << "a bad record gives " << v << " at depth " << z;
+            ASSERT_TRUE(value == 1e20f ? got[at] != wanted[at] : !std::isfinite(v))
+                << "a bad record gives " << v << " at depth " << z;
           }
         }
       }
@@ -178,9 +194,11 @@ TEST_P(SpectralRowsTest, ChunksOfLongTransforms) {
     MakeRecords(c, records, FreshSeed());
     std::vector<float> values(static_cast<size_t>(records * 600));
     std::memcpy(values.data(), bytes_.data(), bytes_.size());
-    const auto run = [&](SpectralProcessor& processor, const std::vector<float>& from, int64_t count) {
+    const auto run = [&](SpectralProcessor& processor, const std::vector<float>& from,
+                         int64_t count) {
       const DeviceBuffer raw = Upload(from), volume = Poisoned(64 * c.depth * 4);
-      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), count, {.raster = {64, 1, 0, false}, .first_record = 0},
+      EXPECT_THAT(processor.Process(stream_.ref(), raw.data(), count,
+                                    {.raster = {64, 1, 0, false}, .first_record = 0},
                                     {.volume = volume.data(), .volume_ascans = 64}),
                   IsOk());
       return Download<uint32_t>(volume, static_cast<size_t>(64 * c.depth));
@@ -189,7 +207,8 @@ TEST_P(SpectralRowsTest, ChunksOfLongTransforms) {
     const auto wanted = run(*fresh, values, records);
     std::vector<uint8_t> volume(wanted.size() * 4);
     std::memcpy(volume.data(), wanted.data(), volume.size());
-    for (const int64_t r : {int64_t{0}, records - 1}) Compare(c, volume, r, ModelDepth(c, Record(c, r), {}));
+    for (const int64_t r : {int64_t{0}, records - 1})
+      Compare(c, volume, r, ModelDepth(c, Record(c, r), {}));
     ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
     (void)run(*processor, std::vector<float>(64 * 600, kNan), 64);
     EXPECT_EQ(run(*processor, values, records), wanted);
@@ -204,8 +223,9 @@ TEST_P(SpectralRowsTest, ChunksOfLongTransforms) {
   }
 }
 
-// Integers cannot be NaN, but a saturated record beside dark ones is the worst that they can be. Where two A-scans are the real and the imaginary
-// part of one transform of bounded numbers, they meet in its rounding alone: 1e-6 of full scale.
+// Integers cannot be NaN, but a saturated record beside dark ones is the worst that they can be.
+// Where two A-scans are the real and the imaginary part of one transform of bounded numbers, they
+// meet in its rounding alone: 1e-6 of full scale.
 TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
   struct Input {
     DType raw_type;
@@ -214,37 +234,46 @@ TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
   };
   size_t turn = 0;
   for (const int64_t length : {257, 509, 512, 1000, 1001, 1024, 1536, 2048, 2049, 3072, 4096}) {
-    for (const Input& input : std::vector<Input>{
-             {DType::kU8, {}, 255}, {DType::kU16, {}, 65535}, {DType::kI16, {}, 32767}, {DType::kU16, math::Packing::kLowFirst12, 4095}}) {
+    for (const Input& input : std::vector<Input>{{DType::kU8, {}, 255},
+                                                 {DType::kU16, {}, 65535},
+                                                 {DType::kI16, {}, 32767},
+                                                 {DType::kU16, math::Packing::kLowFirst12, 4095}}) {
       SpectralConfig c = BaseConfig(length);
       c.raw_type = input.raw_type;
       c.packing = input.packing;
       c.max_records_per_block = ++turn % 2 == 0 ? kMost : 64;
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-      SCOPED_TRACE(std::to_string(length) + " points of " + Info(c.raw_type).name + "\n" + processor->Describe());
-      const bool pairs = processor->Describe().find("two A-scans as one complex transform") != std::string::npos;
+      SCOPED_TRACE(std::to_string(length) + " points of " + Info(c.raw_type).name + "\n" +
+                   processor->Describe());
+      const bool pairs =
+          processor->Describe().find("two A-scans as one complex transform") != std::string::npos;
       MakeRecords(c, kMost, FreshSeed(), 1, 0, 1);  // 32 times darker than could be
       const auto bytes = static_cast<size_t>(RecordBytes(c));
       std::vector<uint8_t> saturated(bytes, 0xFF);
       for (size_t i = 1; c.raw_type == DType::kI16 && i < bytes; i += 2) saturated[i] = 0x7F;
       const DeviceBuffer good = Upload(bytes_);
       std::vector<uint8_t> bright;
-      for (int64_t r = 0; r < kMost; ++r) bright.insert(bright.end(), saturated.begin(), saturated.end());
+      for (int64_t r = 0; r < kMost; ++r)
+        bright.insert(bright.end(), saturated.begin(), saturated.end());
       const DeviceBuffer all = Upload(bright);
       for (const int64_t count : {1, 2, 5, 8, 9}) {
         const auto wanted = Run(*processor, good, count);
         (void)Run(*processor, all, kMost);
-        ExpectSame(c, Run(*processor, good, count), wanted, count);  // what was left behind is no neighbour
+        ExpectSame(c, Run(*processor, good, count), wanted,
+                   count);  // what was left behind is no neighbour
         for (int64_t bad = 0; bad < count; bad += 3) {
           std::vector<uint8_t> spoiled = bytes_;
-          std::copy(saturated.begin(), saturated.end(), spoiled.begin() + bad * static_cast<int64_t>(bytes));
+          std::copy(saturated.begin(), saturated.end(),
+                    spoiled.begin() + bad * static_cast<int64_t>(bytes));
           const auto got = Run(*processor, Upload(spoiled), count);
           if (!pairs) {
             ExpectSame(c, got, wanted, count, bad);
           } else {
             for (size_t i = 0; i < static_cast<size_t>(count * c.depth); ++i) {
               if (static_cast<int64_t>(i) / c.depth == bad) continue;
-              ASSERT_NEAR(std::bit_cast<float>(got[i]), std::bit_cast<float>(wanted[i]), 1e-6 * input.top) << "record " << bad << " is saturated";
+              ASSERT_NEAR(std::bit_cast<float>(got[i]), std::bit_cast<float>(wanted[i]),
+                          1e-6 * input.top)
+                  << "record " << bad << " is saturated";
             }
           }
           if (HasFatalFailure()) return;
@@ -254,7 +283,8 @@ TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SpectralRowsTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, SpectralRowsTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

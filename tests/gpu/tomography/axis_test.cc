@@ -32,7 +32,9 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 std::vector<double> Spread(int64_t count, double begin, double span, bool end) {
   std::vector<double> out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(begin + span * static_cast<double>(i) / static_cast<double>(end ? count - 1 : count));
+  for (int64_t i = 0; i < count; ++i)
+    out.push_back(begin +
+                  span * static_cast<double>(i) / static_cast<double>(end ? count - 1 : count));
   return out;
 }
 
@@ -47,15 +49,18 @@ class TomoDirectionsTest : public ::testing::Test {
   }
 };
 
-// A look of straight lines through neighbours is right for rows that change linearly with the angle.
+// A look of straight lines through neighbours is right for rows that change linearly with the
+// angle.
 TEST_F(TomoDirectionsTest, OppositeLooksAreAtTheSamePlaceFromBothSides) {
   for (int round = 0; round < 40; ++round) {
     const bool turn = round % 2 == 0;
-    const std::vector<double> angles = Shuffled(Spread(Count(), Begin(), turn ? 2 * kPi : kPi, round % 4 < 2));
+    const std::vector<double> angles =
+        Shuffled(Spread(Count(), Begin(), turn ? 2 * kPi : kPi, round % 4 < 2));
     const auto neighbours = std::uniform_int_distribution<int64_t>(2, 8)(random_);
     const std::vector<OppositeViews> views = Directions(angles).Opposites(neighbours, 1000);
     ASSERT_FALSE(views.empty());
-    EXPECT_TRUE(turn || views.size() <= 4) << "half a turn has opposite projections at its ends only";
+    EXPECT_TRUE(turn || views.size() <= 4)
+        << "half a turn has opposite projections at its ends only";
     for (const OppositeViews& view : views) {
       std::complex<double> sum[2];
       double offset[2] = {};
@@ -78,10 +83,12 @@ TEST_F(TomoDirectionsTest, OneHalfTurnOfAnyScan) {
   for (int round = 0; round < 40; ++round) {
     const int64_t count = Count();
     const int turns = round % 4;  // 0: half a turn
-    const std::vector<double> angles = Shuffled(Spread(count, Begin(), turns == 0 ? kPi : 2 * kPi * turns, round % 8 < 4));
+    const std::vector<double> angles =
+        Shuffled(Spread(count, Begin(), turns == 0 ? kPi : 2 * kPi * turns, round % 8 < 4));
     ASSERT_OK_AND_ASSIGN(const HalfTurn half, OneHalfTurn(angles));
     EXPECT_TRUE(std::is_sorted(half.angles_rad.begin(), half.angles_rad.end()));
-    EXPECT_LE(half.angles_rad.back() - half.angles_rad.front(), kPi * (1 + 1 / static_cast<double>(count)));
+    EXPECT_LE(half.angles_rad.back() - half.angles_rad.front(),
+              kPi * (1 + 1 / static_cast<double>(count)));
     EXPECT_GE(std::ssize(half.rows), turns == 0 ? count : count / 2);
     for (size_t i = 0; i < half.rows.size(); ++i) {
       const double off = half.angles_rad[i] - angles[static_cast<size_t>(half.rows[i])];
@@ -91,20 +98,27 @@ TEST_F(TomoDirectionsTest, OneHalfTurnOfAnyScan) {
   }
   const double golden = kPi * (3 - std::sqrt(5.0));
   EXPECT_THAT(OneHalfTurn(Spread(300, Begin(), 300 * golden, false)), IsOk());
-  EXPECT_THAT(OneHalfTurn(Spread(300, 0, 170 * kPi / 180, false)), IsError(kInvalid, "leaves 10.6° of a half turn"));
+  EXPECT_THAT(OneHalfTurn(Spread(300, 0, 170 * kPi / 180, false)),
+              IsError(kInvalid, "leaves 10.6° of a half turn"));
   EXPECT_THAT(OneHalfTurn({1, 1, 1}), IsError(kInvalid, "angles_rad"));
 }
 
 TEST_F(TomoDirectionsTest, TheOtherEndIsAStepAway) {
   const int64_t count = Count();
   for (const bool end : {false, true}) {
-    const std::vector<double> angles = Shuffled(Spread(count, Begin(), kPi, end)), other = OtherEnd(angles);
+    const std::vector<double> angles = Shuffled(Spread(count, Begin(), kPi, end)),
+                              other = OtherEnd(angles);
     ASSERT_EQ(other.size(), angles.size());
     const auto [low, high] = std::minmax_element(other.begin(), other.end());
-    EXPECT_NEAR(*high - *low, end ? kPi * static_cast<double>(count - 1) / static_cast<double>(count) : kPi, 1e-9);
-    const double stretch = (*high - *low) / (end ? kPi : kPi * static_cast<double>(count - 1) / static_cast<double>(count));
+    EXPECT_NEAR(*high - *low,
+                end ? kPi * static_cast<double>(count - 1) / static_cast<double>(count) : kPi,
+                1e-9);
+    const double stretch =
+        (*high - *low) /
+        (end ? kPi : kPi * static_cast<double>(count - 1) / static_cast<double>(count));
     const double first = *std::min_element(angles.begin(), angles.end());
-    for (size_t i = 0; i < angles.size(); ++i) EXPECT_NEAR(other[i], (angles[i] - first) * stretch, 1e-9) << "in the order of the scan";
+    for (size_t i = 0; i < angles.size(); ++i)
+      EXPECT_NEAR(other[i], (angles[i] - first) * stretch, 1e-9) << "in the order of the scan";
   }
   EXPECT_TRUE(OtherEnd(Spread(count, 0, 2 * kPi, false)).empty());
   EXPECT_TRUE(OtherEnd(Spread(count, 0, 0.9 * kPi, false)).empty());
@@ -118,25 +132,28 @@ class AxisDecisionTest : public ::testing::Test {
   AxisDecisionTest() { config_.search.detectors = 241; }  // the middle is 120
 
   /// `method` puts the axis at `center`, or at an end of the range that it is asked for.
-  void Finds(CenterMethod method, double center, bool determined = true, double uncertainty = 0.05) {
+  void Finds(CenterMethod method, double center, bool determined = true,
+             double uncertainty = 0.05) {
     found_[method] = {.center = center, .uncertainty = uncertainty, .determined = determined};
   }
   AxisResult Find(CenterMethod method, bool automatic = false) {
     config_.search.method = method;
     config_.automatic = automatic;
-    const auto result = FindAxisWith(config_, [this](const CenterConfig& c) -> absl::StatusOr<CenterResult> {
-      asked_.push_back(c.method);
-      const auto it = found_.find(c.method);
-      if (it == found_.end()) return InvalidField("angles_rad", "do not suit it");
-      CenterResult r = it->second;
-      const double low = 120 + c.search_min, high = 120 + c.search_max;
-      if (const auto by_chance = found_by_chance_.find(c.method); by_chance != found_by_chance_.end() && (r.center < low || r.center > high)) {
-        r.center = by_chance->second;
-      }
-      r.at_edge = r.center <= low || r.center >= high;
-      r.center = std::clamp(r.center, low, high);
-      return r;
-    });
+    const auto result =
+        FindAxisWith(config_, [this](const CenterConfig& c) -> absl::StatusOr<CenterResult> {
+          asked_.push_back(c.method);
+          const auto it = found_.find(c.method);
+          if (it == found_.end()) return InvalidField("angles_rad", "do not suit it");
+          CenterResult r = it->second;
+          const double low = 120 + c.search_min, high = 120 + c.search_max;
+          if (const auto by_chance = found_by_chance_.find(c.method);
+              by_chance != found_by_chance_.end() && (r.center < low || r.center > high)) {
+            r.center = by_chance->second;
+          }
+          r.at_edge = r.center <= low || r.center >= high;
+          r.center = std::clamp(r.center, low, high);
+          return r;
+        });
     EXPECT_THAT(result, IsOk());
     return result.ok() ? *result : AxisResult{};
   }
@@ -156,7 +173,9 @@ TEST_F(AxisDecisionTest, TwoThatAgreeAreEnough) {
   EXPECT_EQ(axis.check, 130.9);
   EXPECT_EQ(axis.check_method, CenterMethod::kEntropy);
   EXPECT_TRUE(axis.agreed && !axis.widened && !axis.outside);
-  EXPECT_EQ(asked_, (std::vector{CenterMethod::kPairs, CenterMethod::kPairs, CenterMethod::kEntropy})) << "all of the detector is looked at";
+  EXPECT_EQ(asked_,
+            (std::vector{CenterMethod::kPairs, CenterMethod::kPairs, CenterMethod::kEntropy}))
+      << "all of the detector is looked at";
   Finds(CenterMethod::kVo, 129.5);
   for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy}) {
     const AxisResult other = Find(method);
@@ -179,7 +198,8 @@ TEST_F(AxisDecisionTest, AThirdDecidesBetweenTwo) {
   EXPECT_FALSE(axis.agreed);
   EXPECT_EQ(axis.found.center, 130.2);
   EXPECT_EQ(axis.check, 133);
-  // Pairs that say nothing do not overrule the method that was asked for, when another one agrees with it.
+  // Pairs that say nothing do not overrule the method that was asked for, when another one agrees
+  // with it.
   Finds(CenterMethod::kPairs, 60, /*determined=*/false);
   Finds(CenterMethod::kVo, 133.4);
   axis = Find(CenterMethod::kVo);
@@ -209,7 +229,8 @@ TEST_F(AxisDecisionTest, AnAxisAtTheEndOfTheSearchIsLookedForBeyondIt) {
   Finds(CenterMethod::kEntropy, 160.5);
   Finds(CenterMethod::kVo, 159.5);
   Finds(CenterMethod::kPhaseCorrelation, 160.2);
-  for (const auto method : {CenterMethod::kPairs, CenterMethod::kEntropy, CenterMethod::kVo, CenterMethod::kPhaseCorrelation}) {
+  for (const auto method : {CenterMethod::kPairs, CenterMethod::kEntropy, CenterMethod::kVo,
+                            CenterMethod::kPhaseCorrelation}) {
     const AxisResult axis = Find(method);
     EXPECT_EQ(axis.found.center, found_[method].center);
     EXPECT_TRUE(axis.agreed && axis.widened && axis.outside) << static_cast<int>(method);
@@ -233,22 +254,28 @@ TEST_F(AxisDecisionTest, WithoutASecondMethodNothingIsAgreed) {
   EXPECT_FALSE(Find(CenterMethod::kEntropy).agreed);
   // Any other failure is the search's.
   config_.search.method = CenterMethod::kEntropy;
-  EXPECT_THAT(FindAxisWith(config_, [](const CenterConfig&) -> absl::StatusOr<CenterResult> { return absl::CancelledError("given up"); }),
+  EXPECT_THAT(FindAxisWith(config_,
+                           [](const CenterConfig&) -> absl::StatusOr<CenterResult> {
+                             return absl::CancelledError("given up");
+                           }),
               IsError(absl::StatusCode::kCancelled, "given up"));
 }
 
-// Pairs found a place by chance, and what looked around that place found it by the same chance: the two agreed on an axis 30 columns off.
+// Pairs found a place by chance, and what looked around that place found it by the same chance: the
+// two agreed on an axis 30 columns off.
 TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   config_.search.search_min = -10;
   config_.search.search_max = 10;
   Finds(CenterMethod::kPairs, 155);
   Finds(CenterMethod::kEntropy, 155.3);
   Finds(CenterMethod::kVo, 154.8);
-  for (const auto method : {CenterMethod::kPairs, CenterMethod::kEntropy, CenterMethod::kVo}) found_by_chance_[method] = 123.4;
+  for (const auto method : {CenterMethod::kPairs, CenterMethod::kEntropy, CenterMethod::kVo})
+    found_by_chance_[method] = 123.4;
   AxisResult axis = Find(CenterMethod::kPairs);
   EXPECT_EQ(axis.found.center, 155);
   EXPECT_TRUE(axis.agreed && axis.outside && axis.widened);
-  // Where nobody confirms what lies beyond the search, what was found within it is in doubt, and the other place is told.
+  // Where nobody confirms what lies beyond the search, what was found within it is in doubt, and
+  // the other place is told.
   found_.erase(CenterMethod::kEntropy);
   found_.erase(CenterMethod::kVo);
   axis = Find(CenterMethod::kPairs);
@@ -258,7 +285,8 @@ TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   EXPECT_FALSE(axis.agreed || axis.outside);
 }
 
-// One row of 1,000 counts: three methods put the axis at 1.0, 1.25 and 1.3 columns off, for all look at the same few projections.
+// One row of 1,000 counts: three methods put the axis at 1.0, 1.25 and 1.3 columns off, for all
+// look at the same few projections.
 TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownIsNotAgreedOn) {
   Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.45);
   Finds(CenterMethod::kEntropy, 130);
@@ -277,8 +305,9 @@ TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownIsNotAgreedOn) {
 
 // -- phantoms
 
-/// Always the same phantoms. Of fresh ones, a few that say little (one noisy row over half a turn) are off by more than is allowed here, or
-/// by much where the axis is far from the middle: bench_center counts them.
+/// Always the same phantoms. Of fresh ones, a few that say little (one noisy row over half a turn)
+/// are off by more than is allowed here, or by much where the axis is far from the middle:
+/// bench_center counts them.
 constexpr uint32_t kDrawnOnce = 20261122;
 
 class TomoAxisTest : public testing::BackendTest {
@@ -304,14 +333,19 @@ TEST_P(TomoAxisTest, RandomPhantoms) {
   for (int i = 0; i < 5; ++i) {
     testing::PhantomKind kind = testing::DrawKind(random);
     kind.scan = static_cast<testing::PhantomScan>(i % 3);
-    // What few projections of a noisy object that is seen in part say is not enough for a quarter of a column: more rows are.
-    if (kind.scan != testing::PhantomScan::kTurn && kind.width != testing::PhantomWidth::kWhole) kind.slices = 16;
+    // What few projections of a noisy object that is seen in part say is not enough for a quarter
+    // of a column: more rows are.
+    if (kind.scan != testing::PhantomScan::kTurn && kind.width != testing::PhantomWidth::kWhole)
+      kind.slices = 16;
     const auto seed = static_cast<uint32_t>(random());
     const testing::PhantomCase phantom = testing::DrawPhantom(kind, seed);
     ASSERT_OK_AND_ASSIGN(const AxisResult axis, Find(Automatic(), phantom));
-    EXPECT_LE(std::abs(axis.found.center - phantom.center), std::max(0.25, 3 * axis.found.uncertainty))
-        << phantom.Text() << ", seed " << seed << ": found " << axis.found.center << " ± " << axis.found.uncertainty;
-    EXPECT_EQ(axis.found.fitting_span_rad, 0) << "the angles are right: " << phantom.Text() << ", seed " << seed;
+    EXPECT_LE(std::abs(axis.found.center - phantom.center),
+              std::max(0.25, 3 * axis.found.uncertainty))
+        << phantom.Text() << ", seed " << seed << ": found " << axis.found.center << " ± "
+        << axis.found.uncertainty;
+    EXPECT_EQ(axis.found.fitting_span_rad, 0)
+        << "the angles are right: " << phantom.Text() << ", seed " << seed;
     EXPECT_TRUE(axis.found.determined) << phantom.Text() << ", seed " << seed;
   }
 }
@@ -323,13 +357,21 @@ TEST_P(TomoAxisTest, EveryMethodTakesFullTurnsAndAnyOrder) {
     for (const auto scan : {testing::PhantomScan::kHalfTurn, testing::PhantomScan::kTurn}) {
       const auto seed = static_cast<uint32_t>(random());
       const testing::PhantomCase phantom =
-          testing::DrawPhantom({.scan = scan, .width = testing::PhantomWidth::kWhole, .shuffled = shuffled, .noisy = false, .slices = 1}, seed);
-      for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy, CenterMethod::kPhaseCorrelation, CenterMethod::kPairs}) {
-        CenterConfig c{.method = method, .angles_rad = phantom.angles_rad, .detectors = phantom.detectors};
+          testing::DrawPhantom({.scan = scan,
+                                .width = testing::PhantomWidth::kWhole,
+                                .shuffled = shuffled,
+                                .noisy = false,
+                                .slices = 1},
+                               seed);
+      for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy,
+                                CenterMethod::kPhaseCorrelation, CenterMethod::kPairs}) {
+        CenterConfig c{
+            .method = method, .angles_rad = phantom.angles_rad, .detectors = phantom.detectors};
         c.search_min = phantom.center - 119.5 - 9;
         c.search_max = phantom.center - 119.5 + 11;
         const DeviceBuffer in = Upload(phantom.sinograms);
-        ASSERT_OK_AND_ASSIGN(const CenterResult found, FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_));
+        ASSERT_OK_AND_ASSIGN(const CenterResult found,
+                             FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_));
         EXPECT_NEAR(found.center, phantom.center, method == CenterMethod::kVo ? 1 : 0.3)
             << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
         EXPECT_FALSE(found.at_edge);
@@ -338,35 +380,45 @@ TEST_P(TomoAxisTest, EveryMethodTakesFullTurnsAndAnyOrder) {
   }
 }
 
-// Entropy liked an axis that pushes the object out of the picture, and phase correlation did not notice that it had none.
+// Entropy liked an axis that pushes the object out of the picture, and phase correlation did not
+// notice that it had none.
 TEST_P(TomoAxisTest, AnAxisFarFromTheMiddle) {
   std::mt19937 random(kDrawnOnce);
   testing::PhantomCase phantom;
   uint32_t seed = 0;
   do {
     seed = static_cast<uint32_t>(random());
-    phantom = testing::DrawPhantom(
-        {.scan = testing::PhantomScan::kHalfTurn, .width = testing::PhantomWidth::kWhole, .shuffled = false, .noisy = true, .slices = 1}, seed);
+    phantom = testing::DrawPhantom({.scan = testing::PhantomScan::kHalfTurn,
+                                    .width = testing::PhantomWidth::kWhole,
+                                    .shuffled = false,
+                                    .noisy = true,
+                                    .slices = 1},
+                                   seed);
   } while (phantom.center < 119.5 + 51);  // beyond the range that is looked at unless one is given
-  for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy, CenterMethod::kPhaseCorrelation, CenterMethod::kPairs}) {
+  for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy,
+                            CenterMethod::kPhaseCorrelation, CenterMethod::kPairs}) {
     AxisConfig c;
     c.search.method = method;
     ASSERT_OK_AND_ASSIGN(const AxisResult axis, Find(c, phantom));
     EXPECT_TRUE(axis.widened) << static_cast<int>(method);
     if (axis.agreed) {
-      EXPECT_NEAR(axis.found.center, phantom.center, 1) << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
+      EXPECT_NEAR(axis.found.center, phantom.center, 1)
+          << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
       EXPECT_TRUE(axis.outside);
     }
-    EXPECT_TRUE(axis.agreed || method == CenterMethod::kVo) << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
+    EXPECT_TRUE(axis.agreed || method == CenterMethod::kVo)
+        << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
   }
 }
 
-// One noisy row over half a turn, 55 columns off the middle, looked for within 50 of it: 12 of 60 such were agreed on 15 to 100 columns off.
+// One noisy row over half a turn, 55 columns off the middle, looked for within 50 of it: 12 of 60
+// such were agreed on 15 to 100 columns off.
 TEST_P(TomoAxisTest, ASearchThatLeavesTheAxisOutAgreesOnNothingWrong) {
   std::mt19937 random(kDrawnOnce);
   int agreed = 0;
   for (int i = 0; i < 9; ++i) {
-    const testing::PhantomKind kind{.scan = i % 2 == 0 ? testing::PhantomScan::kHalfTurn : testing::PhantomScan::kHalfTurnAndEnd,
+    const testing::PhantomKind kind{.scan = i % 2 == 0 ? testing::PhantomScan::kHalfTurn
+                                                       : testing::PhantomScan::kHalfTurnAndEnd,
                                     .width = static_cast<testing::PhantomWidth>(i % 3),
                                     .shuffled = i % 4 == 1,
                                     .noisy = true,
@@ -384,14 +436,18 @@ TEST_P(TomoAxisTest, ASearchThatLeavesTheAxisOutAgreesOnNothingWrong) {
   EXPECT_GE(agreed, 6) << "most of them are found beyond the search";
 }
 
-// What a column shows that tells nothing: the floor of the logarithm, light that never changes, noise.
+// What a column shows that tells nothing: the floor of the logarithm, light that never changes,
+// noise.
 enum class Spoilt { kFloor, kStill, kNoise, kTwoBeside };
 void Spoil(Spoilt how, int64_t column, testing::PhantomCase* phantom, std::mt19937& random) {
   const int64_t rows = std::ssize(phantom->sinograms) / phantom->detectors;
   for (int64_t row = 0; row < rows; ++row) {
     float* const at = phantom->sinograms.data() + row * phantom->detectors + column;
     if (how == Spoilt::kTwoBeside) at[1] = 13.8f;
-    at[0] = how == Spoilt::kStill ? 5.0f : how == Spoilt::kNoise && random() % 2 == 0 ? std::uniform_real_distribution<float>(4, 6)(random) : 13.8f;
+    at[0] = how == Spoilt::kStill ? 5.0f
+            : how == Spoilt::kNoise && random() % 2 == 0
+                ? std::uniform_real_distribution<float>(4, 6)(random)
+                : 13.8f;
   }
 }
 
@@ -399,20 +455,30 @@ TEST_P(TomoAxisTest, ADeadColumnIsNotTakenForTheAxis) {
   std::mt19937 random(kDrawnOnce);
   for (const auto how : {Spoilt::kFloor, Spoilt::kStill, Spoilt::kNoise, Spoilt::kTwoBeside}) {
     const auto seed = static_cast<uint32_t>(random());
-    testing::PhantomCase phantom = testing::DrawPhantom(
-        {.scan = testing::PhantomScan::kTurn, .width = testing::PhantomWidth::kWhole, .shuffled = how == Spoilt::kNoise, .noisy = true, .slices = 3}, seed);
+    testing::PhantomCase phantom = testing::DrawPhantom({.scan = testing::PhantomScan::kTurn,
+                                                         .width = testing::PhantomWidth::kWhole,
+                                                         .shuffled = how == Spoilt::kNoise,
+                                                         .noisy = true,
+                                                         .slices = 3},
+                                                        seed);
     const auto column = std::uniform_int_distribution<int64_t>(20, 219)(random);
     Spoil(how, column, &phantom, random);
     const DeviceBuffer in = Upload(phantom.sinograms);
-    ASSERT_OK_AND_ASSIGN(const std::vector<int64_t> dead, MendDeadColumns(stream_.ref(), in.as<float>(), phantom.slices,
-                                                                          std::ssize(phantom.angles_rad), phantom.detectors, device_));
-    EXPECT_EQ(dead, how == Spoilt::kTwoBeside ? (std::vector{column, column + 1}) : std::vector{column}) << phantom.Text() << ", seed " << seed;
+    ASSERT_OK_AND_ASSIGN(
+        const std::vector<int64_t> dead,
+        MendDeadColumns(stream_.ref(), in.as<float>(), phantom.slices,
+                        std::ssize(phantom.angles_rad), phantom.detectors, device_));
+    EXPECT_EQ(dead,
+              how == Spoilt::kTwoBeside ? (std::vector{column, column + 1}) : std::vector{column})
+        << phantom.Text() << ", seed " << seed;
     AxisConfig c = Automatic();
     c.search.angles_rad = phantom.angles_rad;
     c.search.detectors = phantom.detectors;
     c.search.slices = phantom.slices;
-    ASSERT_OK_AND_ASSIGN(const AxisResult axis, FindAxis(stream_.ref(), c, {.data = in.as<float>()}, device_));
-    EXPECT_NEAR(axis.found.center, phantom.center, 0.3) << "column " << column << ", " << phantom.Text() << ", seed " << seed;
+    ASSERT_OK_AND_ASSIGN(const AxisResult axis,
+                         FindAxis(stream_.ref(), c, {.data = in.as<float>()}, device_));
+    EXPECT_NEAR(axis.found.center, phantom.center, 0.3)
+        << "column " << column << ", " << phantom.Text() << ", seed " << seed;
     EXPECT_TRUE(axis.agreed);
   }
 }
@@ -423,12 +489,15 @@ TEST(DeadColumnsTest, GoodScansHaveNone) {
     const auto seed = static_cast<uint32_t>(random());
     testing::PhantomCase phantom = testing::DrawPhantom(testing::DrawKind(random), seed);
     const int64_t angles = std::ssize(phantom.angles_rad);
-    EXPECT_TRUE(FindDeadColumns(phantom.sinograms, angles, phantom.detectors).empty()) << phantom.Text() << ", seed " << seed;
+    EXPECT_TRUE(FindDeadColumns(phantom.sinograms, angles, phantom.detectors).empty())
+        << phantom.Text() << ", seed " << seed;
     const auto column = std::uniform_int_distribution<int64_t>(0, phantom.detectors - 1)(random);
     Spoil(Spoilt::kFloor, column, &phantom, random);
-    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column}) << phantom.Text() << ", seed " << seed;
+    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column})
+        << phantom.Text() << ", seed " << seed;
     for (float& value : phantom.sinograms) value = std::exp(-value);  // transmissions
-    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column}) << phantom.Text() << ", seed " << seed;
+    EXPECT_EQ(FindDeadColumns(phantom.sinograms, angles, phantom.detectors), std::vector{column})
+        << phantom.Text() << ", seed " << seed;
   }
 }
 
@@ -453,7 +522,8 @@ TEST_P(TomoAxisTest, AScanOfLessThanHalfATurnIsRefused) {
   EXPECT_THAT(Find(vo, part), IsError(kInvalid, "of a half turn without a projection"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomoAxisTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomoAxisTest, ::testing::ValuesIn(testing::AvailableBackends()),
+                         testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -26,18 +26,22 @@ using testing::Doubles;
 using testing::IsError;
 using testing::IsOk;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr CenterMethod kMethods[] = {CenterMethod::kVo, CenterMethod::kEntropy, CenterMethod::kPhaseCorrelation, CenterMethod::kPairs};
+constexpr CenterMethod kMethods[] = {CenterMethod::kVo, CenterMethod::kEntropy,
+                                     CenterMethod::kPhaseCorrelation, CenterMethod::kPairs};
 
 class TomoCenterTest : public testing::BackendTest {
  protected:
-  absl::StatusOr<CenterResult> Find(const CenterConfig& c, const std::vector<float>& data, bool angle_first = false) {
+  absl::StatusOr<CenterResult> Find(const CenterConfig& c, const std::vector<float>& data,
+                                    bool angle_first = false) {
     const DeviceBuffer in = Upload(data);
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindCenterBytes(c, device_));
     EXPECT_GT(bytes, 0);
-    return FindCenter(stream_.ref(), c, {.data = in.as<float>(), .angle_first = angle_first}, device_);
+    return FindCenter(stream_.ref(), c, {.data = in.as<float>(), .angle_first = angle_first},
+                      device_);
   }
   /// The axis over all of the detector, by the method that is chosen automatically.
-  absl::StatusOr<AxisResult> Automatic(std::vector<double> angles, int64_t detectors, const std::vector<float>& data) {
+  absl::StatusOr<AxisResult> Automatic(std::vector<double> angles, int64_t detectors,
+                                       const std::vector<float>& data) {
     AxisConfig c{.automatic = true};
     c.search.slices = std::ssize(data) / (std::ssize(angles) * detectors);
     c.search.angles_rad = std::move(angles);
@@ -59,17 +63,24 @@ class TomoCenterTest : public testing::BackendTest {
     c.flats = c.darks = 10;
     const DeviceBuffer raw = Upload(As<float>(testing::LoadTomoNpy("tooth_proj.npy"))),
                        white = Upload(As<float>(testing::LoadTomoNpy("tooth_white.npy"))),
-                       dark = Upload(As<float>(testing::LoadTomoNpy("tooth_dark.npy"))), out = Poisoned(2 * 181 * 640 * 4);
+                       dark = Upload(As<float>(testing::LoadTomoNpy("tooth_dark.npy"))),
+                       out = Poisoned(2 * 181 * 640 * 4);
     if (raw.bytes() == 0) return {};
     const auto preparer = Preparer::Create(c, device_);
     EXPECT_THAT(preparer, IsOk());
-    EXPECT_THAT((*preparer)->Run(stream_.ref(), {.projections = raw.data(), .flats = white.data(), .darks = dark.data()}, out.as<float>()), IsOk());
+    EXPECT_THAT(
+        (*preparer)->Run(stream_.ref(),
+                         {.projections = raw.data(), .flats = white.data(), .darks = dark.data()},
+                         out.as<float>()),
+        IsOk());
     return Download<float>(out, 2 * 181 * 640);
   }
   /// Both ends included.
   static std::vector<double> FullTurn(int64_t count) {
     std::vector<double> angles;
-    for (int64_t i = 0; i < count; ++i) angles.push_back(2 * std::numbers::pi * static_cast<double>(i) / static_cast<double>(count - 1));
+    for (int64_t i = 0; i < count; ++i)
+      angles.push_back(2 * std::numbers::pi * static_cast<double>(i) /
+                       static_cast<double>(count - 1));
     return angles;
   }
   static std::vector<double> ToothAngles() {
@@ -83,7 +94,8 @@ TEST_P(TomoCenterTest, FindsThePhantomsAxis) {
   constexpr int64_t kN = 127, kDetectors = 160;
   std::vector<double> angles = testing::HalfTurn(120);
   angles.push_back(std::numbers::pi);
-  for (double& angle : angles) angle += 0.4;  // along its pixels, this phantom's projections are steps
+  for (double& angle : angles)
+    angle += 0.4;  // along its pixels, this phantom's projections are steps
   const Doubles phantom = testing::Phantom(kN);
   std::mt19937 random(testing::FreshSeed());
   std::normal_distribution<double> noise(0, 0.05);
@@ -98,7 +110,8 @@ TEST_P(TomoCenterTest, FindsThePhantomsAxis) {
     for (const auto method : kMethods) {
       c.method = method;
       ASSERT_OK_AND_ASSIGN(const CenterResult result, Find(c, As<float>(sinogram)));
-      EXPECT_NEAR(result.center, center, method == CenterMethod::kVo ? 0.4 : 0.25) << "method " << static_cast<int>(method);
+      EXPECT_NEAR(result.center, center, method == CenterMethod::kVo ? 0.4 : 0.25)
+          << "method " << static_cast<int>(method);
       EXPECT_FALSE(result.at_edge);
       ASSERT_EQ(result.centers.size(), result.scores.size());
       EXPECT_TRUE(std::is_sorted(result.centers.begin(), result.centers.end()));
@@ -114,8 +127,8 @@ TEST_P(TomoCenterTest, BothLayoutsAreTheSame) {
   for (int64_t s = 0; s < kSlices; ++s) {
     for (int64_t a = 0; a < kAngles; ++a) {
       for (int64_t d = 0; d < kDetectors; ++d) {
-        by_slice[static_cast<size_t>((s * kAngles + a) * kDetectors + d)] = by_angle[static_cast<size_t>((a * kSlices + s) * kDetectors + d)] =
-            uniform(random);
+        by_slice[static_cast<size_t>((s * kAngles + a) * kDetectors + d)] =
+            by_angle[static_cast<size_t>((a * kSlices + s) * kDetectors + d)] = uniform(random);
       }
     }
   }
@@ -142,7 +155,8 @@ TEST_P(TomoCenterTest, FindsTheTooth) {
   for (const auto method : kMethods) {
     c.method = method;
     ASSERT_OK_AND_ASSIGN(const CenterResult result, Find(c, tooth));
-    RecordProperty("tooth_method_" + std::to_string(static_cast<int>(method)), std::to_string(result.center));
+    RecordProperty("tooth_method_" + std::to_string(static_cast<int>(method)),
+                   std::to_string(result.center));
     std::printf("tooth, method %d: %.2f\n", static_cast<int>(method), result.center);
     EXPECT_GT(result.center, 293.5) << static_cast<int>(method);
     EXPECT_LT(result.center, 296.6) << static_cast<int>(method);
@@ -155,8 +169,8 @@ TEST_P(TomoCenterTest, FindsTheTooth) {
   EXPECT_TRUE(beside.at_edge);
   // Its angles go to 179 degrees, but its last projection mirrors its first.
   ASSERT_OK_AND_ASSIGN(const AxisResult axis, Automatic(ToothAngles(), 640, tooth));
-  std::printf("tooth, automatic: %.2f +- %.2f, check %.2f, span %.2f\n", axis.found.center, axis.found.uncertainty, axis.check.value_or(0),
-              axis.found.fitting_span_rad);
+  std::printf("tooth, automatic: %.2f +- %.2f, check %.2f, span %.2f\n", axis.found.center,
+              axis.found.uncertainty, axis.check.value_or(0), axis.found.fitting_span_rad);
   EXPECT_GE(axis.found.center, 294.5);
   EXPECT_LE(axis.found.center, 295.6);
   EXPECT_TRUE(axis.agreed);
@@ -176,12 +190,14 @@ TEST_P(TomoCenterTest, FindsTheDendrite) {
   ASSERT_OK_AND_ASSIGN(const CenterResult result, Find(c, transmission));
   std::printf("dendrite, vo: %.2f\n", result.center);
   EXPECT_NEAR(result.center, 627.5, 1);
-  // It changed during the scan: opposite projections are not alike, and none of the methods is certain.
+  // It changed during the scan: opposite projections are not alike, and none of the methods is
+  // certain.
   std::vector<float> data;
   for (const double v : raw) data.push_back(static_cast<float>(v / 1000));
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_OK_AND_ASSIGN(const AxisResult axis, Automatic(c.angles_rad, 1260, data));
-  std::printf("dendrite, automatic: %.2f +- %.2f, check %.2f\n", axis.found.center, axis.found.uncertainty, axis.check.value_or(0));
+  std::printf("dendrite, automatic: %.2f +- %.2f, check %.2f\n", axis.found.center,
+              axis.found.uncertainty, axis.check.value_or(0));
   EXPECT_NEAR(axis.found.center, 627.75, 0.5);
   EXPECT_FALSE(axis.found.determined);
   c.method = CenterMethod::kEntropy;
@@ -189,7 +205,8 @@ TEST_P(TomoCenterTest, FindsTheDendrite) {
   c.search_max = 50;
   const auto between = std::chrono::steady_clock::now();
   ASSERT_OK_AND_ASSIGN(const CenterResult entropy, Find(c, data));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - between).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - between).count();
   std::printf("dendrite, entropy: %.2f in %.1f s; automatic in %.1f s\n", entropy.center, seconds,
               std::chrono::duration<double>(between - begin).count());
   EXPECT_FALSE(entropy.at_edge);
@@ -210,13 +227,17 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   const DeviceBuffer in = Upload(As<uint16_t>(raw)), out = Poisoned(459 * 503 * 4);
   ASSERT_OK_AND_ASSIGN(const auto preparer, Preparer::Create(p, device_));
   ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data()}, out.as<float>()), IsOk());
-  ASSERT_OK_AND_ASSIGN(const AxisResult axis, Automatic(FullTurn(459), 503, Download<float>(out, 459 * 503)));
-  std::printf("neutron, automatic: %.2f +- %.2f, check %.2f\n", axis.found.center, axis.found.uncertainty, axis.check.value_or(0));
+  ASSERT_OK_AND_ASSIGN(const AxisResult axis,
+                       Automatic(FullTurn(459), 503, Download<float>(out, 459 * 503)));
+  std::printf("neutron, automatic: %.2f +- %.2f, check %.2f\n", axis.found.center,
+              axis.found.uncertainty, axis.check.value_or(0));
   EXPECT_NEAR(axis.found.center, 245, 1);
   EXPECT_TRUE(axis.agreed && axis.found.determined);
   const OverlapConfig o{.angles = 459, .detectors = 503, .overlap_min = 100};
-  ASSERT_OK_AND_ASSIGN(const OverlapResult overlap, FindOverlap(stream_.ref(), o, {.data = out.as<float>()}, device_));
-  std::printf("neutron: overlap %.2f, axis %.2f, correlation %.3f\n", overlap.overlap, overlap.center, overlap.correlation);
+  ASSERT_OK_AND_ASSIGN(const OverlapResult overlap,
+                       FindOverlap(stream_.ref(), o, {.data = out.as<float>()}, device_));
+  std::printf("neutron: overlap %.2f, axis %.2f, correlation %.3f\n", overlap.overlap,
+              overlap.center, overlap.correlation);
   EXPECT_NEAR(overlap.center, 245.25, 1);
   EXPECT_GT(overlap.correlation, 0.8);
   EXPECT_FALSE(overlap.at_edge);
@@ -230,9 +251,11 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   CenterConfig c;
   c.angles_rad = PreparedAngles(p, FullTurn(459));
   c.detectors = shape.detectors;
-  ASSERT_OK_AND_ASSIGN(const CenterResult found, FindCenter(stream_.ref(), c, {.data = wide.as<float>()}, device_));
+  ASSERT_OK_AND_ASSIGN(const CenterResult found,
+                       FindCenter(stream_.ref(), c, {.data = wide.as<float>()}, device_));
   std::printf("neutron stitched: vo %.2f, stated %.2f\n", found.center, PreparedCenter(p, 0));
-  // The two methods agree as well as they do elsewhere on this noisy scan (its notes say 245.5 for the other).
+  // The two methods agree as well as they do elsewhere on this noisy scan (its notes say 245.5 for
+  // the other).
   EXPECT_NEAR(found.center, PreparedCenter(p, 0), 1.25);
 }
 
@@ -244,20 +267,27 @@ TEST_P(TomoCenterTest, FindsOverlapsOnBothSides) {
   for (auto& b : blobs) b[0] = uniform(random), b[1] = uniform(random);
   for (const double overlap : {5.3, 9.0, 13.7, 37.4, 88.1}) {
     for (const bool right : {false, true}) {
-      const double center = right ? static_cast<double>(kColumns - 1) - 0.5 * (overlap - 1) : 0.5 * (overlap - 1);
+      const double center =
+          right ? static_cast<double>(kColumns - 1) - 0.5 * (overlap - 1) : 0.5 * (overlap - 1);
       std::vector<float> data;
       for (int64_t a = 0; a < kAngles; ++a) {
         const double angle = 2 * std::numbers::pi * static_cast<double>(a) / kAngles;
         for (int64_t d = 0; d < kColumns; ++d) {
           double sum = 0;
           for (const auto& b : blobs)
-            sum += std::exp(-std::pow((static_cast<double>(d) - center - b[0] * std::cos(angle) - b[1] * std::sin(angle)) / 5, 2));
+            sum += std::exp(-std::pow((static_cast<double>(d) - center - b[0] * std::cos(angle) -
+                                       b[1] * std::sin(angle)) /
+                                          5,
+                                      2));
           data.push_back(static_cast<float>(sum));
         }
       }
       const DeviceBuffer in = Upload(data);
-      ASSERT_OK_AND_ASSIGN(const OverlapResult result, FindOverlap(stream_.ref(), {.angles = kAngles, .detectors = kColumns, .axis_right = right},
-                                                                   {.data = in.as<float>()}, device_));
+      ASSERT_OK_AND_ASSIGN(
+          const OverlapResult result,
+          FindOverlap(stream_.ref(),
+                      {.angles = kAngles, .detectors = kColumns, .axis_right = right},
+                      {.data = in.as<float>()}, device_));
       EXPECT_NEAR(result.overlap, overlap, 0.3);
       EXPECT_NEAR(result.center, center, 0.15);
     }
@@ -273,7 +303,8 @@ TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
     change(c);
     EXPECT_EQ(InfoOf(FindCenterBytes(c, device_).status()).field, field);
     const DeviceBuffer in = Upload(std::vector<float>(320, 1.0f));
-    EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_), IsError(kInvalid, field));
+    EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_),
+                IsError(kInvalid, field));
   };
   refuses("angles_rad", [](auto& c) { c.angles_rad = {1}; });
   refuses("angles_rad[1]", [](auto& c) { c.angles_rad[1] = std::nan(""); });
@@ -294,13 +325,18 @@ TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
   c.angles_rad = testing::HalfTurn(10);
   c.detectors = 32;
   const DeviceBuffer in = Upload(std::vector<float>(320, std::numeric_limits<float>::quiet_NaN()));
-  EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_), IsError(kInvalid, "data"));
-  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32}, {.data = in.as<float>()}, device_), IsError(kInvalid, "data"));
-  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32, .half_turn = 6}, {.data = in.as<float>()}, device_),
+  EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_),
+              IsError(kInvalid, "data"));
+  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32}, {.data = in.as<float>()},
+                          device_),
+              IsError(kInvalid, "data"));
+  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32, .half_turn = 6},
+                          {.data = in.as<float>()}, device_),
               IsError(kInvalid, "half_turn"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomoCenterTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomoCenterTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

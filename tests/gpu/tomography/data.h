@@ -16,10 +16,13 @@ namespace octavo::testing {
 inline std::string TomoData() {
   const char* set = std::getenv("OCTAVO_TEST_DATA");
   const char* source = std::getenv("OCTAVO_SOURCE_DIR");
-  return (set != nullptr ? std::string(set) : std::string(source != nullptr ? source : ".") + "/../shared/data") + "/tomo/";
+  return (set != nullptr ? std::string(set)
+                         : std::string(source != nullptr ? source : ".") + "/../shared/data") +
+         "/tomo/";
 }
 
-/// The values of a little-endian .npy file (f4, f8, i4, u2) in C order as double; empty if it is not there.
+/// The values of a little-endian .npy file (f4, f8, i4, u2) in C order as double; empty if it is
+/// not there.
 inline std::vector<double> LoadTomoNpy(const std::string& name) {
   std::ifstream file(TomoData() + name, std::ios::binary);
   std::stringstream stream;

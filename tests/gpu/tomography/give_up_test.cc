@@ -34,7 +34,8 @@ TEST_P(TomoGiveUpTest, SearchesOfTheAxis) {
     const DeviceBuffer in = Upload(Noise(40 * 64));
     int left = 2;
     const CenterInput input{.data = in.as<float>(), .goes_on = [&] { return left-- > 0; }};
-    EXPECT_THAT(FindCenter(stream_.ref(), c, input, device_), IsError(absl::StatusCode::kCancelled, "given up"));
+    EXPECT_THAT(FindCenter(stream_.ref(), c, input, device_),
+                IsError(absl::StatusCode::kCancelled, "given up"));
     EXPECT_EQ(left, -1) << "asked again";
   }
 }
@@ -57,17 +58,22 @@ TEST_P(TomoGiveUpTest, PreparingIsTheSameHoweverOftenItAsks) {
   const auto whole = Download<float>(out, static_cast<size_t>(elements));
   int asked = 0;
   const auto asks = [&] { return ++asked > 0; };
-  ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data(), .goes_on = asks}, out.as<float>()), IsOk());
+  ASSERT_THAT(
+      preparer->Run(stream_.ref(), {.projections = in.data(), .goes_on = asks}, out.as<float>()),
+      IsOk());
   EXPECT_EQ(Download<float>(out, static_cast<size_t>(elements)), whole);
   for (int yes = 0; yes < asked; ++yes) {
     int left = yes;
-    EXPECT_THAT(preparer->Run(stream_.ref(), {.projections = in.data(), .goes_on = [&] { return left-- > 0; }}, out.as<float>()),
+    EXPECT_THAT(preparer->Run(stream_.ref(),
+                              {.projections = in.data(), .goes_on = [&] { return left-- > 0; }},
+                              out.as<float>()),
                 IsError(absl::StatusCode::kCancelled, "given up"));
     EXPECT_EQ(left, -1);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomoGiveUpTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomoGiveUpTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-// Scans of random phantoms about a known axis, for tests of where the axis is. Exact: line integrals of ellipses.
+// Scans of random phantoms about a known axis, for tests of where the axis is. Exact: line
+// integrals of ellipses.
 namespace octavo::testing {
 
 struct PhantomEllipse {
@@ -16,16 +17,20 @@ struct PhantomEllipse {
 };
 
 /// What bins of width 1 see of the ellipses: the mean of three rays. [angle, detector]
-inline std::vector<double> ProjectEllipses(const std::vector<PhantomEllipse>& ellipses, const std::vector<double>& angles, int64_t detectors,
+inline std::vector<double> ProjectEllipses(const std::vector<PhantomEllipse>& ellipses,
+                                           const std::vector<double>& angles, int64_t detectors,
                                            double center) {
   std::vector<double> out(angles.size() * static_cast<size_t>(detectors), 0.0);
   for (size_t i = 0; i < angles.size(); ++i) {
     double* const row = out.data() + i * static_cast<size_t>(detectors);
     for (const PhantomEllipse& e : ellipses) {
-      const double p = e.a * std::cos(angles[i] - e.phi), q = e.b * std::sin(angles[i] - e.phi), r2 = p * p + q * q;
-      const double middle = center + e.x * std::cos(angles[i]) + e.y * std::sin(angles[i]), reach = std::sqrt(r2);
+      const double p = e.a * std::cos(angles[i] - e.phi), q = e.b * std::sin(angles[i] - e.phi),
+                   r2 = p * p + q * q;
+      const double middle = center + e.x * std::cos(angles[i]) + e.y * std::sin(angles[i]),
+                   reach = std::sqrt(r2);
       const auto first = std::max<int64_t>(0, static_cast<int64_t>(std::floor(middle - reach)) - 1);
-      const auto last = std::min<int64_t>(detectors - 1, static_cast<int64_t>(std::ceil(middle + reach)) + 1);
+      const auto last =
+          std::min<int64_t>(detectors - 1, static_cast<int64_t>(std::ceil(middle + reach)) + 1);
       for (int64_t d = first; d <= last; ++d) {
         double sum = 0;
         for (const double off : {-1.0 / 3, 0.0, 1.0 / 3}) {
@@ -40,8 +45,8 @@ inline std::vector<double> ProjectEllipses(const std::vector<PhantomEllipse>& el
 }
 
 enum class PhantomScan { kHalfTurn, kHalfTurnAndEnd, kTurn };
-/// kWhole: all of it is seen always. kOneSided: wider than what lies between the axis and the nearer end of the detector. kWide: wider
-/// than the detector.
+/// kWhole: all of it is seen always. kOneSided: wider than what lies between the axis and the
+/// nearer end of the detector. kWide: wider than the detector.
 enum class PhantomWidth { kWhole, kOneSided, kWide };
 
 struct PhantomCase {
@@ -56,8 +61,9 @@ struct PhantomCase {
   std::string Text() const {
     static constexpr const char* kScans[] = {"180", "180 and its end", "360"};
     static constexpr const char* kWidths[] = {"whole", "one-sided", "wide"};
-    return std::string(kScans[static_cast<int>(scan)]) + (shuffled ? ", shuffled, " : ", ") + kWidths[static_cast<int>(width)] +
-           (noisy ? ", 1000 counts, " : ", no noise, ") + std::to_string(angles_rad.size()) + " angles, " + std::to_string(slices) +
+    return std::string(kScans[static_cast<int>(scan)]) + (shuffled ? ", shuffled, " : ", ") +
+           kWidths[static_cast<int>(width)] + (noisy ? ", 1000 counts, " : ", no noise, ") +
+           std::to_string(angles_rad.size()) + " angles, " + std::to_string(slices) +
            " slices, axis " + std::to_string(center);
   }
 };
@@ -79,11 +85,14 @@ inline PhantomKind DrawKind(std::mt19937& random) {
   return kind;
 }
 
-/// The axis lies from 20 columns left to 60 right of the middle of 240, or `axis_off` columns from it, unless that is 0. Every slice has an outline
-/// and 15 … 50 ellipses in it; the strongest absorption is 0.8 … 2.5; noise is that of 1,000 counts.
+/// The axis lies from 20 columns left to 60 right of the middle of 240, or `axis_off` columns from
+/// it, unless that is 0. Every slice has an outline and 15 … 50 ellipses in it; the strongest
+/// absorption is 0.8 … 2.5; noise is that of 1,000 counts.
 inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed, double axis_off = 0) {
   std::mt19937 random(seed);
-  const auto uniform = [&](double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(random); };
+  const auto uniform = [&](double lo, double hi) {
+    return std::uniform_real_distribution<double>(lo, hi)(random);
+  };
   PhantomCase c;
   c.scan = kind.scan;
   c.width = kind.width;
@@ -95,20 +104,26 @@ inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed, double ax
   const bool turn = c.scan == PhantomScan::kTurn;
   const auto angles = static_cast<int64_t>(uniform(180, 400) * (turn ? 1.5 : 1));
   const double begin = uniform(-3, 3), span = turn ? 2 * std::numbers::pi : std::numbers::pi;
-  const auto steps = static_cast<double>(c.scan == PhantomScan::kHalfTurnAndEnd ? angles - 1 : angles);
-  for (int64_t i = 0; i < angles; ++i) c.angles_rad.push_back(begin + span * static_cast<double>(i) / steps);
+  const auto steps =
+      static_cast<double>(c.scan == PhantomScan::kHalfTurnAndEnd ? angles - 1 : angles);
+  for (int64_t i = 0; i < angles; ++i)
+    c.angles_rad.push_back(begin + span * static_cast<double>(i) / steps);
   if (c.shuffled) std::shuffle(c.angles_rad.begin(), c.angles_rad.end(), random);
-  const double left = c.center, right = static_cast<double>(c.detectors - 1) - c.center, near = std::min(left, right), far = std::max(left, right);
+  const double left = c.center, right = static_cast<double>(c.detectors - 1) - c.center,
+               near = std::min(left, right), far = std::max(left, right);
   const double radius = c.width == PhantomWidth::kWhole      ? near * uniform(0.6, 0.95)
                         : c.width == PhantomWidth::kOneSided ? uniform(near, far)
                                                              : far * uniform(1.05, 1.35);
-  const double outline = uniform(0.9, 1), other = uniform(0.75, 1), phi = uniform(0, std::numbers::pi), strongest = uniform(0.8, 2.5);
+  const double outline = uniform(0.9, 1), other = uniform(0.75, 1),
+               phi = uniform(0, std::numbers::pi), strongest = uniform(0.8, 2.5);
   for (int64_t slice = 0; slice < c.slices; ++slice) {
-    std::vector<PhantomEllipse> ellipses = {{.value = 1, .a = radius * outline, .b = radius * other, .x = 0, .y = 0, .phi = phi}};
+    std::vector<PhantomEllipse> ellipses = {
+        {.value = 1, .a = radius * outline, .b = radius * other, .x = 0, .y = 0, .phi = phi}};
     for (int left_over = static_cast<int>(uniform(15, 50)); left_over > 0; --left_over) {
       static constexpr double kValues[] = {-0.9, -0.6, 0.6, 1.0, 1.5};
       const double a = radius * std::exp(uniform(std::log(0.03), std::log(0.25)));
-      const double off = (0.95 * radius - a) * std::sqrt(uniform(0, 1)), to = uniform(0, 2 * std::numbers::pi);
+      const double off = (0.95 * radius - a) * std::sqrt(uniform(0, 1)),
+                   to = uniform(0, 2 * std::numbers::pi);
       ellipses.push_back({.value = kValues[random() % 5],
                           .a = a,
                           .b = a * uniform(0.4, 1),
@@ -120,7 +135,9 @@ inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed, double ax
     const double largest = *std::max_element(exact.begin(), exact.end());
     for (double& value : exact) {
       value = std::max(0.0, value) * strongest / largest;
-      if (c.noisy) value = -std::log(std::max(1, std::poisson_distribution<int>(1000 * std::exp(-value))(random)) / 1000.0);
+      if (c.noisy)
+        value = -std::log(
+            std::max(1, std::poisson_distribution<int>(1000 * std::exp(-value))(random)) / 1000.0);
       c.sinograms.push_back(static_cast<float>(value));
     }
   }

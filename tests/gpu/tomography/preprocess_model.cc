@@ -15,7 +15,8 @@ double MedianOf(Doubles values) {
 }
 
 /// Frames [frame, row, column] without outliers.
-Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int64_t rows, int64_t columns, int64_t* count) {
+Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int64_t rows,
+                int64_t columns, int64_t* count) {
   if (o.window == 0) return in;
   Doubles out = in;
   for (int64_t f = 0; f < frames; ++f) {
@@ -24,7 +25,8 @@ Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int6
         Doubles window;
         for (int64_t y = r - o.window / 2; y <= r + o.window / 2; ++y) {
           for (int64_t x = c - o.window / 2; x <= c + o.window / 2; ++x) {
-            window.push_back(in[static_cast<size_t>((f * rows + Reflected(y, rows)) * columns + Reflected(x, columns))]);
+            window.push_back(in[static_cast<size_t>((f * rows + Reflected(y, rows)) * columns +
+                                                    Reflected(x, columns))]);
           }
         }
         double& value = out[static_cast<size_t>((f * rows + r) * columns + c)];
@@ -39,35 +41,45 @@ Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int6
   return out;
 }
 
-Doubles Averaged(const Doubles& frames, int64_t first, int64_t count, int64_t pixels, FieldAverage how) {
+Doubles Averaged(const Doubles& frames, int64_t first, int64_t count, int64_t pixels,
+                 FieldAverage how) {
   Doubles out;
   for (int64_t i = 0; i < pixels; ++i) {
     Doubles values;
-    for (int64_t f = first; f < first + count; ++f) values.push_back(frames[static_cast<size_t>(f * pixels + i)]);
+    for (int64_t f = first; f < first + count; ++f)
+      values.push_back(frames[static_cast<size_t>(f * pixels + i)]);
     double sum = 0;
     for (const double v : values) sum += v;
-    out.push_back(how == FieldAverage::kMedian ? MedianOf(values) : sum / static_cast<double>(count));
+    out.push_back(how == FieldAverage::kMedian ? MedianOf(values)
+                                               : sum / static_cast<double>(count));
   }
   return out;
 }
 
 }  // namespace
 
-Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles darks, PrepareCounts* counts) {
+Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles darks,
+                     PrepareCounts* counts) {
   // Projections that binning leaves over are not looked at.
-  raw = Cleaned(raw, c.outliers, c.angles / c.bin_angles * c.bin_angles, c.rows, c.columns, &counts->outliers);
+  raw = Cleaned(raw, c.outliers, c.angles / c.bin_angles * c.bin_angles, c.rows, c.columns,
+                &counts->outliers);
   flats = Cleaned(flats, c.outliers, c.flats, c.rows, c.columns, &counts->outliers);
   darks = Cleaned(darks, c.outliers, c.darks, c.rows, c.columns, &counts->outliers);
   const int64_t pixels = c.rows * c.columns;
-  const Doubles dark = c.darks > 0 ? Averaged(darks, 0, c.darks, pixels, c.dark_average) : Doubles(static_cast<size_t>(pixels), 0.0);
+  const Doubles dark = c.darks > 0 ? Averaged(darks, 0, c.darks, pixels, c.dark_average)
+                                   : Doubles(static_cast<size_t>(pixels), 0.0);
   std::vector<Doubles> fields;
-  const std::vector<int64_t> series = c.flat_series.empty() ? std::vector<int64_t>{c.flats} : c.flat_series;
-  for (int64_t i = 0, first = 0; c.flats > 0 && i < static_cast<int64_t>(series.size()); first += series[static_cast<size_t>(i++)]) {
-    fields.push_back(Averaged(flats, first, series[static_cast<size_t>(i)], pixels, c.flat_average));
+  const std::vector<int64_t> series =
+      c.flat_series.empty() ? std::vector<int64_t>{c.flats} : c.flat_series;
+  for (int64_t i = 0, first = 0; c.flats > 0 && i < static_cast<int64_t>(series.size());
+       first += series[static_cast<size_t>(i++)]) {
+    fields.push_back(
+        Averaged(flats, first, series[static_cast<size_t>(i)], pixels, c.flat_average));
   }
   const auto flat_at = [&](int64_t angle, size_t pixel) {
     if (fields.size() == 1) return fields[0][pixel];
-    const double t = c.angle_times.empty() ? static_cast<double>(angle) : c.angle_times[static_cast<size_t>(angle)];
+    const double t = c.angle_times.empty() ? static_cast<double>(angle)
+                                           : c.angle_times[static_cast<size_t>(angle)];
     if (t <= c.flat_times.front()) return fields.front()[pixel];
     if (t >= c.flat_times.back()) return fields.back()[pixel];
     size_t i = 0;
@@ -87,7 +99,9 @@ Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles
           for (int64_t kr = 0; kr < c.bin_rows; ++kr) {
             for (int64_t kc = 0; kc < c.bin_columns; ++kc) {
               const int64_t angle = a * c.bin_angles + ka;
-              const auto pixel = static_cast<size_t>((c.crop_row + s * c.bin_rows + kr) * c.columns + c.crop_column + d * c.bin_columns + kc);
+              const auto pixel =
+                  static_cast<size_t>((c.crop_row + s * c.bin_rows + kr) * c.columns +
+                                      c.crop_column + d * c.bin_columns + kc);
               light += raw[static_cast<size_t>(angle * pixels) + pixel] - dark[pixel];
               const double beam = fields.empty() ? 1.0 : flat_at(angle, pixel) - dark[pixel];
               unlit = unlit || beam < c.denominator_floor;
@@ -103,13 +117,18 @@ Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles
         }
       }
       double left = 0, right = 0;
-      for (int64_t d = 0; d < c.air_left; ++d) left += row[static_cast<size_t>(d)] / static_cast<double>(c.air_left);
-      for (int64_t d = 0; d < c.air_right; ++d) right += row[static_cast<size_t>(shape.detectors - 1 - d)] / static_cast<double>(c.air_right);
+      for (int64_t d = 0; d < c.air_left; ++d)
+        left += row[static_cast<size_t>(d)] / static_cast<double>(c.air_left);
+      for (int64_t d = 0; d < c.air_right; ++d)
+        right +=
+            row[static_cast<size_t>(shape.detectors - 1 - d)] / static_cast<double>(c.air_right);
       if (c.air_left == 0) left = right;
       if (c.air_right == 0) right = left;
       for (int64_t d = 0; d < shape.detectors; ++d) {
         double t = row[static_cast<size_t>(d)];
-        if (c.air_left + c.air_right > 0) t /= left + (right - left) * static_cast<double>(d) / static_cast<double>(shape.detectors - 1);
+        if (c.air_left + c.air_right > 0)
+          t /= left +
+               (right - left) * static_cast<double>(d) / static_cast<double>(shape.detectors - 1);
         double value = t;
         if (!std::isfinite(t) && !(c.minus_log && t < 0)) {
           value = c.not_finite_value;

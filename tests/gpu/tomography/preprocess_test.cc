@@ -46,24 +46,31 @@ class TomoPrepareTest : public testing::BackendTest {
     Doubles out(in.size());
     for (int64_t a = 0; a < c.angles; ++a) {
       for (int64_t r = 0; r < c.rows; ++r) {
-        std::copy_n(in.begin() + (a * c.rows + r) * c.columns, c.columns, out.begin() + (r * c.angles + a) * c.columns);
+        std::copy_n(in.begin() + (a * c.rows + r) * c.columns, c.columns,
+                    out.begin() + (r * c.angles + a) * c.columns);
       }
     }
     return out;
   }
-  absl::StatusOr<std::vector<float>> Prepare(const PrepareConfig& c, const Doubles& raw, const Doubles& flats, const Doubles& darks,
-                                             PrepareCounts* counts = nullptr, Device* device = nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(auto preparer, Preparer::Create(c, device == nullptr ? device_ : *device));
-    const DeviceBuffer in = UploadAs(c.row_first ? RowFirst(raw, c) : raw, c.dtype), flat = UploadAs(flats, c.field_dtype),
-                       dark = UploadAs(darks, c.field_dtype);
+  absl::StatusOr<std::vector<float>> Prepare(const PrepareConfig& c, const Doubles& raw,
+                                             const Doubles& flats, const Doubles& darks,
+                                             PrepareCounts* counts = nullptr,
+                                             Device* device = nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(auto preparer,
+                            Preparer::Create(c, device == nullptr ? device_ : *device));
+    const DeviceBuffer in = UploadAs(c.row_first ? RowFirst(raw, c) : raw, c.dtype),
+                       flat = UploadAs(flats, c.field_dtype), dark = UploadAs(darks, c.field_dtype);
     const DeviceBuffer out = Poisoned(preparer->shape().elements() * 4 + 64);
-    const PrepareInput input{
-        .projections = in.data(), .flats = flats.empty() ? nullptr : flat.data(), .darks = darks.empty() ? nullptr : dark.data()};
+    const PrepareInput input{.projections = in.data(),
+                             .flats = flats.empty() ? nullptr : flat.data(),
+                             .darks = darks.empty() ? nullptr : dark.data()};
     OCTAVO_RETURN_IF_ERROR(preparer->Run(stream_.ref(), input, out.as<float>()));
     OCTAVO_ASSIGN_OR_RETURN(const PrepareCounts met, preparer->Counts(stream_.ref()));
     if (counts != nullptr) *counts = met;
-    const auto guard = Download<uint8_t>(out, static_cast<size_t>(preparer->shape().elements() * 4 + 64));
-    for (size_t i = guard.size() - 64; i < guard.size(); ++i) EXPECT_EQ(guard[i], 0xA5) << "behind the result";
+    const auto guard =
+        Download<uint8_t>(out, static_cast<size_t>(preparer->shape().elements() * 4 + 64));
+    for (size_t i = guard.size() - 64; i < guard.size(); ++i)
+      EXPECT_EQ(guard[i], 0xA5) << "behind the result";
     return Download<float>(out, static_cast<size_t>(preparer->shape().elements()));
   }
   static PrepareConfig Plain(int64_t angles, int64_t rows, int64_t columns) {
@@ -85,7 +92,8 @@ void ExpectNear(const std::vector<float>& got, const Doubles& want, double toler
   ASSERT_EQ(got.size(), want.size());
   double worst = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(got[i]) - want[i]) / std::max(1.0, std::abs(want[i])));
+    worst = std::max(
+        worst, std::abs(static_cast<double>(got[i]) - want[i]) / std::max(1.0, std::abs(want[i])));
     ASSERT_FALSE(std::isnan(got[i])) << i;
   }
   EXPECT_LE(worst, tolerance);
@@ -93,7 +101,9 @@ void ExpectNear(const std::vector<float>& got, const Doubles& want, double toler
 
 TEST_P(TomoPrepareTest, MatchesTheModel) {
   for (int round = 0; round < 24; ++round) {
-    const auto pick = [&](int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); };
+    const auto pick = [&](int64_t n) {
+      return static_cast<int64_t>(random_() % static_cast<uint64_t>(n));
+    };
     const int64_t bins[] = {1, 2, 4};
     PrepareConfig c = Plain(5 + pick(9), 5 + pick(40), 12 + pick(300));
     const DType types[] = {DType::kU8, DType::kU16, DType::kF32};
@@ -116,27 +126,33 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
       c.crop_column = pick(c.columns / 4);
       c.crop_columns = std::max(2 * c.bin_columns, c.columns / 2 + pick(c.columns / 4));
     }
-    if (pick(2) != 0) c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
+    if (pick(2) != 0)
+      c.outliers = {.window = 3 + 2 * pick(3), .difference = 20, .dark_too = pick(2) != 0};
     c.has_cutoff = pick(2) != 0;
     c.cutoff = 1.05;
     if (pick(2) != 0) c.air_left = 1 + pick(2), c.air_right = pick(3);
     c.minus_log = pick(3) != 0;
     const double light = c.dtype == DType::kU8 ? 200 : 2000;
     Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
-    Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light), darks = Counts(c.darks * c.rows * c.columns, 3, 9);
+    Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light),
+            darks = Counts(c.darks * c.rows * c.columns, 3, 9);
     // Pixels of the detector that are dead: no field lights them.
     for (int i = 0; c.outliers.window == 0 && c.air_left + c.air_right == 0 && i < 3; ++i) {
-      const size_t dead = random_() % static_cast<size_t>(c.rows * c.columns), pixels = static_cast<size_t>(c.rows * c.columns);
+      const size_t dead = random_() % static_cast<size_t>(c.rows * c.columns),
+                   pixels = static_cast<size_t>(c.rows * c.columns);
       for (size_t at = dead; at < flats.size(); at += pixels) flats[at] = 3;
       for (size_t at = dead; at < darks.size(); at += pixels) darks[at] = 3;
       for (size_t at = dead; at < raw.size(); at += pixels) raw[at] = 3;
     }
-    for (int i = 0; i < 20; ++i) raw[random_() % raw.size()] = light + 50, raw[random_() % raw.size()] = 0;
+    for (int i = 0; i < 20; ++i)
+      raw[random_() % raw.size()] = light + 50, raw[random_() % raw.size()] = 0;
     PrepareCounts want_counts, counts;
     const Doubles want = PrepareModel(c, raw, flats, darks, &want_counts);
     ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, flats, darks, &counts));
-    SCOPED_TRACE(::testing::Message() << "round " << round << ": " << c.angles << " x " << c.rows << " x " << c.columns << " " << Info(c.dtype).name
-                                      << " bins " << c.bin_angles << " " << c.bin_rows << " " << c.bin_columns << " outliers " << c.outliers.window);
+    SCOPED_TRACE(::testing::Message()
+                 << "round " << round << ": " << c.angles << " x " << c.rows << " x " << c.columns
+                 << " " << Info(c.dtype).name << " bins " << c.bin_angles << " " << c.bin_rows
+                 << " " << c.bin_columns << " outliers " << c.outliers.window);
     // Where air is nearly dark, differences of f32 weigh much.
     ExpectNear(got, want, c.air_left + c.air_right > 0 ? 20 * kTolerance : kTolerance);
     EXPECT_EQ(counts.outliers, want_counts.outliers);
@@ -152,7 +168,8 @@ TEST(PreparedAnglesTest, BinnedAnglesAreMeansOnTheShorterWayRound) {
   PrepareConfig c;
   c.bin_angles = 2;
   Doubles angles;
-  for (const double angle : {358.0, 359.0, 359.5, 0.5, 1.0, 2.0, -179.0, 179.0}) angles.push_back(angle * degree);
+  for (const double angle : {358.0, 359.0, 359.5, 0.5, 1.0, 2.0, -179.0, 179.0})
+    angles.push_back(angle * degree);
   const std::vector<double> means = PreparedAngles(c, angles);
   ASSERT_EQ(means.size(), 4);
   for (size_t i = 0; i < means.size(); ++i) {
@@ -162,14 +179,17 @@ TEST(PreparedAnglesTest, BinnedAnglesAreMeansOnTheShorterWayRound) {
 }
 
 TEST_P(TomoPrepareTest, MeetsTomopysNormalize) {
-  const Doubles tomo = testing::LoadTomoNpy("tomopy_fixtures/tomo.npy"), flat = testing::LoadTomoNpy("tomopy_fixtures/flat_1.npy"),
-                dark = testing::LoadTomoNpy("tomopy_fixtures/dark.npy"), want = testing::LoadTomoNpy("tomopy_fixtures/normalize.npy");
+  const Doubles tomo = testing::LoadTomoNpy("tomopy_fixtures/tomo.npy"),
+                flat = testing::LoadTomoNpy("tomopy_fixtures/flat_1.npy"),
+                dark = testing::LoadTomoNpy("tomopy_fixtures/dark.npy"),
+                want = testing::LoadTomoNpy("tomopy_fixtures/normalize.npy");
   if (tomo.empty()) GTEST_SKIP() << "no data in " << testing::TomoData() << " (OCTAVO_TEST_DATA)";
   // The flats of that result, 1000 everywhere, are among those of flat_1, which are 1000 and 1100.
   Doubles flats;
   for (size_t f = 0; f < 10; ++f) {
     if (flat[f * 8 * 46] == 1000)
-      flats.insert(flats.end(), flat.begin() + static_cast<std::ptrdiff_t>(f * 8 * 46), flat.begin() + static_cast<std::ptrdiff_t>((f + 1) * 8 * 46));
+      flats.insert(flats.end(), flat.begin() + static_cast<std::ptrdiff_t>(f * 8 * 46),
+                   flat.begin() + static_cast<std::ptrdiff_t>((f + 1) * 8 * 46));
   }
   ASSERT_FALSE(flats.empty());
   PrepareConfig c = Plain(16, 8, 46);
@@ -182,7 +202,8 @@ TEST_P(TomoPrepareTest, MeetsTomopysNormalize) {
     for (int64_t r = 0; r < 8; ++r) {
       for (int64_t d = 0; d < 46; ++d) {
         worst = std::max(
-            worst, std::abs(static_cast<double>(got[static_cast<size_t>((r * 16 + a) * 46 + d)]) - want[static_cast<size_t>((a * 8 + r) * 46 + d)]));
+            worst, std::abs(static_cast<double>(got[static_cast<size_t>((r * 16 + a) * 46 + d)]) -
+                            want[static_cast<size_t>((a * 8 + r) * 46 + d)]));
       }
     }
   }
@@ -191,7 +212,8 @@ TEST_P(TomoPrepareTest, MeetsTomopysNormalize) {
 
 TEST_P(TomoPrepareTest, OddValuesAreHandledAsStated) {
   PrepareConfig c = Plain(1, 1, 6);
-  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               inf = std::numeric_limits<double>::infinity();
   c.not_finite_value = 7;
   c.log_floor = 1e-3;
   PrepareCounts counts;
@@ -209,7 +231,8 @@ TEST_P(TomoPrepareTest, OddValuesAreHandledAsStated) {
   // A pixel that no flat reaches.
   c.flats = 1;
   c.denominator_floor = 0.5;
-  ASSERT_OK_AND_ASSIGN(const auto dim, Prepare(c, {1, 1, 1, 1, 1, 1}, {0, -1, 2, nan, 1, 1}, {}, &counts));
+  ASSERT_OK_AND_ASSIGN(const auto dim,
+                       Prepare(c, {1, 1, 1, 1, 1, 1}, {0, -1, 2, nan, 1, 1}, {}, &counts));
   EXPECT_EQ(dim, (std::vector<float>{2, 2, 0.5f, 7, 1, 1}));
 }
 
@@ -218,30 +241,37 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
   c.minus_log = false;
   c.crop_row = 3;
   c.crop_rows = 5;
-  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+  c.phase = {
+      .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
   const PreparePlan plan = PlanPrepare(c);
   Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
   std::uniform_real_distribution<double> uniform(0.3, 1);
   for (double& v : raw) v = uniform(random_);
   ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
   // The transform written out, with the factor from physics: 1 + δ/β π λ d f².
-  const double wavelength = 1.2398419843e-9 / 25, strength = 90 * std::numbers::pi * wavelength * 0.06 / (2e-6 * 2e-6);
-  const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2, left = (n - c.columns) / 2;
+  const double wavelength = 1.2398419843e-9 / 25,
+               strength = 90 * std::numbers::pi * wavelength * 0.06 / (2e-6 * 2e-6);
+  const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2,
+                left = (n - c.columns) / 2;
   ASSERT_GE(top, plan.pad_rows);
   using Complex = std::complex<double>;
   const auto turn = [](int64_t a, int64_t size) {
-    return std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(a % size) / static_cast<double>(size));
+    return std::polar(
+        1.0, 2 * std::numbers::pi * static_cast<double>(a % size) / static_cast<double>(size));
   };
-  const auto transform = [&](std::vector<Complex>& data, int64_t lines, int64_t size, int64_t line, int64_t step, bool inverse) {
+  const auto transform = [&](std::vector<Complex>& data, int64_t lines, int64_t size, int64_t line,
+                             int64_t step, bool inverse) {
     for (int64_t l = 0; l < lines; ++l) {
       std::vector<Complex> out(static_cast<size_t>(size));
       for (int64_t k = 0; k < size; ++k) {
         for (int64_t i = 0; i < size; ++i) {
           const Complex w = turn(k * i, size);
-          out[static_cast<size_t>(k)] += data[static_cast<size_t>(l * line + i * step)] * (inverse ? w : std::conj(w));
+          out[static_cast<size_t>(k)] +=
+              data[static_cast<size_t>(l * line + i * step)] * (inverse ? w : std::conj(w));
         }
       }
-      for (int64_t k = 0; k < size; ++k) data[static_cast<size_t>(l * line + k * step)] = out[static_cast<size_t>(k)];
+      for (int64_t k = 0; k < size; ++k)
+        data[static_cast<size_t>(l * line + k * step)] = out[static_cast<size_t>(k)];
     }
   };
   Doubles want;
@@ -250,8 +280,9 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
       std::vector<Complex> data;
       for (int64_t y = 0; y < m; ++y) {
         for (int64_t x = 0; x < n; ++x) {
-          data.emplace_back(raw[static_cast<size_t>((a * c.rows + std::clamp<int64_t>(y - top, 0, c.rows - 1)) * c.columns +
-                                                    std::clamp<int64_t>(x - left, 0, c.columns - 1))]);
+          data.emplace_back(raw[static_cast<size_t>(
+              (a * c.rows + std::clamp<int64_t>(y - top, 0, c.rows - 1)) * c.columns +
+              std::clamp<int64_t>(x - left, 0, c.columns - 1))]);
         }
       }
       transform(data, m, n, n, 1, false);
@@ -260,12 +291,14 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
         for (int64_t x = 0; x < n; ++x) {
           const double v = static_cast<double>(std::min(y, m - y)) / static_cast<double>(m),
                        u = static_cast<double>(std::min(x, n - x)) / static_cast<double>(n);
-          data[static_cast<size_t>(y * n + x)] /= (1 + strength * (u * u + v * v)) * static_cast<double>(m * n);
+          data[static_cast<size_t>(y * n + x)] /=
+              (1 + strength * (u * u + v * v)) * static_cast<double>(m * n);
         }
       }
       transform(data, n, m, 1, n, true);
       transform(data, m, n, n, 1, true);
-      for (int64_t d = 0; d < c.columns; ++d) want.push_back(data[static_cast<size_t>((3 + r + top) * n + d + left)].real());
+      for (int64_t d = 0; d < c.columns; ++d)
+        want.push_back(data[static_cast<size_t>((3 + r + top) * n + d + left)].real());
     }
   }
   ExpectNear(got, want, 2e-5);
@@ -277,10 +310,12 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
 
 // A frame that is not finite, or far too bright, changes no bit of the others.
 TEST_P(TomoPrepareTest, PhaseRetrievalKeepsFramesApart) {
-  for (const auto& [angles, rows, columns] : std::vector<std::array<int64_t, 3>>{{3, 11, 26}, {7, 5, 33}, {4, 16, 101}}) {
+  for (const auto& [angles, rows, columns] :
+       std::vector<std::array<int64_t, 3>>{{3, 11, 26}, {7, 5, 33}, {4, 16, 101}}) {
     PrepareConfig c = Plain(angles, rows, columns);
     c.minus_log = false;
-    c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+    c.phase = {
+        .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
     Doubles raw(static_cast<size_t>(c.angles * c.rows * c.columns));
     std::uniform_real_distribution<double> uniform(0.3, 1);
     for (double& v : raw) v = uniform(random_);
@@ -293,7 +328,8 @@ TEST_P(TomoPrepareTest, PhaseRetrievalKeepsFramesApart) {
       for (size_t i = 0; i < got.size(); ++i) {
         if (static_cast<int64_t>(i) / columns % angles == bad) continue;
         ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(alone[i]))
-            << "at " << i << " beside frame " << bad << " of " << value << ": " << got[i] << ", alone " << alone[i];
+            << "at " << i << " beside frame " << bad << " of " << value << ": " << got[i]
+            << ", alone " << alone[i];
       }
     }
   }
@@ -301,7 +337,8 @@ TEST_P(TomoPrepareTest, PhaseRetrievalKeepsFramesApart) {
 
 TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {
   PrepareConfig c = Plain(2, 64, 40);
-  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
+  c.phase = {
+      .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 90};
   c.outliers = {.window = 5, .difference = 0.4};
   const int64_t margin = PrepareMargin(c), keep = 6, first = 30;
   ASSERT_LE(margin, 28);
@@ -325,7 +362,8 @@ TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {
 }
 
 TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
-  // Two blobs seen over 360° by a detector that ends beyond the axis; the wide scan sees them over 180°.
+  // Two blobs seen over 360° by a detector that ends beyond the axis; the wide scan sees them over
+  // 180°.
   const int64_t angles = 60, columns = 90;
   const auto see = [](double angle, double s) {
     const double blobs[][4] = {{30, 10, 6, 1}, {-50, 20, 9, 0.5}};
@@ -341,12 +379,15 @@ TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
       PrepareConfig c = Plain(angles, 2, columns);
       c.minus_log = false;
       c.stitching = {.enabled = true, .axis_right = right, .overlap = overlap};
-      const double center = right ? static_cast<double>(columns - 1) - 0.5 * (overlap - 1) : 0.5 * (overlap - 1);
+      const double center =
+          right ? static_cast<double>(columns - 1) - 0.5 * (overlap - 1) : 0.5 * (overlap - 1);
       Doubles raw;
       for (int64_t a = 0; a < angles; ++a) {
         for (int64_t r = 0; r < 2; ++r) {
           for (int64_t d = 0; d < columns; ++d) {
-            raw.push_back(see(2 * std::numbers::pi * static_cast<double>(a) / static_cast<double>(angles), static_cast<double>(d) - center));
+            raw.push_back(
+                see(2 * std::numbers::pi * static_cast<double>(a) / static_cast<double>(angles),
+                    static_cast<double>(d) - center));
           }
         }
       }
@@ -358,8 +399,10 @@ TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
       // Whole overlaps copy; parts interpolate linearly between bins.
       const double tolerance = overlap == std::floor(overlap) ? 1e-6 : 0.01;
       for (int64_t i = 0; i < shape.elements(); ++i) {
-        const auto a = static_cast<double>(i / shape.detectors % shape.angles), d = static_cast<double>(i % shape.detectors);
-        ASSERT_NEAR(static_cast<double>(got[static_cast<size_t>(i)]), see(2 * std::numbers::pi * a / static_cast<double>(angles), d - axis),
+        const auto a = static_cast<double>(i / shape.detectors % shape.angles),
+                   d = static_cast<double>(i % shape.detectors);
+        ASSERT_NEAR(static_cast<double>(got[static_cast<size_t>(i)]),
+                    see(2 * std::numbers::pi * a / static_cast<double>(angles), d - axis),
                     tolerance)
             << "right " << right << " overlap " << overlap << " at " << i;
       }
@@ -374,13 +417,16 @@ TEST_P(TomoPrepareTest, KeepsToItsMemoryAndOrder) {
   c.flats = 3;
   c.darks = 2;
   c.outliers = {.window = 3, .difference = 30};
-  c.phase = {.enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 30};
+  c.phase = {
+      .enabled = true, .pixel_size_um = 2, .distance_mm = 60, .energy_kev = 25, .delta_beta = 30};
   c.crop_row = 2;
   c.crop_rows = 4;
   c.air_left = c.air_right = 3;
   c.stitching = {.enabled = true, .overlap = 20};
-  c.rings = {{.method = RingMethod::kAllStripe, .sorting_window = 5, .stripe_window = 9}, {.method = RingMethod::kFourierWavelet}};
-  const Doubles raw = Counts(20 * 9 * 50, 200, 1000), flats = Counts(3 * 9 * 50, 900, 1000), darks = Counts(2 * 9 * 50, 3, 9);
+  c.rings = {{.method = RingMethod::kAllStripe, .sorting_window = 5, .stripe_window = 9},
+             {.method = RingMethod::kFourierWavelet}};
+  const Doubles raw = Counts(20 * 9 * 50, 200, 1000), flats = Counts(3 * 9 * 50, 900, 1000),
+                darks = Counts(2 * 9 * 50, 3, 9);
   ASSERT_OK_AND_ASSIGN(const auto plain, Prepare(c, raw, flats, darks));
   testing::UnrulyDevice unruly(device_, {.seed = 3, .longest_delay_ns = 200'000});
   {
@@ -423,22 +469,34 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
   // A unit that is mistaken, or no value at all.
   const auto phase = [](double pixel, double distance, double energy, double delta_beta) {
     return [=](auto& c) {
-      c.phase = {.enabled = true, .pixel_size_um = pixel, .distance_mm = distance, .energy_kev = energy, .delta_beta = delta_beta};
+      c.phase = {.enabled = true,
+                 .pixel_size_um = pixel,
+                 .distance_mm = distance,
+                 .energy_kev = energy,
+                 .delta_beta = delta_beta};
     };
   };
-  for (const double energy : {0.0, 0.02, 20'000.0, -20.0, std::nan("")}) refuses("phase.energy_kev", phase(1, 100, energy, 90));
-  for (const double pixel : {0.0, 1.3e-6, 2000.0}) refuses("phase.pixel_size_um", phase(pixel, 100, 20, 90));
-  for (const double distance : {0.0, -1.0, 1e8}) refuses("phase.distance_mm", phase(1, distance, 20, 90));
-  for (const double delta_beta : {0.0, -5.0, 1e9}) refuses("phase.delta_beta", phase(1, 100, 20, delta_beta));
+  for (const double energy : {0.0, 0.02, 20'000.0, -20.0, std::nan("")})
+    refuses("phase.energy_kev", phase(1, 100, energy, 90));
+  for (const double pixel : {0.0, 1.3e-6, 2000.0})
+    refuses("phase.pixel_size_um", phase(pixel, 100, 20, 90));
+  for (const double distance : {0.0, -1.0, 1e8})
+    refuses("phase.distance_mm", phase(1, distance, 20, 90));
+  for (const double delta_beta : {0.0, -5.0, 1e9})
+    refuses("phase.delta_beta", phase(1, 100, 20, delta_beta));
   refuses("log_floor", [](auto& c) { c.log_floor = std::nan(""); });
   refuses("air_left", [](auto& c) { c.air_left = 33; });
   refuses("stitching.overlap", [](auto& c) { c.stitching = {.enabled = true, .overlap = 40}; });
-  refuses("stitching.half_turn", [](auto& c) { c.stitching = {.enabled = true, .overlap = 4, .half_turn = 5}; });
+  refuses("stitching.half_turn",
+          [](auto& c) { c.stitching = {.enabled = true, .overlap = 4, .half_turn = 5}; });
   refuses("rings[0].sorting_window", [](auto& c) { c.rings = {{.sorting_window = 4}}; });
-  refuses("rings[1].wavelet_sigma", [](auto& c) { c.rings = {{}, {.method = RingMethod::kFourierWavelet, .wavelet_sigma = 0}}; });
+  refuses("rings[1].wavelet_sigma", [](auto& c) {
+    c.rings = {{}, {.method = RingMethod::kFourierWavelet, .wavelet_sigma = 0}};
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomoPrepareTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomoPrepareTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -37,16 +37,22 @@ class TomographyFixture : public BackendTest {
   }
 
   /// Runs `config` over sinograms [slice, angle, detector]; the images [slice, n, n].
-  absl::StatusOr<std::vector<float>> Reconstruct(const TomographyConfig& config, const std::vector<float>& sinograms,
-                                                 const std::vector<float>& initial = {}, const Reconstructor::Callback& callback = {},
+  absl::StatusOr<std::vector<float>> Reconstruct(const TomographyConfig& config,
+                                                 const std::vector<float>& sinograms,
+                                                 const std::vector<float>& initial = {},
+                                                 const Reconstructor::Callback& callback = {},
                                                  TomographyResult* result = nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(auto reconstructor, Reconstructor::Create(config, device_));
     const DeviceBuffer in = Upload(sinograms), start = Upload(initial);
     const int64_t n = config.image_size == 0 ? config.detectors : config.image_size;
-    const auto slices = static_cast<int64_t>(sinograms.size() / config.angles_rad.size()) / config.detectors;
+    const auto slices =
+        static_cast<int64_t>(sinograms.size() / config.angles_rad.size()) / config.detectors;
     const DeviceBuffer out = Poisoned(slices * n * n * 4);
-    OCTAVO_ASSIGN_OR_RETURN(TomographyResult got, reconstructor->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = false, .slices = slices},
-                                                                     initial.empty() ? nullptr : start.as<float>(), out.as<float>(), callback));
+    OCTAVO_ASSIGN_OR_RETURN(
+        TomographyResult got,
+        reconstructor->Run(
+            stream_.ref(), {.data = in.as<float>(), .angle_first = false, .slices = slices},
+            initial.empty() ? nullptr : start.as<float>(), out.as<float>(), callback));
     if (result != nullptr) *result = got;
     return Download<float>(out, static_cast<size_t>(slices * n * n));
   }

@@ -23,11 +23,14 @@ class TomographyPiecesTest : public testing::TomographyFixture {
     c.iterations = 3;
     return c;
   }
-  std::vector<float> Sinograms(const TomographyConfig& c) { return Random(c.slices * 40 * c.detectors, 0.5f, 2.0f); }
+  std::vector<float> Sinograms(const TomographyConfig& c) {
+    return Random(c.slices * 40 * c.detectors, 0.5f, 2.0f);
+  }
 };
 
 TEST_P(TomographyPiecesTest, PiecesMakeWhatOneMakes) {
-  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt,
+                               TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
     for (const int64_t slices : {1, 18}) {
       TomographyConfig c = Config(algorithm, slices);
       const auto sinograms = Sinograms(c);
@@ -42,31 +45,36 @@ TEST_P(TomographyPiecesTest, PiecesMakeWhatOneMakes) {
       ASSERT_OK_AND_ASSIGN(const auto parts, Reconstruct(c, sinograms, {}, count));
       EXPECT_EQ(parts, whole) << static_cast<int>(algorithm) << ", " << slices << " slices";
       EXPECT_EQ(iterations, algorithm == TomographyAlgorithm::kFbp ? 0 : 3);
-      // Rows by 32 to go back, angles by 8 to go forward, rows of detectors one by one through the filter.
+      // Rows by 32 to go back, angles by 8 to go forward, rows of detectors one by one through the
+      // filter.
       EXPECT_GE(pieces, algorithm == TomographyAlgorithm::kFbp ? 40 + 3 : 3 * (40 / 8 + 3));
     }
   }
 }
 
 TEST_P(TomographyPiecesTest, GivenUpBetweenPieces) {
-  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt,
+                               TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
     TomographyConfig c = Config(algorithm, 3);
     const auto sinograms = Sinograms(c);
     c.piece_samples = 1;
     for (const int64_t last : {1, 2, 7}) {
       int64_t calls = 0;
       const auto give_up = [&](const IterationReport&) { return ++calls < last; };
-      EXPECT_THAT(Reconstruct(c, sinograms, {}, give_up), IsError(absl::StatusCode::kCancelled, "given up"));
+      EXPECT_THAT(Reconstruct(c, sinograms, {}, give_up),
+                  IsError(absl::StatusCode::kCancelled, "given up"));
       EXPECT_EQ(calls, last) << "nothing more is begun";
     }
   }
   // A piece is bounded: of a backend's own size nothing this small is cut.
   int64_t calls = 0;
   TomographyConfig c = Config(TomographyAlgorithm::kFbp, 3);
-  ASSERT_THAT(Reconstruct(c, Sinograms(c), {}, [&](const IterationReport&) { return ++calls < 0; }), IsOk());
+  ASSERT_THAT(Reconstruct(c, Sinograms(c), {}, [&](const IterationReport&) { return ++calls < 0; }),
+              IsOk());
   EXPECT_EQ(calls, 0);
   c.piece_samples = -1;
-  EXPECT_THAT(Reconstructor::Create(c, device_), IsError(absl::StatusCode::kInvalidArgument, "piece_samples"));
+  EXPECT_THAT(Reconstructor::Create(c, device_),
+              IsError(absl::StatusCode::kInvalidArgument, "piece_samples"));
 }
 
 TEST_P(TomographyPiecesTest, TheTomopyFormToo) {
@@ -80,16 +88,19 @@ TEST_P(TomographyPiecesTest, TheTomopyFormToo) {
   ASSERT_OK_AND_ASSIGN(const auto whole, Reconstruct(c, sinograms));
   c.piece_samples = 1;
   int64_t pieces = 0;
-  ASSERT_OK_AND_ASSIGN(const auto parts, Reconstruct(c, sinograms, {}, [&](const IterationReport& r) {
+  ASSERT_OK_AND_ASSIGN(const auto parts,
+                       Reconstruct(c, sinograms, {}, [&](const IterationReport& r) {
                          pieces += r.iteration == 0;
                          return true;
                        }));
   EXPECT_EQ(parts, whole);
   EXPECT_GE(pieces, 2 * 12 - 1);
-  EXPECT_THAT(Reconstruct(c, sinograms, {}, [](const IterationReport&) { return false; }), IsError(absl::StatusCode::kCancelled, "given up"));
+  EXPECT_THAT(Reconstruct(c, sinograms, {}, [](const IterationReport&) { return false; }),
+              IsError(absl::StatusCode::kCancelled, "given up"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomographyPiecesTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyPiecesTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

@@ -17,7 +17,8 @@ using testing::IsError;
 using testing::IsOk;
 using testing::Small;
 
-// Sums of some hundred products of f32; positions are known to 1e-5 of a pixel. Relative to the largest value.
+// Sums of some hundred products of f32; positions are known to 1e-5 of a pixel. Relative to the
+// largest value.
 constexpr double kProjectionTolerance = 2e-5;
 
 class TomographyTest : public testing::TomographyFixture {
@@ -49,7 +50,8 @@ class TomographyTest : public testing::TomographyFixture {
     return buffer;
   }
 
-  // A x and Aᵀ y of random x, y through the operators, in the configuration's order: [slice, angle, detector] and [slice, n, n].
+  // A x and Aᵀ y of random x, y through the operators, in the configuration's order: [slice, angle,
+  // detector] and [slice, n, n].
   struct Pair {
     std::vector<float> x, y;
     Doubles ax, aty;
@@ -63,21 +65,26 @@ class TomographyTest : public testing::TomographyFixture {
     pair.x = Random(slices * v.size * v.size, -1, 1);
     pair.y = Random(slices * v.angles * v.detectors, -1, 1);
     const DeviceBuffer x = Upload(pair.x), y = Upload(pair.y);
-    const DeviceBuffer image = Zeros(v.image_elements()), turned = Zeros(v.image_elements()), sinogram = Zeros(v.sinogram_elements()),
+    const DeviceBuffer image = Zeros(v.image_elements()), turned = Zeros(v.image_elements()),
+                       sinogram = Zeros(v.sinogram_elements()),
                        given = Zeros(v.sinogram_elements()), back = Zeros(v.image_elements()),
                        out = Poisoned(static_cast<int64_t>(pair.x.size()) * 4);
     const StreamRef s = stream_.ref();
     EXPECT_THAT(ops.PackImages(s, v, x.as<float>(), 0, v.size, slices, image.as<float>()), IsOk());
     EXPECT_THAT(ops.Transpose(s, v, image.as<float>(), turned.as<float>()), IsOk());
-    EXPECT_THAT(ops.PackSinograms(s, v, {y.as<float>(), v.angles * v.detectors, v.detectors}, t.order.as<int32_t>(), slices, given.as<float>()),
+    EXPECT_THAT(ops.PackSinograms(s, v, {y.as<float>(), v.angles * v.detectors, v.detectors},
+                                  t.order.as<int32_t>(), slices, given.as<float>()),
                 IsOk());
     for (const AngleRange& range : t.plan.subsets) {
-      EXPECT_THAT(ops.Forward(s, v, range, image.as<float>(), turned.as<float>(), sinogram.as<float>()), IsOk());
+      EXPECT_THAT(
+          ops.Forward(s, v, range, image.as<float>(), turned.as<float>(), sinogram.as<float>()),
+          IsOk());
     }
     pair.aty.assign(pair.x.size(), 0.0);
     for (const AngleRange& range : t.plan.subsets) {
       EXPECT_THAT(ops.Back(s, v, range, given.as<float>(), back.as<float>()), IsOk());
-      EXPECT_THAT(ops.UnpackImages(s, v, back.as<float>(), v.size, 0, slices, out.as<float>()), IsOk());
+      EXPECT_THAT(ops.UnpackImages(s, v, back.as<float>(), v.size, 0, slices, out.as<float>()),
+                  IsOk());
       const auto part = Download<float>(out, pair.x.size());
       for (size_t i = 0; i < part.size(); ++i) pair.aty[i] += static_cast<double>(part[i]);
     }
@@ -86,8 +93,12 @@ class TomographyTest : public testing::TomographyFixture {
     for (int64_t slice = 0; slice < slices; ++slice) {
       for (int64_t a = 0; a < v.angles; ++a) {
         for (int64_t d = 0; d < v.detectors; ++d) {
-          const int64_t from = (((slice / lanes) * v.angles + a) * v.sinogram_pitch() + math::kRayMargin + d) * lanes + slice % lanes;
-          pair.ax[static_cast<size_t>((slice * v.angles + t.plan.order[static_cast<size_t>(a)]) * v.detectors + d)] =
+          const int64_t from =
+              (((slice / lanes) * v.angles + a) * v.sinogram_pitch() + math::kRayMargin + d) *
+                  lanes +
+              slice % lanes;
+          pair.ax[static_cast<size_t>(
+              (slice * v.angles + t.plan.order[static_cast<size_t>(a)]) * v.detectors + d)] =
               static_cast<double>(packed[static_cast<size_t>(from)]);
         }
       }
@@ -98,10 +109,12 @@ class TomographyTest : public testing::TomographyFixture {
 
 TomographyConfig Odd(RayInterpolation how) {
   TomographyConfig c;
-  // Whole quarter turns, diagonals, more than a turn and below zero; for nearest none on which everything is a tie.
+  // Whole quarter turns, diagonals, more than a turn and below zero; for nearest none on which
+  // everything is a tie.
   c.angles_rad = {0.3, 2.9, 1.2, -0.4, 4.0, 7.5, 0.1, 1.9};
   if (how != RayInterpolation::kNearest) {
-    for (const double more : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5}) c.angles_rad.push_back(more * std::numbers::pi);
+    for (const double more : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5})
+      c.angles_rad.push_back(more * std::numbers::pi);
   }
   c.detectors = 45;
   c.slices = 20;
@@ -115,23 +128,37 @@ TomographyConfig Odd(RayInterpolation how) {
 }
 
 TEST_P(TomographyTest, ProjectorsAgreeWithDoublePrecision) {
-  for (const auto how : {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
+  for (const auto how :
+       {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
     for (const int64_t slices : {1, 20}) {
       for (const double mask : {0.0, 0.9}) {
         TomographyConfig c = Odd(how);
         c.mask_ratio = mask;
         c.subsets = mask == 0 ? 1 : 3;
         const Pair pair = Project(c, slices, device_.tomography().Lanes(slices, true));
-        const int64_t n = c.image_size, pixels = n * n, rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
-        const DenseProjector dense{n, c.detectors, c.angles_rad, c.centers[0], c.pixel_size, mask * static_cast<double>(n) / 2, how};
+        const int64_t n = c.image_size, pixels = n * n,
+                      rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
+        const DenseProjector dense{n,
+                                   c.detectors,
+                                   c.angles_rad,
+                                   c.centers[0],
+                                   c.pixel_size,
+                                   mask * static_cast<double>(n) / 2,
+                                   how};
         for (const int64_t slice : {int64_t{0}, slices - 1}) {
           const Doubles x(pair.x.begin() + slice * pixels, pair.x.begin() + (slice + 1) * pixels);
           const Doubles y(pair.y.begin() + slice * rays, pair.y.begin() + (slice + 1) * rays);
           const Doubles ax = dense.Forward(x), aty = dense.Back(y);
-          const Doubles got_ax(pair.ax.begin() + slice * rays, pair.ax.begin() + (slice + 1) * rays);
-          const Doubles got_aty(pair.aty.begin() + slice * pixels, pair.aty.begin() + (slice + 1) * pixels);
-          EXPECT_LT(testing::LargestDifference(got_ax, ax), kProjectionTolerance * testing::Largest(ax)) << static_cast<int>(how) << " " << slices;
-          EXPECT_LT(testing::LargestDifference(got_aty, aty), kProjectionTolerance * testing::Largest(aty)) << static_cast<int>(how) << " " << slices;
+          const Doubles got_ax(pair.ax.begin() + slice * rays,
+                               pair.ax.begin() + (slice + 1) * rays);
+          const Doubles got_aty(pair.aty.begin() + slice * pixels,
+                                pair.aty.begin() + (slice + 1) * pixels);
+          EXPECT_LT(testing::LargestDifference(got_ax, ax),
+                    kProjectionTolerance * testing::Largest(ax))
+              << static_cast<int>(how) << " " << slices;
+          EXPECT_LT(testing::LargestDifference(got_aty, aty),
+                    kProjectionTolerance * testing::Largest(aty))
+              << static_cast<int>(how) << " " << slices;
         }
       }
     }
@@ -139,29 +166,37 @@ TEST_P(TomographyTest, ProjectorsAgreeWithDoublePrecision) {
 }
 
 TEST_P(TomographyTest, BackIsTheAdjointOfForward) {
-  for (const auto how : {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
+  for (const auto how :
+       {RayInterpolation::kNearest, RayInterpolation::kLinear, RayInterpolation::kCubic}) {
     const Pair pair = Project(Odd(how), 3, 1);
     double forward = 0, back = 0, scale = 0;
     for (size_t i = 0; i < pair.ax.size(); ++i)
-      forward += pair.ax[i] * static_cast<double>(pair.y[i]), scale += std::abs(pair.ax[i] * static_cast<double>(pair.y[i]));
-    for (size_t i = 0; i < pair.aty.size(); ++i) back += pair.aty[i] * static_cast<double>(pair.x[i]);
+      forward += pair.ax[i] * static_cast<double>(pair.y[i]),
+          scale += std::abs(pair.ax[i] * static_cast<double>(pair.y[i]));
+    for (size_t i = 0; i < pair.aty.size(); ++i)
+      back += pair.aty[i] * static_cast<double>(pair.x[i]);
     EXPECT_NEAR(forward, back, 1e-6 * scale) << static_cast<int>(how);
   }
 }
 
 TEST_P(TomographyTest, OneSliceOfABatchIsThatSliceAlone) {
-  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
+  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem,
+                               TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
     TomographyConfig c = Small(algorithm, 21);
-    const int64_t rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors, pixels = c.image_size * c.image_size;
+    const int64_t rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors,
+                  pixels = c.image_size * c.image_size;
     const auto b = Random(c.slices * rays, 0.5f, 2.0f);
     ASSERT_OK_AND_ASSIGN(const auto all, Reconstruct(c, b));
     ASSERT_OK_AND_ASSIGN(const auto again, Reconstruct(c, b));
     EXPECT_EQ(all, again) << "not bit for bit";
     c.slices = 1;
     for (const int64_t slice : {0, 17, 20}) {
-      ASSERT_OK_AND_ASSIGN(const auto one, Reconstruct(c, {b.begin() + slice * rays, b.begin() + (slice + 1) * rays}));
-      const std::vector<float> mine(all.begin() + slice * pixels, all.begin() + (slice + 1) * pixels);
-      EXPECT_LT(testing::LargestDifference(mine, one), 1e-5 * testing::Largest({one.begin(), one.end()}));
+      ASSERT_OK_AND_ASSIGN(const auto one, Reconstruct(c, {b.begin() + slice * rays,
+                                                           b.begin() + (slice + 1) * rays}));
+      const std::vector<float> mine(all.begin() + slice * pixels,
+                                    all.begin() + (slice + 1) * pixels);
+      EXPECT_LT(testing::LargestDifference(mine, one),
+                1e-5 * testing::Largest({one.begin(), one.end()}));
     }
   }
 }
@@ -172,11 +207,15 @@ TEST_P(TomographyTest, ReportsAndStops) {
   const int64_t n = c.image_size;
   Doubles disc(static_cast<size_t>(n * n), 0.0);
   for (int64_t i = 0; i < n * n; ++i)
-    disc[static_cast<size_t>(i)] = std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) < 8 ? 1 : 0;
-  std::vector<float> b = Floats(testing::ExactProjections(disc, n, c.angles_rad, c.detectors, c.centers[0]));
+    disc[static_cast<size_t>(i)] =
+        std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) < 8 ? 1
+                                                                                               : 0;
+  std::vector<float> b =
+      Floats(testing::ExactProjections(disc, n, c.angles_rad, c.detectors, c.centers[0]));
   b.insert(b.end(), b.begin(), b.end());
   double norm = 0;
-  for (size_t i = 0; i < b.size() / 2; ++i) norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  for (size_t i = 0; i < b.size() / 2; ++i)
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
   norm = std::sqrt(norm);
   std::vector<double> norms;
   TomographyResult result;
@@ -212,25 +251,32 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
   TomographyConfig c = Small(TomographyAlgorithm::kMlem, 6);
   ASSERT_OK_AND_ASSIGN(auto reconstructor, Reconstructor::Create(c, device_));
   const int64_t pixels = c.image_size * c.image_size;
-  const DeviceBuffer in = Upload(Random(c.slices * 15 * c.detectors, 0.5f, 2.0f)), out = Poisoned(c.slices * pixels * 4),
-                     shown = Poisoned(pixels * 4);
+  const DeviceBuffer in = Upload(Random(c.slices * 15 * c.detectors, 0.5f, 2.0f)),
+                     out = Poisoned(c.slices * pixels * 4), shown = Poisoned(pixels * 4);
   const auto watch = [&](const IterationReport& r) {
     EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 5, shown.as<float>()), IsOk());
     EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 6, shown.as<float>()),
                 IsError(absl::StatusCode::kInvalidArgument, "slice: is 6; allowed 0 to 5"));
     return r.iteration < 2;
   };
-  ASSERT_THAT(reconstructor->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = 6}, nullptr, out.as<float>(), watch), IsOk());
+  ASSERT_THAT(
+      reconstructor->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = 6},
+                         nullptr, out.as<float>(), watch),
+      IsOk());
   const auto all = Download<float>(out, static_cast<size_t>(6 * pixels));
-  EXPECT_EQ(Download<float>(shown, static_cast<size_t>(pixels)), std::vector<float>(all.begin() + 5 * pixels, all.end()));
+  EXPECT_EQ(Download<float>(shown, static_cast<size_t>(pixels)),
+            std::vector<float>(all.begin() + 5 * pixels, all.end()));
 }
 
 TEST_P(TomographyTest, DeviceBytesCoversTheArrays) {
-  // What the host takes cannot be asked; the pool of a GPU grows by pieces. So: the formula covers what the buffers must hold at least.
-  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
+  // What the host takes cannot be asked; the pool of a GPU grows by pieces. So: the formula covers
+  // what the buffers must hold at least.
+  for (const auto algorithm :
+       {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
     TomographyConfig c = Small(algorithm, 32);
     ASSERT_OK_AND_ASSIGN(const int64_t bytes, Reconstructor::DeviceBytes(c, device_));
-    const int64_t image = 32 * c.image_size * c.image_size * 4, sinogram = 32 * 15 * c.detectors * 4;
+    const int64_t image = 32 * c.image_size * c.image_size * 4,
+                  sinogram = 32 * 15 * c.detectors * 4;
     EXPECT_GT(bytes, image + 2 * sinogram);
     EXPECT_LT(bytes, 12 * (image + 2 * sinogram));
   }
@@ -240,8 +286,10 @@ TEST_P(TomographyTest, RefusesWhatItCannotDo) {
   const auto refused = [&](auto change, const char* what) {
     TomographyConfig c = Small(TomographyAlgorithm::kSirt, 2);
     change(c);
-    EXPECT_THAT(Reconstructor::Create(c, device_), IsError(absl::StatusCode::kInvalidArgument, what));
-    EXPECT_THAT(Reconstructor::DeviceBytes(c, device_), IsError(absl::StatusCode::kInvalidArgument, what));
+    EXPECT_THAT(Reconstructor::Create(c, device_),
+                IsError(absl::StatusCode::kInvalidArgument, what));
+    EXPECT_THAT(Reconstructor::DeviceBytes(c, device_),
+                IsError(absl::StatusCode::kInvalidArgument, what));
   };
   refused([](auto& c) { c.detectors = 1; }, "detectors: is 1; allowed 2 to 32768");
   refused([](auto& c) { c.slices = 0; }, "slices: is 0");
@@ -255,22 +303,29 @@ TEST_P(TomographyTest, RefusesWhatItCannotDo) {
   refused([](auto& c) { c.subsets = 16; }, "subsets: is 16; allowed 1 to 15");
   refused([](auto& c) { c.mask_ratio = 1.5; }, "mask_ratio: is 1.5");
   refused([](auto& c) { c.padding = -2; }, "padding: is -2");
-  refused([](auto& c) { c.has_min = c.has_max = true, c.min_value = 3; }, "min_value: is 3; allowed up to max_value (0)");
+  refused([](auto& c) { c.has_min = c.has_max = true, c.min_value = 3; },
+          "min_value: is 3; allowed up to max_value (0)");
   refused([](auto& c) { c.stop_change = -1; }, "stop_change: is -1");
   refused([](auto& c) { c.ratio_floor = 0; }, "ratio_floor: is 0");
-  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.has_min = true; }, "min_value: cgls and fbp have no bounds");
-  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.subsets = 2; }, "subsets: is 2; only sirt and mlem");
-  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kMlem, c.relaxation = 0.5; }, "relaxation: only sirt");
+  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.has_min = true; },
+          "min_value: cgls and fbp have no bounds");
+  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kCgls, c.subsets = 2; },
+          "subsets: is 2; only sirt and mlem");
+  refused([](auto& c) { c.algorithm = TomographyAlgorithm::kMlem, c.relaxation = 0.5; },
+          "relaxation: only sirt");
   refused([](auto& c) { c.filter_cutoff = 0; }, "filter_cutoff: is 0");
-  refused([](auto& c) { c.form = TomographyForm::kTomopy; }, "centers: the tomopy form ignores the centre");
-  refused([](auto& c) { c.form = TomographyForm::kTomopy, c.centers.clear(); }, "image_size: is 29");
+  refused([](auto& c) { c.form = TomographyForm::kTomopy; },
+          "centers: the tomopy form ignores the centre");
+  refused([](auto& c) { c.form = TomographyForm::kTomopy, c.centers.clear(); },
+          "image_size: is 29");
 }
 
 TEST_P(TomographyTest, RefusesDataThatCannotBe) {
   TomographyConfig c = Small(TomographyAlgorithm::kMlem, 2);
   auto b = Random(2 * 15 * c.detectors, 0.5f, 2.0f);
   b[77] = -0.25f;
-  EXPECT_THAT(Reconstruct(c, b), IsError(absl::StatusCode::kInvalidArgument, "projections: 1 values are negative"));
+  EXPECT_THAT(Reconstruct(c, b),
+              IsError(absl::StatusCode::kInvalidArgument, "projections: 1 values are negative"));
   c.negative_data_to_zero = true;
   ASSERT_OK_AND_ASSIGN(const auto got, Reconstruct(c, b));
   b[77] = 0;
@@ -278,16 +333,20 @@ TEST_P(TomographyTest, RefusesDataThatCannotBe) {
   EXPECT_EQ(got, zeroed);
   b[5] = NAN;
   b[6] = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(Reconstruct(c, b), IsError(absl::StatusCode::kInvalidArgument, "projections: 2 values are not finite"));
+  EXPECT_THAT(Reconstruct(c, b),
+              IsError(absl::StatusCode::kInvalidArgument, "projections: 2 values are not finite"));
   b[5] = b[6] = 1;
   std::vector<float> initial(static_cast<size_t>(2 * c.image_size * c.image_size), 1.0f);
   initial[400] = NAN;  // row 13: inside the circle
-  EXPECT_THAT(Reconstruct(c, b, initial), IsError(absl::StatusCode::kInvalidArgument, "initial: 1 values are not finite"));
+  EXPECT_THAT(Reconstruct(c, b, initial),
+              IsError(absl::StatusCode::kInvalidArgument, "initial: 1 values are not finite"));
   initial[400] = -1;
-  EXPECT_THAT(Reconstruct(c, b, initial), IsError(absl::StatusCode::kInvalidArgument, "initial: 1 values are negative"));
+  EXPECT_THAT(Reconstruct(c, b, initial),
+              IsError(absl::StatusCode::kInvalidArgument, "initial: 1 values are negative"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomographyTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

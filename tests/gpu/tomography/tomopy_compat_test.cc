@@ -1,4 +1,5 @@
-// The tomopy form against results that TomoPy's own tests hold, and against rotation in double precision.
+// The tomopy form against results that TomoPy's own tests hold, and against rotation in double
+// precision.
 
 #include <cmath>
 #include <numbers>
@@ -35,11 +36,16 @@ TEST_P(TomopyFormTest, NearestMeetsTomopysFixtures) {
     c.iterations = 4;
     ASSERT_OK_AND_ASSIGN(auto form, Reconstructor::Create(c, device_));
     const DeviceBuffer in = Upload(testing::Floats(proj)), out = Poisoned(kSlices * kN * kN * 4);
-    ASSERT_THAT(form->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kSlices}, nullptr, out.as<float>(), {}), IsOk());
+    ASSERT_THAT(
+        form->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kSlices},
+                  nullptr, out.as<float>(), {}),
+        IsOk());
     const auto got = Download<float>(out, want.size());
     size_t off = 0;
-    for (size_t i = 0; i < want.size(); ++i) off += std::abs(static_cast<double>(got[i]) - want[i]) > 0.01 * std::abs(want[i]) + 1e-7;
-    EXPECT_LT(static_cast<double>(off), 0.005 * static_cast<double>(want.size())) << name << ": pixels off by more than 1 %";
+    for (size_t i = 0; i < want.size(); ++i)
+      off += std::abs(static_cast<double>(got[i]) - want[i]) > 0.01 * std::abs(want[i]) + 1e-7;
+    EXPECT_LT(static_cast<double>(off), 0.005 * static_cast<double>(want.size()))
+        << name << ": pixels off by more than 1 %";
     RecordProperty(name, static_cast<int>(off));
   }
 }
@@ -51,12 +57,17 @@ Doubles Rotated(const Doubles& in, int64_t n, double radians) {
   for (int64_t y = 0; y < n; ++y) {
     for (int64_t x = 0; x < n; ++x) {
       const double dx = static_cast<double>(x) - center, dy = static_cast<double>(y) - center;
-      const double sx = std::cos(radians) * dx - std::sin(radians) * dy + center, sy = std::sin(radians) * dx + std::cos(radians) * dy + center;
-      const auto ix = static_cast<int64_t>(std::floor(sx)), iy = static_cast<int64_t>(std::floor(sy));
+      const double sx = std::cos(radians) * dx - std::sin(radians) * dy + center,
+                   sy = std::sin(radians) * dx + std::cos(radians) * dy + center;
+      const auto ix = static_cast<int64_t>(std::floor(sx)),
+                 iy = static_cast<int64_t>(std::floor(sy));
       const double fx = sx - static_cast<double>(ix), fy = sy - static_cast<double>(iy);
-      const auto at = [&](int64_t c, int64_t r) { return c >= 0 && c < n && r >= 0 && r < n ? in[static_cast<size_t>(r * n + c)] : 0.0; };
+      const auto at = [&](int64_t c, int64_t r) {
+        return c >= 0 && c < n && r >= 0 && r < n ? in[static_cast<size_t>(r * n + c)] : 0.0;
+      };
       out[static_cast<size_t>(y * n + x)] =
-          (1 - fy) * ((1 - fx) * at(ix, iy) + fx * at(ix + 1, iy)) + fy * ((1 - fx) * at(ix, iy + 1) + fx * at(ix + 1, iy + 1));
+          (1 - fy) * ((1 - fx) * at(ix, iy) + fx * at(ix + 1, iy)) +
+          fy * ((1 - fx) * at(ix, iy + 1) + fx * at(ix + 1, iy + 1));
     }
   }
   return out;
@@ -73,7 +84,9 @@ TEST_P(TomopyFormTest, LinearAgreesWithRotationInDoublePrecision) {
       c.detectors = n;
       c.slices = 1;
       c.iterations = 3;
-      const Doubles phantom = testing::Phantom(n), b = testing::ExactProjections(phantom, n, c.angles_rad, n, static_cast<double>(n / 2));
+      const Doubles phantom = testing::Phantom(n),
+                    b = testing::ExactProjections(phantom, n, c.angles_rad, n,
+                                                  static_cast<double>(n / 2));
       ASSERT_OK_AND_ASSIGN(const auto got, Reconstruct(c, testing::Floats(b)));
       Doubles x(phantom.size(), 1e-6), cover(phantom.size(), 0.0);
       for (const double a : c.angles_rad) {
@@ -89,7 +102,8 @@ TEST_P(TomopyFormTest, LinearAgreesWithRotationInDoublePrecision) {
             for (int64_t i = 0; i < n; ++i) sum += r[static_cast<size_t>(d * n + i)];
             const double measured = b[a * static_cast<size_t>(n) + static_cast<size_t>(d)];
             for (int64_t i = 0; i < n; ++i)
-              r[static_cast<size_t>(d * n + i)] += algorithm == TomographyAlgorithm::kSirt ? measured - sum : measured / sum;
+              r[static_cast<size_t>(d * n + i)] +=
+                  algorithm == TomographyAlgorithm::kSirt ? measured - sum : measured / sum;
           }
           const Doubles t = Rotated(r, n, c.angles_rad[a] + std::numbers::pi / 2);
           for (size_t i = 0; i < t.size(); ++i) update[i] += t[i];
@@ -104,8 +118,11 @@ TEST_P(TomopyFormTest, LinearAgreesWithRotationInDoublePrecision) {
       double sum = 0, most = 0, peak = 0;
       int64_t count = 0;
       for (int64_t i = 0; i < n * n; ++i) {
-        if (std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) > static_cast<double>(n) / 2 - 3) continue;
-        const double off = std::abs(static_cast<double>(got[static_cast<size_t>(i)]) - x[static_cast<size_t>(i)]);
+        if (std::hypot(static_cast<double>(i % n - n / 2), static_cast<double>(i / n - n / 2)) >
+            static_cast<double>(n) / 2 - 3)
+          continue;
+        const double off =
+            std::abs(static_cast<double>(got[static_cast<size_t>(i)]) - x[static_cast<size_t>(i)]);
         sum += off * off, ++count;
         most = std::max(most, off);
         peak = std::max(peak, std::abs(x[static_cast<size_t>(i)]));
@@ -131,7 +148,8 @@ TEST_P(TomopyFormTest, CubicStaysNearLinear) {
   const double peak = testing::Largest({linear.begin(), linear.end()});
   EXPECT_GT(testing::LargestDifference(linear, cubic), 1e-3 * peak) << "cubic is not linear";
   double sum = 0;
-  for (size_t i = 0; i < linear.size(); ++i) sum += std::pow(static_cast<double>(linear[i]) - static_cast<double>(cubic[i]), 2);
+  for (size_t i = 0; i < linear.size(); ++i)
+    sum += std::pow(static_cast<double>(linear[i]) - static_cast<double>(cubic[i]), 2);
   EXPECT_LT(std::sqrt(sum / static_cast<double>(linear.size())), 0.06 * peak);
 }
 
@@ -142,16 +160,22 @@ TEST_P(TomopyFormTest, HasNoOptionsOfTheCorrectedForm) {
   c.detectors = 16;
   c.slices = 1;
   c.subsets = 2;
-  EXPECT_THAT(Reconstructor::Create(c, device_), IsError(absl::StatusCode::kInvalidArgument, "subsets: is 2; the tomopy form allows 1 only"));
+  EXPECT_THAT(
+      Reconstructor::Create(c, device_),
+      IsError(absl::StatusCode::kInvalidArgument, "subsets: is 2; the tomopy form allows 1 only"));
   c.subsets = 1;
   c.stop_change = 0.1;
-  EXPECT_THAT(Reconstructor::Create(c, device_), IsError(absl::StatusCode::kInvalidArgument, "stop_change"));
+  EXPECT_THAT(Reconstructor::Create(c, device_),
+              IsError(absl::StatusCode::kInvalidArgument, "stop_change"));
   c.stop_change = 0;
   c.algorithm = TomographyAlgorithm::kFbp;
-  EXPECT_THAT(Reconstructor::Create(c, device_), IsError(absl::StatusCode::kInvalidArgument, "algorithm: the tomopy form has sirt and mlem only"));
+  EXPECT_THAT(Reconstructor::Create(c, device_),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "algorithm: the tomopy form has sirt and mlem only"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomopyFormTest, ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomopyFormTest,
+                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
 
 }  // namespace
 }  // namespace octavo

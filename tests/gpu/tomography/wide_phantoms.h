@@ -13,7 +13,8 @@
 #include "gpu/tomography/truncation.h"
 #include "tests/gpu/tomography/phantoms.h"
 
-// Random objects of which the detector sees a part, and what a reconstruction of that part should be.
+// Random objects of which the detector sees a part, and what a reconstruction of that part should
+// be.
 namespace octavo::testing {
 
 struct WideErrors {
@@ -31,8 +32,9 @@ struct WidePhantom {
   std::vector<float> sinogram, truth;  // [angle, detector], [row, column]
 
   std::string Text() const {
-    return std::string(turn ? "360" : "180") + ", " + std::to_string(width) + " wide, " + std::to_string(counts) + " counts, " +
-           std::to_string(angles_rad.size()) + " angles, axis " + std::to_string(center) + ", offset " + std::to_string(offset);
+    return std::string(turn ? "360" : "180") + ", " + std::to_string(width) + " wide, " +
+           std::to_string(counts) + " counts, " + std::to_string(angles_rad.size()) +
+           " angles, axis " + std::to_string(center) + ", offset " + std::to_string(offset);
   }
   TomographyConfig Config(TomographyAlgorithm algorithm) const {
     TomographyConfig c;
@@ -50,7 +52,8 @@ struct WidePhantom {
     for (size_t i = 0; i < image.size(); ++i) {
       const double r = std::hypot(static_cast<double>(i % static_cast<size_t>(detectors)) - middle,
                                   static_cast<double>(i / static_cast<size_t>(detectors)) - middle);
-      const double off = static_cast<double>(image[i] - truth[i]) / value, most = std::min(reach, middle);
+      const double off = static_cast<double>(image[i] - truth[i]) / value,
+                   most = std::min(reach, middle);
       if (r <= 0.9 * most) squares += off * off, ++inside;
       if (r > 0.95 * most && r <= most - 0.5) rim += off, ++outer;
     }
@@ -58,29 +61,39 @@ struct WidePhantom {
   }
 };
 
-/// An outline `width` times as wide as the field of view, with 10 … 25 ellipses in it, about an axis up to 8 (over a full turn 25) columns off
-/// the middle of 128. A third without noise, the others of 1,000 or 10,000 counts. Below 1 the air may be off by up to 0.1.
+/// An outline `width` times as wide as the field of view, with 10 … 25 ellipses in it, about an
+/// axis up to 8 (over a full turn 25) columns off the middle of 128. A third without noise, the
+/// others of 1,000 or 10,000 counts. Below 1 the air may be off by up to 0.1.
 inline WidePhantom DrawWide(uint32_t seed, double width) {
   std::mt19937 random(seed);
-  const auto uniform = [&](double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(random); };
+  const auto uniform = [&](double lo, double hi) {
+    return std::uniform_real_distribution<double>(lo, hi)(random);
+  };
   WidePhantom p;
   p.width = width;
   p.turn = random() % 2 == 0;
   p.counts = std::vector<int>{0, 1000, 10000}[random() % 3];
-  p.center = 0.5 * static_cast<double>(p.detectors - 1) + (p.turn ? uniform(-25, 25) : uniform(-8, 8));
+  p.center =
+      0.5 * static_cast<double>(p.detectors - 1) + (p.turn ? uniform(-25, 25) : uniform(-8, 8));
   const double left = p.center, right = static_cast<double>(p.detectors - 1) - p.center;
   p.reach = p.turn ? std::max(left, right) : std::min(left, right);
   const auto angles = static_cast<int64_t>(uniform(120, 240) * (p.turn ? 1.5 : 1));
   const double begin = uniform(-3, 3), span = (p.turn ? 2 : 1) * std::numbers::pi;
-  for (int64_t i = 0; i < angles; ++i) p.angles_rad.push_back(begin + span * static_cast<double>(i) / static_cast<double>(angles));
+  for (int64_t i = 0; i < angles; ++i)
+    p.angles_rad.push_back(begin + span * static_cast<double>(i) / static_cast<double>(angles));
   if (random() % 2 == 0) std::shuffle(p.angles_rad.begin(), p.angles_rad.end(), random);
   const double radius = p.reach * width, strongest = uniform(0.8, 2.5);
-  std::vector<PhantomEllipse> ellipses = {
-      {.value = 1, .a = radius, .b = radius * uniform(0.75, 1), .x = 0, .y = 0, .phi = uniform(0, std::numbers::pi)}};
+  std::vector<PhantomEllipse> ellipses = {{.value = 1,
+                                           .a = radius,
+                                           .b = radius * uniform(0.75, 1),
+                                           .x = 0,
+                                           .y = 0,
+                                           .phi = uniform(0, std::numbers::pi)}};
   for (int left_over = static_cast<int>(uniform(10, 25)); left_over > 0; --left_over) {
     static constexpr double kValues[] = {-0.6, -0.3, 0.3, 0.6};
     const double a = radius * std::exp(uniform(std::log(0.03), std::log(0.2)));
-    const double off = (0.7 * radius - a) * std::sqrt(uniform(0, 1)), to = uniform(0, 2 * std::numbers::pi);
+    const double off = (0.7 * radius - a) * std::sqrt(uniform(0, 1)),
+                 to = uniform(0, 2 * std::numbers::pi);
     ellipses.push_back({.value = kValues[random() % 4],
                         .a = a,
                         .b = a * uniform(0.4, 1),
@@ -94,7 +107,9 @@ inline WidePhantom DrawWide(uint32_t seed, double width) {
   for (const double of : exact) {
     double value = std::max(0.0, of) * p.value;
     if (p.counts > 0)
-      value = -std::log(std::max(1, std::poisson_distribution<int>(p.counts * std::exp(-value))(random)) / static_cast<double>(p.counts));
+      value = -std::log(
+          std::max(1, std::poisson_distribution<int>(p.counts * std::exp(-value))(random)) /
+          static_cast<double>(p.counts));
     p.sinogram.push_back(static_cast<float>(value + p.offset));
   }
   // Pixels are the means of four by four points.
@@ -117,8 +132,13 @@ inline WidePhantom DrawWide(uint32_t seed, double width) {
 
 inline Truncation TruncationOf(const WidePhantom& p) {
   const BoundingEnds ends = EndsThatBound(p.angles_rad, p.detectors, p.center);
-  return FindTruncation(
-      {.angles_rad = p.angles_rad, .slices = 1, .detectors = p.detectors, .centers = {p.center}, .left = ends.left, .right = ends.right}, p.sinogram);
+  return FindTruncation({.angles_rad = p.angles_rad,
+                         .slices = 1,
+                         .detectors = p.detectors,
+                         .centers = {p.center},
+                         .left = ends.left,
+                         .right = ends.right},
+                        p.sinogram);
 }
 
 }  // namespace octavo::testing

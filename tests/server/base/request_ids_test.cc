@@ -22,7 +22,8 @@ TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
   const absl::Status other = ids.Begin("a", "other").status();
   EXPECT_THAT(other, IsError(absl::StatusCode::kAlreadyExists, "another body (scans/1)"));
   EXPECT_EQ(InfoOf(other).reason, "IDEMPOTENCY_MISMATCH");
-  EXPECT_EQ(InfoOf(other).numbers, (std::vector<std::pair<std::string, std::string>>{{"scan", "scans/1"}}));
+  EXPECT_EQ(InfoOf(other).numbers,
+            (std::vector<std::pair<std::string, std::string>>{{"scan", "scans/1"}}));
 }
 
 TEST(RequestIdsTest, AnIdIsFreeAgainWhenItsRequestFailed) {

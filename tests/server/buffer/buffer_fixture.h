@@ -1,6 +1,7 @@
 #pragma once
 
-// A store of buffers without an engine around it: three devices on the host, on GPUs as many as there are.
+// A store of buffers without an engine around it: three devices on the host, on GPUs as many as
+// there are.
 
 #include <atomic>
 #include <cstring>
@@ -30,11 +31,14 @@ inline const Caller kMe{.client = "me", .key = ""};
 /// A device that says it is broken when told so.
 class FragileDevice final : public octavo::testing::ForwardingDevice {
  public:
-  explicit FragileDevice(std::unique_ptr<Device> real) : ForwardingDevice(*real), real_(std::move(real)) {}
+  explicit FragileDevice(std::unique_ptr<Device> real)
+      : ForwardingDevice(*real), real_(std::move(real)) {}
   std::atomic<bool> broken{false};
   std::atomic<int> allocations_left{1 << 30};
   std::function<void()> on_allocation;  // called once, by the next one
-  absl::Status Health() override { return broken ? absl::UnavailableError("broken by the test") : inner_.Health(); }
+  absl::Status Health() override {
+    return broken ? absl::UnavailableError("broken by the test") : inner_.Health();
+  }
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
     if (--allocations_left < 0) return absl::ResourceExhaustedError("none left, says the test");
     if (const auto call = std::exchange(on_allocation, nullptr)) call();
@@ -50,7 +54,8 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
   BufferStoreTest() {
     for (int i = 0; i < 3; ++i) {
       auto opened = OpenDevices(GetParam()).value();
-      for (auto& device : opened.devices) devices_.push_back(std::make_unique<FragileDevice>(std::move(device)));
+      for (auto& device : opened.devices)
+        devices_.push_back(std::make_unique<FragileDevice>(std::move(device)));
       if (GetParam() != "host") break;
     }
     std::vector<Device*> devices;
@@ -60,37 +65,48 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     }
     ledger_ = std::make_unique<Ledger>(std::vector<int64_t>(devices.size(), kBudget));
     volumes_ = std::make_unique<VolumeStore>(ledger_.get(), &clock_, [](const VolumeStatus&) {});
-    store_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = devices,
-                                                                .ledger = ledger_.get(),
-                                                                .volumes = volumes_.get(),
-                                                                .leases = &leases_,
-                                                                .clock = &clock_,
-                                                                .workers = &workers_,
-                                                                .frames = frames_,
-                                                                .server_id = "testtest",
-                                                                .draining = [this] { return draining_; },
-                                                                .quota_bytes = int64_t{300} << 20});
+    store_ =
+        std::make_unique<BufferStore>(BufferStore::Context{.devices = devices,
+                                                           .ledger = ledger_.get(),
+                                                           .volumes = volumes_.get(),
+                                                           .leases = &leases_,
+                                                           .clock = &clock_,
+                                                           .workers = &workers_,
+                                                           .frames = frames_,
+                                                           .server_id = "testtest",
+                                                           .draining = [this] { return draining_; },
+                                                           .quota_bytes = int64_t{300} << 20});
   }
   ~BufferStoreTest() override {
     store_ = nullptr;
-    for (int d = 0; d < ledger_->devices(); ++d) EXPECT_EQ(ledger_->UseOf(d).free(), kBudget) << "device " << d << " did not get its memory back";
+    for (int d = 0; d < ledger_->devices(); ++d)
+      EXPECT_EQ(ledger_->UseOf(d).free(), kBudget)
+          << "device " << d << " did not get its memory back";
   }
 
   uint32_t devices() const { return static_cast<uint32_t>(devices_.size()); }
-  BufferStatus Make(Scalar scalar, std::vector<uint64_t> shape, uint64_t lanes = 1, std::vector<uint32_t> places = {}, bool uninitialized = false) {
+  BufferStatus Make(Scalar scalar, std::vector<uint64_t> shape, uint64_t lanes = 1,
+                    std::vector<uint32_t> places = {}, bool uninitialized = false) {
     return store_
-        ->Create({.scalar = scalar, .lanes = lanes, .shape = std::move(shape), .devices = std::move(places), .uninitialized = uninitialized}, kMe)
+        ->Create({.scalar = scalar,
+                  .lanes = lanes,
+                  .shape = std::move(shape),
+                  .devices = std::move(places),
+                  .uninitialized = uninitialized},
+                 kMe)
         .value();
   }
   template <class T>
-  absl::StatusOr<BufferStatus> Write(const std::string& name, const std::vector<T>& values, BufferWriteSpec spec = {}) {
+  absl::StatusOr<BufferStatus> Write(const std::string& name, const std::vector<T>& values,
+                                     BufferWriteSpec spec = {}) {
     spec.name = name;
     spec.total_bytes = values.size() * sizeof(T);
     auto writer = store_->OpenWrite(spec, kMe);
     if (!writer.ok()) return writer.status();
     const auto* data = reinterpret_cast<const char*>(values.data());
     for (size_t at = 0; at < spec.total_bytes; at += BufferStore::kMostChunk) {
-      const absl::Status status = (*writer)->Chunk({{data + at, std::min<size_t>(BufferStore::kMostChunk, spec.total_bytes - at)}});
+      const absl::Status status = (*writer)->Chunk(
+          {{data + at, std::min<size_t>(BufferStore::kMostChunk, spec.total_bytes - at)}});
       if (!status.ok()) return status;
     }
     return (*writer)->Finish();
@@ -105,7 +121,8 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
       auto piece = (*reader)->Next(chunk);
       if (!piece.ok()) return piece.status();
       if (piece->size == 0) break;
-      std::memcpy(reinterpret_cast<char*>(values.data()) + at, piece->data, static_cast<size_t>(piece->size));
+      std::memcpy(reinterpret_cast<char*>(values.data()) + at, piece->data,
+                  static_cast<size_t>(piece->size));
       at += piece->size;
     }
     EXPECT_EQ(at, (*reader)->total_bytes());
@@ -113,10 +130,12 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
   }
   /// A buffer on one device, and what Relocate must be told of it.
   std::pair<std::string, ExportStore::Overdue> MakeMovable(std::vector<uint64_t> shape) {
-    const Ledger::ChargeId before = ledger_->Reserve(0, "test", "", {{"nothing", 1, 1}}, nullptr).value()[0];
+    const Ledger::ChargeId before =
+        ledger_->Reserve(0, "test", "", {{"nothing", 1, 1}}, nullptr).value()[0];
     const std::string name = Make(Scalar::kF32, std::move(shape), 1, {0}).name;
     ledger_->Release(before);
-    return {name, {.of = name, .replica = 0, .charge = before + 1}};  // charges are numbered in order
+    return {name,
+            {.of = name, .replica = 0, .charge = before + 1}};  // charges are numbered in order
   }
   static std::vector<float> Random(size_t n, uint32_t seed) {
     std::mt19937 random(seed);

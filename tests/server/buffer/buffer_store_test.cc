@@ -16,8 +16,11 @@ using testing::kMe;
 using testing::BufferStoreTest;
 
 TEST_P(BufferStoreTest, BadShapesTypesAndPlacesAreRefusedAndLeaveNothing) {
-  const auto create = [&](Scalar scalar, uint64_t lanes, std::vector<uint64_t> shape, std::vector<uint32_t> places = {}) {
-    return store_->Create({.scalar = scalar, .lanes = lanes, .shape = std::move(shape), .devices = std::move(places)}, kMe);
+  const auto create = [&](Scalar scalar, uint64_t lanes, std::vector<uint64_t> shape,
+                          std::vector<uint32_t> places = {}) {
+    return store_->Create(
+        {.scalar = scalar, .lanes = lanes, .shape = std::move(shape), .devices = std::move(places)},
+        kMe);
   };
   EXPECT_REFUSED(create(Scalar::kF32, 1, {}), kInvalidArgument, "BAD_SHAPE");
   EXPECT_REFUSED(create(Scalar::kF32, 1, {1, 2, 3, 4}), kInvalidArgument, "BAD_SHAPE");
@@ -28,13 +31,16 @@ TEST_P(BufferStoreTest, BadShapesTypesAndPlacesAreRefusedAndLeaveNothing) {
   EXPECT_REFUSED(create(Scalar::kF32, ~uint64_t{0}, {4}), kInvalidArgument, "BAD_TYPE");
   EXPECT_REFUSED(create(Scalar::kC64, 2, {4}), kInvalidArgument, "BAD_TYPE");
   EXPECT_REFUSED(create(Scalar::kU8, 1, {(1 << 30) + 1}), kInvalidArgument, "TOO_MANY_ELEMENTS");
-  EXPECT_REFUSED(create(Scalar::kU8, 1, {1ull << 63, 1ull << 63, 4}), kInvalidArgument, "TOO_MANY_ELEMENTS");
+  EXPECT_REFUSED(create(Scalar::kU8, 1, {1ull << 63, 1ull << 63, 4}), kInvalidArgument,
+                 "TOO_MANY_ELEMENTS");
   EXPECT_REFUSED(create(Scalar::kU8, 1, {4}, {devices()}), kInvalidArgument, "BAD_PLACEMENT");
   EXPECT_REFUSED(create(Scalar::kU8, 1, {4}, {0, 0}), kInvalidArgument, "BAD_PLACEMENT");
   EXPECT_REFUSED(create(Scalar::kU8, 1, {1 << 30}, {0}), kResourceExhausted, "QUOTA");
   EXPECT_REFUSED(create(Scalar::kU8, 1, {260 << 20}, {0}), kResourceExhausted, "EXCEEDS_BUDGET");
-  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 0.5}, kMe), kInvalidArgument, "BAD_FIELD");
-  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, kMe), kInvalidArgument, "BAD_FIELD");
+  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 0.5}, kMe),
+                 kInvalidArgument, "BAD_FIELD");
+  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, kMe),
+                 kInvalidArgument, "BAD_FIELD");
   EXPECT_TRUE(store_->List(kMe).empty());
 }
 
@@ -46,23 +52,28 @@ TEST_P(BufferStoreTest, MemoryIsGrantedOnAllDevicesOrNone) {
   const Caller you{.client = "you"};
   std::vector<uint32_t> all(devices());
   std::iota(all.begin(), all.end(), 0);
-  const auto refused = store_->Create({.scalar = Scalar::kU8, .shape = {60u << 20}, .devices = all}, you);
+  const auto refused =
+      store_->Create({.scalar = Scalar::kU8, .shape = {60u << 20}, .devices = all}, you);
   EXPECT_REFUSED(refused, kResourceExhausted, "DEVICE_FULL");
   std::string holders;
-  for (const auto& [key, value] : InfoOf(refused.status()).numbers) holders += key == "holders" ? value : "";
+  for (const auto& [key, value] : InfoOf(refused.status()).numbers)
+    holders += key == "holders" ? value : "";
   EXPECT_NE(holders.find(first.name), std::string::npos) << "names the largest holder";
   EXPECT_EQ(ledger_->UseOf(0).free(), before);
-  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {110 << 20}, .devices = {0}}, kMe), kResourceExhausted, "QUOTA");
+  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {110 << 20}, .devices = {0}}, kMe),
+                 kResourceExhausted, "QUOTA");
   ASSERT_THAT(store_->Destroy(first.name, "", "", kMe), IsOk());
   ASSERT_THAT(store_->Drain(), IsOk());
-  EXPECT_THAT(store_->Create({.scalar = Scalar::kU8, .shape = {60 << 20}, .devices = {0}}, you), IsOk());
+  EXPECT_THAT(store_->Create({.scalar = Scalar::kU8, .shape = {60 << 20}, .devices = {0}}, you),
+              IsOk());
 }
 
 TEST_P(BufferStoreTest, AnAllocationThatFailsGivesEverythingBack) {
   for (int allowed = 0; allowed < static_cast<int>(devices()); ++allowed) {
     for (auto& device : devices_) device->allocations_left = 1 << 30;
     devices_[static_cast<size_t>(allowed)]->allocations_left = 0;
-    EXPECT_THAT(store_->Create({.scalar = Scalar::kF32, .shape = {1000}}, kMe), IsError(absl::StatusCode::kResourceExhausted, "none left"));
+    EXPECT_THAT(store_->Create({.scalar = Scalar::kF32, .shape = {1000}}, kMe),
+                IsError(absl::StatusCode::kResourceExhausted, "none left"));
     ASSERT_THAT(store_->Drain(), IsOk());
     for (int d = 0; d < ledger_->devices(); ++d) EXPECT_EQ(ledger_->UseOf(d).free(), kBudget);
   }
@@ -71,7 +82,9 @@ TEST_P(BufferStoreTest, AnAllocationThatFailsGivesEverythingBack) {
   // Scratch memory of an operation, and its output.
   for (int allowed = 0; allowed < 2; ++allowed) {
     devices_[0]->allocations_left = allowed;
-    EXPECT_THAT(store_->Apply({.input = buffer.name, .operations = {FftOp{}, ScaleOp{.part = math::Part::kPower}}}, kMe),
+    EXPECT_THAT(store_->Apply({.input = buffer.name,
+                               .operations = {FftOp{}, ScaleOp{.part = math::Part::kPower}}},
+                              kMe),
                 IsError(absl::StatusCode::kResourceExhausted, "none left"));
   }
   devices_[0]->allocations_left = 1 << 30;
@@ -81,28 +94,46 @@ TEST_P(BufferStoreTest, AnAllocationThatFailsGivesEverythingBack) {
 TEST_P(BufferStoreTest, LeasesOfClients) {
   const BufferStatus buffer = Make(Scalar::kF32, {10});
   const std::vector<float> values(10, 3);
-  const Lease exclusive = leases_.TryAcquire({.resource = buffer.name, .mode = LeaseMode::kExclusive, .holder = "you", .seconds = 10}).value();
+  const Lease exclusive = leases_
+                              .TryAcquire({.resource = buffer.name,
+                                           .mode = LeaseMode::kExclusive,
+                                           .holder = "you",
+                                           .seconds = 10})
+                              .value();
   EXPECT_EQ(store_->Get(buffer.name, kMe)->exclusive_leases, 1);
   EXPECT_REFUSED(Write(buffer.name, values), kAborted, "LEASED");
   EXPECT_REFUSED(Read<float>({.name = buffer.name}), kAborted, "LEASED");
   EXPECT_REFUSED(store_->Sync(buffer.name, 0, {}, "", kMe), kAborted, "LEASED");
-  EXPECT_REFUSED(store_->Apply({.input = buffer.name, .operations = {CopyOp{}}}, kMe), kAborted, "LEASED");
-  EXPECT_THAT(Write(buffer.name, values, {.lease_token = exclusive.token, .lease_fence = exclusive.fence}), IsOk());
-  EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = exclusive.token, .lease_fence = exclusive.fence + 1}), kFailedPrecondition, "LEASE_LOST");
+  EXPECT_REFUSED(store_->Apply({.input = buffer.name, .operations = {CopyOp{}}}, kMe), kAborted,
+                 "LEASED");
+  EXPECT_THAT(
+      Write(buffer.name, values, {.lease_token = exclusive.token, .lease_fence = exclusive.fence}),
+      IsOk());
+  EXPECT_REFUSED(Write(buffer.name, values,
+                       {.lease_token = exclusive.token, .lease_fence = exclusive.fence + 1}),
+                 kFailedPrecondition, "LEASE_LOST");
   EXPECT_EQ(Read<float>({.name = buffer.name, .lease_token = exclusive.token}).value(), values);
-  EXPECT_THAT(store_->Apply(
-                  {.input = buffer.name, .operations = {ScaleOp{.add = {1, 0}}}, .output = buffer.name, .output_lease_token = exclusive.token}, kMe),
+  EXPECT_THAT(store_->Apply({.input = buffer.name,
+                             .operations = {ScaleOp{.add = {1, 0}}},
+                             .output = buffer.name,
+                             .output_lease_token = exclusive.token},
+                            kMe),
               IsOk());
   clock_.Advance(11);  // it expires
-  EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = exclusive.token}), kFailedPrecondition, "LEASE_LOST");
+  EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = exclusive.token}), kFailedPrecondition,
+                 "LEASE_LOST");
   EXPECT_EQ(Read<float>({.name = buffer.name}).value(), std::vector<float>(10, 4));
-  const Lease shared = leases_.TryAcquire({.resource = buffer.name, .mode = LeaseMode::kShared, .seconds = 10}).value();
-  EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = shared.token}), kFailedPrecondition, "LEASE_MODE");
+  const Lease shared =
+      leases_.TryAcquire({.resource = buffer.name, .mode = LeaseMode::kShared, .seconds = 10})
+          .value();
+  EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = shared.token}), kFailedPrecondition,
+                 "LEASE_MODE");
   EXPECT_THAT(Read<float>({.name = buffer.name}), IsOk());
 }
 
 TEST_P(BufferStoreTest, NamesOwnersRequestsAndTombstones) {
-  const BufferSpec spec{.scalar = Scalar::kU8, .shape = {4}, .request_id = "one", .request_digest = "a"};
+  const BufferSpec spec{
+      .scalar = Scalar::kU8, .shape = {4}, .request_id = "one", .request_digest = "a"};
   const BufferStatus first = store_->Create(spec, kMe).value();
   EXPECT_EQ(store_->Create(spec, kMe)->name, first.name) << "a retry";
   BufferSpec other = spec;
@@ -111,39 +142,50 @@ TEST_P(BufferStoreTest, NamesOwnersRequestsAndTombstones) {
   EXPECT_EQ(store_->List(kMe).size(), 1u);
 
   const Caller owner{.client = "owner", .key = "the key of the owner"};
-  const BufferStatus mine = store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
+  const BufferStatus mine =
+      store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
   EXPECT_REFUSED(store_->Get(mine.name, kMe), kPermissionDenied, "NOT_OWNER");
   EXPECT_REFUSED(Write(mine.name, std::vector<uint8_t>(4)), kPermissionDenied, "NOT_OWNER");
   EXPECT_REFUSED(Read<uint8_t>({.name = mine.name}), kPermissionDenied, "NOT_OWNER");
   EXPECT_REFUSED(store_->Destroy(mine.name, "", "", kMe), kPermissionDenied, "NOT_OWNER");
-  EXPECT_REFUSED(store_->Apply({.input = mine.name, .operations = {CopyOp{}}}, kMe), kPermissionDenied, "NOT_OWNER");
+  EXPECT_REFUSED(store_->Apply({.input = mine.name, .operations = {CopyOp{}}}, kMe),
+                 kPermissionDenied, "NOT_OWNER");
   EXPECT_EQ(store_->List(kMe).size(), 1u);
   EXPECT_EQ(store_->List(owner).size(), 2u);
 
-  ASSERT_OK_AND_ASSIGN(const BufferStatus changed,
-                       store_->Change({.name = first.name, .etag = first.etag, .set_labels = true, .labels = {{"a", "b"}}}, kMe));
+  ASSERT_OK_AND_ASSIGN(
+      const BufferStatus changed,
+      store_->Change(
+          {.name = first.name, .etag = first.etag, .set_labels = true, .labels = {{"a", "b"}}},
+          kMe));
   EXPECT_EQ(changed.labels.at("a"), "b");
-  EXPECT_REFUSED(store_->Change({.name = first.name, .etag = first.etag, .set_labels = true}, kMe), kAborted, "VERSION");
+  EXPECT_REFUSED(store_->Change({.name = first.name, .etag = first.etag, .set_labels = true}, kMe),
+                 kAborted, "VERSION");
   EXPECT_REFUSED(store_->Destroy(first.name, first.etag, "", kMe), kAborted, "VERSION");
   EXPECT_THAT(store_->Destroy(first.name, changed.etag, "", kMe), IsOk());
   EXPECT_REFUSED(store_->Get(first.name, kMe), kNotFound, "NO_BUFFER");
-  EXPECT_THAT(store_->Get(first.name, kMe), IsError(absl::StatusCode::kNotFound, "destroyed by a client"));
+  EXPECT_THAT(store_->Get(first.name, kMe),
+              IsError(absl::StatusCode::kNotFound, "destroyed by a client"));
   clock_.Advance(601);
   store_->Housekeep();
   EXPECT_THAT(store_->Get(first.name, kMe), IsError(absl::StatusCode::kNotFound, "no buffer"));
   draining_ = true;
-  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}}, kMe), kUnavailable, "DRAINING");
-  EXPECT_REFUSED(store_->Apply({.input = mine.name, .operations = {CopyOp{}}}, owner), kUnavailable, "DRAINING");
+  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}}, kMe), kUnavailable,
+                 "DRAINING");
+  EXPECT_REFUSED(store_->Apply({.input = mine.name, .operations = {CopyOp{}}}, owner), kUnavailable,
+                 "DRAINING");
 }
 
 TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   std::vector<std::pair<BufferEventKind, std::string>> told;
   Mutex mutex;
-  const auto watch = store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
-    MutexLock lock(mutex);
-    told.emplace_back(kind, status.name);
-  });
-  const BufferStatus buffer = store_->Create({.scalar = Scalar::kF32, .shape = {4}, .ttl_seconds = 100}, kMe).value();
+  const auto watch =
+      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+        MutexLock lock(mutex);
+        told.emplace_back(kind, status.name);
+      });
+  const BufferStatus buffer =
+      store_->Create({.scalar = Scalar::kF32, .shape = {4}, .ttl_seconds = 100}, kMe).value();
   clock_.Advance(30);
   ASSERT_THAT(Write(buffer.name, std::vector<float>(4)), IsOk());  // that begins it anew
   clock_.Advance(60);
@@ -161,19 +203,24 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
 }
 
 TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
-  const BufferStatus overdue = store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
-  const BufferStatus warned = store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 300}, kMe).value();
+  const BufferStatus overdue =
+      store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
+  const BufferStatus warned =
+      store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 300}, kMe).value();
   Mutex mutex;
   bool prolonged = false;
-  const auto watch = store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
-    if (kind != BufferEventKind::kExpiring || status.name != warned.name) return;
-    MutexLock lock(mutex);
-    prolonged = store_->Change({.name = overdue.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
-  });
+  const auto watch =
+      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+        if (kind != BufferEventKind::kExpiring || status.name != warned.name) return;
+        MutexLock lock(mutex);
+        prolonged =
+            store_->Change({.name = overdue.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
+      });
   clock_.Advance(250);
   store_->Housekeep();
   MutexLock lock(mutex);
-  EXPECT_EQ(store_->Get(overdue.name, kMe).ok(), prolonged);  // the store's own thread may have been there first
+  EXPECT_EQ(store_->Get(overdue.name, kMe).ok(),
+            prolonged);  // the store's own thread may have been there first
 }
 
 TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
@@ -187,7 +234,8 @@ TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {
     };
   };
   const auto watch = store_->Watch(owner, log(&owners)), other = store_->Watch(kMe, log(&others));
-  const BufferStatus mine = store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
+  const BufferStatus mine =
+      store_->Create({.scalar = Scalar::kU8, .shape = {4}, .is_private = true}, owner).value();
   ASSERT_THAT(store_->Destroy(mine.name, "", "", owner), IsOk());
   MutexLock lock(mutex);
   EXPECT_EQ(owners, (std::vector{BufferEventKind::kCreated, BufferEventKind::kGone}));
@@ -200,14 +248,22 @@ TEST_P(BufferStoreTest, ADeviceThatFailsTakesItsReplicasAlong) {
   const BufferStatus now = store_->Get(buffer.name, kMe).value();
   EXPECT_EQ(now.state, BufferState::kLost);
   const uint32_t last = devices() - 1;
-  EXPECT_REFUSED(Read<float>({.name = buffer.name, .which = BufferReadSpec::Which::kReplica, .replica = last}), kDataLoss, "LOST");
+  EXPECT_REFUSED(
+      Read<float>({.name = buffer.name, .which = BufferReadSpec::Which::kReplica, .replica = last}),
+      kDataLoss, "LOST");
   EXPECT_REFUSED(Write(buffer.name, std::vector<float>(10)), kDataLoss, "LOST");
-  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kF32, .shape = {10}}, kMe), kUnavailable, "DEVICE_DOWN");
-  if (devices() > 1) EXPECT_THAT(Read<float>({.name = buffer.name, .which = BufferReadSpec::Which::kReplica, .replica = 0}), IsOk());
+  EXPECT_REFUSED(store_->Create({.scalar = Scalar::kF32, .shape = {10}}, kMe), kUnavailable,
+                 "DEVICE_DOWN");
+  if (devices() > 1)
+    EXPECT_THAT(
+        Read<float>({.name = buffer.name, .which = BufferReadSpec::Which::kReplica, .replica = 0}),
+        IsOk());
   devices_.back()->broken = false;
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, BufferStoreTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, BufferStoreTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -1,4 +1,5 @@
-// Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose lease ends while they are at work.
+// Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose
+// lease ends while they are at work.
 
 #include <atomic>
 #include <chrono>
@@ -23,14 +24,21 @@ constexpr int kRounds = 500;
 
 class BufferVerbsTest : public BufferStoreTest {
  protected:
-  absl::StatusOr<Lease> AcquireLease(const std::string& name, LeaseMode mode, double seconds = 0, double wait = 0) {
+  absl::StatusOr<Lease> AcquireLease(const std::string& name, LeaseMode mode, double seconds = 0,
+                                     double wait = 0) {
     std::optional<absl::StatusOr<Lease>> answer;
-    (void)store_->AcquireLease({.resource = name, .mode = mode, .session = "", .holder = "a client", .seconds = seconds, .wait_seconds = wait}, kMe,
+    (void)store_->AcquireLease({.resource = name,
+                                .mode = mode,
+                                .session = "",
+                                .holder = "a client",
+                                .seconds = seconds,
+                                .wait_seconds = wait},
+                               kMe,
                                [&](absl::StatusOr<Lease> lease) { answer = std::move(lease); });
     return answer.has_value() ? *std::move(answer) : absl::UnavailableError("waits");
   }
-  void NeverBoth(const std::function<absl::Status()>& a, const std::function<absl::Status()>& b, const std::function<void()>& prepare,
-                 const std::function<void()>& clear) {
+  void NeverBoth(const std::function<absl::Status()>& a, const std::function<absl::Status()>& b,
+                 const std::function<void()>& prepare, const std::function<void()>& clear) {
     Handicap handicap;
     int won[2] = {0, 0};
     for (int round = 0; round < kRounds; ++round) {
@@ -51,7 +59,9 @@ class BufferVerbsTest : public BufferStoreTest {
       ASSERT_TRUE(of_a.ok() || of_b.ok()) << of_a << "; " << of_b;
       const absl::Status& loser = of_a.ok() ? of_b : of_a;
       const std::string reason = Reason(loser);
-      ASSERT_TRUE(reason == "LEASED" || reason == "NO_BUFFER" || reason == "LEASE_LOST" || reason == "EXPORTED") << loser;
+      ASSERT_TRUE(reason == "LEASED" || reason == "NO_BUFFER" || reason == "LEASE_LOST" ||
+                  reason == "EXPORTED")
+          << loser;
       clear();
     }
     std::cout << "won: " << won[0] << " and " << won[1] << "\n";
@@ -64,7 +74,8 @@ class BufferVerbsTest : public BufferStoreTest {
 TEST_P(BufferVerbsTest, ALeaseAndTheEndOfTheBuffer) {
   for (const LeaseMode mode : {LeaseMode::kShared, LeaseMode::kExclusive}) {
     std::string name;
-    NeverBoth([&] { return AcquireLease(name, mode).status(); }, [&] { return store_->Destroy(name, "", "", kMe); },
+    NeverBoth([&] { return AcquireLease(name, mode).status(); },
+              [&] { return store_->Destroy(name, "", "", kMe); },
               [&] { name = Make(Scalar::kU8, {16}, 1, {0}).name; },
               [&] {
                 for (const Lease& lease : leases_.List()) {
@@ -81,15 +92,22 @@ TEST_P(BufferVerbsTest, ALeaseAndTheEndOfItsTimeToLive) {
   NeverBoth([&] { return AcquireLease(name, LeaseMode::kShared).status(); },
             [&]() -> absl::Status {
               store_->Housekeep();
-              return store_->Get(name, kMe).ok() ? Precondition("LEASED", "it lives on") : absl::OkStatus();
+              return store_->Get(name, kMe).ok() ? Precondition("LEASED", "it lives on")
+                                                 : absl::OkStatus();
             },
             [&] {
               for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
-              name = store_->Create({.scalar = Scalar::kU8, .shape = {16}, .devices = {0}, .ttl_seconds = 2}, kMe)->name;
+              name =
+                  store_
+                      ->Create(
+                          {.scalar = Scalar::kU8, .shape = {16}, .devices = {0}, .ttl_seconds = 2},
+                          kMe)
+                      ->name;
               clock_.Advance(3);
             },
             [&] {
-              for (const Lease& lease : leases_.List()) ASSERT_THAT(leases_.Release(lease.token), IsOk());
+              for (const Lease& lease : leases_.List())
+                ASSERT_THAT(leases_.Release(lease.token), IsOk());
               store_->Housekeep();
             });
 }
@@ -99,7 +117,8 @@ TEST_P(BufferVerbsTest, OneWriterAtATime) {
   std::unique_ptr<BufferStore::Writer> writers[2];
   const auto open = [&](int i) {
     return [&, i]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(writers[i], store_->OpenWrite({.name = name, .total_bytes = 16}, kMe));
+      OCTAVO_ASSIGN_OR_RETURN(writers[i],
+                              store_->OpenWrite({.name = name, .total_bytes = 16}, kMe));
       return absl::OkStatus();
     };
   };
@@ -118,7 +137,9 @@ TEST_P(BufferVerbsTest, OneWriterAtATime) {
 TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
-  ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = late.token}, kMe));
+  ASSERT_OK_AND_ASSIGN(
+      auto writer,
+      store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = late.token}, kMe));
   const std::string ones(16, '\1');
   ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
   clock_.Advance(6);
@@ -126,7 +147,8 @@ TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   const auto finished = writer->Finish();
   EXPECT_EQ(Reason(finished.status()), "LEASE_LOST") << finished.status();
   writer = nullptr;
-  ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes, Read<uint8_t>({.name = name, .lease_token = now.token}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes,
+                       Read<uint8_t>({.name = name, .lease_token = now.token}));
   EXPECT_EQ(bytes, std::vector<uint8_t>(16, 0));
   EXPECT_THAT(store_->Destroy(name, "", now.token, kMe), IsOk());
 }
@@ -138,13 +160,22 @@ TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
       const std::string name = Make(Scalar::kU8, {16}).name;
       ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
       const uint64_t version = store_->Get(name, kMe)->replicas[0].version;
-      const BufferWriteSpec spec{.name = name, .all = all, .total_bytes = 16, .lease_token = lease.token, .if_version = version};
+      const BufferWriteSpec spec{.name = name,
+                                 .all = all,
+                                 .total_bytes = 16,
+                                 .lease_token = lease.token,
+                                 .if_version = version};
       ASSERT_GT(spec.if_version, 0u);
       ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite(spec, kMe));
       const std::string ones(16, '\1'), twos(16, '\2');
       ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
       if (by_operation) {
-        ASSERT_THAT(store_->Apply({.input = name, .operations = {FlipOp{}}, .output = name, .input_lease_token = lease.token}, kMe), IsOk());
+        ASSERT_THAT(store_->Apply({.input = name,
+                                   .operations = {FlipOp{}},
+                                   .output = name,
+                                   .input_lease_token = lease.token},
+                                  kMe),
+                    IsOk());
       } else {
         BufferWriteSpec first = spec;
         first.all = true;
@@ -156,7 +187,8 @@ TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
       EXPECT_THAT(finished, IsError(absl::StatusCode::kAborted, "has version "));
       EXPECT_EQ(Reason(finished.status()), "VERSION");
       writer = nullptr;
-      ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes, Read<uint8_t>({.name = name, .lease_token = lease.token}));
+      ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> bytes,
+                           Read<uint8_t>({.name = name, .lease_token = lease.token}));
       EXPECT_EQ(bytes, std::vector<uint8_t>(16, by_operation ? 0 : 2));
       EXPECT_THAT(store_->Destroy(name, "", lease.token, kMe), IsOk());
     }
@@ -171,10 +203,16 @@ TEST_P(BufferVerbsTest, AWriterWhoseReplicaMoves) {
   const std::string ones(4096, '\1');
   for (int round = 0; round < kRounds; ++round) {
     ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
-    ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 4096, .lease_token = late.token}, kMe));
+    ASSERT_OK_AND_ASSIGN(
+        auto writer,
+        store_->OpenWrite({.name = name, .total_bytes = 4096, .lease_token = late.token}, kMe));
     clock_.Advance(6);
     absl::Status taken, moved;
-    racers_.Race([&] { taken = writer->Chunk({{ones.data(), ones.size()}}); }, [&] { moved = store_->Relocate(movable); });
+    racers_.Race(
+        [&] {
+          taken = writer->Chunk({{ones.data(), ones.size()}});
+        },
+        [&] { moved = store_->Relocate(movable); });
     ASSERT_THAT(taken, IsOk());
     ASSERT_THAT(moved, IsOk());
     ++movable.charge;
@@ -214,16 +252,26 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
        }},
       {"Sync", [&](const std::string& name) { (void)store_->Sync(name, 0, {}, "", kMe); }},
       {"OpenRead", [&](const std::string& name) { (void)store_->OpenRead({.name = name}, kMe); }},
-      {"OpenWrite", [&](const std::string& name) { (void)store_->OpenWrite({.name = name, .total_bytes = 16}, kMe); }},
-      {"Apply", [&](const std::string& name) { (void)store_->Apply({.input = name, .operations = {FlipOp{}}, .output = name}, kMe); }},
+      {"OpenWrite",
+       [&](const std::string& name) {
+         (void)store_->OpenWrite({.name = name, .total_bytes = 16}, kMe);
+       }},
+      {"Apply",
+       [&](const std::string& name) {
+         (void)store_->Apply({.input = name, .operations = {FlipOp{}}, .output = name}, kMe);
+       }},
       {"Destroy", [&](const std::string& name) { (void)store_->Destroy(name, "", "", kMe); }},
   };
   for (const auto& [call, act] : calls) {
     const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
     ASSERT_OK_AND_ASSIGN(const Lease first, AcquireLease(name, LeaseMode::kExclusive, 5));
     told = 0;
-    (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
-                               [&, who = call](const absl::StatusOr<Lease>&) { ask(who); });
+    (void)store_->AcquireLease({.resource = name,
+                                .mode = LeaseMode::kExclusive,
+                                .session = "",
+                                .holder = "a client",
+                                .wait_seconds = 100},
+                               kMe, [&, who = call](const absl::StatusOr<Lease>&) { ask(who); });
     clock_.Advance(6);  // whoever waits is the next
     act(name);
     EXPECT_EQ(told, 1) << call;
@@ -233,11 +281,16 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   // Those who wait for a buffer that goes, and those who watch.
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease mine, AcquireLease(name, LeaseMode::kExclusive));
-  (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
-                             [&](const absl::StatusOr<Lease>&) { ask("who waits"); });
-  const auto watching = store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus&, const std::string&) {
-    if (kind == BufferEventKind::kGone) ask("who watches");
-  });
+  (void)store_->AcquireLease({.resource = name,
+                              .mode = LeaseMode::kExclusive,
+                              .session = "",
+                              .holder = "a client",
+                              .wait_seconds = 100},
+                             kMe, [&](const absl::StatusOr<Lease>&) { ask("who waits"); });
+  const auto watching =
+      store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus&, const std::string&) {
+        if (kind == BufferEventKind::kGone) ask("who watches");
+      });
   told = 0;
   EXPECT_THAT(store_->Destroy(name, "", mine.token, kMe), IsOk());
   EXPECT_EQ(told, 2);
@@ -247,7 +300,9 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
 TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
-  ASSERT_OK_AND_ASSIGN(auto writer, store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = lease.token}, kMe));
+  ASSERT_OK_AND_ASSIGN(
+      auto writer,
+      store_->OpenWrite({.name = name, .total_bytes = 16, .lease_token = lease.token}, kMe));
   const std::string ones(16, '\1');
   ASSERT_THAT(writer->Chunk({{ones.data(), ones.size()}}), IsOk());
   ASSERT_THAT(store_->Destroy(name, "", lease.token, kMe), IsOk());
@@ -262,8 +317,12 @@ TEST_P(BufferVerbsTest, AWaitEndsWithTheBuffer) {
     std::atomic<int> told{0};
     absl::Status answer, destroyed;
     const std::function<void()> wait = [&] {
-      (void)store_->AcquireLease({.resource = name, .mode = LeaseMode::kExclusive, .session = "", .holder = "a client", .wait_seconds = 100}, kMe,
-                                 [&](const absl::StatusOr<Lease>& lease) {
+      (void)store_->AcquireLease({.resource = name,
+                                  .mode = LeaseMode::kExclusive,
+                                  .session = "",
+                                  .holder = "a client",
+                                  .wait_seconds = 100},
+                                 kMe, [&](const absl::StatusOr<Lease>& lease) {
                                    answer = lease.status();
                                    ++told;
                                  });

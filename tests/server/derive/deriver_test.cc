@@ -16,13 +16,16 @@ class DeriverTest : public testing::MemoryTest {
  protected:
   absl::StatusOr<VolumeStatus> Derive(const DeriveSpec& spec) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    OCTAVO_RETURN_IF_ERROR(engine_->DeriveVolume(spec, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
+    OCTAVO_RETURN_IF_ERROR(engine_->DeriveVolume(
+        spec, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
     return promise.get_future().get();
   }
   /// One plane of a volume.
   static DeriveSpec Plane(const std::string& volume, const std::string& request_id) {
-    return {
-        .name = volume, .operations = {OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}}, .request_id = request_id, .request_digest = "plane"};
+    return {.name = volume,
+            .operations = {OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}},
+            .request_id = request_id,
+            .request_digest = "plane"};
   }
 };
 
@@ -52,7 +55,8 @@ TEST_F(DeriverTest, TheOldestRequestsAreForgotten) {
     ASSERT_THAT(engine_->DeriveVolume(Plane(source, absl::StrCat(i)),
                                       [&](const absl::StatusOr<VolumeStatus>& made) {
                                         EXPECT_THAT(made, IsOk());
-                                        if (made.ok()) EXPECT_THAT(engine_->DiscardVolume(made->name), IsOk());
+                                        if (made.ok())
+                                          EXPECT_THAT(engine_->DiscardVolume(made->name), IsOk());
                                         ++done;
                                       }),
                 IsOk());

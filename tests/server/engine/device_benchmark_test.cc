@@ -48,8 +48,9 @@ class MeasureTest : public ::testing::Test {
 
 TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
   ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(names_, ElementsAre("upload", "download", "device copy", "launch", "resident", "resident, no dispersion", "streamed",
-                                  "streamed, 12 bits packed"));
+  EXPECT_THAT(names_,
+              ElementsAre("upload", "download", "device copy", "launch", "resident",
+                          "resident, no dispersion", "streamed", "streamed, 12 bits packed"));
   for (const auto& [name, figure] : figures_) {
     EXPECT_GT(figure.value, 0) << name;
     EXPECT_GE(figure.rounds, 5) << name;
@@ -57,7 +58,8 @@ TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
     EXPECT_EQ(figure.ceiling > 0, figure.samples > 0) << name;  // those of the chain
   }
   // 12 bits need three quarters of the link.
-  EXPECT_NEAR(figures_["streamed, 12 bits packed"].ceiling / figures_["streamed"].ceiling, 4.0 / 3, 1e-9);
+  EXPECT_NEAR(figures_["streamed, 12 bits packed"].ceiling / figures_["streamed"].ceiling, 4.0 / 3,
+              1e-9);
 }
 
 TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
@@ -65,21 +67,26 @@ TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
   EXPECT_EQ(InfoOf(status).reason, "MEASUREMENT_WRONG");
-  EXPECT_THAT(names_, ElementsAre("upload", "download", "device copy", "launch", "resident", "resident, no dispersion"));
+  EXPECT_THAT(names_, ElementsAre("upload", "download", "device copy", "launch", "resident",
+                                  "resident, no dispersion"));
 }
 
 TEST_F(MeasureTest, EndsWhenItMayNotGoOn) {
   int asked = 0;
-  const absl::Status status = Run([&] { return ++asked < 8 ? absl::OkStatus() : absl::AbortedError("a scan"); });
+  const absl::Status status =
+      Run([&] { return ++asked < 8 ? absl::OkStatus() : absl::AbortedError("a scan"); });
   EXPECT_THAT(status, IsError(absl::StatusCode::kAborted, "a scan"));
   EXPECT_EQ(asked, 8);
 }
 
 TEST_F(MeasureTest, BadFieldsAreNamed) {
   const std::vector<std::pair<MeasureSpec, std::string>> bad = {
-      {{.samples = 63}, "samples"},           {{.samples = 20000}, "samples"},
-      {{.records = 15}, "records_per_block"}, {{.samples = 16384, .records = 262144}, "records_per_block"},
-      {{.seconds = 11}, "seconds"},           {{.seconds = std::nan("")}, "seconds"}};
+      {{.samples = 63}, "samples"},
+      {{.samples = 20000}, "samples"},
+      {{.records = 15}, "records_per_block"},
+      {{.samples = 16384, .records = 262144}, "records_per_block"},
+      {{.seconds = 11}, "seconds"},
+      {{.seconds = std::nan("")}, "seconds"}};
   for (auto [spec, field] : bad) {
     const absl::Status status = ResolveMeasure(&spec, device_);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
@@ -97,7 +104,8 @@ TEST(MeasureReferenceTest, ACosineIsWhereItBelongs) {
   for (int64_t j = 0; j < kSamples; ++j) {
     c.k_index.push_back(static_cast<double>(j));
     c.background_spectrum.push_back(2000);
-    record.push_back(static_cast<uint16_t>(std::lround(2000 + 1000 * std::cos(2 * std::numbers::pi * 5 * static_cast<double>(j) / kSamples))));
+    record.push_back(static_cast<uint16_t>(std::lround(
+        2000 + 1000 * std::cos(2 * std::numbers::pi * 5 * static_cast<double>(j) / kSamples))));
   }
   c.window = MakeWindow(WindowKind::kRect, kSamples);
   c.level_lo = 0;

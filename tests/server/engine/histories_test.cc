@@ -1,4 +1,5 @@
-// What is over must not pile up: descriptors, memory, entries; and whoever lists what there is must not pay for it twice over.
+// What is over must not pile up: descriptors, memory, entries; and whoever lists what there is must
+// not pay for it twice over.
 
 #include <algorithm>
 #include <chrono>
@@ -49,7 +50,8 @@ class HistoriesTest : public testing::MemoryTest {
   /// Runs a scan to its end; sources that wait for somebody are cancelled.
   std::string Run(const ScanSpec& spec) {
     const ScanStatus scan = Submit(spec);
-    if (std::holds_alternative<PushSource>(spec.source) || std::holds_alternative<RingSource>(spec.source))
+    if (std::holds_alternative<PushSource>(spec.source) ||
+        std::holds_alternative<RingSource>(spec.source))
       EXPECT_THAT(engine_->CancelScan(scan.name), IsOk());
     EXPECT_EQ(Finished(scan.name).state == ScanState::kFailed, false) << Finished(scan.name).reason;
     return scan.name;
@@ -57,13 +59,17 @@ class HistoriesTest : public testing::MemoryTest {
   /// Whether it becomes true within ten seconds.
   template <class F>
   bool Soon(F done) {
-    for (int i = 0; i < 5000 && !done(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    for (int i = 0; i < 5000 && !done(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return done();
   }
   ScanSpec Freeform(int64_t segments, int64_t ascans, uint32_t seed) {
     ScanSpec spec = Spec(1, Discarded());
     std::get<SimulatedSource>(spec.source).repeat_block = true;
-    spec.pattern = {.ascans_per_bscan = ascans, .bscans_per_volume = 0, .volumes = 1, .kind = PatternKind::kFreeform};
+    spec.pattern = {.ascans_per_bscan = ascans,
+                    .bscans_per_volume = 0,
+                    .volumes = 1,
+                    .kind = PatternKind::kFreeform};
     std::mt19937 random(seed);
     for (int64_t i = 0; i < segments * ascans; ++i) {
       spec.pattern.points_x_mm.push_back(1e-9 * static_cast<double>(random() % 1000));
@@ -82,8 +88,14 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
   temp_.Write("data/records.npy", std::string("\x93NUMPY\x01\x00\x76\x00", 10) + head + "\n" + raw);
   const std::pair<const char*, std::function<void(ScanSpec&)>> kinds[] = {
       {"simulated", [](ScanSpec&) {}},
-      {"replay of .npy", [&](ScanSpec& spec) { spec.source = ReplaySource{.path = temp_ / "data/records.npy", .loops = 1}; }},
-      {"replay of raw records", [&](ScanSpec& spec) { spec.source = ReplaySource{.path = temp_ / "data/records.raw", .loops = 1}; }},
+      {"replay of .npy",
+       [&](ScanSpec& spec) {
+         spec.source = ReplaySource{.path = temp_ / "data/records.npy", .loops = 1};
+       }},
+      {"replay of raw records",
+       [&](ScanSpec& spec) {
+         spec.source = ReplaySource{.path = temp_ / "data/records.raw", .loops = 1};
+       }},
       {"push", [](ScanSpec& spec) { spec.source = PushSource{}; }},
       {"ring", [](ScanSpec& spec) { spec.source = RingSource{}; }},
   };
@@ -99,11 +111,14 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
       return std::exchange(before, now) == now;
     });
     for (int i = 0; i < 25; ++i) Run(spec);
-    EXPECT_TRUE(Soon([&] { return Descriptors() <= before; })) << Descriptors() << " descriptors after 25 scans, " << before << " before";
+    EXPECT_TRUE(Soon([&] { return Descriptors() <= before; }))
+        << Descriptors() << " descriptors after 25 scans, " << before << " before";
   }
   EXPECT_EQ(engine_->ListScans().size(), 26 * std::size(kinds)) << "all the same they are listed";
   for (const ScanStatus& scan : engine_->ListScans()) {
-    EXPECT_THAT(engine_->UpdateScan(scan.name, {}), IsError(absl::StatusCode::kFailedPrecondition, "only QUEUED and RUNNING scans can be updated"));
+    EXPECT_THAT(engine_->UpdateScan(scan.name, {}),
+                IsError(absl::StatusCode::kFailedPrecondition,
+                        "only QUEUED and RUNNING scans can be updated"));
   }
 }
 
@@ -120,7 +135,8 @@ TEST_F(HistoriesTest, AnEndedFreeformScanKeepsItsPointsOnce) {
   const uint32_t seed = FreshSeed();
   for (int i = 0; i < 2; ++i) Run(Freeform(kSegments, kAscans, seed));
   size_t before = used();
-  for (int64_t i = 0; i < kScans; ++i) Run(Freeform(kSegments, kAscans, seed + static_cast<uint32_t>(i)));
+  for (int64_t i = 0; i < kScans; ++i)
+    Run(Freeform(kSegments, kAscans, seed + static_cast<uint32_t>(i)));
   EXPECT_TRUE(Soon([&] { return used() < before + kScans * (kPoints * 3 / 2 + (128 << 10)); }))
       << (used() - before) / kScans << " bytes each, for points of " << kPoints;
 }
@@ -162,7 +178,8 @@ double Seconds(const std::function<void()>& work) {
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
     work();
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-    best = std::min(best, static_cast<double>(end.tv_sec - begin.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec));
+    best = std::min(best, static_cast<double>(end.tv_sec - begin.tv_sec) +
+                              1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec));
   }
   return best;
 }
@@ -172,7 +189,8 @@ TEST_F(HistoriesTest, ListsAreLinear) {
   LeaseTable& leases = engine_->leases();
   double few = 0, few_buffers = 0;
   for (int i = 0; i < 40; ++i) {
-    ASSERT_THAT(engine_->buffers().Create({.scalar = static_cast<Scalar>(1), .shape = {16}}, {}), IsOk());
+    ASSERT_THAT(engine_->buffers().Create({.scalar = static_cast<Scalar>(1), .shape = {16}}, {}),
+                IsOk());
   }
   const auto lists = [&](double* sessions, double* buffers) {
     *sessions = Seconds([&] { (void)engine_->ListSessions(); });
@@ -184,7 +202,9 @@ TEST_F(HistoriesTest, ListsAreLinear) {
       const auto session = engine_->OpenSession(absl::StrCat("client ", secrets.size()));
       ASSERT_THAT(session, IsOk());
       secrets.push_back(session->secret);
-      ASSERT_THAT(leases.TryAcquire({.resource = absl::StrCat("buffers/", secrets.size()), .session = session->session.name}), IsOk());
+      ASSERT_THAT(leases.TryAcquire({.resource = absl::StrCat("buffers/", secrets.size()),
+                                     .session = session->session.name}),
+                  IsOk());
     }
   };
   grow(1000);
@@ -193,7 +213,8 @@ TEST_F(HistoriesTest, ListsAreLinear) {
   double many = 0, many_buffers = 0;
   lists(&many, &many_buffers);
   EXPECT_LT(many, 28 * few) << few << " s for 1000 sessions with leases";
-  EXPECT_LT(many_buffers, 4 * few_buffers + 1e-4) << few_buffers << " s for 40 buffers: leases of others are not theirs";
+  EXPECT_LT(many_buffers, 4 * few_buffers + 1e-4)
+      << few_buffers << " s for 40 buffers: leases of others are not theirs";
   // Signs of life, and the end of all of them at once.
   const double one = Seconds([&] { ASSERT_THAT(engine_->sessions().Find(secrets[4000]), IsOk()); });
   EXPECT_LT(one, 2e-4);
@@ -213,10 +234,12 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
     ASSERT_OK_AND_ASSIGN(const auto opened, engine_->OpenSession("a"));
     secrets.push_back(opened.secret);
   }
-  EXPECT_THAT(engine_->OpenSession("a"), IsError(kExhausted, "20 sessions are open; allowed session.most = 20"));
+  EXPECT_THAT(engine_->OpenSession("a"),
+              IsError(kExhausted, "20 sessions are open; allowed session.most = 20"));
   ASSERT_THAT(engine_->CloseSession(secrets[3]), IsOk());
   ASSERT_OK_AND_ASSIGN(const auto more, engine_->OpenSession("b"));
-  EXPECT_THAT(engine_->KeepAlive(secrets[3]), IsError(kExhausted, "session.most")) << "reviving one is as good as opening one";
+  EXPECT_THAT(engine_->KeepAlive(secrets[3]), IsError(kExhausted, "session.most"))
+      << "reviving one is as good as opening one";
   ASSERT_THAT(engine_->CloseSession(more.secret), IsOk());
   EXPECT_THAT(engine_->KeepAlive(secrets[3]), IsOk());
   // Of those that ended, the newest are remembered.
@@ -232,23 +255,34 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
   std::vector<std::string> tokens;
   int waited = 0;
   for (int i = 0; i < 25; ++i) {
-    ASSERT_OK_AND_ASSIGN(const Lease lease, leases.TryAcquire({.resource = absl::StrCat("buffers/", i % 10), .session = ""}));
+    ASSERT_OK_AND_ASSIGN(
+        const Lease lease,
+        leases.TryAcquire({.resource = absl::StrCat("buffers/", i % 10), .session = ""}));
     tokens.push_back(lease.token);
   }
   uint64_t place = 0;
   for (int i = 0; i < 5; ++i) {
-    place = leases.Acquire({.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
-                           [&](const absl::StatusOr<Lease>& lease) { waited += InfoOf(lease.status()).reason == "LEASES"; });
+    place = leases.Acquire(
+        {.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
+        [&](const absl::StatusOr<Lease>& lease) {
+          waited += InfoOf(lease.status()).reason == "LEASES";
+        });
     EXPECT_NE(place, 0u);
   }
-  EXPECT_THAT(leases.TryAcquire({.resource = "buffers/new"}), IsError(kExhausted, "25 leases, and 5 wait for one; allowed lease.most = 30"));
-  EXPECT_EQ(leases.Acquire({.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
-                           [&](const absl::StatusOr<Lease>& lease) { waited += 100 * (InfoOf(lease.status()).reason == "LEASES"); }),
-            0u);
+  EXPECT_THAT(leases.TryAcquire({.resource = "buffers/new"}),
+              IsError(kExhausted, "25 leases, and 5 wait for one; allowed lease.most = 30"));
+  EXPECT_EQ(
+      leases.Acquire({.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
+                     [&](const absl::StatusOr<Lease>& lease) {
+                       waited += 100 * (InfoOf(lease.status()).reason == "LEASES");
+                     }),
+      0u);
   EXPECT_EQ(waited, 100);
   leases.Withdraw(place);
   EXPECT_THAT(leases.TryAcquire({.resource = "buffers/new"}), IsOk());
-  EXPECT_THAT(leases.TryAcquire({.resource = "buffers/newer"}), IsError(kExhausted, "lease.most = 30")) << "full again";
+  EXPECT_THAT(leases.TryAcquire({.resource = "buffers/newer"}),
+              IsError(kExhausted, "lease.most = 30"))
+      << "full again";
   EXPECT_THAT(leases.Release(tokens[5]), IsOk());
   EXPECT_THAT(leases.TryAcquire({.resource = "buffers/newer"}), IsOk());
   leases.Forget("buffers/0");  // with whoever waits for it
@@ -259,7 +293,10 @@ TEST_F(HistoriesTest, BuffersThatWentAreRememberedUpToABound) {
   BufferStore& buffers = engine_->buffers();
   std::string first, last;
   for (int i = 0; i < 10'050; ++i) {
-    ASSERT_OK_AND_ASSIGN(const BufferStatus buffer, buffers.Create({.scalar = static_cast<Scalar>(1), .shape = {1}, .uninitialized = true}, {}));
+    ASSERT_OK_AND_ASSIGN(
+        const BufferStatus buffer,
+        buffers.Create({.scalar = static_cast<Scalar>(1), .shape = {1}, .uninitialized = true},
+                       {}));
     ASSERT_THAT(buffers.Destroy(buffer.name, "", "", {}), IsOk());
     last = buffer.name;
     if (first.empty()) first = last;

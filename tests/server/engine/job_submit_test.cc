@@ -32,23 +32,30 @@ class JobSubmitTest : public testing::MemoryTest {
 };
 
 TEST_F(JobSubmitTest, OneThatHangsDoesNotHoldUpOthers) {
-  // Whoever opens a file with a lease waits until the lease is given back, or for the better part of a minute.
+  // Whoever opens a file with a lease waits until the lease is given back, or for the better part
+  // of a minute.
   std::signal(SIGIO, SIG_IGN);
   const std::string path = temp_ / "in/hangs.zarr/.zarray";
   std::ofstream(path) << "{";
   const UniqueFd lease(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (::fcntl(lease.get(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "no leases here";
-  auto hangs = std::async(std::launch::async, [&] { return engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr).status(); });
+  auto hangs = std::async(std::launch::async, [&] {
+    return engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr).status();
+  });
   Until([&] { return ::fcntl(lease.get(), F_GETLEASE) != F_WRLCK; });
-  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr"), nullptr), IsError(absl::StatusCode::kNotFound, "missing.zarr"));
-  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr", "two"), nullptr), IsError(absl::StatusCode::kNotFound, "missing.zarr"));
+  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr"), nullptr),
+              IsError(absl::StatusCode::kNotFound, "missing.zarr"));
+  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr", "two"), nullptr),
+              IsError(absl::StatusCode::kNotFound, "missing.zarr"));
   const auto retry = engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr);
   EXPECT_THAT(retry, IsError(absl::StatusCode::kUnavailable, "still at work"));
   EXPECT_EQ(InfoOf(retry.status()).reason, "IN_PROGRESS");
   EXPECT_EQ(hangs.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   ASSERT_EQ(::fcntl(lease.get(), F_SETLEASE, F_UNLCK), 0);
   EXPECT_THAT(hangs.get(), IsError(absl::StatusCode::kDataLoss, ".zarray"));
-  EXPECT_THAT(engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr), IsError(absl::StatusCode::kDataLoss, ".zarray")) << "the id is free again";
+  EXPECT_THAT(engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr),
+              IsError(absl::StatusCode::kDataLoss, ".zarray"))
+      << "the id is free again";
 }
 
 }  // namespace

@@ -42,9 +42,11 @@ class MemoryTest : public ::testing::Test {
 
   void Start() {
     std::vector<std::string> report;
-    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, &report));
+    ASSERT_OK_AND_ASSIGN(store_,
+                         storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, &report));
     config_.spilled.clear();
-    ASSERT_OK_AND_ASSIGN(spill_, storage::SpillFolder::Open(temp_ / "spill", disk_quota_, &config_.spilled, &report));
+    ASSERT_OK_AND_ASSIGN(spill_, storage::SpillFolder::Open(temp_ / "spill", disk_quota_,
+                                                            &config_.spilled, &report));
     ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host"));
     config_.memory_bytes = budget_;
     config_.frame_pool_bytes = 16 << 20;
@@ -95,12 +97,14 @@ class MemoryTest : public ::testing::Test {
     std::erase_if(volumes, [](const VolumeStatus& v) { return v.state != VolumeState::kHeld; });
     return volumes;
   }
-  absl::StatusOr<std::string> Bytes_(const std::string& name, std::vector<int64_t> start = {}, std::vector<int64_t> count = {}) {
+  absl::StatusOr<std::string> Bytes_(const std::string& name, std::vector<int64_t> start = {},
+                                     std::vector<int64_t> count = {}) {
     OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(name, start, count));
     std::string all;
     for (;;) {
       std::promise<absl::StatusOr<Bytes>> promise;
-      reader->Next(64 << 10, [&](absl::StatusOr<Bytes> piece) { promise.set_value(std::move(piece)); });
+      reader->Next(64 << 10,
+                   [&](absl::StatusOr<Bytes> piece) { promise.set_value(std::move(piece)); });
       OCTAVO_ASSIGN_OR_RETURN(const Bytes piece, promise.get_future().get());
       if (piece.size == 0) return all;
       all.append(static_cast<const char*>(piece.data), static_cast<size_t>(piece.size));
@@ -108,21 +112,28 @@ class MemoryTest : public ::testing::Test {
   }
   absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->SpillVolume(name, tier, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    engine_->SpillVolume(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
+      promise.set_value(std::move(volume));
+    });
     return promise.get_future().get();
   }
   absl::StatusOr<VolumeStatus> Restore(const std::string& name) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->RestoreVolume(name, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    engine_->RestoreVolume(
+        name, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
     return promise.get_future().get();
   }
-  absl::StatusOr<storage::CommitOutcome> Commit(const std::string& name, const std::string& destination) {
+  absl::StatusOr<storage::CommitOutcome> Commit(const std::string& name,
+                                                const std::string& destination) {
     std::promise<absl::StatusOr<storage::CommitOutcome>> promise;
     CommitCallbacks callbacks;
-    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) { promise.set_value(std::move(outcome)); };
+    callbacks.on_done = [&](absl::StatusOr<storage::CommitOutcome> outcome) {
+      promise.set_value(std::move(outcome));
+    };
     CommitOptions options{.destination = destination};
     options.writer.format = storage::Format::kNpy;
-    OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->CommitVolume(name, options, "", std::move(callbacks)));
+    OCTAVO_ASSIGN_OR_RETURN(auto handle,
+                            engine_->CommitVolume(name, options, "", std::move(callbacks)));
     return promise.get_future().get();
   }
   DeviceStatus Device() { return engine_->ListDevices()[0]; }
@@ -134,7 +145,8 @@ class MemoryTest : public ::testing::Test {
   }
   int64_t SpillFiles() {
     int64_t files = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(temp_ / "spill")) files += entry.is_regular_file();
+    for (const auto& entry : std::filesystem::directory_iterator(temp_ / "spill"))
+      files += entry.is_regular_file();
     return files;
   }
 

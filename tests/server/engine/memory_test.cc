@@ -1,4 +1,5 @@
-// What a user is promised of device memory, seen through the engine: admission, retention, clients that go away, leases.
+// What a user is promised of device memory, seen through the engine: admission, retention, clients
+// that go away, leases.
 
 #include <unistd.h>
 
@@ -29,12 +30,14 @@ TEST_F(MemoryTest, PlanAndSubmitGiveTheSameReport) {
     EXPECT_EQ(answered.seconds_to_memory_full, planned.seconds_to_memory_full);
     EXPECT_EQ(answered.seconds_to_spill_full, planned.seconds_to_spill_full);
     ASSERT_EQ(answered.holders.size(), planned.holders.size());
-    for (size_t i = 0; i < planned.holders.size(); ++i) EXPECT_EQ(answered.holders[i].bytes, planned.holders[i].bytes);
+    for (size_t i = 0; i < planned.holders.size(); ++i)
+      EXPECT_EQ(answered.holders[i].bytes, planned.holders[i].bytes);
     if (scan.ok()) Finished(scan->name);
   };
   compare(Spec(3));
   compare(Spec(3));  // slots of the first one are cached or held by now
-  compare(Spec(8, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk}));
+  compare(
+      Spec(8, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk}));
   compare(Spec(30'000));  // does not fit
 }
 
@@ -53,15 +56,19 @@ TEST_F(MemoryTest, TheExactBudgetIsEnough) {
   budget_ = plan.wanted_bytes;
   Start();
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5);
-  EXPECT_EQ(InfoOf(engine_->SubmitScan(Spec(5), nullptr).status()).reason, "DEVICE_FULL") << "held volumes keep their room";
+  EXPECT_EQ(InfoOf(engine_->SubmitScan(Spec(5), nullptr).status()).reason, "DEVICE_FULL")
+      << "held volumes keep their room";
   for (const auto& volume : Held()) EXPECT_THAT(engine_->DiscardVolume(volume.name), IsOk());
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5) << "with the slots of the first scan";
 }
 
-// Fails the n-th allocation of a scan, for every n: refused, nothing charged, the next one works, the scan beside is not disturbed.
+// Fails the n-th allocation of a scan, for every n: refused, nothing charged, the next one works,
+// the scan beside is not disturbed.
 TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
   const ScanStatus beside = Submit(Spec(0, {.mode = RetentionMode::kLive}));
-  Until([&] { return engine_->GetScan(beside.name)->volumes_done > 100; });  // it allocates nothing any more
+  Until([&] {
+    return engine_->GetScan(beside.name)->volumes_done > 100;
+  });  // it allocates nothing any more
   const int64_t reserved = Device().used_bytes;
   int64_t refused = 0;
   for (int64_t n = 1;; ++n) {
@@ -80,13 +87,16 @@ TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
     if (scan.ok()) {  // page-locked frames made ahead of their need: a scan goes on without them
       Finished(scan->name);
       for (const auto& volume : engine_->ListVolumes()) {
-        if (volume.scan == scan->name && volume.state == VolumeState::kHeld) ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+        if (volume.scan == scan->name && volume.state == VolumeState::kHeld)
+          ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
       }
       ASSERT_EQ(Device().used_bytes, reserved) << n;
       continue;
     }
     ++refused;
-    ASSERT_THAT(scan, IsError(absl::StatusCode::kResourceExhausted, "while allocating for the scan on devices/0")) << n;
+    ASSERT_THAT(scan, IsError(absl::StatusCode::kResourceExhausted,
+                              "while allocating for the scan on devices/0"))
+        << n;
     ASSERT_EQ(Device().used_bytes, reserved) << n;
   }
   EXPECT_GT(refused, 12) << "slots, ring, raw blocks, scratch, chain, digests";
@@ -152,20 +162,24 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   EXPECT_EQ(engine_->GetScan(volumes[0].scan)->volumes_expired, 2);
   EXPECT_EQ(engine_->Snapshot().volumes_finished["expired"], 2);
   ASSERT_THAT(engine_->HoldVolume(volumes[0].name, /*release=*/true), IsOk());
-  EXPECT_NEAR(engine_->GetVolume(volumes[0].name)->expires_seconds, 100, 1) << "its time begins anew";
+  EXPECT_NEAR(engine_->GetVolume(volumes[0].name)->expires_seconds, 100, 1)
+      << "its time begins anew";
 }
 
 TEST_F(MemoryTest, ARingKeepsTheLastAndTheMarked) {
-  ScanStatus scan = Submit(Spec(0, {.mode = RetentionMode::kLive, .hold_slots = 2, .keep_last = 5}));
+  ScanStatus scan =
+      Submit(Spec(0, {.mode = RetentionMode::kLive, .hold_slots = 2, .keep_last = 5}));
   std::set<std::string> marked;
   Until([&] {
     const auto held = Held();
-    if (!held.empty() && marked.size() < 2 && engine_->HoldVolume(held.back().name, false).ok()) marked.insert(held.back().name);
+    if (!held.empty() && marked.size() < 2 && engine_->HoldVolume(held.back().name, false).ok())
+      marked.insert(held.back().name);
     return marked.size() == 2;
   });
   const int64_t done = engine_->GetScan(scan.name)->volumes_done;
   Until([&] { return engine_->GetScan(scan.name)->volumes_done > done + 50; });
-  EXPECT_THAT(engine_->HoldVolume(Held().back().name, false), IsError(absl::StatusCode::kResourceExhausted, "2 hold slots"));
+  EXPECT_THAT(engine_->HoldVolume(Held().back().name, false),
+              IsError(absl::StatusCode::kResourceExhausted, "2 hold slots"));
   ASSERT_THAT(engine_->StopScan(scan.name), IsOk());
   scan = Finished(scan.name);
   const auto held = Held();
@@ -173,7 +187,9 @@ TEST_F(MemoryTest, ARingKeepsTheLastAndTheMarked) {
   int64_t last = -1;
   for (const auto& volume : held) last = std::max(last, volume.index);
   for (const auto& volume : held)
-    EXPECT_TRUE(volume.marked == (marked.count(volume.name) > 0) && (volume.marked || volume.index > last - 5)) << volume.index;
+    EXPECT_TRUE(volume.marked == (marked.count(volume.name) > 0) &&
+                (volume.marked || volume.index > last - 5))
+        << volume.index;
   EXPECT_EQ(scan.volumes_dropped, 0);
   EXPECT_EQ(scan.volumes_overwritten, scan.volumes_done - 7);
 }
@@ -203,7 +219,9 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
   Finished(Submit(spec).name);
   Finished(Submit(Spec(1)).name);  // nobody's
   ASSERT_OK_AND_ASSIGN(const auto lease,
-                       engine_->leases().TryAcquire({.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = client.session.name}));
+                       engine_->leases().TryAcquire({.resource = "buffers/b",
+                                                     .mode = LeaseMode::kExclusive,
+                                                     .session = client.session.name}));
   ASSERT_OK_AND_ASSIGN(const SessionStatus alive, engine_->KeepAlive(client.secret));
   EXPECT_EQ(alive.volumes, 2);
   EXPECT_EQ(alive.leases, 1);
@@ -214,7 +232,10 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
   EXPECT_THAT(engine_->leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive), IsOk());
   clock_.Advance(2);
   engine_->Housekeep();
-  EXPECT_EQ(InfoOf(engine_->leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive).status()).reason, "LEASE_LOST");
+  EXPECT_EQ(
+      InfoOf(engine_->leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive).status())
+          .reason,
+      "LEASE_LOST");
   Until([&] { return engine_->Idle(); });
   std::vector<VolumeStatus> mine;
   for (const auto& volume : engine_->ListVolumes()) {
@@ -240,12 +261,15 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
   ASSERT_THAT(engine_->KeepAlive(client.secret), IsOk());
   for (const auto& volume : Held()) EXPECT_FALSE(volume.orphaned);
 }
-// What becomes of an orphan that other processes map and that finds no room on the disk: it is theirs still.
+// What becomes of an orphan that other processes map and that finds no room on the disk: it is
+// theirs still.
 TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   Stop();
   disk_quota_ = 100;
   ClientMemory::MakeExportable(true);
-  ASSERT_OK_AND_ASSIGN(const auto socket, handoff::FdSocket::Open({.path = temp_ / "handoff.sock", .group = ""}, &clock_));
+  ASSERT_OK_AND_ASSIGN(
+      const auto socket,
+      handoff::FdSocket::Open({.path = temp_ / "handoff.sock", .group = ""}, &clock_));
   Start();
   ExportStore& exports = engine_->buffers().exports();
   exports.Start(socket.get(), 10);
@@ -257,7 +281,9 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   ASSERT_EQ(volumes.size(), 2u);
   const ExportPeer peer{.local = true, .uid = ::getuid(), .client = "a viewer", .accept = {}};
   std::string name;
-  ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &name), IsOk());
+  ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1},
+                           nlohmann::json::object(), nullptr, &name),
+              IsOk());
   ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
   engine_->Housekeep();
   Until([&] { return engine_->Idle(); });
@@ -267,7 +293,8 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
     EXPECT_EQ(volume.tier, Tier::kDevice);
     EXPECT_NE(volume.last_error, "") << "the disk had no room for it";
   }
-  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsError(absl::StatusCode::kFailedPrecondition, "is mapped by other processes"));
+  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name),
+              IsError(absl::StatusCode::kFailedPrecondition, "is mapped by other processes"));
   EXPECT_THAT(engine_->DiscardVolume(volumes[1].name), IsOk());
   ASSERT_TRUE(exports.End(name));
   EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsOk());
@@ -276,15 +303,19 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   ClientMemory::MakeExportable(false);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest, ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk, Orphan::kCommitDefault, Orphan::kDiscard));
+INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest,
+                         ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk,
+                                           Orphan::kCommitDefault, Orphan::kDiscard));
 
-// A call finds the session, which ends before the lease is granted: without seconds it would stay for ever.
+// A call finds the session, which ends before the lease is granted: without seconds it would stay
+// for ever.
 TEST_F(MemoryTest, NoLeaseIsGrantedToASessionThatHasEndedMeanwhile) {
   ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
   ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->sessions().Find(client.secret));
   ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
   engine_->Housekeep();
-  const auto lease = engine_->leases().TryAcquire({.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = found.name});
+  const auto lease = engine_->leases().TryAcquire(
+      {.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = found.name});
   EXPECT_EQ(InfoOf(lease.status()).reason, "NO_SESSION") << lease.status();
   EXPECT_TRUE(engine_->leases().List().empty());
 }
@@ -303,7 +334,8 @@ TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
   });
 }
 
-// The engine never waits for a client: whatever is leased and read, a LIVE scan goes on and its ring turns.
+// The engine never waits for a client: whatever is leased and read, a LIVE scan goes on and its
+// ring turns.
 TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   const ScanStatus scan = Submit(Spec(0, {.mode = RetentionMode::kLive}));
   std::vector<std::shared_ptr<VolumeReader>> readers;
@@ -311,11 +343,14 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   for (int round = 0; round < 40; ++round) {
     const auto held = Held();
     if (!held.empty()) {
-      (void)engine_->AcquireLease({.resource = held.back().name, .mode = LeaseMode::kShared}, {}, [&](const absl::StatusOr<Lease>& lease) {
-        if (lease.ok()) tokens.push_back(lease->token);  // else the ring has turned since
-      });
+      (void)engine_->AcquireLease(
+          {.resource = held.back().name, .mode = LeaseMode::kShared}, {},
+          [&](const absl::StatusOr<Lease>& lease) {
+            if (lease.ok()) tokens.push_back(lease->token);  // else the ring has turned since
+          });
       if (readers.size() < 3) {  // each keeps a slot of the ring's
-        if (auto reader = engine_->ReadVolume(held.back().name, {}, {}); reader.ok()) readers.push_back(*reader);
+        if (auto reader = engine_->ReadVolume(held.back().name, {}, {}); reader.ok())
+          readers.push_back(*reader);
       }
     }
     const int64_t done = engine_->GetScan(scan.name)->volumes_done;
@@ -326,7 +361,8 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   EXPECT_FALSE(tokens.empty());
   for (const auto& token : tokens) {
     const absl::Status released = engine_->leases().Release(token);
-    if (!released.ok()) EXPECT_EQ(InfoOf(released).reason, "LEASE_LOST") << released;  // with its volume
+    if (!released.ok())
+      EXPECT_EQ(InfoOf(released).reason, "LEASE_LOST") << released;  // with its volume
   }
   EXPECT_TRUE(engine_->leases().List().empty());
 }
@@ -334,8 +370,10 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
 TEST_F(MemoryTest, ALeasedVolumeIsNotDiscardedByOthers) {
   Finished(Submit(Spec(1)).name);
   const std::string name = Held()[0].name;
-  ASSERT_OK_AND_ASSIGN(const auto lease,
-                       engine_->leases().TryAcquire({.resource = name, .mode = LeaseMode::kShared, .holder = "annotator", .seconds = 5}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto lease,
+      engine_->leases().TryAcquire(
+          {.resource = name, .mode = LeaseMode::kShared, .holder = "annotator", .seconds = 5}));
   EXPECT_EQ(engine_->GetVolume(name)->shared_leases, 1);
   const auto refused = engine_->DiscardVolume(name);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "leased (SHARED) by annotator"));
@@ -357,9 +395,11 @@ TEST_F(MemoryTest, RetentionIsChecked) {
   refused({.ttl_seconds = 10, .ttl_warning_seconds = 6}, "retention.ttl_warning_seconds");
   refused({.ttl_warning_seconds = 1}, "retention.ttl_warning_seconds");
   refused({.keep_last = 3}, "retention.keep_last");
-  refused({.on_full = OnFull::kSpillDisk, .on_tier_full = OnFull::kSpillHost}, "retention.on_tier_full");
+  refused({.on_full = OnFull::kSpillDisk, .on_tier_full = OnFull::kSpillHost},
+          "retention.on_tier_full");
   refused({.orphan = Orphan::kDiscard}, "retention.orphan");
-  refused({.mode = RetentionMode::kLive, .disposition = Disposition::kAutoDiscard, .keep_last = 3}, "retention.keep_last");
+  refused({.mode = RetentionMode::kLive, .disposition = Disposition::kAutoDiscard, .keep_last = 3},
+          "retention.keep_last");
   EXPECT_EQ(Device().used_bytes, 0);
 }
 

@@ -16,7 +16,8 @@ using testing::MemoryTest;
 
 using ShutdownTest = MemoryTest;
 
-// What becomes of a volume is told on a thread of its scan, which looks for that scan to make the volume's chains.
+// What becomes of a volume is told on a thread of its scan, which looks for that scan to make the
+// volume's chains.
 TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kCapture, .hold_slots = 2});
   auto chains = std::make_shared<DerivedVolumeRecipes>();
@@ -28,7 +29,8 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
     std::atomic<bool> asked{false};
   };
   const auto gate = std::make_shared<Gate>();
-  // From the thread that begins the first volume: whoever waits for that one is called back by the thread that seals it.
+  // From the thread that begins the first volume: whoever waits for that one is called back by the
+  // thread that seals it.
   SubscribeSpec events;
   events.products = {Product::kEvent};
   ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->Subscribe(events, [this, gate] {
@@ -44,12 +46,14 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   gate->reached.get_future().wait();
   subscription->Close();
   std::thread opener([gate] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // by now the engine waits for its scan
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(500));  // by now the engine waits for its scan
     gate->open.set_value();
   });
   const auto ended = std::async(std::launch::async, [this] { engine_ = nullptr; });
   opener.join();
-  ASSERT_EQ(ended.wait_for(std::chrono::seconds(20)), std::future_status::ready) << "the engine does not end";
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(20)), std::future_status::ready)
+      << "the engine does not end";
 }
 
 }  // namespace

@@ -13,7 +13,10 @@ using octavo::testing::IsOk;
 class TiersTest : public testing::MemoryTest {};
 
 TEST_F(TiersTest, ACaptureSpillsToDiskAndNothingIsLost) {
-  const ScanStatus scan = Finished(Submit(Spec(40, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk})).name);
+  const ScanStatus scan = Finished(Submit(Spec(40, {.mode = RetentionMode::kCapture,
+                                                    .hold_slots = 4,
+                                                    .on_full = OnFull::kSpillDisk}))
+                                       .name);
   EXPECT_EQ(scan.volumes_done, 40);
   EXPECT_EQ(scan.volumes_dropped, 0);
   EXPECT_EQ(scan.volumes_held, 40);
@@ -47,7 +50,10 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
   Stop();
   disk_quota_ = 5 * (4096 + 5000);  // four or five files
   Start();
-  const ScanStatus stopped = Finished(Submit(Spec(60, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk})).name);
+  const ScanStatus stopped = Finished(Submit(Spec(60, {.mode = RetentionMode::kCapture,
+                                                       .hold_slots = 4,
+                                                       .on_full = OnFull::kSpillDisk}))
+                                          .name);
   EXPECT_EQ(stopped.reason_code, "HOLD_SLOTS_FULL");
   EXPECT_NE(stopped.reason.find("the tier DISK is full"), std::string::npos) << stopped.reason;
   EXPECT_GT(stopped.spill_failures, 0);
@@ -57,8 +63,11 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
     EXPECT_THAT(Bytes_(volume.name), IsOk());
     ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
   }
-  const ScanStatus dropped = Finished(
-      Submit(Spec(60, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk, .on_tier_full = OnFull::kDropNew})).name);
+  const ScanStatus dropped = Finished(Submit(Spec(60, {.mode = RetentionMode::kCapture,
+                                                       .hold_slots = 4,
+                                                       .on_full = OnFull::kSpillDisk,
+                                                       .on_tier_full = OnFull::kDropNew}))
+                                          .name);
   EXPECT_EQ(dropped.reason_code, "COMPLETED");
   EXPECT_GT(dropped.volumes_dropped, 40);
   EXPECT_EQ(dropped.volumes_done + dropped.volumes_dropped, 60);
@@ -68,7 +77,8 @@ TEST_F(TiersTest, AFullDiskLeavesTheVolumeWhereItIs) {
   Finished(Submit(Spec(1)).name);
   const std::string name = Held()[0].name;
   ArmFailpoint("spill_write:errno=28");
-  EXPECT_THAT(Spill(name, Tier::kDisk), IsError(absl::StatusCode::kResourceExhausted, "No space left"));
+  EXPECT_THAT(Spill(name, Tier::kDisk),
+              IsError(absl::StatusCode::kResourceExhausted, "No space left"));
   const VolumeStatus volume = *engine_->GetVolume(name);
   EXPECT_EQ(volume.tier, Tier::kDevice);
   EXPECT_EQ(volume.moving, "");
@@ -83,13 +93,15 @@ TEST_F(TiersTest, TiersThereAndBack) {
   const VolumeStatus before = Held()[0];
   ASSERT_OK_AND_ASSIGN(const std::string truth, Bytes_(before.name));
   const int64_t used = Device().used_bytes;
-  for (const Tier tier : {Tier::kHost, Tier::kDisk, Tier::kHost}) {  // also from one tier to the other
+  for (const Tier tier :
+       {Tier::kHost, Tier::kDisk, Tier::kHost}) {  // also from one tier to the other
     ASSERT_OK_AND_ASSIGN(const VolumeStatus moved, Spill(before.name, tier));
     EXPECT_EQ(moved.tier, tier);
     EXPECT_EQ(moved.digest, before.digest);
     EXPECT_EQ(moved.state, VolumeState::kHeld);
     // The worker of the reader before may still be letting go of the slot.
-    for (int i = 0; i < 1000 && Device().used_bytes >= used; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 1000 && Device().used_bytes >= used; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_LT(Device().used_bytes, used);
     EXPECT_EQ(SpillFiles(), tier == Tier::kDisk);
     EXPECT_EQ(Use(tier).volumes, 1);
@@ -108,14 +120,17 @@ TEST_F(TiersTest, TiersThereAndBack) {
   EXPECT_EQ(SpillFiles(), 0) << "committed from disk";
   EXPECT_EQ(engine_->GetVolume(before.name)->state, VolumeState::kCommitted);
   EXPECT_EQ(InfoOf(Spill("volumes/none", Tier::kDisk).status()).reason, "NO_VOLUME");
-  EXPECT_THAT(Spill(before.name, Tier::kDisk), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
+  EXPECT_THAT(Spill(before.name, Tier::kDisk),
+              IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
 }
 
 class RestoreTest : public TiersTest, public ::testing::WithParamInterface<OnFull> {};
 
 TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
   const bool may_move = Spills(GetParam());
-  ScanSpec spec = Spec(3, {.mode = RetentionMode::kCapture, .hold_slots = 3, .on_full = GetParam()}), waits = Spec(1);
+  ScanSpec spec =
+               Spec(3, {.mode = RetentionMode::kCapture, .hold_slots = 3, .on_full = GetParam()}),
+           waits = Spec(1);
   spec.acquisition.records_per_block = waits.acquisition.records_per_block = 64;
   waits.source.emplace<PushSource>();  // nobody pushes: it has what it was granted
   waits.acquisition.raw_type_given = true;
@@ -145,7 +160,9 @@ TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
   Finished(other.name);
   EXPECT_THAT(Restore(name), IsOk());
 }
-INSTANTIATE_TEST_SUITE_P(Policies, RestoreTest, ::testing::Values(OnFull::kStopAtVolume, OnFull::kSpillHost, OnFull::kSpillDisk));
+INSTANTIATE_TEST_SUITE_P(Policies, RestoreTest,
+                         ::testing::Values(OnFull::kStopAtVolume, OnFull::kSpillHost,
+                                           OnFull::kSpillDisk));
 
 TEST_F(TiersTest, SpilledFilesAreHeldAgainByTheNextProcess) {
   Finished(Submit(Spec(3)).name);
@@ -193,17 +210,24 @@ TEST_F(TiersTest, ADamagedSpillFileIsNotTaken) {
   EXPECT_FALSE(std::filesystem::exists(temp_ / "data/v.npy"));
 }
 
-// 500 volumes and a client that never discards: nothing that is held changes, the policy holds, gaps are what was dropped.
+// 500 volumes and a client that never discards: nothing that is held changes, the policy holds,
+// gaps are what was dropped.
 class NeverDiscards : public TiersTest, public ::testing::WithParamInterface<OnFull> {};
 
 TEST_P(NeverDiscards, HeldVolumesStayWhatTheyAre) {
-  const ScanStatus scan =
-      Finished(Submit(Spec(500, {.mode = RetentionMode::kCapture, .hold_slots = 6, .on_full = GetParam(), .on_tier_full = OnFull::kDropNew})).name);
+  const ScanStatus scan = Finished(Submit(Spec(500, {.mode = RetentionMode::kCapture,
+                                                     .hold_slots = 6,
+                                                     .on_full = GetParam(),
+                                                     .on_tier_full = OnFull::kDropNew}))
+                                       .name);
   std::set<int64_t> indices;
   for (const auto& volume : Held()) {
     indices.insert(volume.index);
     ASSERT_OK_AND_ASSIGN(const std::string bytes, Bytes_(volume.name));
-    ASSERT_EQ(absl::StrCat("sum64:", absl::Hex(DigestBytes(bytes.data(), std::ssize(bytes), 0), absl::kZeroPad16)), volume.digest) << volume.index;
+    ASSERT_EQ(absl::StrCat("sum64:", absl::Hex(DigestBytes(bytes.data(), std::ssize(bytes), 0),
+                                               absl::kZeroPad16)),
+              volume.digest)
+        << volume.index;
   }
   EXPECT_EQ(std::ssize(indices), scan.volumes_held);
   EXPECT_EQ(scan.volumes_discarded + scan.volumes_overwritten, 0);
@@ -224,19 +248,25 @@ TEST_P(NeverDiscards, HeldVolumesStayWhatTheyAre) {
       break;
     default: EXPECT_EQ(scan.volumes_held, 500); EXPECT_EQ(scan.volumes_dropped, 0);
   }
-  EXPECT_EQ(500 - std::ssize(indices), GetParam() == OnFull::kStopAtVolume ? 494 : scan.volumes_dropped);
+  EXPECT_EQ(500 - std::ssize(indices),
+            GetParam() == OnFull::kStopAtVolume ? 494 : scan.volumes_dropped);
 }
-INSTANTIATE_TEST_SUITE_P(Policies, NeverDiscards, ::testing::Values(OnFull::kStopAtVolume, OnFull::kDropNew, OnFull::kSpillHost, OnFull::kSpillDisk));
+INSTANTIATE_TEST_SUITE_P(Policies, NeverDiscards,
+                         ::testing::Values(OnFull::kStopAtVolume, OnFull::kDropNew,
+                                           OnFull::kSpillHost, OnFull::kSpillDisk));
 
 TEST_F(TiersTest, ATierThatIsOffIsRefusedBeforeTheFirstRecord) {
   Stop();
   host_quota_ = disk_quota_ = 0;
   Start();
   for (const OnFull on_full : {OnFull::kSpillHost, OnFull::kSpillDisk}) {
-    const auto refused = engine_->SubmitScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr);
-    EXPECT_THAT(refused, IsError(absl::StatusCode::kFailedPrecondition, "retention.on_full: the tier"));
+    const auto refused =
+        engine_->SubmitScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr);
+    EXPECT_THAT(refused,
+                IsError(absl::StatusCode::kFailedPrecondition, "retention.on_full: the tier"));
     EXPECT_EQ(InfoOf(refused.status()).reason, "SPILL_OFF");
-    EXPECT_EQ(engine_->PlanScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr).status(), refused.status());
+    EXPECT_EQ(engine_->PlanScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr).status(),
+              refused.status());
   }
   EXPECT_TRUE(engine_->ListScans().empty());
 }

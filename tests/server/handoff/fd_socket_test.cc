@@ -35,10 +35,12 @@ class TextGrant final : public Grant {
   explicit TextGrant(const std::string& text) : fd_(::memfd_create("text", MFD_CLOEXEC)) {
     [[maybe_unused]] const ssize_t ignored = ::write(fd_.get(), text.data(), text.size());
   }
-  absl::StatusOr<Answer> Open(const Peer& peer, const json& request, std::shared_ptr<Link> link) override {
+  absl::StatusOr<Answer> Open(const Peer& peer, const json& request,
+                              std::shared_ptr<Link> link) override {
     link_ = std::move(link);
     if (request.value("fail", false)) return absl::FailedPreconditionError("it was told to");
-    return Answer{.message = {{"uid", peer.uid}, {"pid", peer.pid}}, .fds = {fd_.get()}, .keep = nullptr};
+    return Answer{
+        .message = {{"uid", peer.uid}, {"pid", peer.pid}}, .fds = {fd_.get()}, .keep = nullptr};
   }
   absl::StatusOr<Answer> Message(const json& request) override {
     if (request.contains("bad")) return InvalidField("bad", "is there");
@@ -65,7 +67,8 @@ class TextGrant final : public Grant {
 };
 
 size_t OpenDescriptors() {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
 }
 
 class FdSocketTest : public ::testing::Test {
@@ -160,13 +163,17 @@ TEST_F(FdSocketTest, AnotherUsersTicketIsRefusedAndBurnt) {
 
 TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   Listen();
-  auto one = std::make_shared<TextGrant>("1"), two = std::make_shared<TextGrant>("2"), bad = std::make_shared<TextGrant>("3");
+  auto one = std::make_shared<TextGrant>("1"), two = std::make_shared<TextGrant>("2"),
+       bad = std::make_shared<TextGrant>("3");
   HandoffPeer peer(path_);
-  const auto first = peer.Ask({{"ticket", Nonce(one)}}), second = peer.Ask({{"ticket", Nonce(two, std::nullopt)}});
+  const auto first = peer.Ask({{"ticket", Nonce(one)}}),
+             second = peer.Ask({{"ticket", Nonce(two, std::nullopt)}});
   EXPECT_NE(first.message["grant"], second.message["grant"]);
-  EXPECT_EQ(peer.Ask({{"ticket", Nonce(bad)}, {"fail", true}}).message["error"]["message"], "it was told to");
+  EXPECT_EQ(peer.Ask({{"ticket", Nonce(bad)}, {"fail", true}}).message["error"]["message"],
+            "it was told to");
   EXPECT_EQ(bad->WaitForEnd(), GrantEnd::kRefused);
-  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"say", "hello"}}).message["echo"], "hello");
+  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"say", "hello"}}).message["echo"],
+            "hello");
   auto error = peer.Ask({{"grant", first.message["grant"]}, {"bad", 1}, {"re", 5}});
   EXPECT_EQ(error.message["error"]["field"], "bad");
   EXPECT_EQ(error.message["grant"], first.message["grant"]);
@@ -178,7 +185,8 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   EXPECT_EQ(told.message["grant"], second.message["grant"]);
   EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).message["ended"], true);
   EXPECT_EQ(one->WaitForEnd(), GrantEnd::kReleased);
-  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).reason(), "NO_GRANT");  // twice does no harm
+  EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).reason(),
+            "NO_GRANT");  // twice does no harm
   EXPECT_EQ(one->ends(), 1);
   EXPECT_EQ(two->ends(), 0);
   two->link()->Cut();
@@ -256,7 +264,8 @@ TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
     ASSERT_EQ(grant->WaitForEnd(), GrantEnd::kHungUp);
   }
   // The socket's thread lets go of the last one in this moment.
-  for (int i = 0; i < 2000 && OpenDescriptors() != before; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 2000 && OpenDescriptors() != before; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(OpenDescriptors(), before);
   const auto counts = socket_->Count();
   EXPECT_EQ(counts.grants, 0);
@@ -265,14 +274,17 @@ TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
 
 TEST_F(FdSocketTest, PathsAndGroupsThatCannotBeHad) {
   Listen();
-  EXPECT_THAT(FdSocket::Open({.path = path_, .group = ""}, &clock_), IsError(absl::StatusCode::kAlreadyExists, "another server answers"));
-  EXPECT_THAT(FdSocket::Open({.path = std::string(200, 'x'), .group = ""}, &clock_), IsError(absl::StatusCode::kInvalidArgument, "allowed 1 to 107"));
+  EXPECT_THAT(FdSocket::Open({.path = path_, .group = ""}, &clock_),
+              IsError(absl::StatusCode::kAlreadyExists, "another server answers"));
+  EXPECT_THAT(FdSocket::Open({.path = std::string(200, 'x'), .group = ""}, &clock_),
+              IsError(absl::StatusCode::kInvalidArgument, "allowed 1 to 107"));
   EXPECT_THAT(FdSocket::Open({.path = folder_.path() + "/none/x", .group = ""}, &clock_),
               IsError(absl::StatusCode::kFailedPrecondition, "cannot listen"));
   EXPECT_THAT(FdSocket::Open({.path = folder_.path() + "/g", .group = "no-such-group"}, &clock_),
               IsError(absl::StatusCode::kFailedPrecondition, "no such group"));
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/g"));
-  EXPECT_THAT(FdSocket::Open({.path = folder_.path(), .group = ""}, &clock_), IsError(absl::StatusCode::kAlreadyExists, "no socket"));
+  EXPECT_THAT(FdSocket::Open({.path = folder_.path(), .group = ""}, &clock_),
+              IsError(absl::StatusCode::kAlreadyExists, "no socket"));
 }
 
 }  // namespace

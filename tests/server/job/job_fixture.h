@@ -20,16 +20,17 @@ class JobFixture : public octavo::testing::BackendTest {
  protected:
   JobFixture() {
     frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
-                                                          .device_of = [this](int) { return &device_; },
-                                                          .frames_of = [this](int) { return frames_; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &store_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .spiller = {},
-                                                          .changed = [this] { news_.Tell(); }});
+    queue_ =
+        std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
+                                                     .device_of = [this](int) { return &device_; },
+                                                     .frames_of = [this](int) { return frames_; },
+                                                     .ledger = &ledger_,
+                                                     .volumes = &store_,
+                                                     .publisher = &publisher_,
+                                                     .clock = &clock_,
+                                                     .server_id = "testtest",
+                                                     .spiller = {},
+                                                     .changed = [this] { news_.Tell(); }});
   }
 
   /// Steps are told without waking anybody: looked at again after a while.

@@ -65,11 +65,16 @@ class ScriptedWork final : public JobWork {
   absl::StatusOr<JobPlan> Plan(Device&) const override {
     JobPlan plan;
     if (script_->result_bytes > 0)
-      plan.results.push_back({.what = "volume", .bytes = script_->result_bytes, .mip_bytes = script_->z_first ? 16 : script_->result_bytes / 4});
+      plan.results.push_back({.what = "volume",
+                              .bytes = script_->result_bytes,
+                              .mip_bytes = script_->z_first ? 16 : script_->result_bytes / 4});
     plan.workspace_bytes = script_->workspace_bytes;
     plan.text = "waits for a gate";
-    if (script_->preview) plan.view_extents[0] = script_->result_bytes / 16, plan.view_extents[1] = 4, plan.view_extents[2] = 4;
-    if (script_->z_first) std::swap(plan.view_extents[0], plan.view_extents[2]), plan.bscan_axis = FrameAxis::kZ;
+    if (script_->preview)
+      plan.view_extents[0] = script_->result_bytes / 16, plan.view_extents[1] = 4,
+      plan.view_extents[2] = 4;
+    if (script_->z_first)
+      std::swap(plan.view_extents[0], plan.view_extents[2]), plan.bscan_axis = FrameAxis::kZ;
     return plan;
   }
   std::string Parameters() const override { return R"({"gate": true})"; }
@@ -88,19 +93,25 @@ class ScriptedWork final : public JobWork {
       volume.complete = true;
       if (script_->z_first) volume.axes[0] = "z", volume.axes[1] = "y", volume.axes[2] = "x";
       OCTAVO_ASSIGN_OR_RETURN(out, run.Result(0, volume));
-      OCTAVO_RETURN_IF_ERROR(run.device().Fill(run.stream(), out, script_->result_bytes, 0x07070707u));
+      OCTAVO_RETURN_IF_ERROR(
+          run.device().Fill(run.stream(), out, script_->result_bytes, 0x07070707u));
       if (script_->z_first) {
         std::vector<uint8_t> voxels(static_cast<size_t>(script_->result_bytes));
         for (size_t i = 0; i < voxels.size(); ++i) voxels[i] = static_cast<uint8_t>(i);
-        OCTAVO_RETURN_IF_ERROR(run.device().CopyToDevice(run.stream(), out, voxels.data(), script_->result_bytes));
+        OCTAVO_RETURN_IF_ERROR(
+            run.device().CopyToDevice(run.stream(), out, voxels.data(), script_->result_bytes));
         OCTAVO_RETURN_IF_ERROR(run.stream().Synchronize());
       }
     }
     run.Step(1, 3.5);
     script_->begun.Open();
     if (script_->waits) {
-      OCTAVO_RETURN_IF_ERROR(
-          run.WithoutDevice([&] { return script_->input.Wait(stop) ? script_->end_of_wait : absl::CancelledError("stopped"); }, stop));
+      OCTAVO_RETURN_IF_ERROR(run.WithoutDevice(
+          [&] {
+            return script_->input.Wait(stop) ? script_->end_of_wait
+                                             : absl::CancelledError("stopped");
+          },
+          stop));
       if (script_->log != nullptr) {
         std::lock_guard lock(*script_->log_mutex);
         script_->log->push_back(script_->order + " again");
@@ -109,13 +120,14 @@ class ScriptedWork final : public JobWork {
     }
     if (!script_->may_end.Wait(stop)) return absl::CancelledError("stopped");
     if (script_->preview && run.PreviewDue()) {
-      OCTAVO_RETURN_IF_ERROR(run.Publish({.key = {.product = Product::kBscan, .axis = FrameAxis::kY, .plane_index = 1},
-                                          .data = out,
-                                          .dtype = DType::kU8,
-                                          .rows = 4,
-                                          .columns = 4,
-                                          .row_axis = "x",
-                                          .column_axis = "z"}));
+      OCTAVO_RETURN_IF_ERROR(
+          run.Publish({.key = {.product = Product::kBscan, .axis = FrameAxis::kY, .plane_index = 1},
+                       .data = out,
+                       .dtype = DType::kU8,
+                       .rows = 4,
+                       .columns = 4,
+                       .row_axis = "x",
+                       .column_axis = "z"}));
     }
     run.Step(2, 1.25);
     return script_->end;
@@ -133,15 +145,16 @@ class JobQueueTest : public ::testing::Test {
       opened_.push_back(OpenDevices("host").value());
       frames_.push_back(std::make_shared<FramePool>(opened_.back().devices[0].get(), 1 << 20));
     }
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = kDevices,
-                                                          .device_of = [this](int d) { return opened_[static_cast<size_t>(d)].devices[0].get(); },
-                                                          .frames_of = [this](int d) { return frames_[static_cast<size_t>(d)]; },
-                                                          .ledger = &ledger_,
-                                                          .volumes = &volumes_,
-                                                          .publisher = &publisher_,
-                                                          .clock = &clock_,
-                                                          .server_id = "testtest",
-                                                          .changed = [this] { news_.Tell(); }});
+    queue_ = std::make_unique<JobQueue>(JobQueue::Context{
+        .devices = kDevices,
+        .device_of = [this](int d) { return opened_[static_cast<size_t>(d)].devices[0].get(); },
+        .frames_of = [this](int d) { return frames_[static_cast<size_t>(d)]; },
+        .ledger = &ledger_,
+        .volumes = &volumes_,
+        .publisher = &publisher_,
+        .clock = &clock_,
+        .server_id = "testtest",
+        .changed = [this] { news_.Tell(); }});
   }
 
   static JobSpec Spec(int priority = 0, std::string group = "", std::string device = "") {
@@ -167,7 +180,10 @@ class JobQueueTest : public ::testing::Test {
   JobStatus AwaitEnd(const std::string& name) {
     return Await(name, [](const JobStatus& job) { return IsFinal(job.state); });
   }
-  int64_t Used() { return ledger_.UseOf(0).reserved + ledger_.UseOf(0).held + ledger_.UseOf(1).reserved + ledger_.UseOf(1).held; }
+  int64_t Used() {
+    return ledger_.UseOf(0).reserved + ledger_.UseOf(0).held + ledger_.UseOf(1).reserved +
+           ledger_.UseOf(1).held;
+  }
 
   const SystemClock clock_;
   std::vector<OpenedDevices> opened_;

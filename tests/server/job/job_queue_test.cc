@@ -27,15 +27,18 @@ using testing::ScriptedWork;
 
 TEST(JobTransitions, ExactlyThoseOfTheStateMachine) {
   using S = JobState;
-  const std::set<std::pair<S, S>> allowed = {{S::kQueued, S::kRunning},       {S::kQueued, S::kCancelled}, {S::kQueued, S::kFailed},
-                                             {S::kRunning, S::kDone},         {S::kRunning, S::kFailed},   {S::kRunning, S::kCancelling},
-                                             {S::kCancelling, S::kCancelled}, {S::kCancelling, S::kFailed}};
+  const std::set<std::pair<S, S>> allowed = {
+      {S::kQueued, S::kRunning},       {S::kQueued, S::kCancelled}, {S::kQueued, S::kFailed},
+      {S::kRunning, S::kDone},         {S::kRunning, S::kFailed},   {S::kRunning, S::kCancelling},
+      {S::kCancelling, S::kCancelled}, {S::kCancelling, S::kFailed}};
   for (int from = 1; from <= 6; ++from) {
     for (int to = 1; to <= 6; ++to) {
       const std::pair<S, S> step{static_cast<S>(from), static_cast<S>(to)};
       const absl::Status status = CheckTransition("jobs/x", step.first, step.second);
-      EXPECT_EQ(status.ok(), allowed.contains(step)) << Name(step.first) << " " << Name(step.second);
-      if (!status.ok()) EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
+      EXPECT_EQ(status.ok(), allowed.contains(step))
+          << Name(step.first) << " " << Name(step.second);
+      if (!status.ok())
+        EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
     }
   }
 }
@@ -78,7 +81,8 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   std::vector<uint8_t> voxels(160), mip(40);
   Device& device = *opened_[0].devices[0];
   Stream stream = device.NewStream(StreamPriority::kNormal).value();
-  ASSERT_THAT(device.CopyToHost(stream.ref(), voxels.data(), volume.slot->volume.data(), 160), IsOk());
+  ASSERT_THAT(device.CopyToHost(stream.ref(), voxels.data(), volume.slot->volume.data(), 160),
+              IsOk());
   ASSERT_THAT(device.CopyToHost(stream.ref(), mip.data(), volume.slot->mip.data(), 40), IsOk());
   ASSERT_THAT(stream.ref().Synchronize(), IsOk());
   EXPECT_EQ(voxels, std::vector<uint8_t>(160, 7));
@@ -90,7 +94,8 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
 TEST_F(JobQueueTest, CancelReturnsAllMemoryAtAnyTime) {
   auto running = std::make_shared<Script>(), waiting = std::make_shared<Script>();
   running->result_bytes = waiting->result_bytes = 1600;
-  const JobStatus first = Submit(running, Spec(0, "", "devices/1")), second = Submit(waiting, Spec(0, "", "devices/1"));
+  const JobStatus first = Submit(running, Spec(0, "", "devices/1")),
+                  second = Submit(waiting, Spec(0, "", "devices/1"));
   running->begun.Wait();
   EXPECT_EQ(queue_->Get(second.name)->reason_code, "WAITING_FOR_DEVICE");
   EXPECT_EQ(queue_->Get(second.name)->queue_position, 1);
@@ -110,7 +115,8 @@ TEST_F(JobQueueTest, CancelReturnsAllMemoryAtAnyTime) {
 TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
   auto script = std::make_shared<Script>();
   script->result_bytes = 1600;
-  script->end = WithInfo(absl::DataLossError("the data is broken"), {.reason = "BROKEN", .field = "", .numbers = {}});
+  script->end = WithInfo(absl::DataLossError("the data is broken"),
+                         {.reason = "BROKEN", .field = "", .numbers = {}});
   script->may_end.Open();
   const JobStatus end = AwaitEnd(Submit(script).name);
   EXPECT_EQ(end.state, JobState::kFailed);
@@ -128,7 +134,9 @@ TEST_F(JobQueueTest, MoreThanWasPlannedIsRefused) {
   class Greedy final : public JobWork {
    public:
     const char* kind() const override { return "greedy"; }
-    absl::StatusOr<JobPlan> Plan(Device&) const override { return JobPlan{.results = {}, .workspace_bytes = 1000, .text = ""}; }
+    absl::StatusOr<JobPlan> Plan(Device&) const override {
+      return JobPlan{.results = {}, .workspace_bytes = 1000, .text = ""};
+    }
     std::string Parameters() const override { return "{}"; }
     absl::Status Run(JobRun& run, std::stop_token) override {
       OCTAVO_ASSIGN_OR_RETURN(void* const first, run.Allocate(800));
@@ -140,7 +148,8 @@ TEST_F(JobQueueTest, MoreThanWasPlannedIsRefused) {
       return run.Charge(1);
     }
   };
-  ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(Spec(), std::make_unique<Greedy>(), nullptr));
+  ASSERT_OK_AND_ASSIGN(const JobStatus job,
+                       queue_->Submit(Spec(), std::make_unique<Greedy>(), nullptr));
   EXPECT_EQ(AwaitEnd(job.name).state, JobState::kFailed);
 }
 
@@ -195,7 +204,9 @@ TEST_F(JobQueueTest, PrioritiesFirstThenTheGroupsTakeTurns) {
 }
 
 TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
-  ASSERT_OK_AND_ASSIGN(const auto charges, ledger_.Reserve(0, "scans/big", "", {{"volume", kBudget - 4096, 1}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(
+      const auto charges,
+      ledger_.Reserve(0, "scans/big", "", {{"volume", kBudget - 4096, 1}}, nullptr));
   auto large = std::make_shared<Script>(), small = std::make_shared<Script>();
   large->home = small->home = 0;
   large->workspace_bytes = 8192;
@@ -229,11 +240,13 @@ TEST_F(JobQueueTest, RefusesWhatCanNeverRun) {
   ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), &plan));
   EXPECT_TRUE(report.admitted);
   EXPECT_EQ(plan.text, "waits for a gate");
-  EXPECT_THAT(queue_->Submit(Spec(0, "", "devices/7"), std::make_unique<ScriptedWork>(script), nullptr),
-              IsError(absl::StatusCode::kInvalidArgument, "devices/7"));
+  EXPECT_THAT(
+      queue_->Submit(Spec(0, "", "devices/7"), std::make_unique<ScriptedWork>(script), nullptr),
+      IsError(absl::StatusCode::kInvalidArgument, "devices/7"));
   script->home = 0;
-  EXPECT_THAT(queue_->Submit(Spec(0, "", "devices/1"), std::make_unique<ScriptedWork>(script), nullptr),
-              IsError(absl::StatusCode::kInvalidArgument, "the volume is on devices/0"));
+  EXPECT_THAT(
+      queue_->Submit(Spec(0, "", "devices/1"), std::make_unique<ScriptedWork>(script), nullptr),
+      IsError(absl::StatusCode::kInvalidArgument, "the volume is on devices/0"));
   EXPECT_TRUE(queue_->List().empty());
 }
 
@@ -287,7 +300,8 @@ TEST_F(JobQueueTest, ADrainLetsWhatRunsFinish) {
   EXPECT_EQ(queue_->Get(second)->state, JobState::kCancelled);
   EXPECT_EQ(queue_->Get(second)->reason_code, "DRAINED");
   EXPECT_FALSE(queue_->Idle());
-  EXPECT_THAT(queue_->Submit(Spec(), std::make_unique<ScriptedWork>(waiting), nullptr), IsError(absl::StatusCode::kUnavailable, "draining"));
+  EXPECT_THAT(queue_->Submit(Spec(), std::make_unique<ScriptedWork>(waiting), nullptr),
+              IsError(absl::StatusCode::kUnavailable, "draining"));
   running->may_end.Open();
   EXPECT_EQ(AwaitEnd(first).state, JobState::kDone);
   EXPECT_TRUE(queue_->Idle());
@@ -367,7 +381,12 @@ TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
                              {Product::kBscan, true, FrameAxis::kX, 1, 1, 16, 4, {"z", "y"}},
                              {Product::kMip, false, FrameAxis::kZ, -1, 144, 4, 1, {"y", "x"}}};
   for (Case& c : cases) {
-    SubscribeSpec spec{.scan = job.name, .products = {c.product}, .axis = c.axis, .axis_given = c.given, .plane_index = c.index, .previews = false};
+    SubscribeSpec spec{.scan = job.name,
+                       .products = {c.product},
+                       .axis = c.axis,
+                       .axis_given = c.given,
+                       .plane_index = c.index,
+                       .previews = false};
     ASSERT_OK_AND_ASSIGN(c.subscription, publisher_.Subscribe(spec, [] {}));
   }
   script->may_end.Open();
@@ -381,7 +400,8 @@ TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
     ASSERT_EQ(frame.shape, (std::vector<int64_t>{c.axes[0] == "z" ? 10 : 4, 4}));
     for (int64_t row = 0; row < frame.shape[0]; ++row) {
       for (int64_t column = 0; column < 4; ++column) {
-        EXPECT_EQ(static_cast<const uint8_t*>(frame.payload.data)[row * 4 + column], c.begin + row * c.row + column * c.column);
+        EXPECT_EQ(static_cast<const uint8_t*>(frame.payload.data)[row * 4 + column],
+                  c.begin + row * c.row + column * c.column);
       }
     }
   }

@@ -1,4 +1,5 @@
-// Jobs that wait for their input: others have the device meanwhile, and they come back to it in their turn.
+// Jobs that wait for their input: others have the device meanwhile, and they come back to it in
+// their turn.
 
 #include <filesystem>
 #include <fstream>
@@ -73,7 +74,9 @@ TEST_F(JobTurnsTest, TheOneThatComesBackWaitsForTheOneThatHasTheDevice) {
   const JobStatus file = Submit(other);
   other->begun.Wait();
   waiting->input.Open();
-  Await(scan.name, [](const JobStatus& job) { return !job.log.empty() && job.log.back().text.starts_with("waits for its device"); });
+  Await(scan.name, [](const JobStatus& job) {
+    return !job.log.empty() && job.log.back().text.starts_with("waits for its device");
+  });
   {
     std::lock_guard lock(log_mutex_);
     EXPECT_THAT(log_, ElementsAre("scan", "file"));
@@ -85,7 +88,8 @@ TEST_F(JobTurnsTest, TheOneThatComesBackWaitsForTheOneThatHasTheDevice) {
 }
 
 TEST_F(JobTurnsTest, BeforeItsEqualsAndAfterHigherPriorities) {
-  const auto first = Waiting("first"), second = Waiting("second"), blocker = Make("blocker"), equal = Make("equal"), urgent = Make("urgent");
+  const auto first = Waiting("first"), second = Waiting("second"), blocker = Make("blocker"),
+             equal = Make("equal"), urgent = Make("urgent");
   for (const auto& script : {first, second, equal, urgent}) script->may_end.Open();
   std::vector<std::string> names = {Submit(first, Spec(0, "alice")).name};
   first->begun.Wait();
@@ -96,12 +100,17 @@ TEST_F(JobTurnsTest, BeforeItsEqualsAndAfterHigherPriorities) {
   names.push_back(Submit(equal, Spec(0, "carol")).name);
   names.push_back(Submit(urgent, Spec(3, "alice")).name);
   second->input.Open();  // comes back first
-  Await(names[1], [](const JobStatus& job) { return job.log.back().text.starts_with("waits for its device"); });
+  Await(names[1], [](const JobStatus& job) {
+    return job.log.back().text.starts_with("waits for its device");
+  });
   first->input.Open();
-  Await(names[0], [](const JobStatus& job) { return job.log.back().text.starts_with("waits for its device"); });
+  Await(names[0], [](const JobStatus& job) {
+    return job.log.back().text.starts_with("waits for its device");
+  });
   blocker->may_end.Open();
   for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
-  EXPECT_THAT(log_, ElementsAre("first", "second", "blocker", "urgent", "second again", "first again", "equal"));
+  EXPECT_THAT(log_, ElementsAre("first", "second", "blocker", "urgent", "second again",
+                                "first again", "equal"));
 }
 
 TEST_F(JobTurnsTest, CancelledWhileItWaitsForInputOrDevice) {
@@ -113,7 +122,9 @@ TEST_F(JobTurnsTest, CancelledWhileItWaitsForInputOrDevice) {
   const JobStatus block = Submit(blocker);
   blocker->begun.Wait();
   device->input.Open();
-  Await(for_device.name, [](const JobStatus& job) { return job.log.back().text.starts_with("waits for its device"); });
+  Await(for_device.name, [](const JobStatus& job) {
+    return job.log.back().text.starts_with("waits for its device");
+  });
   for (const auto& name : {for_input.name, for_device.name}) {
     EXPECT_EQ(queue_->Cancel(name)->state, JobState::kCancelling);
     EXPECT_EQ(AwaitEnd(name).state, JobState::kCancelled);
@@ -154,7 +165,8 @@ TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
 
 TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   const auto blocker = Make("blocker"), waiting = Waiting("scan");
-  waiting->end_of_wait = WithInfo(absl::DeadlineExceededError("silence"), {.reason = "SOURCE_STALLED", .field = "", .numbers = {}});
+  waiting->end_of_wait = WithInfo(absl::DeadlineExceededError("silence"),
+                                  {.reason = "SOURCE_STALLED", .field = "", .numbers = {}});
   const JobStatus scan = Submit(waiting);
   waiting->begun.Wait();
   const JobStatus block = Submit(blocker);
@@ -169,7 +181,8 @@ TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
 /// An hour of waiting for input, then ten steps of a second each.
 class HourLongScan final : public JobWork {
  public:
-  HourLongScan(octavo::testing::FakeClock& clock, std::vector<double>& etas) : clock_(clock), etas_(etas) {}
+  HourLongScan(octavo::testing::FakeClock& clock, std::vector<double>& etas)
+      : clock_(clock), etas_(etas) {}
   const char* kind() const override { return "scan"; }
   absl::StatusOr<JobPlan> Plan(Device&) const override { return JobPlan{}; }
   std::string Parameters() const override { return "{}"; }
@@ -225,7 +238,9 @@ TEST_F(JobTurnsTest, EndingTheQueueEndsThoseThatWait) {
   Submit(blocker);
   blocker->begun.Wait();
   device->input.Open();
-  Await(for_device.name, [](const JobStatus& job) { return job.log.back().text.starts_with("waits for its device"); });
+  Await(for_device.name, [](const JobStatus& job) {
+    return job.log.back().text.starts_with("waits for its device");
+  });
   queue_->Shutdown();
   for (const auto& job : queue_->List()) EXPECT_EQ(job.state, JobState::kCancelled);
   EXPECT_EQ(Used(), 0);

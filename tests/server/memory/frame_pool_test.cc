@@ -51,7 +51,8 @@ TEST_F(FramePoolTest, InAnyOrder) {
     for (int i = 0; i < 100; ++i) {
       const auto use = random() % 2 == 0 ? FramePool::Use::kFrame : FramePool::Use::kClient;
       if (auto block = pool_->Get(1, use)) held.push_back(std::move(block));
-      if (!held.empty() && random() % 3 == 0) held.erase(held.begin() + static_cast<std::ptrdiff_t>(random() % held.size()));
+      if (!held.empty() && random() % 3 == 0)
+        held.erase(held.begin() + static_cast<std::ptrdiff_t>(random() % held.size()));
     }
     Blocks staging;
     EXPECT_GE(Fill(FramePool::Use::kStaging, &staging), 4u);

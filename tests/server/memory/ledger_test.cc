@@ -18,11 +18,14 @@ using octavo::testing::IsError;
 TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
   Ledger ledger({1000});
   AdmissionReport report;
-  ASSERT_OK_AND_ASSIGN(const auto first, ledger.Reserve(0, "scans/a", "eye", {{"volume", 600, 2}, {"ring", 100, 1}}, &report));
+  ASSERT_OK_AND_ASSIGN(
+      const auto first,
+      ledger.Reserve(0, "scans/a", "eye", {{"volume", 600, 2}, {"ring", 100, 1}}, &report));
   EXPECT_EQ(first.size(), 3u);
   EXPECT_EQ(report.wanted_bytes, 700);
   const auto refused = ledger.Reserve(0, "scans/b", "", {{"volume", 301, 1}}, &report);
-  ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "devices/0 has 300 of 1000 bytes free, the scan needs 301"));
+  ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
+                               "devices/0 has 300 of 1000 bytes free, the scan needs 301"));
   EXPECT_EQ(InfoOf(refused.status()).reason, "DEVICE_FULL");
   EXPECT_FALSE(report.admitted);
   EXPECT_TRUE(report.retryable);
@@ -38,12 +41,14 @@ TEST(Ledger, WhatCanNeverFitSaysSo) {
   Ledger ledger({1000});
   const auto refused = ledger.Reserve(0, "scans/a", "", {{"volume", 1001, 1}}, nullptr);
   EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
-  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "raise the budget of devices/0 by 1 bytes"));
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
+                               "raise the budget of devices/0 by 1 bytes"));
 }
 
 TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   Ledger ledger({1000, 500});
-  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.Reserve(0, "scans/a", "", {{"volume", 600, 2}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto ids,
+                       ledger.Reserve(0, "scans/a", "", {{"volume", 600, 2}}, nullptr));
   ledger.Hold(ids[1], "volumes/x");
   EXPECT_EQ(ledger.UseOf(0).held, 300);
   EXPECT_EQ(ledger.UseOf(0).reserved, 300);
@@ -59,7 +64,8 @@ TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   EXPECT_EQ(ledger.UseOf(0).free(), 1000);
 }
 
-// Random programs from several threads: never over the budget, all or nothing, and the sums come out.
+// Random programs from several threads: never over the budget, all or nothing, and the sums come
+// out.
 TEST(Ledger, RandomProgramsKeepTheInvariant) {
   constexpr int64_t kBudget = 10'000;
   Ledger ledger({kBudget});
@@ -72,8 +78,10 @@ TEST(Ledger, RandomProgramsKeepTheInvariant) {
       std::vector<Ledger::ChargeId> mine;
       for (int step = 0; step < 2000; ++step) {
         if (random() % 3 != 0 || mine.empty()) {
-          const auto count = static_cast<int64_t>(1 + random() % 4), each = static_cast<int64_t>(1 + random() % 900);
-          auto ids = ledger.Reserve(0, absl::StrCat("scans/", t), "", {{"volume", count * each, count}}, nullptr);
+          const auto count = static_cast<int64_t>(1 + random() % 4),
+                     each = static_cast<int64_t>(1 + random() % 900);
+          auto ids = ledger.Reserve(0, absl::StrCat("scans/", t), "",
+                                    {{"volume", count * each, count}}, nullptr);
           if (ids.ok()) {
             ASSERT_EQ(static_cast<int64_t>(ids->size()), count);
             mine.insert(mine.end(), ids->begin(), ids->end());
@@ -107,7 +115,8 @@ void ExpectConsistent(const Ledger& ledger, int device) {
   for (const auto& holder : ledger.HoldersOf(device)) rows += holder.bytes;
   EXPECT_EQ(rows, use.granted() + use.cached);
   EXPECT_LE(use.granted() + use.cached, use.budget);
-  for (const int64_t part : {use.reserved, use.held, use.buffers, use.cached, use.detached}) EXPECT_GE(part, 0);
+  for (const int64_t part : {use.reserved, use.held, use.buffers, use.cached, use.detached})
+    EXPECT_GE(part, 0);
 }
 
 TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
@@ -115,7 +124,8 @@ TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
   Ledger ledger({kBudget});
   EXPECT_TRUE(ledger.Plan(0, {{"volume", kBudget, 64}}).admitted);
   AdmissionReport report;
-  const auto refused = ledger.Reserve(0, "scans/a", "", {{"volume", kBudget, 64}, {"ring", kGranule, 1}}, &report);
+  const auto refused =
+      ledger.Reserve(0, "scans/a", "", {{"volume", kBudget, 64}, {"ring", kGranule, 1}}, &report);
   EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
   EXPECT_EQ(report.wanted_bytes, kBudget + kGranule);
   EXPECT_EQ(report.free_bytes, kBudget);
@@ -130,7 +140,8 @@ TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
 
 TEST(Ledger, PlanAndReserveSayTheSame) {
   Ledger ledger({1000});
-  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.Reserve(0, "scans/a", "eye", {{"volume", 900, 3}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto ids,
+                       ledger.Reserve(0, "scans/a", "eye", {{"volume", 900, 3}}, nullptr));
   ledger.Hold(ids[0], "volumes/x");
   ledger.Move(ids[1], ChargeKind::kBuffer, "buffers/b");
   const AdmissionReport planned = ledger.Plan(0, {{"volume", 200, 2}});
@@ -148,30 +159,47 @@ TEST(Ledger, PlanAndReserveSayTheSame) {
 TEST(Ledger, SeveralDevicesAllOrNothing) {
   Ledger ledger({1000, 500});
   std::vector<AdmissionReport> reports;
-  const auto refused = ledger.ReserveAll("scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 501, 1}}}}, &reports);
+  const auto refused = ledger.ReserveAll(
+      "scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 501, 1}}}}, &reports);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "devices/1 has 500"));
   ASSERT_EQ(reports.size(), 2u);
   EXPECT_TRUE(reports[0].admitted);
   EXPECT_FALSE(reports[1].admitted);
   EXPECT_EQ(ledger.UseOf(0).granted(), 0) << "nothing on the device that had room either";
-  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.ReserveAll("scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 500, 1}}}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(
+      const auto ids,
+      ledger.ReserveAll("scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 500, 1}}}},
+                        nullptr));
   ASSERT_EQ(ids.size(), 2u);
   EXPECT_EQ(ids[0].size(), 2u);
   EXPECT_EQ(ledger.UseOf(1).free(), 0);
-  EXPECT_FALSE(ledger.ReserveAll("scans/b", "", {{0, {{"volume", 250, 1}}}, {0, {{"volume", 250, 1}}}}, nullptr).ok()) << "400 are free";
-  EXPECT_TRUE(ledger.ReserveAll("scans/b", "", {{0, {{"volume", 200, 1}}}, {0, {{"volume", 200, 1}}}}, nullptr).ok());
+  EXPECT_FALSE(ledger
+                   .ReserveAll("scans/b", "",
+                               {{0, {{"volume", 250, 1}}}, {0, {{"volume", 250, 1}}}}, nullptr)
+                   .ok())
+      << "400 are free";
+  EXPECT_TRUE(ledger
+                  .ReserveAll("scans/b", "", {{0, {{"volume", 200, 1}}}, {0, {{"volume", 200, 1}}}},
+                              nullptr)
+                  .ok());
 }
 
 TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   Ledger ledger({1000});
   std::vector<Ledger::ChargeId> freed;
-  ledger.SetReclaim([&](const std::vector<Ledger::ChargeId>& ids) { freed.insert(freed.end(), ids.begin(), ids.end()); });
-  ASSERT_OK_AND_ASSIGN(const auto old, ledger.Reserve(0, "scans/a", "", {{"volume", 900, 3}}, nullptr));
+  ledger.SetReclaim([&](const std::vector<Ledger::ChargeId>& ids) {
+    freed.insert(freed.end(), ids.begin(), ids.end());
+  });
+  ASSERT_OK_AND_ASSIGN(const auto old,
+                       ledger.Reserve(0, "scans/a", "", {{"volume", 900, 3}}, nullptr));
   for (const auto id : old) ledger.Move(id, ChargeKind::kCached, "");
   EXPECT_EQ(ledger.UseOf(0).free(), 1000) << "what is cached counts as free";
   AdmissionReport report;
-  // Two slots of the same size are taken over; the third is given up, but only as far as room is needed.
-  ASSERT_OK_AND_ASSIGN(const auto grant, ledger.ReserveReusing(0, "scans/b", "", {{"volume", 600, 2}, {"ring", 100, 1}}, old, &report));
+  // Two slots of the same size are taken over; the third is given up, but only as far as room is
+  // needed.
+  ASSERT_OK_AND_ASSIGN(const auto grant,
+                       ledger.ReserveReusing(0, "scans/b", "",
+                                             {{"volume", 600, 2}, {"ring", 100, 1}}, old, &report));
   EXPECT_EQ(grant.reused, 2u);
   EXPECT_EQ(grant.charges.size(), 3u);
   EXPECT_EQ(grant.charges[0], old[0]);
@@ -181,11 +209,14 @@ TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   EXPECT_EQ(ledger.UseOf(0).cached, 0);
   EXPECT_FALSE(ledger.Claim(old[2]));
   ledger.Move(old[0], ChargeKind::kCached, "");
-  EXPECT_EQ(ledger.ReserveReusing(0, "scans/d", "", {{"volume", 299, 1}}, {old[0]}, nullptr)->reused, 0u) << "another size";
+  EXPECT_EQ(
+      ledger.ReserveReusing(0, "scans/d", "", {{"volume", 299, 1}}, {old[0]}, nullptr)->reused, 0u)
+      << "another size";
   ExpectConsistent(ledger, 0);
 }
 
-// Requests that fit together are granted together, whoever comes first to the cached slots that have to go.
+// Requests that fit together are granted together, whoever comes first to the cached slots that
+// have to go.
 TEST(Ledger, NoSpuriousRefusalWhenRequestsThatFitRace) {
   constexpr int kThreads = 4;
   for (int round = 0; round < 200; ++round) {
@@ -199,7 +230,10 @@ TEST(Ledger, NoSpuriousRefusalWhenRequestsThatFitRace) {
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&] {
         start.arrive_and_wait();
-        granted += ledger.ReserveReusing(0, "scans/a", "", {{"volume", 200, 2}, {"ring", 50, 1}}, old, nullptr).ok();
+        granted += ledger
+                       .ReserveReusing(0, "scans/a", "", {{"volume", 200, 2}, {"ring", 50, 1}}, old,
+                                       nullptr)
+                       .ok();
       });
     }
     threads.clear();
@@ -219,7 +253,11 @@ TEST(Ledger, OfTwoScansThatDoNotFitTogetherExactlyOneWins) {
       threads.emplace_back([&, t] {
         start.arrive_and_wait();
         // In opposite order of devices: neither half may be taken by one and half by the other.
-        granted += ledger.ReserveAll("scans/a", "", {{t, {{"volume", 600, 2}}}, {1 - t, {{"volume", 600, 2}}}}, nullptr).ok();
+        granted +=
+            ledger
+                .ReserveAll("scans/a", "",
+                            {{t, {{"volume", 600, 2}}}, {1 - t, {{"volume", 600, 2}}}}, nullptr)
+                .ok();
       });
     }
     threads.clear();
@@ -229,7 +267,8 @@ TEST(Ledger, OfTwoScansThatDoNotFitTogetherExactlyOneWins) {
   }
 }
 
-// Random programs over everything that can become of a charge, on two devices, from several threads.
+// Random programs over everything that can become of a charge, on two devices, from several
+// threads.
 TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
   constexpr int64_t kBudget = 20'000;
   Ledger ledger({kBudget, kBudget / 2});
@@ -243,17 +282,21 @@ TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
       std::vector<Ledger::ChargeId> mine, cached;
       for (int step = 0; step < 3000; ++step) {
         const int device = static_cast<int>(random() % 2);
-        const auto count = static_cast<int64_t>(1 + random() % 4), each = static_cast<int64_t>(100 * (1 + random() % 9));
+        const auto count = static_cast<int64_t>(1 + random() % 4),
+                   each = static_cast<int64_t>(100 * (1 + random() % 9));
         switch (random() % 8) {
           case 0:
           case 1:
           case 2: {
-            auto grant = ledger.ReserveReusing(device, absl::StrCat("scans/", t), "", {{"volume", count * each, count}}, cached, nullptr);
+            auto grant = ledger.ReserveReusing(device, absl::StrCat("scans/", t), "",
+                                               {{"volume", count * each, count}}, cached, nullptr);
             if (grant.ok()) mine.insert(mine.end(), grant->charges.begin(), grant->charges.end());
             break;
           }
           case 3: {
-            auto both = ledger.ReserveAll(absl::StrCat("scans/", t), "", {{0, {{"volume", each, 1}}}, {1, {{"volume", each, 1}}}}, nullptr);
+            auto both = ledger.ReserveAll(absl::StrCat("scans/", t), "",
+                                          {{0, {{"volume", each, 1}}}, {1, {{"volume", each, 1}}}},
+                                          nullptr);
             for (size_t d = 0; both.ok() && d < 2; ++d) mine.push_back((*both)[d][0]);
             break;
           }

@@ -1,5 +1,6 @@
-// The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet. What the figures say after a
-// scan is tested against the daemon (tests/integration/service/lifecycle_test.py).
+// The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet. What
+// the figures say after a scan is tested against the daemon
+// (tests/integration/service/lifecycle_test.py).
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -46,10 +47,12 @@ UniqueFd Connect(const std::string& address) {
 std::string Get(const std::string& address) {
   const UniqueFd fd = Connect(address);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-  EXPECT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  EXPECT_EQ(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
   std::string answer;
   char part[4096];
-  for (ssize_t n; (n = ::recv(fd.get(), part, sizeof part, 0)) > 0;) answer.append(part, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::recv(fd.get(), part, sizeof part, 0)) > 0;)
+    answer.append(part, static_cast<size_t>(n));
   return answer;
 }
 
@@ -60,15 +63,19 @@ class MetricsTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(directory), nullptr);
     directory_ = directory;
     std::vector<std::string> report;
-    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
+    ASSERT_OK_AND_ASSIGN(
+        store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
     ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host"));
     engine::EngineConfig config;
     config.memory_bytes = 64 << 20;
     config.frame_pool_bytes = 16 << 20;
     config.server_id = "test0000";
     config.software = "octavo test";
-    ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
-    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", {.engine = engine_.get(), .version = "1.2.3", .backend = "host"}));
+    ASSERT_OK_AND_ASSIGN(engine_,
+                         engine::Engine::Create(config, std::move(opened.devices), store_.get()));
+    ASSERT_OK_AND_ASSIGN(exporter_, Exporter::Start("127.0.0.1:0", {.engine = engine_.get(),
+                                                                    .version = "1.2.3",
+                                                                    .backend = "host"}));
   }
   void TearDown() override {
     exporter_ = nullptr;
@@ -86,18 +93,24 @@ class MetricsTest : public ::testing::Test {
 TEST_F(MetricsTest, PageIsServedOnAFreePort) {
   const std::string page = Get(exporter_->address());
   EXPECT_EQ(page.rfind("HTTP/1.1 200", 0), 0u) << page.substr(0, 200);
-  EXPECT_NE(page.find("octavo_build_info{version=\"1.2.3\",backend=\"host\"} 1"), std::string::npos);
-  EXPECT_NE(page.find("octavo_device_memory_bytes{device=\"devices/0\",kind=\"budget\"} 67108864"), std::string::npos) << page;
-  EXPECT_NE(page.find("octavo_device_healthy{device=\"devices/0\",backend=\"host\"} 1"), std::string::npos);
+  EXPECT_NE(page.find("octavo_build_info{version=\"1.2.3\",backend=\"host\"} 1"),
+            std::string::npos);
+  EXPECT_NE(page.find("octavo_device_memory_bytes{device=\"devices/0\",kind=\"budget\"} 67108864"),
+            std::string::npos)
+      << page;
+  EXPECT_NE(page.find("octavo_device_healthy{device=\"devices/0\",backend=\"host\"} 1"),
+            std::string::npos);
 }
 
-// Prometheus' own rules: base units, _total on counters and nowhere else, one family once, labels from the fixed set.
+// Prometheus' own rules: base units, _total on counters and nowhere else, one family once, labels
+// from the fixed set.
 TEST_F(MetricsTest, NamesKeepTheRules) {
   std::istringstream page(Get(exporter_->address()));
   const std::regex type("# TYPE (octavo_[a-z][a-z0-9_]*) (counter|gauge|histogram)");
   const std::regex label("[{,]([a-z_]+)=\"");
-  const std::set<std::string> labels = {"device", "kind",    "stage",   "product", "policy", "reason", "state",
-                                        "root",   "backend", "version", "tier",    "mode",   "le"};
+  const std::set<std::string> labels = {"device", "kind",  "stage", "product", "policy",
+                                        "reason", "state", "root",  "backend", "version",
+                                        "tier",   "mode",  "le"};
   std::set<std::string> families, helped;
   for (std::string line; std::getline(page, line);) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
@@ -108,10 +121,13 @@ TEST_F(MetricsTest, NamesKeepTheRules) {
       const std::string name = match[1], kind = match[2];
       EXPECT_TRUE(families.insert(name).second) << name << " twice";
       EXPECT_EQ(name.ends_with("_total"), kind == "counter") << line;
-      EXPECT_FALSE(std::regex_search(name, std::regex("_(ms|us|ns|milliseconds|kb|mb|gb|percent|count|sum|bucket)(_|$)"))) << name;
+      EXPECT_FALSE(std::regex_search(
+          name, std::regex("_(ms|us|ns|milliseconds|kb|mb|gb|percent|count|sum|bucket)(_|$)")))
+          << name;
       if (kind == "histogram") EXPECT_TRUE(name.ends_with("_seconds")) << name;
     } else if (line.rfind("octavo_", 0) == 0) {
-      for (auto it = std::sregex_iterator(line.begin(), line.end(), label); it != std::sregex_iterator(); ++it) {
+      for (auto it = std::sregex_iterator(line.begin(), line.end(), label);
+           it != std::sregex_iterator(); ++it) {
         EXPECT_TRUE(labels.contains((*it)[1])) << line;
       }
     }
@@ -214,7 +230,8 @@ TEST(HistogramTest, SumsAreTheSameInAnyOrder) {
   EXPECT_NEAR(one.sum, plain, 1e-6 * static_cast<double>(one.count));
 }
 
-// A port scanner or a broken scraper that connects and says nothing must not keep the page from others.
+// A port scanner or a broken scraper that connects and says nothing must not keep the page from
+// others.
 TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 8; ++i) silent.push_back(Connect(exporter_->address()));
@@ -224,8 +241,10 @@ TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
 }
 
 TEST_F(MetricsTest, AnAddressInUseIsRefusedWithItsName) {
-  EXPECT_THAT(Exporter::Start(exporter_->address(), {.engine = engine_.get(), .version = "1", .backend = "host"}),
-              IsError(absl::StatusCode::kFailedPrecondition, "metrics.listen: cannot listen on " + exporter_->address()));
+  EXPECT_THAT(Exporter::Start(exporter_->address(),
+                              {.engine = engine_.get(), .version = "1", .backend = "host"}),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "metrics.listen: cannot listen on " + exporter_->address()));
 }
 
 }  // namespace

@@ -28,7 +28,11 @@ Pattern Make(PatternKind kind, int64_t ascans, int64_t bscans) {
 
 Pattern Limited(Pattern p, double velocity = 2000, double acceleration = 4e6) {
   p.has_limits = true;
-  for (auto& axis : p.limits) axis = {.position_min = -10, .position_max = 10, .velocity = velocity, .acceleration = acceleration};
+  for (auto& axis : p.limits)
+    axis = {.position_min = -10,
+            .position_max = 10,
+            .velocity = velocity,
+            .acceleration = acceleration};
   return p;
 }
 
@@ -43,7 +47,8 @@ void ExpectWhole(const PatternPlan& plan, int64_t volume) {
   EXPECT_EQ(std::ssize(seen), plan.rows * plan.columns);
   const auto& placement = plan.Of(volume).placement;
   EXPECT_GE(placement[static_cast<size_t>(plan.Of(volume).active_records - 1)], 0);
-  for (size_t r = static_cast<size_t>(plan.Of(volume).active_records); r < placement.size(); ++r) EXPECT_EQ(placement[r], -1);
+  for (size_t r = static_cast<size_t>(plan.Of(volume).active_records); r < placement.size(); ++r)
+    EXPECT_EQ(placement[r], -1);
 }
 
 std::vector<int64_t> Rows(const PatternPlan& plan, int64_t volume) {
@@ -78,7 +83,10 @@ TEST(PatternPlan, TheTableAndTheRasterRuleAgree) {
     ASSERT_THAT(ResolvePattern(p, 0), IsOk());
     const auto plan = MakePlan(p, 0);
     ASSERT_THAT(plan.status(), IsOk());
-    const math::RasterPlacement raster{.ascans_per_bscan = 5, .bscans_per_volume = 4, .flyback_records = 3, .bidirectional = bidirectional};
+    const math::RasterPlacement raster{.ascans_per_bscan = 5,
+                                       .bscans_per_volume = 4,
+                                       .flyback_records = 3,
+                                       .bidirectional = bidirectional};
     ASSERT_EQ(plan->volume_records, 4 * 8 + 7);
     EXPECT_EQ(plan->kind[0].pitch, 8);
     EXPECT_EQ(plan->kind[0].active_records, AscanCoverage(raster).active_records());
@@ -175,7 +183,8 @@ TEST(PatternGeometry, SpiralStepsAreEqualInAngleOrInLength) {
   p.radius_begin_mm = 0.2;
   p.radius_end_mm = 3;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
-  const Point turn0 = PositionMm(p, 3, 17), turn1 = PositionMm(p, 4, 17);  // one turn apart: same direction
+  const Point turn0 = PositionMm(p, 3, 17),
+              turn1 = PositionMm(p, 4, 17);  // one turn apart: same direction
   EXPECT_NEAR(std::atan2(turn0.y, turn0.x), std::atan2(turn1.y, turn1.x), 1e-9);
   EXPECT_NEAR(std::hypot(turn1.x, turn1.y) - std::hypot(turn0.x, turn0.y), 2.8 / 12, 1e-9);
   p.spiral_sampling = SpiralSampling::kLinear;
@@ -186,7 +195,8 @@ TEST(PatternGeometry, SpiralStepsAreEqualInAngleOrInLength) {
     least = std::min(least, std::hypot(b.x - a.x, b.y - a.y));
     most = std::max(most, std::hypot(b.x - a.x, b.y - a.y));
   }
-  EXPECT_LT(most / least, 1.01);  // chords instead of arcs: a little shorter where the turn is tight
+  EXPECT_LT(most / least,
+            1.01);  // chords instead of arcs: a little shorter where the turn is tight
   for (const double t : {0.0, 0.1, 0.5, 0.99}) {
     const double angle = SpiralAngle(0.2, 3, 12, SpiralSampling::kLinear, t);
     EXPECT_NEAR(SpiralFraction(0.2, 3, 12, SpiralSampling::kLinear, angle), t, 1e-12);
@@ -218,7 +228,8 @@ TEST(PatternGeometry, WarpsInvert) {
   p.warp = WarpKind::kTelecentric;
   p.warp_lens_spacing_mm = 50;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
-  EXPECT_NEAR(ToScanner(p, {.x = 50, .y = 0}).x, 45.0 / 2, 1e-12);  // 45 degrees of light are 22.5 of the mirror
+  EXPECT_NEAR(ToScanner(p, {.x = 50, .y = 0}).x, 45.0 / 2,
+              1e-12);  // 45 degrees of light are 22.5 of the mirror
   p.warp = WarpKind::kAngular;
   p.warp_mm_per_deg = 0.5;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
@@ -233,9 +244,11 @@ TEST(PatternGeometry, WarpsInvert) {
 }
 
 TEST(Flyback, AProfileMeetsBothEndsWithinItsLimits) {
-  const AxisLimits limits{.position_min = -10, .position_max = 10, .velocity = 50, .acceleration = 3e4};
+  const AxisLimits limits{
+      .position_min = -10, .position_max = 10, .velocity = 50, .acceleration = 3e4};
   for (const AxisMove& move :
-       {AxisMove{1, 20, -1, 20}, AxisMove{0, 0, 2, 0}, AxisMove{0, -50, 0, 50}, AxisMove{1, 10, 1, 10}, AxisMove{-1, 40, 1, -30}}) {
+       {AxisMove{1, 20, -1, 20}, AxisMove{0, 0, 2, 0}, AxisMove{0, -50, 0, 50},
+        AxisMove{1, 10, 1, 10}, AxisMove{-1, 40, 1, -30}}) {
     const AxisMove both[2] = {move, {}};
     const AxisLimits axes[2] = {limits, limits};
     const double dt = 1e-5;
@@ -255,7 +268,8 @@ TEST(Flyback, AProfileMeetsBothEndsWithinItsLimits) {
       EXPECT_LE(std::abs(c - 2 * b + a) / (h * h), limits.acceleration * 1.01);
     }
     EXPECT_NEAR((profile.At(h) - profile.At(0)) / h, move.from_velocity, limits.acceleration * h);
-    EXPECT_NEAR((profile.At(seconds) - profile.At(seconds - h)) / h, move.to_velocity, limits.acceleration * h);
+    EXPECT_NEAR((profile.At(seconds) - profile.At(seconds - h)) / h, move.to_velocity,
+                limits.acceleration * h);
   }
 }
 
@@ -279,7 +293,9 @@ void ExpectWithin(const Pattern& p, double rate) {
     const auto& v = *values;
     for (size_t i = 2; i < v.size(); ++i) {
       ASSERT_LE(std::abs(v[i] - v[i - 1]) * rate, limits.velocity * (1 + 1e-6)) << i;
-      ASSERT_LE(std::abs(v[i] - 2 * v[i - 1] + v[i - 2]) * rate * rate, limits.acceleration * (1 + 1e-6) + 1e-3) << i;
+      ASSERT_LE(std::abs(v[i] - 2 * v[i - 1] + v[i - 2]) * rate * rate,
+                limits.acceleration * (1 + 1e-6) + 1e-3)
+          << i;
     }
   }
 }
@@ -288,7 +304,8 @@ TEST(Waveform, MinimumTimeFlybackKeepsTheLimits) {
   const double rate = 100e3;
   for (const bool bidirectional : {false, true}) {
     for (const bool volumes : {false, true}) {
-      for (const auto kind : {PatternKind::kRaster, PatternKind::kRepeatedRaster, PatternKind::kRadial, PatternKind::kSpiral}) {
+      for (const auto kind : {PatternKind::kRaster, PatternKind::kRepeatedRaster,
+                              PatternKind::kRadial, PatternKind::kSpiral}) {
         Pattern p = Limited(Make(kind, 100, 7), 4000, 3e7);
         p.bidirectional = bidirectional;
         p.bidirectional_volumes = volumes;
@@ -310,7 +327,8 @@ TEST(Waveform, FixedFlybackIsRefusedWhenTooShort) {
   p.extent_x_mm = p.extent_y_mm = 1;
   p.flyback_records = 3;
   const absl::Status status = ResolvePattern(p, 100e3);
-  EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument, "pattern.raster.flyback_records"));
+  EXPECT_THAT(status,
+              IsError(absl::StatusCode::kInvalidArgument, "pattern.raster.flyback_records"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("leaves 3 records after segment 0"));
   p.flyback_records = 400;
   p.volume_flyback_records = 400;
@@ -339,17 +357,20 @@ TEST(Waveform, ABreachNamesAxisSegmentSampleAndValue) {
   fast.flyback = FlybackPolicy::kMinimumTime;
   const absl::Status velocity = ResolvePattern(fast, 100e3);
   EXPECT_THAT(velocity, IsError(absl::StatusCode::kInvalidArgument, "pattern.scanner.x.velocity"));
-  EXPECT_THAT(std::string(velocity.message()), HasSubstr("segment 0, sample 1: 10000 per s; allowed 1"));
+  EXPECT_THAT(std::string(velocity.message()),
+              HasSubstr("segment 0, sample 1: 10000 per s; allowed 1"));
   Pattern wide = Limited(Make(PatternKind::kRaster, 10, 3), 1e9, 1e12);
   wide.extent_y_mm = 100;
   wide.flyback = FlybackPolicy::kMinimumTime;
-  EXPECT_THAT(ResolvePattern(wide, 100e3), IsError(absl::StatusCode::kInvalidArgument, "pattern.scanner.y.position_min"));
+  EXPECT_THAT(ResolvePattern(wide, 100e3),
+              IsError(absl::StatusCode::kInvalidArgument, "pattern.scanner.y.position_min"));
   Pattern jagged = Limited(Make(PatternKind::kFreeform, 0, 0), 1e9, 1e6);
   jagged.points_x_mm = {0, 0.1, 0, 0.1};
   jagged.points_y_mm = {0, 0, 0, 0};
   jagged.flyback = FlybackPolicy::kMinimumTime;
   const absl::Status acceleration = ResolvePattern(jagged, 100e3);
-  EXPECT_THAT(acceleration, IsError(absl::StatusCode::kInvalidArgument, "pattern.scanner.x.acceleration"));
+  EXPECT_THAT(acceleration,
+              IsError(absl::StatusCode::kInvalidArgument, "pattern.scanner.x.acceleration"));
   EXPECT_THAT(std::string(acceleration.message()), HasSubstr("segment 0, sample 2"));
 }
 
@@ -358,7 +379,8 @@ TEST(PatternErrors, NameTheField) {
     EXPECT_THAT(ResolvePattern(p, rate), IsError(absl::StatusCode::kInvalidArgument, name));
   };
   field("pattern.raster.ascans_per_bscan", Make(PatternKind::kRaster, 0, 4));
-  field("pattern.repeated_raster.raster.bscans_per_volume", Make(PatternKind::kRepeatedRaster, 4, 0));
+  field("pattern.repeated_raster.raster.bscans_per_volume",
+        Make(PatternKind::kRepeatedRaster, 4, 0));
   field("pattern.spiral.rings", Make(PatternKind::kSpiral, 4, 0));
   field("pattern.spiral.ascans_per_ring", Make(PatternKind::kSpiral, 0, 4));
   field("pattern.lissajous.rows", Make(PatternKind::kLissajous, 4, 0));
@@ -422,7 +444,8 @@ TEST(Assembly, AccountsForTablesOfAnyOrder) {
   assembly.Placed(12, 2);  // lost: the last of row 0, all of row 2, two of row 1
   assembly.Finish();       // and row 3
   EXPECT_EQ(assembly.missing_ascans(), 1 + 4 + 2 + 4);
-  EXPECT_THAT(assembly.missing(), ElementsAre(std::pair<int64_t, int64_t>(3, 3), std::pair<int64_t, int64_t>(8, 8)));
+  EXPECT_THAT(assembly.missing(),
+              ElementsAre(std::pair<int64_t, int64_t>(3, 3), std::pair<int64_t, int64_t>(8, 8)));
   EXPECT_TRUE(assembly.all_seen());
 }
 

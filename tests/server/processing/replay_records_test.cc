@@ -1,5 +1,5 @@
-// Held raw spectra: what is kept of a scan's records, and that the chain run over them again makes, bit for bit, the volumes that a
-// scan with that processing makes of the same records.
+// Held raw spectra: what is kept of a scan's records, and that the chain run over them again makes,
+// bit for bit, the volumes that a scan with that processing makes of the same records.
 
 #include "server/processing/replay_records.h"
 
@@ -45,7 +45,9 @@ class ScriptedSource final : public Source {
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
     if (next_ == pieces_.size()) return SourceBlock{};
     Piece& piece = pieces_[next_];
-    const SourceBlock block{.first_record = piece.first, .records = std::min(piece.count, max_records), .acquired = clock_.Now()};
+    const SourceBlock block{.first_record = piece.first,
+                            .records = std::min(piece.count, max_records),
+                            .acquired = clock_.Now()};
     piece.first += block.records;
     piece.count -= block.records;
     next_ += piece.count == 0;
@@ -55,7 +57,9 @@ class ScriptedSource final : public Source {
     }
     return block;
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override {
+    return absl::InternalError("this source waits");
+  }
   bool CanWait() const override { return true; }
 
  private:
@@ -95,11 +99,16 @@ class ReprocessTest : public octavo::testing::BackendTest {
     p.dtype_given = true;
     return p;
   }
-  ResolvedScan Resolved(Pattern pattern, const Processing& processing, bool hold_raw, int64_t block = 50) {
-    const auto owned = std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+  ResolvedScan Resolved(Pattern pattern, const Processing& processing, bool hold_raw,
+                        int64_t block = 50) {
+    const auto owned =
+        std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
     ScanSpec& spec = *owned;
     spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
-    spec.acquisition = {.samples_per_record = kSamples, .raw_type = DType::kU16, .raw_type_given = true, .records_per_block = block};
+    spec.acquisition = {.samples_per_record = kSamples,
+                        .raw_type = DType::kU16,
+                        .raw_type_given = true,
+                        .records_per_block = block};
     spec.pattern = std::move(pattern);
     spec.processing = processing;
     spec.retention.hold_raw = hold_raw;
@@ -118,15 +127,21 @@ class ReprocessTest : public octavo::testing::BackendTest {
   /// Runs the scan; its volumes stay in store_.
   void Run(const ResolvedScan& scan, const std::string& name, std::vector<Piece> pieces) {
     testing::RunToTheEnd(name, scan, std::make_unique<ScriptedSource>(std::move(pieces)),
-                         {.device = &device_, .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .clock = &clock_});
+                         {.device = &device_,
+                          .ledger = &ledger_,
+                          .store = &store_,
+                          .publisher = &publisher_,
+                          .clock = &clock_});
   }
   std::vector<Volume> VolumesOf(const std::string& scan, bool raw) {
     std::vector<Volume> volumes;
     for (const VolumeStatus& status : store_.List()) {
-      if (status.scan != scan || status.is_raw != raw || status.state != VolumeState::kHeld) continue;
+      if (status.scan != scan || status.is_raw != raw || status.state != VolumeState::kHeld)
+        continue;
       const auto pinned = store_.Pin(status.name);
       EXPECT_THAT(pinned, IsOk());
-      volumes.push_back({.status = status, .bytes = Bytes(pinned->slot->volume.data(), status.bytes)});
+      volumes.push_back(
+          {.status = status, .bytes = Bytes(pinned->slot->volume.data(), status.bytes)});
     }
     return volumes;
   }
@@ -141,7 +156,8 @@ class ReprocessTest : public octavo::testing::BackendTest {
     const auto scan = ResolveReprocess(raw, processing);
     EXPECT_THAT(scan, IsOk());
     if (!scan.ok()) return volume;
-    DeviceBuffer out = Poisoned(scan->volume_bytes), mip = Poisoned(scan->shape[0] * scan->shape[1] * 8);
+    DeviceBuffer out = Poisoned(scan->volume_bytes),
+                 mip = Poisoned(scan->shape[0] * scan->shape[1] * 8);
     auto reprocessor = Reprocessor::Create(*scan, *store_.Pin(raw.name), device_, stream_.ref());
     EXPECT_THAT(reprocessor, IsOk());
     int64_t blocks = 0;
@@ -157,12 +173,14 @@ class ReprocessTest : public octavo::testing::BackendTest {
     EXPECT_EQ(blocks, (*reprocessor)->blocks());
     return volume;
   }
-  /// The same records scanned with `first` and reprocessed with `second`, and scanned with `second`.
-  void ExpectTheSame(const Pattern& pattern, const Processing& first, const Processing& second, const std::vector<Piece>& pieces,
-                     int64_t block = 50) {
+  /// The same records scanned with `first` and reprocessed with `second`, and scanned with
+  /// `second`.
+  void ExpectTheSame(const Pattern& pattern, const Processing& first, const Processing& second,
+                     const std::vector<Piece>& pieces, int64_t block = 50) {
     Run(Resolved(pattern, first, /*hold_raw=*/true, block), "scans/raw", pieces);
     Run(Resolved(pattern, second, /*hold_raw=*/false, block), "scans/again", pieces);
-    const auto raw = VolumesOf("scans/raw", true), plain = VolumesOf("scans/raw", false), wanted = VolumesOf("scans/again", false);
+    const auto raw = VolumesOf("scans/raw", true), plain = VolumesOf("scans/raw", false),
+               wanted = VolumesOf("scans/again", false);
     ASSERT_EQ(raw.size(), wanted.size());
     ASSERT_EQ(plain.size(), wanted.size());
     ASSERT_FALSE(wanted.empty());
@@ -200,7 +218,8 @@ TEST_P(ReprocessTest, RawVolumesHoldTheRecordsInTheOrderOfAcquisition) {
     EXPECT_TRUE(volume.status.complete);
     const auto* samples = reinterpret_cast<const uint16_t*>(volume.bytes.data());
     for (int64_t r = 0; r < 27; ++r) {
-      for (int64_t j = 0; j < kSamples; ++j) ASSERT_EQ(samples[r * kSamples + j], SampleOf(27 * v + r, j)) << v << " " << r << " " << j;
+      for (int64_t j = 0; j < kSamples; ++j)
+        ASSERT_EQ(samples[r * kSamples + j], SampleOf(27 * v + r, j)) << v << " " << r << " " << j;
     }
   }
   // Charged as held; all else of the scan is free again.
@@ -228,11 +247,13 @@ TEST_P(ReprocessTest, ShortBlocksAndALongRollingBackground) {
   first.background_window_records = 120;
   const int64_t records = 3 * 60;
   std::vector<Piece> pieces;
-  for (int64_t at = 0, n = 1; at < records; at += n, n = n % 23 + 4) pieces.push_back({at, std::min(n, records - at)});
+  for (int64_t at = 0, n = 1; at < records; at += n, n = n % 23 + 4)
+    pieces.push_back({at, std::min(n, records - at)});
   ExpectTheSame(Raster(12, 5, 3), first, longer, pieces);
 }
 
-// Groups, windows, blocks and gaps at random: of the scan's own processing and of another with a window that was kept.
+// Groups, windows, blocks and gaps at random: of the scan's own processing and of another with a
+// window that was kept.
 TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
   std::mt19937 random(octavo::testing::FreshSeed());
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random()) % n; };
@@ -247,30 +268,37 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
     // A volume ends with the group of its last A-scan; what is flown back behind that is not held.
     const int64_t line = 12 + pattern.flyback_records;
     const auto end_of = [&](int64_t group) {
-      return std::min(n, (n - pattern.volume_flyback_records - pattern.flyback_records - 1) / group * group + group);
+      return std::min(
+          n, (n - pattern.volume_flyback_records - pattern.flyback_records - 1) / group * group +
+                 group);
     };
     do {
       second.background_group_records = below(n + 1);
     } while (end_of(second.background_group_records == 0 ? line : second.background_group_records) >
              end_of(first.background_group_records == 0 ? line : first.background_group_records));
     second.background_window_records = below(40);
-    if (first.background_group_records == 0) first.background_window_records = std::min<int64_t>(first.background_window_records, 4096);
+    if (first.background_group_records == 0)
+      first.background_window_records = std::min<int64_t>(first.background_window_records, 4096);
     std::vector<Piece> pieces;
     for (int64_t at = 0; at < 3 * n;) {
       const int64_t count = std::min(3 * n - at, 1 + below(40));
       if (turn % 2 == 0 || below(7) > 0) pieces.push_back({at, count});
       at += count;
     }
-    SCOPED_TRACE("groups " + std::to_string(first.background_group_records) + " and " + std::to_string(second.background_group_records) +
-                 ", windows " + std::to_string(first.background_window_records) + " and " + std::to_string(second.background_window_records));
+    SCOPED_TRACE("groups " + std::to_string(first.background_group_records) + " and " +
+                 std::to_string(second.background_group_records) + ", windows " +
+                 std::to_string(first.background_window_records) + " and " +
+                 std::to_string(second.background_window_records));
     for (const VolumeStatus& volume : store_.List()) {
-      if (volume.state == VolumeState::kHeld) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+      if (volume.state == VolumeState::kHeld)
+        ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
     }
     ASSERT_NO_FATAL_FAILURE(ExpectTheSame(pattern, first, second, pieces, 40 + below(30)));
   }
 }
 
-// What an update replaces in the middle of a scan: the raw volumes of both processings make their volumes again, bit for bit.
+// What an update replaces in the middle of a scan: the raw volumes of both processings make their
+// volumes again, bit for bit.
 TEST_P(ReprocessTest, AfterAnUpdate) {
   Pattern pattern = Raster(12, 5, 6);
   pattern.flyback_records = 2;
@@ -279,16 +307,19 @@ TEST_P(ReprocessTest, AfterAnUpdate) {
     first.background_window_records = second.background_window_records = 130;
     second.window = 1 + static_cast<int>(WindowKind::kBlackman);
     if (other_window) second.background_window_records = 45;
-    const ResolvedScan before = Resolved(pattern, first, true), after = *ResolveUpdate(before, second);
+    const ResolvedScan before = Resolved(pattern, first, true),
+                       after = *ResolveUpdate(before, second);
     testing::SessionRun run({&device_});
     bool updated = false;
     const testing::KnownRecords records(octavo::testing::FreshSeed(), kSamples);
-    auto source = std::make_unique<testing::KnownSource>(records, before.volume_records * 6, nullptr, [&](int64_t next) {
-      if (updated || next < 2 * before.volume_records + 30) return;
-      updated = true;
-      while (run.session() == nullptr || run.session()->Status().volumes_done == 0) std::this_thread::yield();
-      EXPECT_THAT(run.session()->Update(after), IsOk());
-    });
+    auto source = std::make_unique<testing::KnownSource>(
+        records, before.volume_records * 6, nullptr, [&](int64_t next) {
+          if (updated || next < 2 * before.volume_records + 30) return;
+          updated = true;
+          while (run.session() == nullptr || run.session()->Status().volumes_done == 0)
+            std::this_thread::yield();
+          EXPECT_THAT(run.session()->Update(after), IsOk());
+        });
     ASSERT_THAT(run.Start(before, std::move(source)), IsOk());
     EXPECT_EQ(run.WaitForTheEnd().volumes_done, 6);
     int of_second = 0;
@@ -300,12 +331,14 @@ TEST_P(ReprocessTest, AfterAnUpdate) {
         const auto scan = ResolveReprocess(raw, made.origin->spec.processing);
         ASSERT_THAT(scan, IsOk());
         DeviceBuffer out = Poisoned(scan->volume_bytes);
-        auto reprocessor = Reprocessor::Create(*scan, *run.store().Pin(raw.name), device_, stream_.ref());
+        auto reprocessor =
+            Reprocessor::Create(*scan, *run.store().Pin(raw.name), device_, stream_.ref());
         ASSERT_THAT(reprocessor, IsOk());
         ASSERT_THAT((*reprocessor)->Run(stream_.ref(), {.volume = out.data()}, nullptr), IsOk());
         const auto pinned = run.store().Pin(made.name);
         ASSERT_THAT(pinned, IsOk());
-        EXPECT_TRUE(Bytes(out.data(), made.bytes) == Bytes(pinned->slot->volume.data(), made.bytes)) << "volume " << made.index;
+        EXPECT_TRUE(Bytes(out.data(), made.bytes) == Bytes(pinned->slot->volume.data(), made.bytes))
+            << "volume " << made.index;
       }
     }
     EXPECT_GT(of_second, 0);
@@ -314,7 +347,8 @@ TEST_P(ReprocessTest, AfterAnUpdate) {
 }
 
 TEST_P(ReprocessTest, MissingAndRepeatedRecords) {
-  ExpectTheSame(Raster(12, 5, 3), Plain(), Other(), {{0, 20}, {31, 9}, {35, 30}, {30, 8}, {65, 20}, {90, 33}, {140, 40}});
+  ExpectTheSame(Raster(12, 5, 3), Plain(), Other(),
+                {{0, 20}, {31, 9}, {35, 30}, {30, 8}, {65, 20}, {90, 33}, {140, 40}});
 }
 
 TEST_P(ReprocessTest, BackgroundOfTheBscanAndFixedPatternNoise) {
@@ -341,12 +375,16 @@ TEST_P(ReprocessTest, ALongerBackgroundThanWasKeptIsRefused) {
   ASSERT_EQ(raw.size(), 3u);
   Processing processing = Plain();
   processing.background_window_records = 63;
-  EXPECT_THAT(ResolveReprocess(raw[2].status, processing), IsError(absl::StatusCode::kInvalidArgument, "allowed 0 to 62"));  // a block and a group
+  EXPECT_THAT(
+      ResolveReprocess(raw[2].status, processing),
+      IsError(absl::StatusCode::kInvalidArgument, "allowed 0 to 62"));  // a block and a group
   EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsOk());  // there is nothing before it
-  EXPECT_THAT(ResolveReprocess(VolumesOf("scans/a", false)[0].status, processing), IsError(absl::StatusCode::kInvalidArgument, "no raw spectra"));
+  EXPECT_THAT(ResolveReprocess(VolumesOf("scans/a", false)[0].status, processing),
+              IsError(absl::StatusCode::kInvalidArgument, "no raw spectra"));
   processing = Plain();
   processing.fft_length = 3;
-  EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsError(absl::StatusCode::kInvalidArgument, "processing.fft_length"));
+  EXPECT_THAT(ResolveReprocess(raw[0].status, processing),
+              IsError(absl::StatusCode::kInvalidArgument, "processing.fft_length"));
 }
 
 // The same records over and over, while the volume is acquired: they count once.
@@ -364,7 +402,9 @@ TEST_P(ReprocessTest, RecordsThatComeAgainAndAgain) {
   EXPECT_TRUE(Reprocessed(raw[0].status, Plain()).bytes == wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ReprocessTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, ReprocessTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -37,13 +37,15 @@ void SetType(ScanSpec& spec, DType dtype) {
   spec.processing.dtype_given = true;
 }
 double StepOf(const SpectralConfig& c) {
-  return (static_cast<double>(c.level_hi) - c.level_lo) / (static_cast<double>(HighestOf(c.output)) - LowestOf(c.output));
+  return (static_cast<double>(c.level_hi) - c.level_lo) /
+         (static_cast<double>(HighestOf(c.output)) - LowestOf(c.output));
 }
 
 TEST(StoredFormTest, DbOfIntegersIsU16OverAllThatTheChainCanGive) {
   for (const DType raw : {DType::kU8, DType::kU16, DType::kI16}) {
     for (const int64_t samples : {64, 1000, 2048, 65536}) {
-      for (const auto background : {BackgroundMode::kNone, BackgroundMode::kRolling, BackgroundMode::kBscan}) {
+      for (const auto background :
+           {BackgroundMode::kNone, BackgroundMode::kRolling, BackgroundMode::kBscan}) {
         for (const auto noise : {FixedPatternNoise::kKeep, FixedPatternNoise::kMean}) {
           const ResolvedScan scan = Resolved([&](ScanSpec& s) {
             s.acquisition.samples_per_record = samples;
@@ -75,7 +77,8 @@ TEST(StoredFormTest, WhatTheLevelsOfU16CannotHoldFinelyIsF32) {
     EXPECT_EQ(scan.chain.output, DType::kF32);
     EXPECT_FALSE(scan.chain.has_levels);
   }
-  const ResolvedScan complex = Resolved([](ScanSpec& s) { s.processing.value = ValueKind::kComplex; });
+  const ResolvedScan complex =
+      Resolved([](ScanSpec& s) { s.processing.value = ValueKind::kComplex; });
   EXPECT_EQ(complex.chain.output, DType::kC64);
   // Raw F32 is of unknown range unless its ADC is declared.
   const auto pushed = [](int64_t adc_bits) {
@@ -93,7 +96,9 @@ TEST(StoredFormTest, WhatTheLevelsOfU16CannotHoldFinelyIsF32) {
 }
 
 TEST(StoredFormTest, AdcBitsAreWhatTheSourceDeclares) {
-  const auto bits = [](const std::function<void(ScanSpec&)>& change) { return Resolved(change).spec.acquisition.adc_bits; };
+  const auto bits = [](const std::function<void(ScanSpec&)>& change) {
+    return Resolved(change).spec.acquisition.adc_bits;
+  };
   EXPECT_EQ(bits([](ScanSpec&) {}), 12);
   EXPECT_EQ(bits([](ScanSpec& s) { std::get<SimulatedSource>(s.source).adc_bits = 10; }), 10);
   EXPECT_EQ(bits([](ScanSpec& s) { s.acquisition.adc_bits = 12; }), 12);
@@ -117,10 +122,14 @@ TEST(StoredFormTest, AdcBitsAreWhatTheSourceDeclares) {
     change(*spec);
     return ResolveScan(*spec, {}).status();
   };
-  const auto bad = [](const absl::Status& status) { return status.code() == absl::StatusCode::kInvalidArgument ? InfoOf(status).field : "accepted"; };
-  EXPECT_EQ(bad(refused([](ScanSpec& s) { s.acquisition.adc_bits = 11; })), "acquisition.adc_bits") << "the simulated one has 12";
+  const auto bad = [](const absl::Status& status) {
+    return status.code() == absl::StatusCode::kInvalidArgument ? InfoOf(status).field : "accepted";
+  };
+  EXPECT_EQ(bad(refused([](ScanSpec& s) { s.acquisition.adc_bits = 11; })), "acquisition.adc_bits")
+      << "the simulated one has 12";
   EXPECT_EQ(bad(refused(push(DType::kU8, math::Packing::kNone, 9))), "acquisition.adc_bits");
-  EXPECT_EQ(bad(refused(push(DType::kU16, math::Packing::kLowFirst12, 13))), "acquisition.adc_bits");
+  EXPECT_EQ(bad(refused(push(DType::kU16, math::Packing::kLowFirst12, 13))),
+            "acquisition.adc_bits");
   EXPECT_EQ(bad(refused(push(DType::kU16, math::Packing::kNone, 17))), "acquisition.adc_bits");
   EXPECT_EQ(bad(refused(push(DType::kF32, math::Packing::kNone, 33))), "acquisition.adc_bits");
   EXPECT_EQ(bad(refused(push(DType::kU16, math::Packing::kNone, -1))), "acquisition.adc_bits");
@@ -156,11 +165,13 @@ TEST(StoredFormTest, ACountIsAStepOfRawF32Too) {
   };
   for (const int64_t bits : {8, 10, 12, 14, 16}) {
     for (const ValueKind value : {ValueKind::kDb, ValueKind::kDefault}) {
-      EXPECT_EQ(levels(DType::kF32, bits, value).first, levels(DType::kU16, bits, value).first) << bits;
+      EXPECT_EQ(levels(DType::kF32, bits, value).first, levels(DType::kU16, bits, value).first)
+          << bits;
     }
   }
   // Where nothing is declared it is a step of 65535 across -1 ... 1.
-  EXPECT_NEAR(levels(DType::kF32, 0, ValueKind::kDb).first, levels(DType::kF32, 16, ValueKind::kDb).first + 20 * std::log10(2.0 / 65535), 1e-3);
+  EXPECT_NEAR(levels(DType::kF32, 0, ValueKind::kDb).first,
+              levels(DType::kF32, 16, ValueKind::kDb).first + 20 * std::log10(2.0 / 65535), 1e-3);
 }
 
 TEST(StoredFormTest, AnUpdateKeepsTheTypeThatItDoesNotName) {
@@ -176,20 +187,25 @@ TEST(StoredFormTest, AnUpdateKeepsTheTypeThatItDoesNotName) {
 }
 
 TEST(StoredFormTest, ThePlanTellsTheMemory) {
-  const ResolvedScan wide = Resolved([](ScanSpec&) {}), narrow = Resolved([](ScanSpec&s) { SetType(s, DType::kU8); });
-  EXPECT_EQ(DescribeMemory(wide, 3), "memory: 2 bytes a voxel, 5120000 bytes a volume, 3 volumes held at once (u8 would take 2560000 a volume)\n");
-  EXPECT_EQ(DescribeMemory(narrow, 1), "memory: 1 byte a voxel, 2560000 bytes a volume, 1 volume held at once\n");
+  const ResolvedScan wide = Resolved([](ScanSpec&) {}),
+                     narrow = Resolved([](ScanSpec&s) { SetType(s, DType::kU8); });
+  EXPECT_EQ(DescribeMemory(wide, 3),
+            "memory: 2 bytes a voxel, 5120000 bytes a volume, 3 volumes held at once (u8 would "
+            "take 2560000 a volume)\n");
+  EXPECT_EQ(DescribeMemory(narrow, 1),
+            "memory: 1 byte a voxel, 2560000 bytes a volume, 1 volume held at once\n");
 }
 
-// Levels do not depend on the data, and yet next to nothing is clipped: 12 bits as a source declares them and in a container of 16, the
-// simulated instrument, all patterns, values and types.
+// Levels do not depend on the data, and yet next to nothing is clipped: 12 bits as a source
+// declares them and in a container of 16, the simulated instrument, all patterns, values and types.
 class DefaultsClipTest : public ::testing::TestWithParam<std::string> {
  protected:
   static double ClippedShare(const RunOutcome& outcome) {
     EXPECT_EQ(outcome.scan.state, ScanState::kDone) << outcome.scan.reason;
     EXPECT_GT(outcome.scan.voxels, 0);
     int64_t clipped = 0;
-    for (const VolumeStatus& volume : outcome.volumes) clipped += volume.clipped_below + volume.clipped_above;
+    for (const VolumeStatus& volume : outcome.volumes)
+      clipped += volume.clipped_below + volume.clipped_above;
     EXPECT_EQ(clipped, outcome.scan.clipped_below + outcome.scan.clipped_above);
     return static_cast<double>(clipped) / static_cast<double>(outcome.scan.voxels);
   }
@@ -199,7 +215,8 @@ class DefaultsClipTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(DefaultsClipTest, LessThanOnePercentOfTheSimulator) {
   for (const DType raw : {DType::kU16, DType::kU8, DType::kI16, DType::kF32}) {
-    for (const ValueKind value : {ValueKind::kDb, ValueKind::kMagnitude, ValueKind::kPower, ValueKind::kReal}) {
+    for (const ValueKind value :
+         {ValueKind::kDb, ValueKind::kMagnitude, ValueKind::kPower, ValueKind::kReal}) {
       for (const DType dtype : {DType::kU16, DType::kU8, DType::kI8, DType::kF32}) {
         for (const bool open : {false, true}) {
           if (open && dtype != DType::kU16) continue;
@@ -218,7 +235,8 @@ TEST_P(DefaultsClipTest, LessThanOnePercentOfTheSimulator) {
           auto source = OpenSource(scan.spec, {}, &clock_);
           ASSERT_THAT(source.status(), IsOk());
           const RunOutcome outcome = SessionRun::Run({&device_}, scan, *std::move(source));
-          SCOPED_TRACE(std::string(Info(raw).name) + " to " + Info(scan.chain.output).name + ", value " + std::to_string(static_cast<int>(value)));
+          SCOPED_TRACE(std::string(Info(raw).name) + " to " + Info(scan.chain.output).name +
+                       ", value " + std::to_string(static_cast<int>(value)));
           const double share = ClippedShare(outcome);
           EXPECT_LT(share, 0.01);
           if (scan.chain.output == DType::kU16 && value == ValueKind::kDb) EXPECT_EQ(share, 0);
@@ -230,13 +248,21 @@ TEST_P(DefaultsClipTest, LessThanOnePercentOfTheSimulator) {
 }
 
 TEST_P(DefaultsClipTest, LessThanOnePercentOfTwelveBitsInSixteen) {
-  std::vector<Pattern> patterns = {{.ascans_per_bscan = 30, .bscans_per_volume = 6, .volumes = 2, .bidirectional = true, .flyback_records = 3}};
+  std::vector<Pattern> patterns = {{.ascans_per_bscan = 30,
+                                    .bscans_per_volume = 6,
+                                    .volumes = 2,
+                                    .bidirectional = true,
+                                    .flyback_records = 3}};
   Pattern averaged{.ascans_per_bscan = 30, .bscans_per_volume = 4, .volumes = 2};
   averaged.kind = PatternKind::kRepeatedRaster;
   averaged.repeat_count = averaged.repeat_period = 2;
   averaged.repeat_strategy = RepeatStrategy::kAverage;
   patterns.push_back(averaged);
-  Pattern spiral{.ascans_per_bscan = 30, .bscans_per_volume = 6, .volumes = 2, .volume_flyback_records = 5, .kind = PatternKind::kSpiral};
+  Pattern spiral{.ascans_per_bscan = 30,
+                 .bscans_per_volume = 6,
+                 .volumes = 2,
+                 .volume_flyback_records = 5,
+                 .kind = PatternKind::kSpiral};
   spiral.radius_end_mm = 1;
   patterns.push_back(spiral);
   for (const Pattern& pattern : patterns) {
@@ -244,13 +270,27 @@ TEST_P(DefaultsClipTest, LessThanOnePercentOfTwelveBitsInSixteen) {
       for (const auto& change : std::vector<std::function<void(ScanSpec&)>>{
                [](ScanSpec&) {}, [](ScanSpec& s) { SetType(s, DType::kU8); },
                [](ScanSpec& s) { SetType(s, DType::kU8), s.acquisition.adc_bits = 12; },
-               [](ScanSpec& s) { SetType(s, DType::kI8), s.processing.background = BackgroundMode::kRolling; },
-               [](ScanSpec& s) { SetType(s, DType::kU8), s.processing.background = BackgroundMode::kBscan; },
-               [](ScanSpec& s) { SetType(s, DType::kU8), s.processing.fft_length = 2 * s.acquisition.samples_per_record; },
-               [](ScanSpec& s) { SetType(s, DType::kU8), s.processing.window = 1 + static_cast<int>(WindowKind::kBlackman); },
-               [](ScanSpec& s) { SetType(s, DType::kU8), s.processing.fixed_pattern_noise = FixedPatternNoise::kQuietSegment; },
                [](ScanSpec& s) {
-                 SetType(s, DType::kU8), s.processing.value = ValueKind::kMagnitude, s.acquisition.adc_bits = 12,
+                 SetType(s, DType::kI8), s.processing.background = BackgroundMode::kRolling;
+               },
+               [](ScanSpec& s) {
+                 SetType(s, DType::kU8), s.processing.background = BackgroundMode::kBscan;
+               },
+               [](ScanSpec& s) {
+                 SetType(s, DType::kU8),
+                     s.processing.fft_length = 2 * s.acquisition.samples_per_record;
+               },
+               [](ScanSpec& s) {
+                 SetType(s, DType::kU8),
+                     s.processing.window = 1 + static_cast<int>(WindowKind::kBlackman);
+               },
+               [](ScanSpec& s) {
+                 SetType(s, DType::kU8),
+                     s.processing.fixed_pattern_noise = FixedPatternNoise::kQuietSegment;
+               },
+               [](ScanSpec& s) {
+                 SetType(s, DType::kU8), s.processing.value = ValueKind::kMagnitude,
+                                         s.acquisition.adc_bits = 12,
                                          s.processing.background = BackgroundMode::kBscan;
                }}) {
         const KnownRecords records(FreshSeed(), samples);
@@ -261,9 +301,12 @@ TEST_P(DefaultsClipTest, LessThanOnePercentOfTwelveBitsInSixteen) {
           s.processing.dispersion_a2 = 0;
           change(s);
         });
-        const RunOutcome outcome =
-            SessionRun::Run({&device_}, scan, std::make_unique<KnownSource>(records, scan.volume_records * 2, nullptr, nullptr));
-        EXPECT_LT(ClippedShare(outcome), 0.01) << Info(scan.chain.output).name << ", levels " << scan.chain.level_lo << " to " << scan.chain.level_hi;
+        const RunOutcome outcome = SessionRun::Run(
+            {&device_}, scan,
+            std::make_unique<KnownSource>(records, scan.volume_records * 2, nullptr, nullptr));
+        EXPECT_LT(ClippedShare(outcome), 0.01)
+            << Info(scan.chain.output).name << ", levels " << scan.chain.level_lo << " to "
+            << scan.chain.level_hi;
       }
     }
   }
@@ -280,19 +323,27 @@ TEST_P(DefaultsClipTest, AWarningNamesLevelsThatDoNotClip) {
       s.processing.level_hi = hi;
       SetType(s, DType::kU8);
     });
-    return std::pair(scan, SessionRun::Run({&device_}, scan, std::make_unique<KnownSource>(records, scan.volume_records * 3, nullptr, nullptr)));
+    return std::pair(scan,
+                     SessionRun::Run({&device_}, scan,
+                                     std::make_unique<KnownSource>(records, scan.volume_records * 3,
+                                                                   nullptr, nullptr)));
   };
   const auto [clipping, told] = run(10, 30);
   ASSERT_EQ(told.scan.warnings.size(), 1u) << "one for all volumes";
   EXPECT_GT(ClippedShare(told), 0.01);
-  EXPECT_NE(told.scan.warnings[0].find("processing.levels 10 to 30"), std::string::npos) << told.scan.warnings[0];
-  EXPECT_NE(told.scan.warnings[0].find(told.volumes[0].name), std::string::npos) << told.scan.warnings[0];
+  EXPECT_NE(told.scan.warnings[0].find("processing.levels 10 to 30"), std::string::npos)
+      << told.scan.warnings[0];
+  EXPECT_NE(told.scan.warnings[0].find(told.volumes[0].name), std::string::npos)
+      << told.scan.warnings[0];
   float lo = 0, hi = 0;
-  ASSERT_EQ(std::sscanf(told.scan.warnings[0].c_str() + told.scan.warnings[0].find("Levels "), "Levels %f to %f clip nothing", &lo, &hi), 2);
+  ASSERT_EQ(std::sscanf(told.scan.warnings[0].c_str() + told.scan.warnings[0].find("Levels "),
+                        "Levels %f to %f clip nothing", &lo, &hi),
+            2);
   const auto [wide, silent] = run(lo, hi);
   EXPECT_TRUE(silent.scan.warnings.empty());
   EXPECT_EQ(silent.scan.clipped_below + silent.scan.clipped_above, 0);
-  // Of noise whose mean lies 27 dB higher some hundredths of a percent are clipped, which is not worth a word.
+  // Of noise whose mean lies 27 dB higher some hundredths of a percent are clipped, which is not
+  // worth a word.
   const auto [deep, quiet] = run(-12, 70);
   EXPECT_GT(quiet.scan.clipped_below, 0);
   EXPECT_LT(ClippedShare(quiet), 0.01);
@@ -301,7 +352,11 @@ TEST_P(DefaultsClipTest, AWarningNamesLevelsThatDoNotClip) {
 
 // Exactly what the values say, volume by volume, whatever the pattern and whatever is lost.
 TEST_P(DefaultsClipTest, CountsAreThoseOfTheValues) {
-  Pattern raster{.ascans_per_bscan = 12, .bscans_per_volume = 11, .volumes = 3, .bidirectional = true, .flyback_records = 3};
+  Pattern raster{.ascans_per_bscan = 12,
+                 .bscans_per_volume = 11,
+                 .volumes = 3,
+                 .bidirectional = true,
+                 .flyback_records = 3};
   Pattern averaged{.ascans_per_bscan = 12, .bscans_per_volume = 6, .volumes = 3};
   averaged.kind = PatternKind::kRepeatedRaster;
   averaged.repeat_count = averaged.repeat_period = 2;
@@ -315,7 +370,9 @@ TEST_P(DefaultsClipTest, CountsAreThoseOfTheValues) {
         s.processing.level_lo = 12;
         s.processing.level_hi = 35;
       });
-      return SessionRun::Run({&device_}, scan, std::make_unique<KnownSource>(records, scan.volume_records * 3 - 60, nullptr, nullptr));
+      return SessionRun::Run(
+          {&device_}, scan,
+          std::make_unique<KnownSource>(records, scan.volume_records * 3 - 60, nullptr, nullptr));
     };
     const RunOutcome values = run(DType::kF32), bytes = run(DType::kU8);
     ASSERT_EQ(bytes.volumes.size(), 3u);
@@ -335,8 +392,10 @@ TEST_P(DefaultsClipTest, CountsAreThoseOfTheValues) {
       }
       EXPECT_GT(wanted_below, 0);
       EXPECT_GT(wanted_above, 0);
-      EXPECT_NEAR(static_cast<double>(volume.clipped_below), static_cast<double>(wanted_below), static_cast<double>(doubtful));
-      EXPECT_NEAR(static_cast<double>(volume.clipped_above), static_cast<double>(wanted_above), static_cast<double>(doubtful));
+      EXPECT_NEAR(static_cast<double>(volume.clipped_below), static_cast<double>(wanted_below),
+                  static_cast<double>(doubtful));
+      EXPECT_NEAR(static_cast<double>(volume.clipped_above), static_cast<double>(wanted_above),
+                  static_cast<double>(doubtful));
       voxels += (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
       below.insert(volume.clipped_below);
     }
@@ -347,7 +406,9 @@ TEST_P(DefaultsClipTest, CountsAreThoseOfTheValues) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, DefaultsClipTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, DefaultsClipTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

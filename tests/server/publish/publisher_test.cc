@@ -24,7 +24,8 @@ class PublisherTest : public ::testing::Test {
  protected:
   PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {.extents = {4, 8, 16}}); }
 
-  void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a", bool complete = true) {
+  void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a",
+               bool complete = true) {
     for (int i = 0; i < count; ++i) {
       Frame frame;
       frame.scan = scan;
@@ -35,15 +36,20 @@ class PublisherTest : public ::testing::Test {
     }
   }
   std::shared_ptr<Subscription> Subscribe(Delivery delivery, int64_t queue = 16, double rate = 0) {
-    auto subscription = publisher_.Subscribe(
-        {.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = queue, .max_rate_hz = rate}, [this] { ++notified_; });
+    auto subscription = publisher_.Subscribe({.scan = "scans/a",
+                                              .products = {Product::kMip},
+                                              .delivery = delivery,
+                                              .queue_length = queue,
+                                              .max_rate_hz = rate},
+                                             [this] { ++notified_; });
     EXPECT_TRUE(subscription.ok()) << subscription.status();
     return *subscription;
   }
   /// "sequence/dropped_before" of what there is to take.
   static std::vector<std::string> TakeAll(Subscription& subscription) {
     std::vector<std::string> taken;
-    for (Delivered d; subscription.Take(&d);) taken.push_back(absl::StrCat(d.frame->sequence, "/", d.dropped_before));
+    for (Delivered d; subscription.Take(&d);)
+      taken.push_back(absl::StrCat(d.frame->sequence, "/", d.dropped_before));
     return taken;
   }
   using Strings = std::vector<std::string>;
@@ -87,25 +93,34 @@ TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
     if (name == "resume_from") resume_from = value;
   }
   EXPECT_EQ(resume_from, "4");
-  ASSERT_OK_AND_ASSIGN(
-      const auto again,
-      publisher_.Subscribe(
-          {.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kLossless, .queue_length = 4, .resume = true, .from_sequence = 4},
-          [] {}));
+  ASSERT_OK_AND_ASSIGN(const auto again, publisher_.Subscribe({.scan = "scans/a",
+                                                               .products = {Product::kMip},
+                                                               .delivery = Delivery::kLossless,
+                                                               .queue_length = 4,
+                                                               .resume = true,
+                                                               .from_sequence = 4},
+                                                              [] {}));
   Publish(1);
   EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
 }
 
-// Who resumes and takes nothing keeps no more than what was there to be replayed and a queue of new frames.
+// Who resumes and takes nothing keeps no more than what was there to be replayed and a queue of new
+// frames.
 TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   Publish(3);
   const auto resume = [&](Delivery delivery) {
     return publisher_
-        .Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = delivery, .queue_length = 4, .resume = true, .from_sequence = 0},
+        .Subscribe({.scan = "scans/a",
+                    .products = {Product::kMip},
+                    .delivery = delivery,
+                    .queue_length = 4,
+                    .resume = true,
+                    .from_sequence = 0},
                    [] {})
         .value();
   };
-  const auto lossy = resume(Delivery::kDropOldest), latest = resume(Delivery::kLatest), lossless = resume(Delivery::kLossless);
+  const auto lossy = resume(Delivery::kDropOldest), latest = resume(Delivery::kLatest),
+             lossless = resume(Delivery::kLossless);
   Publish(10);
   const Strings newest = {"6/6", "7/0", "8/0", "9/0", "10/0", "11/0", "12/0"};
   EXPECT_EQ(TakeAll(*lossy), newest);
@@ -132,26 +147,32 @@ std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
   return held;
 }
 
-// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded when it is their turn.
+// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded
+// when it is their turn.
 TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   std::vector<VolumeStatus> held = HeldVolumes(0, 3);
-  publisher_.SetHeld([&](const std::string& scan) { return scan == "scans/a" ? held : std::vector<VolumeStatus>(); });
-  std::vector<std::string> asked;
-  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
-    asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
-    auto loaded = std::make_shared<Frame>(*header);
-    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
-    if (header->volume == "volumes/gone") return done(absl::NotFoundError("gone"));
-    if (header->volume == "volumes/large") return done(absl::ResourceExhaustedError("no memory left"));
-    done(loaded);
+  publisher_.SetHeld([&](const std::string& scan) {
+    return scan == "scans/a" ? held : std::vector<VolumeStatus>();
   });
+  std::vector<std::string> asked;
+  publisher_.SetLoader(
+      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
+        auto loaded = std::make_shared<Frame>(*header);
+        loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+        if (header->volume == "volumes/gone") return done(absl::NotFoundError("gone"));
+        if (header->volume == "volumes/large")
+          return done(absl::ResourceExhaustedError("no memory left"));
+        done(loaded);
+      });
   const auto subscribe = [&](Delivery delivery, SubscribeSpec spec = {}) {
     spec.scan = "scans/a";
     if (spec.products.empty()) spec.products = {Product::kBscan};
     spec.delivery = delivery;
     return publisher_.Subscribe(spec, [] {});
   };
-  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)), Strings());  // it is running: what comes is published
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)),
+            Strings());  // it is running: what comes is published
   publisher_.ScanEnded("scans/a");
   ASSERT_OK_AND_ASSIGN(const auto latest, subscribe(Delivery::kLatest));
   EXPECT_EQ(TakeAll(*latest), Strings({"2/0"}));
@@ -160,13 +181,17 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_THAT(status, IsOk());
   EXPECT_EQ(asked, Strings({"volumes/2 y2"}));
   asked.clear();
-  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless, {.axis = FrameAxis::kZ, .axis_given = true, .plane_index = 15})),
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLossless,
+                                {.axis = FrameAxis::kZ, .axis_given = true, .plane_index = 15})),
             Strings({"0/0", "1/0", "2/0"}));
   EXPECT_EQ(asked, Strings({"volumes/0 z15", "volumes/1 z15", "volumes/2 z15"}));
-  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.resume = true, .from_sequence = 0})), Strings({"0/0", "1/0", "2/0"}));
-  EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(), IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.resume = true, .from_sequence = 0})),
+            Strings({"0/0", "1/0", "2/0"}));
+  EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(),
+              IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
   // Another product beside them; one that goes away before its turn.
-  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})), Strings({"2/0"}));
+  EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})),
+            Strings({"2/0"}));
   held.back().name = "volumes/gone";
   asked.clear();
   ASSERT_OK_AND_ASSIGN(const auto second, subscribe(Delivery::kLatest));
@@ -179,7 +204,8 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   ASSERT_OK_AND_ASSIGN(const auto gone, subscribe(Delivery::kLatest));
   EXPECT_EQ(TakeAll(*gone), Strings());
   ASSERT_TRUE(gone->Ended(&status));
-  EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition,
+                              "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
   // One that is there and cannot be made now: no other takes its place in silence.
   held = HeldVolumes(0, 2);
   held.back().name = "volumes/large";
@@ -187,14 +213,17 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     ASSERT_OK_AND_ASSIGN(const auto large, subscribe(delivery));
     EXPECT_EQ(TakeAll(*large).size(), delivery == Delivery::kLatest ? 0u : 1u);
     ASSERT_TRUE(large->Ended(&status));
-    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "a bscan of volumes/large could not be made: no memory left"));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted,
+                                "a bscan of volumes/large could not be made: no memory left"));
     EXPECT_EQ(InfoOf(status).reason, "NO_FRAME");
   }
   // None is held: one sentence says why nothing comes and what to do.
   held.clear();
-  EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason, "NOTHING_KEPT");
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason,
+            "NOTHING_KEPT");
   EXPECT_THAT(subscribe(Delivery::kLatest).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "nor is one of its volumes held; subscribe while"));
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "nor is one of its volumes held; subscribe while"));
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
 }
 
@@ -203,12 +232,13 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);
   publisher_.SetHeld([&](const std::string&) { return held; });
   std::vector<std::string> asked;
-  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
-    asked.push_back(header->volume);
-    auto loaded = std::make_shared<Frame>(*header);
-    loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
-    done(loaded);
-  });
+  publisher_.SetLoader(
+      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        asked.push_back(header->volume);
+        auto loaded = std::make_shared<Frame>(*header);
+        loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+        done(loaded);
+      });
   for (const int64_t i : {0, 2}) {
     Frame frame;
     frame.scan = "scans/a";
@@ -235,8 +265,10 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   };
   EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/3"}));
   EXPECT_EQ(asked, Strings({"volumes/3"}));
-  EXPECT_EQ(take({.delivery = Delivery::kDropOldest}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
-  EXPECT_EQ(take({.delivery = Delivery::kLossless, .resume = true}), Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kDropOldest}),
+            Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
+  EXPECT_EQ(take({.delivery = Delivery::kLossless, .resume = true}),
+            Strings({"volumes/0", "volumes/1", "volumes/2", "volumes/3"}));
   asked.clear();
   held.clear();
   EXPECT_EQ(take({.delivery = Delivery::kLatest}), Strings({"volumes/2"}));
@@ -246,7 +278,10 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
 // More volumes are held than are tried in vain: the frame that is kept is not cut off.
 TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   publisher_.SetHeld([&](const std::string&) { return HeldVolumes(1, 60); });
-  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
+  publisher_.SetLoader(
+      [&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        done(absl::NotFoundError("gone"));
+      });
   Frame frame;
   frame.scan = "scans/a";
   frame.volume = "volumes/0";
@@ -255,19 +290,29 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
   publisher_.Publish({.product = Product::kBscan, .axis = FrameAxis::kY}, std::move(frame));
   publisher_.ScanEnded("scans/a");
-  ASSERT_OK_AND_ASSIGN(const auto latest, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto latest,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
   Delivered delivered;
   ASSERT_TRUE(latest->Take(&delivered));
   EXPECT_EQ(delivered.frame->volume, "volumes/0");
 }
 
-// Between the last block and the last event: who comes then finds an ended scan, who was there sees the event.
+// Between the last block and the last event: who comes then finds an ended scan, who was there sees
+// the event.
 TEST_F(PublisherTest, AScanThatIsEnding) {
   publisher_.SetHeld([&](const std::string&) { return HeldVolumes(0, 1); });
-  publisher_.SetLoader([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(header); });
-  ASSERT_OK_AND_ASSIGN(const auto early, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kEvent}}, [] {}));
+  publisher_.SetLoader(
+      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        done(header);
+      });
+  ASSERT_OK_AND_ASSIGN(
+      const auto early,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kEvent}}, [] {}));
   publisher_.ScanEnding("scans/a");
-  ASSERT_OK_AND_ASSIGN(const auto late, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto late,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
   EXPECT_EQ(TakeAll(*late), Strings({"0/0"}));
   absl::Status status;
   EXPECT_TRUE(late->Ended(&status));
@@ -280,11 +325,17 @@ TEST_F(PublisherTest, AScanThatIsEnding) {
 
 // The newest volume is gone: what else was asked for comes all the same.
 TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
-  publisher_.SetLoader([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) { done(absl::NotFoundError("gone")); });
+  publisher_.SetLoader(
+      [&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        done(absl::NotFoundError("gone"));
+      });
   Publish(2);
   Publish(1, Product::kVolume);
   publisher_.ScanEnded("scans/a");
-  ASSERT_OK_AND_ASSIGN(const auto both, publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip, Product::kVolume}}, [] {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto both,
+      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip, Product::kVolume}},
+                           [] {}));
   EXPECT_EQ(TakeAll(*both).size(), 1u);
   absl::Status status;
   ASSERT_TRUE(both->Ended(&status));
@@ -304,21 +355,28 @@ TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
   EXPECT_EQ(TakeAll(**subscribe({})), Strings({"2/0"}));
   EXPECT_EQ(TakeAll(**subscribe({.previews = false})), Strings({"1/0"}));
   EXPECT_THAT(subscribe({.delivery = Delivery::kLossless}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "come with resume from sequence 0, one product at a time"));
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "come with resume from sequence 0, one product at a time"));
   EXPECT_THAT(subscribe({.axis = FrameAxis::kX, .axis_given = true}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "no frame of mip is kept; derive one from a volume while that is held"));
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "no frame of mip is kept; derive one from a volume while that is held"));
   EXPECT_THAT(subscribe({.products = {Product::kEvent}}).status(),
-              IsError(absl::StatusCode::kFailedPrecondition, "has ended and no frame of event is kept; subscribe while it runs"));
-  EXPECT_THAT(subscribe({.products = {Product::kVolume}}).status(), IsError(absl::StatusCode::kFailedPrecondition, "(ReadVolume)"));
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "has ended and no frame of event is kept; subscribe while it runs"));
+  EXPECT_THAT(subscribe({.products = {Product::kVolume}}).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, "(ReadVolume)"));
 }
 
 TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
   Publish(100);
-  const SubscribeSpec spec{.scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
-  EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+  const SubscribeSpec spec{
+      .scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
+  EXPECT_THAT(publisher_.Subscribe(spec, [] {}),
+              IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
   SubscribeSpec future = spec;
   future.from_sequence = 101;
-  EXPECT_THAT(publisher_.Subscribe(future, [] {}), IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
+  EXPECT_THAT(publisher_.Subscribe(future, [] {}),
+              IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
 }
 
 TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
@@ -336,8 +394,12 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
       small.Publish(kMipKey, std::move(frame));
     }
   };
-  const auto living = [&] { return std::count_if(alive.begin(), alive.end(), [](const auto& weak) { return !weak.expired(); }); };
-  for (const char* scan : {"scans/slow", "scans/old", "scans/new"}) small.ScanStarted(scan, {}, {.extents = {4, 8, 16}});
+  const auto living = [&] {
+    return std::count_if(alive.begin(), alive.end(),
+                         [](const auto& weak) { return !weak.expired(); });
+  };
+  for (const char* scan : {"scans/slow", "scans/old", "scans/new"})
+    small.ScanStarted(scan, {}, {.extents = {4, 8, 16}});
   publish("scans/slow", 1);  // the only picture of a scan that runs stays
   publish("scans/old", 8);
   EXPECT_EQ(living(), 9);
@@ -345,7 +407,8 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
   publish("scans/new", 4);
   EXPECT_EQ(living(), 10);
   const auto kept_of = [&](const std::string& scan) {
-    const auto refused = small.Subscribe({.scan = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
+    const auto refused = small.Subscribe(
+        {.scan = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
     const auto numbers = InfoOf(refused.status()).numbers;
     for (const auto& [name, value] : numbers) {
       if (name == "first_available") return value;
@@ -365,7 +428,8 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
 TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
   auto opened = OpenDevices("host");
   ASSERT_THAT(opened.status(), IsOk());
-  const auto pool = std::make_shared<FramePool>(opened->devices[0].get(), 16 * FramePool::BlockBytes(1));
+  const auto pool =
+      std::make_shared<FramePool>(opened->devices[0].get(), 16 * FramePool::BlockBytes(1));
   std::vector<std::shared_ptr<void>> frames, staging;
   while (auto block = pool->Get(1, FramePool::Use::kFrame)) frames.push_back(std::move(block));
   EXPECT_EQ(frames.size(), 12u);
@@ -391,10 +455,13 @@ TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
     done(full);
   });
   Publish(6, Product::kVolume);
-  ASSERT_OK_AND_ASSIGN(
-      const auto subscription,
-      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kVolume}, .delivery = Delivery::kLossless, .resume = true, .from_sequence = 2},
-                           [] {}));
+  ASSERT_OK_AND_ASSIGN(const auto subscription,
+                       publisher_.Subscribe({.scan = "scans/a",
+                                             .products = {Product::kVolume},
+                                             .delivery = Delivery::kLossless,
+                                             .resume = true,
+                                             .from_sequence = 2},
+                                            [] {}));
   EXPECT_EQ(TakeAll(*subscription), Strings({"2/0", "3/0"}));
   absl::Status status;
   ASSERT_TRUE(subscription->Ended(&status));
@@ -403,7 +470,8 @@ TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
 }
 
 TEST_F(PublisherTest, MaxRateLetsGoOfTheNewestInTime) {
-  const auto latest = Subscribe(Delivery::kLatest, 16, 10), oldest = Subscribe(Delivery::kDropOldest, 16, 10);
+  const auto latest = Subscribe(Delivery::kLatest, 16, 10),
+             oldest = Subscribe(Delivery::kDropOldest, 16, 10);
   Publish(1);
   EXPECT_EQ(TakeAll(*latest), Strings({"0/0"}));
   Publish(3);
@@ -432,8 +500,14 @@ TEST_F(PublisherTest, LostFramesTakeASequenceNumberAndCount) {
 
 TEST_F(PublisherTest, LabelsChooseScansNowAndLater) {
   std::vector<std::shared_ptr<Subscription>> all;
-  for (const auto& labels : std::vector<std::map<std::string, std::string>>{{}, {{"rig", "1"}}, {{"rig", "2"}}, {{"rig", "1"}, {"eye", "left"}}}) {
-    all.push_back(publisher_.Subscribe({.labels = labels, .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [] {}).value());
+  for (const auto& labels : std::vector<std::map<std::string, std::string>>{
+           {}, {{"rig", "1"}}, {{"rig", "2"}}, {{"rig", "1"}, {"eye", "left"}}}) {
+    all.push_back(
+        publisher_
+            .Subscribe(
+                {.labels = labels, .products = {Product::kMip}, .delivery = Delivery::kDropOldest},
+                [] {})
+            .value());
   }
   publisher_.ScanStarted("scans/b", {{"rig", "2"}}, {.extents = {1, 1, 1}});
   Publish(1);
@@ -453,8 +527,13 @@ TEST_F(PublisherTest, BscansCutAcrossTheAxisThatTheScanSays) {
                                                   {"jobs/t", false, FrameAxis::kZ, 16},
                                                   {"scans/a", true, FrameAxis::kX, 8},
                                                   {"jobs/t", true, FrameAxis::kY, 4}}) {
-    SubscribeSpec spec{.scan = name, .products = {Product::kBscan}, .axis = axis, .axis_given = given, .plane_index = extent};
-    EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "index")) << name;
+    SubscribeSpec spec{.scan = name,
+                       .products = {Product::kBscan},
+                       .axis = axis,
+                       .axis_given = given,
+                       .plane_index = extent};
+    EXPECT_THAT(publisher_.Subscribe(spec, [] {}), IsError(absl::StatusCode::kOutOfRange, "index"))
+        << name;
     --spec.plane_index;
     ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(spec, [] {}));
     const auto wanted = publisher_.WantedOf(name);
@@ -480,16 +559,24 @@ TEST_F(PublisherTest, RefusesBadRequestsByName) {
   const auto with = [&](SubscribeSpec spec) { return publisher_.Subscribe(spec, [] {}); };
   const std::vector<Product> mip = {Product::kMip};
   EXPECT_THAT(with({.scan = "scans/a"}), IsError(absl::StatusCode::kInvalidArgument, "products"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .queue_length = 0}), IsError(absl::StatusCode::kInvalidArgument, "queue_length"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = -1}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = NAN}), IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
-  EXPECT_THAT(with({.scan = "scans/z", .products = mip}), IsError(absl::StatusCode::kNotFound, "no scan scans/z"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kAip}}), IsError(absl::StatusCode::kFailedPrecondition, "computes no AIP"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}), IsError(absl::StatusCode::kOutOfRange, "index is 4"));
-  EXPECT_THAT(with({.products = mip, .resume = true}), IsError(absl::StatusCode::kInvalidArgument, "resume"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .queue_length = 0}),
+              IsError(absl::StatusCode::kInvalidArgument, "queue_length"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = -1}),
+              IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = NAN}),
+              IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
+  EXPECT_THAT(with({.scan = "scans/z", .products = mip}),
+              IsError(absl::StatusCode::kNotFound, "no scan scans/z"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kAip}}),
+              IsError(absl::StatusCode::kFailedPrecondition, "computes no AIP"));
+  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}),
+              IsError(absl::StatusCode::kOutOfRange, "index is 4"));
+  EXPECT_THAT(with({.products = mip, .resume = true}),
+              IsError(absl::StatusCode::kInvalidArgument, "resume"));
 }
 
-// Consumers of every kind beside a producer: each frame reaches each of them or is counted as dropped, in order.
+// Consumers of every kind beside a producer: each frame reaches each of them or is counted as
+// dropped, in order.
 TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
   constexpr uint64_t kFrames = 20'000;
   struct Consumer {
@@ -499,7 +586,8 @@ TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
   };
   std::vector<Consumer> consumers(4);
   for (size_t i = 0; i < consumers.size(); ++i) {
-    consumers[i].subscription = Subscribe(i % 2 == 0 ? Delivery::kLatest : Delivery::kDropOldest, static_cast<int64_t>(1 + 7 * i));
+    consumers[i].subscription = Subscribe(i % 2 == 0 ? Delivery::kLatest : Delivery::kDropOldest,
+                                          static_cast<int64_t>(1 + 7 * i));
   }
   std::vector<std::thread> threads;
   for (auto& consumer : consumers) {
@@ -531,7 +619,10 @@ TEST_F(PublisherTest, NoNotificationAfterClose) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> closed{false}, late{false};
     auto subscription =
-        publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest}, [&] { late = late || closed; })
+        publisher_
+            .Subscribe(
+                {.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest},
+                [&] { late = late || closed; })
             .value();
     std::thread producer([&] { Publish(20); });
     subscription->Close();

@@ -1,4 +1,5 @@
-// Jobs on held raw spectra of the simulated instrument, whose truth is known: reprocessing, dispersion autofocus, k-linearisation.
+// Jobs on held raw spectra of the simulated instrument, whose truth is known: reprocessing,
+// dispersion autofocus, k-linearisation.
 
 #include <algorithm>
 #include <cmath>
@@ -35,8 +36,10 @@ class RawJobsTest : public engine::testing::JobFixture {
     return source;
   }
   /// One volume of raw spectra, held.
-  VolumeStatus Acquire(const SimulatedSource& source, const Processing& processing, const std::string& name = "scans/a") {
-    const auto owned = std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+  VolumeStatus Acquire(const SimulatedSource& source, const Processing& processing,
+                       const std::string& name = "scans/a") {
+    const auto owned =
+        std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
     ScanSpec& spec = *owned;
     spec.source = source;
     spec.acquisition.samples_per_record = kSamples;
@@ -50,7 +53,12 @@ class RawJobsTest : public engine::testing::JobFixture {
     auto opened = OpenSource(scan->spec, {}, &clock_);
     EXPECT_THAT(opened, IsOk());
     testing::RunToTheEnd(name, *scan, *std::move(opened),
-                         {.device = &device_, .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .frames = frames_, .clock = &clock_});
+                         {.device = &device_,
+                          .ledger = &ledger_,
+                          .store = &store_,
+                          .publisher = &publisher_,
+                          .frames = frames_,
+                          .clock = &clock_});
     for (const VolumeStatus& volume : store_.List()) {
       if (volume.is_raw && volume.scan == name) return volume;
     }
@@ -62,7 +70,9 @@ class RawJobsTest : public engine::testing::JobFixture {
     spec.work = std::move(work);
     return spec;
   }
-  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) { return SubmitTo(spec, {.volumes = &store_}); }
+  absl::StatusOr<JobStatus> Submit(const JobSpec& spec) {
+    return SubmitTo(spec, {.volumes = &store_});
+  }
   JobStatus Run(decltype(JobSpec::work) work) { return WaitDone(Submit(SpecOf(std::move(work)))); }
   int64_t Reserved() { return ledger_.UseOf(0).reserved; }
 };
@@ -123,7 +133,8 @@ TEST_P(RawJobsTest, CalibrationFindsThePositions) {
   ASSERT_THAT(truth, IsOk());
   double bend = 0;
   for (int64_t j = 0; j < kSamples; ++j) {
-    bend = std::max(bend, std::abs(static_cast<double>((*truth)[static_cast<size_t>(j)]) - static_cast<double>(j)));
+    bend = std::max(bend, std::abs(static_cast<double>((*truth)[static_cast<size_t>(j)]) -
+                                   static_cast<double>(j)));
   }
   for (const int64_t records : {1, 5}) {
     KCalibrationSpec spec;
@@ -138,7 +149,8 @@ TEST_P(RawJobsTest, CalibrationFindsThePositions) {
       const auto i = static_cast<size_t>(j);
       error = std::max(error, std::abs(found.index[i] - static_cast<double>((*truth)[i])));
       double r = 0;
-      for (size_t c = found.polynomial.size(); c-- > 0;) r = r * static_cast<double>(j) + found.polynomial[c];
+      for (size_t c = found.polynomial.size(); c-- > 0;)
+        r = r * static_cast<double>(j) + found.polynomial[c];
       polynomial_error = std::max(polynomial_error, std::abs(r - found.index[i]));
     }
     EXPECT_LT(error, 0.02 * bend) << "of " << bend;
@@ -169,27 +181,32 @@ TEST_P(RawJobsTest, CancelledAtAnyTimeTheyLeaveNothing) {
 
 TEST_P(RawJobsTest, TheRawVolumeMayBeDiscardedMeanwhile) {
   const VolumeStatus raw = Acquire(Instrument(), {});
-  ASSERT_OK_AND_ASSIGN(auto work, MakeJobWork(SpecOf(ReprocessSpec{.volume = raw.name, .processing = {}}), {.volumes = &store_}));
+  ASSERT_OK_AND_ASSIGN(auto work,
+                       MakeJobWork(SpecOf(ReprocessSpec{.volume = raw.name, .processing = {}}),
+                                   {.volumes = &store_}));
   ASSERT_THAT(store_.Discard(raw.name, "not wanted"), IsOk());
   ASSERT_OK_AND_ASSIGN(const JobStatus job, queue_->Submit(JobSpec(), std::move(work), nullptr));
   news_.Await([&] { return IsFinal(queue_->Get(job.name)->state); });
   EXPECT_EQ(queue_->Get(job.name)->state, JobState::kDone);
   for (const auto& volume : store_.List()) {
-    if (volume.state == VolumeState::kHeld) ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
+    if (volume.state == VolumeState::kHeld)
+      ASSERT_THAT(store_.Discard(volume.name, "over"), IsOk());
   }
   EXPECT_EQ(ledger_.UseOf(0).held, 0);
 }
 
 TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   const VolumeStatus raw = Acquire(Instrument(), {});
-  const auto expect = [&](decltype(JobSpec::work) work, absl::StatusCode code, const std::string& field, const std::string& text) {
+  const auto expect = [&](decltype(JobSpec::work) work, absl::StatusCode code,
+                          const std::string& field, const std::string& text) {
     const auto status = MakeJobWork(SpecOf(std::move(work)), {.volumes = &store_}).status();
     EXPECT_THAT(status, IsError(code, text));
     EXPECT_EQ(InfoOf(status).field, field);
   };
   constexpr auto kBad = absl::StatusCode::kInvalidArgument;
   expect({}, kBad, "work", "not given");
-  expect(ReprocessSpec{.volume = "volumes/none", .processing = {}}, absl::StatusCode::kNotFound, "name", "volumes/none");
+  expect(ReprocessSpec{.volume = "volumes/none", .processing = {}}, absl::StatusCode::kNotFound,
+         "name", "volumes/none");
   std::string plain;
   for (const auto& volume : store_.List()) plain = volume.is_raw ? plain : volume.name;
   expect(ReprocessSpec{.volume = plain, .processing = {}}, kBad, "reprocess.volume", "hold_raw");
@@ -202,28 +219,38 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
     change(spec);
     return spec;
   };
-  expect(focus([](auto& s) { s.a2_begin = 1; }), kBad, "dispersion_autofocus.a2_begin", "smaller begin");
-  expect(focus([](auto& s) { s.a3_begin = -1, s.a3_end = 1; }), kBad, "dispersion_autofocus.a2_end", "16384");
+  expect(focus([](auto& s) { s.a2_begin = 1; }), kBad, "dispersion_autofocus.a2_begin",
+         "smaller begin");
+  expect(focus([](auto& s) { s.a3_begin = -1, s.a3_end = 1; }), kBad, "dispersion_autofocus.a2_end",
+         "16384");
   expect(focus([](auto& s) { s.first_bin = 256; }), kBad, "dispersion_autofocus.first_bin", "256");
   expect(focus([](auto& s) { s.bins = 1; }), kBad, "dispersion_autofocus.bins", "is 1");
   expect(focus([](auto& s) { s.ascans = 65537; }), kBad, "dispersion_autofocus.ascans", "65537");
-  expect(focus([](auto& s) { s.processing.dispersion_a2 = 1; }), kBad, "dispersion_autofocus.processing.dispersion", "looked for");
+  expect(focus([](auto& s) { s.processing.dispersion_a2 = 1; }), kBad,
+         "dispersion_autofocus.processing.dispersion", "looked for");
   const auto calibrate = [&](auto change) {
     KCalibrationSpec spec;
     spec.volume = raw.name;
     change(spec);
     return spec;
   };
-  expect(calibrate([](auto& s) { s.first_record = 192; }), kBad, "k_calibration.first_record", "allowed 0 to 191");
-  expect(calibrate([](auto& s) { s.records = 193; }), kBad, "k_calibration.records", "allowed 1 to 192");
+  expect(calibrate([](auto& s) { s.first_record = 192; }), kBad, "k_calibration.first_record",
+         "allowed 0 to 191");
+  expect(calibrate([](auto& s) { s.records = 193; }), kBad, "k_calibration.records",
+         "allowed 1 to 192");
   expect(calibrate([](auto& s) { s.least_bin = 1; }), kBad, "k_calibration.least_bin", "is 1");
-  expect(calibrate([](auto& s) { s.polynomial_degree = 16; }), kBad, "k_calibration.polynomial_degree", "16");
+  expect(calibrate([](auto& s) { s.polynomial_degree = 16; }), kBad,
+         "k_calibration.polynomial_degree", "16");
   expect(calibrate([](auto& s) { s.edge = 0.5; }), kBad, "k_calibration.edge", "0.5");
-  expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kRolling; }), kBad, "k_calibration.processing.background.mode", "fringe");
-  expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kStatic; }), kBad, "k_calibration.processing.background.spectrum", "512");
+  expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kRolling; }), kBad,
+         "k_calibration.processing.background.mode", "fringe");
+  expect(calibrate([](auto& s) { s.processing.background = BackgroundMode::kStatic; }), kBad,
+         "k_calibration.processing.background.spectrum", "512");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, RawJobsTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

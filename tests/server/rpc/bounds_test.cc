@@ -1,4 +1,5 @@
-// The table of bounds is complete (against the descriptors of all services), and each of its lines holds, in the table and over the wire.
+// The table of bounds is complete (against the descriptors of all services), and each of its lines
+// holds, in the table and over the wire.
 
 #include "server/rpc/convert/bounds.h"
 
@@ -46,23 +47,30 @@ std::vector<const MethodDescriptor*> Methods() {
     const auto* file = DescriptorPool::generated_pool()->FindFileByName(name);
     if (file == nullptr || file->package() != "octavo.v1") continue;
     for (int s = 0; s < file->service_count(); ++s) {
-      for (int m = 0; m < file->service(s)->method_count(); ++m) methods.push_back(file->service(s)->method(m));
+      for (int m = 0; m < file->service(s)->method_count(); ++m)
+        methods.push_back(file->service(s)->method(m));
     }
   }
   return methods;
 }
 
-bool NeedsBound(const FieldDescriptor* field) { return field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING; }
-std::string NameOf(const FieldDescriptor* field) { return std::string(absl::StripPrefix(field->full_name(), "octavo.v1.")); }
+bool NeedsBound(const FieldDescriptor* field) {
+  return field->is_repeated() || field->cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+}
+std::string NameOf(const FieldDescriptor* field) {
+  return std::string(absl::StripPrefix(field->full_name(), "octavo.v1."));
+}
 
 using Path = std::vector<const FieldDescriptor*>;
 // All fields that need a bound, by the way that leads there; no message within itself.
-void Walk(const Descriptor* message, Path* path, std::set<const Descriptor*>* above, const std::function<void(const Path&)>& visit) {
+void Walk(const Descriptor* message, Path* path, std::set<const Descriptor*>* above,
+          const std::function<void(const Path&)>& visit) {
   if (!above->insert(message).second) return;
   for (int i = 0; i < message->field_count(); ++i) {
     path->push_back(message->field(i));
     if (NeedsBound(message->field(i))) visit(*path);
-    if (message->field(i)->message_type() != nullptr) Walk(message->field(i)->message_type(), path, above, visit);
+    if (message->field(i)->message_type() != nullptr)
+      Walk(message->field(i)->message_type(), path, above, visit);
     path->pop_back();
   }
   above->erase(message);
@@ -95,7 +103,9 @@ void Add(Message* message, const FieldDescriptor* field, int64_t i) {
     case FieldDescriptor::CPPTYPE_STRING: r->AddString(message, field, "x"); break;
     case FieldDescriptor::CPPTYPE_MESSAGE: {
       Message* element = r->AddMessage(message, field);
-      if (field->is_map()) element->GetReflection()->SetString(element, element->GetDescriptor()->FindFieldByNumber(1), absl::StrCat("k", i));
+      if (field->is_map())
+        element->GetReflection()->SetString(element, element->GetDescriptor()->FindFieldByNumber(1),
+                                            absl::StrCat("k", i));
       break;
     }
   }
@@ -117,10 +127,12 @@ Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, b
     out.field.clear();
     for (size_t i = 0; i + 1 < path.size(); ++i) {
       if (i > 0 || path[i]->name() != "spec") {
-        absl::StrAppend(&out.field, out.field.empty() ? "" : ".", path[i]->name(), path[i]->is_repeated() ? "[0]" : "");
+        absl::StrAppend(&out.field, out.field.empty() ? "" : ".", path[i]->name(),
+                        path[i]->is_repeated() ? "[0]" : "");
       }
       const auto* r = message->GetReflection();
-      message = path[i]->is_repeated() ? r->AddMessage(message, path[i]) : r->MutableMessage(message, path[i]);
+      message = path[i]->is_repeated() ? r->AddMessage(message, path[i])
+                                       : r->MutableMessage(message, path[i]);
     }
     const FieldDescriptor* field = path.back();
     absl::StrAppend(&out.field, out.field.empty() ? "" : ".", field->name());
@@ -141,15 +153,18 @@ Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, b
   return out;
 }
 
-// One way to each line of the table is enough where methods share messages; each method has its own.
+// One way to each line of the table is enough where methods share messages; each method has its
+// own.
 void ForEachCase(const std::function<void(const MethodDescriptor*, const Case&)>& visit) {
   for (const MethodDescriptor* method : Methods()) {
     std::set<std::string> seen;
     WalkRequest(method->input_type(), [&](const Path& path) {
       const Bound* bound = Find(NameOf(path.back()));
       if (bound == nullptr || !seen.insert(bound->field).second) return;
-      if (path.back()->is_repeated()) visit(method, MakeCase(method->input_type(), path, *bound, false));
-      if (path.back()->cpp_type() == FieldDescriptor::CPPTYPE_STRING) visit(method, MakeCase(method->input_type(), path, *bound, true));
+      if (path.back()->is_repeated())
+        visit(method, MakeCase(method->input_type(), path, *bound, false));
+      if (path.back()->cpp_type() == FieldDescriptor::CPPTYPE_STRING)
+        visit(method, MakeCase(method->input_type(), path, *bound, true));
     });
   }
 }
@@ -159,14 +174,18 @@ TEST(BoundsTest, EveryFieldOfEveryRequestHasALine) {
   const auto methods = Methods();
   EXPECT_GE(methods.size(), 50u);
   for (const MethodDescriptor* method : methods) {
-    WalkRequest(method->input_type(), [&](const Path& path) {
-      const FieldDescriptor* field = path.back();
-      const Bound* bound = Find(NameOf(field));
-      reached.insert(NameOf(field));
-      ASSERT_NE(bound, nullptr) << NameOf(field) << " has no line in server/rpc/convert/bounds.cc: how much of it makes sense?";
-      EXPECT_EQ(bound->count > 0, field->is_repeated()) << NameOf(field);
-      EXPECT_EQ(bound->bytes > 0, field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) << NameOf(field);
-    });
+    WalkRequest(
+        method->input_type(), [&](const Path& path) {
+          const FieldDescriptor* field = path.back();
+          const Bound* bound = Find(NameOf(field));
+          reached.insert(NameOf(field));
+          ASSERT_NE(bound, nullptr)
+              << NameOf(field)
+              << " has no line in server/rpc/convert/bounds.cc: how much of it makes sense?";
+          EXPECT_EQ(bound->count > 0, field->is_repeated()) << NameOf(field);
+          EXPECT_EQ(bound->bytes > 0, field->cpp_type() == FieldDescriptor::CPPTYPE_STRING)
+              << NameOf(field);
+        });
   }
   std::set<std::string> lines;
   for (const Bound& bound : Bounds()) {
@@ -179,9 +198,11 @@ TEST(BoundsTest, EachLineHolds) {
   int cases = 0;
   ForEachCase([&](const MethodDescriptor* method, const Case& c) {
     ++cases;
-    EXPECT_TRUE(CheckBounds(*c.at).ok()) << method->full_name() << " " << c.field << ": " << CheckBounds(*c.at);
+    EXPECT_TRUE(CheckBounds(*c.at).ok())
+        << method->full_name() << " " << c.field << ": " << CheckBounds(*c.at);
     const absl::Status refused = CheckBounds(*c.above);
-    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << method->full_name() << " " << c.field;
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument)
+        << method->full_name() << " " << c.field;
     EXPECT_EQ(InfoOf(refused).field, c.field);
     EXPECT_TRUE(absl::StrContains(refused.message(), c.allowed)) << refused;
   });
@@ -195,14 +216,16 @@ class BoundsOverTheWireTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(directory), nullptr);
     directory_ = directory;
     std::vector<std::string> report;
-    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
+    ASSERT_OK_AND_ASSIGN(
+        store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
     ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host", 1));
     engine::EngineConfig config;
     config.memory_bytes = 64 << 20;
     config.frame_pool_bytes = 16 << 20;
     config.server_id = "test0000";
     config.software = "octavo test";
-    ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
+    ASSERT_OK_AND_ASSIGN(engine_,
+                         engine::Engine::Create(config, std::move(opened.devices), store_.get()));
     ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
   }
@@ -214,8 +237,10 @@ class BoundsOverTheWireTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  // The error that the request ends with; OK if it does not end with one at once. The field that it names in *field.
-  grpc::Status Call(const MethodDescriptor* method, const Message& request, std::chrono::seconds patience, std::string* field) {
+  // The error that the request ends with; OK if it does not end with one at once. The field that it
+  // names in *field.
+  grpc::Status Call(const MethodDescriptor* method, const Message& request,
+                    std::chrono::seconds patience, std::string* field) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + patience);
@@ -226,7 +251,8 @@ class BoundsOverTheWireTest : public ::testing::Test {
       queue.Next(&tag, &ok);
       return ok;
     };
-    auto call = stub.PrepareCall(&context, absl::StrCat("/", method->service()->full_name(), "/", method->name()), &queue);
+    auto call = stub.PrepareCall(
+        &context, absl::StrCat("/", method->service()->full_name(), "/", method->name()), &queue);
     call->StartCall(nullptr);
     next();
     const grpc::Slice slice(request.SerializeAsString());
@@ -246,7 +272,9 @@ class BoundsOverTheWireTest : public ::testing::Test {
     if (answered) return grpc::Status::OK;
     v1::RpcStatus rich;
     v1::ErrorDetail detail;
-    if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 && rich.details(0).UnpackTo(&detail)) *field = detail.field();
+    if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
+        rich.details(0).UnpackTo(&detail))
+      *field = detail.field();
     return status;
   }
 
@@ -261,15 +289,21 @@ TEST_F(BoundsOverTheWireTest, EveryHandlerRefusesWhatIsAbove) {
   ForEachCase([&](const MethodDescriptor* method, const Case& c) {
     std::string field;
     const grpc::Status above = Call(method, *c.above, std::chrono::seconds(60), &field);
-    EXPECT_EQ(above.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method->full_name() << " " << c.field << ": " << above.error_message();
+    EXPECT_EQ(above.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+        << method->full_name() << " " << c.field << ": " << above.error_message();
     EXPECT_EQ(field, c.field) << method->full_name();
-    EXPECT_TRUE(absl::StrContains(above.error_message(), c.allowed)) << method->full_name() << ": " << above.error_message();
+    EXPECT_TRUE(absl::StrContains(above.error_message(), c.allowed))
+        << method->full_name() << ": " << above.error_message();
     // A subscription that is fine may have nothing to say for ever.
     const bool may_wait = method->server_streaming() && !method->client_streaming();
     const grpc::Status at = Call(method, *c.at, std::chrono::seconds(may_wait ? 1 : 60), &field);
-    EXPECT_FALSE(absl::StrContains(at.error_message(), c.field) && absl::StrContains(at.error_message(), c.allowed)) << at.error_message();
-    EXPECT_NE(at.error_code(), grpc::StatusCode::UNAVAILABLE) << method->full_name() << " " << c.field << ": " << at.error_message();
-    EXPECT_TRUE(may_wait || at.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) << method->full_name() << " " << c.field;
+    EXPECT_FALSE(absl::StrContains(at.error_message(), c.field) &&
+                 absl::StrContains(at.error_message(), c.allowed))
+        << at.error_message();
+    EXPECT_NE(at.error_code(), grpc::StatusCode::UNAVAILABLE)
+        << method->full_name() << " " << c.field << ": " << at.error_message();
+    EXPECT_TRUE(may_wait || at.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED)
+        << method->full_name() << " " << c.field;
   });
 }
 

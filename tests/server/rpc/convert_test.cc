@@ -18,7 +18,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using octavo::testing::IsError;
 
-/// Sets every field of a message, whatever it has: a field that the conversion forgets shows as a difference.
+/// Sets every field of a message, whatever it has: a field that the conversion forgets shows as a
+/// difference.
 class Filler {
  public:
   explicit Filler(uint32_t seed) : random_(seed) {}
@@ -28,7 +29,8 @@ class Filler {
     std::map<const google::protobuf::OneofDescriptor*, int> chosen;  // one of each, and always one
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const FieldDescriptor* field = descriptor->field(i);
-      if (field->full_name() == "octavo.v1.ScanSpec.chains") continue;  // few of them are right: ChainsSurviveTheRoundTrip
+      if (field->full_name() == "octavo.v1.ScanSpec.chains")
+        continue;  // few of them are right: ChainsSurviveTheRoundTrip
       if (const auto* oneof = field->containing_oneof(); oneof != nullptr) {
         const int choice = chosen.try_emplace(oneof, Below(oneof->field_count())).first->second;
         if (oneof->field(choice) != field) continue;
@@ -49,15 +51,19 @@ class Filler {
       case FieldDescriptor::CPPTYPE_MESSAGE:
         if (field->is_map()) {
           auto* entry = r->AddMessage(message, field);
-          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_key(), "key-" + std::to_string(k));
-          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_value(), "value " + std::to_string(Below(99)));
+          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_key(),
+                                            "key-" + std::to_string(k));
+          entry->GetReflection()->SetString(entry, entry->GetDescriptor()->map_value(),
+                                            "value " + std::to_string(Below(99)));
         } else {
           Fill(many ? r->AddMessage(message, field) : r->MutableMessage(message, field));
         }
         break;
       case FieldDescriptor::CPPTYPE_ENUM: {
-        int number = field->enum_type()->value(1 + Below(field->enum_type()->value_count() - 1))->number();
-        if (field->enum_type()->full_name() == "octavo.v1.DType") number = (const int[]){v1::U8, v1::U16, v1::F32}[Below(3)];
+        int number =
+            field->enum_type()->value(1 + Below(field->enum_type()->value_count() - 1))->number();
+        if (field->enum_type()->full_name() == "octavo.v1.DType")
+          number = (const int[]){v1::U8, v1::U16, v1::F32}[Below(3)];
         many ? r->AddEnumValue(message, field, number) : r->SetEnumValue(message, field, number);
         break;
       }
@@ -66,23 +72,33 @@ class Filler {
         many ? r->AddString(message, field, text) : r->SetString(message, field, text);
         break;
       }
-      case FieldDescriptor::CPPTYPE_BOOL: many ? r->AddBool(message, field, true) : r->SetBool(message, field, true); break;
-      case FieldDescriptor::CPPTYPE_DOUBLE: many ? r->AddDouble(message, field, Number()) : r->SetDouble(message, field, Number()); break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        many ? r->AddBool(message, field, true) : r->SetBool(message, field, true);
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        many ? r->AddDouble(message, field, Number()) : r->SetDouble(message, field, Number());
+        break;
       case FieldDescriptor::CPPTYPE_FLOAT:
-        many ? r->AddFloat(message, field, static_cast<float>(Number())) : r->SetFloat(message, field, static_cast<float>(Number()));
+        many ? r->AddFloat(message, field, static_cast<float>(Number()))
+             : r->SetFloat(message, field, static_cast<float>(Number()));
         break;
       case FieldDescriptor::CPPTYPE_UINT32: {
-        const int allowed = field->name() == "pyramid_levels" ? 16 : field->name() == "nifti_version" ? 2 : 4000;
+        const int allowed = field->name() == "pyramid_levels"  ? 16
+                            : field->name() == "nifti_version" ? 2
+                                                               : 4000;
         const auto value = static_cast<uint32_t>(1 + Below(allowed));
         // [y, x, z] of chunks and shards
         if (many)
-          for (int i = r->FieldSize(*message, field); i < 3; ++i) r->AddUInt32(message, field, value);
+          for (int i = r->FieldSize(*message, field); i < 3; ++i)
+            r->AddUInt32(message, field, value);
         else
           r->SetUInt32(message, field, value);
         break;
       }
       case FieldDescriptor::CPPTYPE_UINT64: r->SetUInt64(message, field, random_()); break;
-      case FieldDescriptor::CPPTYPE_INT32: r->SetInt32(message, field, 1 + Below(field->name() == "level" ? 9 : 19)); break;
+      case FieldDescriptor::CPPTYPE_INT32:
+        r->SetInt32(message, field, 1 + Below(field->name() == "level" ? 9 : 19));
+        break;
       default: FAIL() << "no way to fill " << field->full_name();
     }
   }
@@ -96,14 +112,17 @@ TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
     Filler(seed).Fill(&spec);
     ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
     EncodeScanSpec(decoded, &back);
-    for (v1::ScanSpec* each : {&spec, &back}) {  // the same positions, in whichever precision they are sent
+    for (v1::ScanSpec* each :
+         {&spec, &back}) {  // the same positions, in whichever precision they are sent
       auto* k = each->mutable_processing()->mutable_k_linearisation();
       if (!k->has_index()) continue;
       const auto positions = k->index();
-      k->mutable_index_f64()->mutable_values()->Assign(positions.values().begin(), positions.values().end());
+      k->mutable_index_f64()->mutable_values()->Assign(positions.values().begin(),
+                                                       positions.values().end());
     }
     google::protobuf::util::MessageDifferencer differencer;
-    differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
+    differencer.set_message_field_comparison(
+        google::protobuf::util::MessageDifferencer::EQUIVALENT);
     std::string difference;
     differencer.ReportDifferencesToString(&difference);
     ASSERT_TRUE(differencer.Compare(spec, back)) << "seed " << seed << ": " << difference;
@@ -158,22 +177,43 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
       {"subject.note", [](auto& s) { s.mutable_subject()->set_note(std::string(4097, 'x')); }},
       {"simulated.bandwidth_nm", [](auto& s) { s.mutable_simulated()->set_bandwidth_nm(NAN); }},
       {"replay.rate_hz", [](auto& s) { s.mutable_replay()->set_rate_hz(INFINITY); }},
-      {"acquisition.raw_type", [](auto& s) { s.mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(99)); }},
+      {"acquisition.raw_type",
+       [](auto& s) { s.mutable_acquisition()->set_raw_type(static_cast<v1::RawType>(99)); }},
       {"pattern", [](auto& s) { s.clear_pattern(); }},
-      {"pattern.raster.extent_x_mm", [](auto& s) { s.mutable_pattern()->mutable_raster()->set_extent_x_mm(NAN); }},
+      {"pattern.raster.extent_x_mm",
+       [](auto& s) { s.mutable_pattern()->mutable_raster()->set_extent_x_mm(NAN); }},
       {"processing.background.mode",
-       [](auto& s) { s.mutable_processing()->mutable_background()->set_mode(static_cast<v1::Processing::Background::Mode>(9)); }},
-      {"processing.value", [](auto& s) { s.mutable_processing()->set_value(static_cast<v1::Value>(-1)); }},
-      {"processing.levels.hi", [](auto& s) { s.mutable_processing()->mutable_levels()->set_hi(NAN); }},
+       [](auto& s) {
+         s.mutable_processing()->mutable_background()->set_mode(
+             static_cast<v1::Processing::Background::Mode>(9));
+       }},
+      {"processing.value",
+       [](auto& s) { s.mutable_processing()->set_value(static_cast<v1::Value>(-1)); }},
+      {"processing.levels.hi",
+       [](auto& s) { s.mutable_processing()->mutable_levels()->set_hi(NAN); }},
       {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::F64); }},
-      {"retention.mode", [](auto& s) { s.mutable_retention()->set_mode(static_cast<v1::RetentionMode>(7)); }},
-      {"retention.auto_commit.chunk", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->add_chunk(1); }},
-      {"retention.auto_commit.format", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_format(static_cast<v1::Format>(99)); }},
-      {"retention.auto_commit.codec", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_codec(static_cast<v1::Codec>(99)); }},
-      {"retention.auto_commit.shuffle", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_shuffle(static_cast<v1::Shuffle>(4)); }},
-      {"retention.auto_commit.level", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_level(10); }},
-      {"retention.auto_commit.pyramid_levels", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_pyramid_levels(17); }},
-      {"retention.auto_commit.nifti_version", [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_nifti_version(3); }},
+      {"retention.mode",
+       [](auto& s) { s.mutable_retention()->set_mode(static_cast<v1::RetentionMode>(7)); }},
+      {"retention.auto_commit.chunk",
+       [](auto& s) { s.mutable_retention()->mutable_auto_commit()->add_chunk(1); }},
+      {"retention.auto_commit.format",
+       [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->set_format(static_cast<v1::Format>(99));
+       }},
+      {"retention.auto_commit.codec",
+       [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->set_codec(static_cast<v1::Codec>(99));
+       }},
+      {"retention.auto_commit.shuffle",
+       [](auto& s) {
+         s.mutable_retention()->mutable_auto_commit()->set_shuffle(static_cast<v1::Shuffle>(4));
+       }},
+      {"retention.auto_commit.level",
+       [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_level(10); }},
+      {"retention.auto_commit.pyramid_levels",
+       [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_pyramid_levels(17); }},
+      {"retention.auto_commit.nifti_version",
+       [](auto& s) { s.mutable_retention()->mutable_auto_commit()->set_nifti_version(3); }},
       {"overrun", [](auto& s) { s.set_overrun(static_cast<v1::Overrun>(5)); }},
   };
   for (const auto& [field, change] : bad) {
@@ -194,13 +234,15 @@ TEST(Paging, CutsTheListAndRefusesWhatIsNotItsOwn) {
   EXPECT_THAT(PageOf(-1, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
   EXPECT_THAT(PageOf(1001, "", 1), IsError(absl::StatusCode::kInvalidArgument, "page_size"));
   for (const char* token : {"x", "-1", "1x", "99999999999999999999999"}) {
-    EXPECT_THAT(PageOf(1, token, 1), IsError(absl::StatusCode::kInvalidArgument, "page_token")) << token;
+    EXPECT_THAT(PageOf(1, token, 1), IsError(absl::StatusCode::kInvalidArgument, "page_token"))
+        << token;
   }
 }
 
 // What goes out by reference parses as the message that protobuf itself would have written.
 TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
-  for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{127}, int64_t{128}, int64_t{100'000}, int64_t{3'000'000}}) {
+  for (const int64_t size :
+       {int64_t{0}, int64_t{1}, int64_t{127}, int64_t{128}, int64_t{100'000}, int64_t{3'000'000}}) {
     auto memory = std::make_shared<std::string>(static_cast<size_t>(size) + 5, 'x');
     for (size_t i = 0; i < memory->size(); ++i) (*memory)[i] = static_cast<char>(i * 7);
     v1::Frame header;
@@ -208,7 +250,8 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
     header.set_total_bytes(size);
     {
       grpc::ByteBuffer buffer =
-          WithPayload(header, v1::Frame::kDataFieldNumber, {.owner = memory, .data = memory->data(), .size = size + 5}, 5, size);
+          WithPayload(header, v1::Frame::kDataFieldNumber,
+                      {.owner = memory, .data = memory->data(), .size = size + 5}, 5, size);
       v1::Frame parsed;
       ASSERT_TRUE(ParseRequest(buffer, &parsed));
       v1::Frame wanted = header;
@@ -222,7 +265,8 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
 
 TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   const absl::Status status =
-      WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
+      WithInfo(absl::ResourceExhaustedError("full"),
+               {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
   engine::AdmissionReport report;
   report.wanted_bytes = 7;
   const grpc::Status out = ToGrpc(status, &report);
@@ -242,13 +286,16 @@ TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
 }
 
-// What quotes a file may be anything; a client refuses the whole message for one byte that is no UTF-8.
+// What quotes a file may be anything; a client refuses the whole message for one byte that is no
+// UTF-8.
 TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   const std::string bad = "caf\xE9 \xC3\xA9", good = "caf\xEF\xBF\xBD \xC3\xA9";
   std::string cut;  // in the middle of characters, wherever it is cut
   while (cut.size() < 3000) cut += "\xC3\xA9";
   for (const char* shift : {"", "x"}) {
-    const grpc::Status out = ToGrpc(WithInfo(absl::InvalidArgumentError(shift + cut), {.reason = "R", .field = bad, .numbers = {{"value", bad}}}));
+    const grpc::Status out =
+        ToGrpc(WithInfo(absl::InvalidArgumentError(shift + cut),
+                        {.reason = "R", .field = bad, .numbers = {{"value", bad}}}));
     v1::RpcStatus rich;
     ASSERT_TRUE(rich.ParseFromString(out.error_details()));
     v1::ErrorDetail detail;
@@ -259,7 +306,8 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   EXPECT_EQ(ToGrpc(absl::NotFoundError(bad)).error_message(), good);
   engine::JobStatus job;
   job.reason = job.plan = bad;
-  job.log.push_back({.seconds = 0, .text = bad + "\xF0\x9F\x98\x80 \xED\xA0\x80 \xC0\xAF \xE2\x82"});
+  job.log.push_back(
+      {.seconds = 0, .text = bad + "\xF0\x9F\x98\x80 \xED\xA0\x80 \xC0\xAF \xE2\x82"});
   v1::Job message, read;
   EncodeJob(job, /*brief=*/false, &message);
   ASSERT_TRUE(read.ParseFromString(message.SerializeAsString()));
@@ -285,14 +333,19 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   EncodeCommitResult(outcome, &result);
   EXPECT_EQ(result.uri(), good);
   const std::string no = "\xEF\xBF\xBD";
-  EXPECT_EQ(read.log(0).text(), good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);
+  EXPECT_EQ(read.log(0).text(),
+            good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);
 }
 
 TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
-  const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"), {.reason = "DEVICE_FULL", .field = "", .numbers = {}});
+  const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"),
+                                       {.reason = "DEVICE_FULL", .field = "", .numbers = {}});
   engine::AdmissionReport report;
   for (int i = 0; i < 1000; ++i) {
-    report.holders.push_back({.name = absl::StrCat("volumes/abcdefgh-0123456789abcdef0123456789abc", i), .what = "held volume", .bytes = 1000 - i});
+    report.holders.push_back(
+        {.name = absl::StrCat("volumes/abcdefgh-0123456789abcdef0123456789abc", i),
+         .what = "held volume",
+         .bytes = 1000 - i});
   }
   const grpc::Status out = ToGrpc(status, &report);
   EXPECT_LT(out.error_details().size(), 4000u) << "clients take 8 KiB of trailers, in base64";

@@ -1,5 +1,6 @@
-// A device is lost under a running server: it is marked in ListDevices and in the health service, its scans end with a typed error,
-// those of other devices go on, and new ones are placed elsewhere or refused.
+// A device is lost under a running server: it is marked in ListDevices and in the health service,
+// its scans end with a typed error, those of other devices go on, and new ones are placed elsewhere
+// or refused.
 
 #include <filesystem>
 #include <future>
@@ -30,7 +31,8 @@ class DeviceLossTest : public ::testing::Test {
     ASSERT_NE(::mkdtemp(directory), nullptr);
     directory_ = directory;
     std::vector<std::string> report;
-    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
+    ASSERT_OK_AND_ASSIGN(
+        store_, storage::CommitStore::Open(directory_ + "/state", {directory_ + "/data"}, &report));
     ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host", 2));
     for (const auto& device : opened.devices) devices_.push_back(device.get());
     engine::EngineConfig config;
@@ -38,7 +40,8 @@ class DeviceLossTest : public ::testing::Test {
     config.frame_pool_bytes = 16 << 20;
     config.server_id = "test0000";
     config.software = "octavo test";
-    ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
+    ASSERT_OK_AND_ASSIGN(engine_,
+                         engine::Engine::Create(config, std::move(opened.devices), store_.get()));
     ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
     scans_ = v1::ScanService::NewStub(channel_);
@@ -89,7 +92,9 @@ class DeviceLossTest : public ::testing::Test {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
     grpc::CompletionQueue queue;
-    const grpc::Slice body(service.empty() ? std::string() : std::string("\x0A") + static_cast<char>(service.size()) + service);
+    const grpc::Slice body(service.empty()
+                               ? std::string()
+                               : std::string("\x0A") + static_cast<char>(service.size()) + service);
     grpc::ByteBuffer request(&body, 1), response;
     grpc::Status status;
     auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
@@ -102,7 +107,8 @@ class DeviceLossTest : public ::testing::Test {
     std::vector<grpc::Slice> slices;
     response.Dump(&slices);
     std::string bytes;
-    for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    for (const auto& slice : slices)
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
     return bytes == std::string("\x08\x01", 2);
   }
 
@@ -139,7 +145,8 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   told.get_future().wait();
   // Watchers are told one after the other.
   for (const auto begun = std::chrono::steady_clock::now();
-       Serving("devices/1") && std::chrono::steady_clock::now() - begun < std::chrono::seconds(20);) {
+       Serving("devices/1") &&
+       std::chrono::steady_clock::now() - begun < std::chrono::seconds(20);) {
     std::this_thread::yield();
   }
   EXPECT_FALSE(Serving("devices/1"));

@@ -1,7 +1,9 @@
-// An exception in every handler of every service in turn, at every point that it passes: the call gets an answer that says so, the server goes
-// on, what the call had taken comes back (memory, descriptors, leases, places in queues), and the same request succeeds when it is sent again.
+// An exception in every handler of every service in turn, at every point that it passes: the call
+// gets an answer that says so, the server goes on, what the call had taken comes back (memory,
+// descriptors, leases, places in queues), and the same request succeeds when it is sent again.
 //
-// Which methods there are is asked of the server (reflection): one without a line in Cases() fails the test.
+// Which methods there are is asked of the server (reflection): one without a line in Cases() fails
+// the test.
 
 #include <algorithm>
 #include <filesystem>
@@ -51,9 +53,11 @@ struct Answer {
 
 /// How a method is called so that it succeeds.
 struct Case {
-  std::function<std::vector<std::string>()> requests;  // makes what they are about, too; of unary calls and server streams one
-  int read = -1;                                       // so many messages, then the client goes away; -1 = to the end
-  std::set<grpc::StatusCode> again = {};               // what a second call may be answered beside what the first one was: it has been done
+  std::function<std::vector<std::string>()>
+      requests;   // makes what they are about, too; of unary calls and server streams one
+  int read = -1;  // so many messages, then the client goes away; -1 = to the end
+  std::set<grpc::StatusCode> again =
+      {};  // what a second call may be answered beside what the first one was: it has been done
 };
 
 class HandlerFaultsTest : public ::testing::Test {
@@ -63,8 +67,10 @@ class HandlerFaultsTest : public ::testing::Test {
 
   void SetUp() override {
     std::vector<std::string> report;
-    ASSERT_OK_AND_ASSIGN(store_, storage::CommitStore::Open(folder_ / "state", {folder_ / "data"}, &report));
-    ASSERT_OK_AND_ASSIGN(socket_, handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_));
+    ASSERT_OK_AND_ASSIGN(
+        store_, storage::CommitStore::Open(folder_ / "state", {folder_ / "data"}, &report));
+    ASSERT_OK_AND_ASSIGN(
+        socket_, handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_));
     ASSERT_OK_AND_ASSIGN(OpenedDevices opened, OpenDevices("host"));
     engine::EngineConfig config;
     config.memory_bytes = 256 << 20;
@@ -75,7 +81,8 @@ class HandlerFaultsTest : public ::testing::Test {
     config.server_id = "test0000";
     config.software = "octavo test";
     config.handoff = socket_.get();
-    ASSERT_OK_AND_ASSIGN(engine_, engine::Engine::Create(config, std::move(opened.devices), store_.get()));
+    ASSERT_OK_AND_ASSIGN(engine_,
+                         engine::Engine::Create(config, std::move(opened.devices), store_.get()));
     engine_->buffers().exports().Start(socket_.get(), 10);
     ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
@@ -96,7 +103,8 @@ class HandlerFaultsTest : public ::testing::Test {
     std::vector<grpc::Slice> slices;
     (void)buffer.Dump(&slices);
     std::string bytes;
-    for (const auto& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    for (const auto& slice : slices)
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
     return bytes;
   }
   Answer Call(const std::string& method, const std::vector<std::string>& requests, int read = -1) {
@@ -141,24 +149,30 @@ class HandlerFaultsTest : public ::testing::Test {
     const Answer answer = Call("/octavo.v1." + method, {request.SerializeAsString()});
     EXPECT_TRUE(answer.status.ok()) << method << ": " << answer.status.error_message();
     Response response;
-    EXPECT_TRUE(!answer.messages.empty() && response.ParseFromString(answer.messages.back())) << method;
+    EXPECT_TRUE(!answer.messages.empty() && response.ParseFromString(answer.messages.back()))
+        << method;
     return response;
   }
 
-  /// All methods that the server offers and that are ours, by asking it: grpc.reflection's list_services (field 7), and the answer's names.
+  /// All methods that the server offers and that are ours, by asking it: grpc.reflection's
+  /// list_services (field 7), and the answer's names.
   std::map<std::string, const google::protobuf::MethodDescriptor*> Methods() {
-    const Answer answer = Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", {std::string("\x3a\x00", 2)});
+    const Answer answer = Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                               {std::string("\x3a\x00", 2)});
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     std::map<std::string, const google::protobuf::MethodDescriptor*> methods;
     const std::string& text = answer.messages.empty() ? std::string() : answer.messages[0];
-    for (size_t at = text.find("octavo."); at != std::string::npos; at = text.find("octavo.", at + 1)) {
+    for (size_t at = text.find("octavo."); at != std::string::npos;
+         at = text.find("octavo.", at + 1)) {
       const std::string name = text.substr(at, static_cast<size_t>(text[at - 1]));
-      const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
+      const auto* service =
+          google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
       if (service == nullptr) {
         ADD_FAILURE() << "a service that this test does not know: " << name;
         continue;
       }
-      for (int i = 0; i < service->method_count(); ++i) methods["/" + name + "/" + service->method(i)->name()] = service->method(i);
+      for (int i = 0; i < service->method_count(); ++i)
+        methods["/" + name + "/" + service->method(i)->name()] = service->method(i);
     }
     return methods;
   }
@@ -195,7 +209,8 @@ class HandlerFaultsTest : public ::testing::Test {
     std::string name;
     Until([&] {
       if (!engine::IsFinal(engine_->GetScan(scan)->state)) return false;
-      for (const auto& volume : engine_->ListVolumes({.scan = scan, .in_memory = true})) name = volume.name;
+      for (const auto& volume : engine_->ListVolumes({.scan = scan, .in_memory = true}))
+        name = volume.name;
       return true;
     });
     return name;
@@ -222,7 +237,10 @@ class HandlerFaultsTest : public ::testing::Test {
     request.set_seconds(100);
     return Ask<v1::LeaseGrant>("SessionService/AcquireLease", request);
   }
-  std::string Session() { return Ask<v1::OpenSessionResponse>("SessionService/OpenSession", v1::OpenSessionRequest()).secret(); }
+  std::string Session() {
+    return Ask<v1::OpenSessionResponse>("SessionService/OpenSession", v1::OpenSessionRequest())
+        .secret();
+  }
   v1::SubmitJobRequest PushedJob() {
     v1::SubmitJobRequest request;
     request.mutable_spec()->set_request_id(Id());
@@ -236,7 +254,8 @@ class HandlerFaultsTest : public ::testing::Test {
   std::string Job() { return Ask<v1::Job>("JobService/SubmitJob", PushedJob()).name(); }
 
   template <class Request>
-  static std::function<std::vector<std::string>()> One(std::function<void(Request&)> fill = nullptr) {
+  static std::function<std::vector<std::string>()> One(
+      std::function<void(Request&)> fill = nullptr) {
     return [fill = std::move(fill)] {
       Request request;
       if (fill) fill(request);
@@ -263,12 +282,15 @@ class HandlerFaultsTest : public ::testing::Test {
   std::map<std::string, Case> Cases() {
     using enum grpc::StatusCode;
     std::map<std::string, Case> cases;
-    const auto add = [&](const std::string& method, Case one) { cases["/octavo.v1." + method] = std::move(one); };
+    const auto add = [&](const std::string& method, Case one) {
+      cases["/octavo.v1." + method] = std::move(one);
+    };
     add("ScanService/SubmitScan", {One<v1::SubmitScanRequest>([this](auto& r) {
           *r.mutable_spec() = Spec(0);
           r.mutable_spec()->set_request_id(Id());
         })});
-    add("ScanService/PlanScan", {One<v1::PlanScanRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
+    add("ScanService/PlanScan",
+        {One<v1::PlanScanRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
     add("ScanService/GetScan", {OfScan<v1::GetScanRequest>()});
     add("ScanService/ListScans", {One<v1::ListScansRequest>()});
     add("ScanService/WatchScan", {OfScan<v1::WatchScanRequest>(1)});
@@ -290,7 +312,8 @@ class HandlerFaultsTest : public ::testing::Test {
                                          r.mutable_options()->set_format(v1::NPY);
                                        }),
                                        .again = {CANCELLED}});
-    add("VolumeService/DiscardVolume", {.requests = OfVolume<v1::DiscardVolumeRequest>(), .again = {FAILED_PRECONDITION}});
+    add("VolumeService/DiscardVolume",
+        {.requests = OfVolume<v1::DiscardVolumeRequest>(), .again = {FAILED_PRECONDITION}});
     add("VolumeService/DeriveVolume", {One<v1::DeriveVolumeRequest>([this](auto& r) {
           r.set_name(HeldVolume());
           r.set_request_id(Id());
@@ -301,14 +324,18 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_name(HeldVolume());
           r.set_tier(v1::HOST);
         })});
-    add("VolumeService/RestoreVolume", {One<v1::RestoreVolumeRequest>([this](auto& r) { r.set_name(SpilledVolume()); })});
-    add("JobService/SubmitJob", {[this] { return std::vector<std::string>{PushedJob().SerializeAsString()}; }});
-    add("JobService/PlanJob", {One<v1::PlanJobRequest>([this](auto& r) { *r.mutable_spec() = PushedJob().spec(); })});
+    add("VolumeService/RestoreVolume",
+        {One<v1::RestoreVolumeRequest>([this](auto& r) { r.set_name(SpilledVolume()); })});
+    add("JobService/SubmitJob",
+        {[this] { return std::vector<std::string>{PushedJob().SerializeAsString()}; }});
+    add("JobService/PlanJob",
+        {One<v1::PlanJobRequest>([this](auto& r) { *r.mutable_spec() = PushedJob().spec(); })});
     add("JobService/GetJob", {OfJob<v1::GetJobRequest>()});
     add("JobService/ListJobs", {One<v1::ListJobsRequest>()});
     add("JobService/WatchJob", {.requests = OfJob<v1::WatchJobRequest>(), .read = 1});
     add("JobService/CancelJob", {OfJob<v1::CancelJobRequest>()});
-    add("BufferService/CreateBuffer", {[this] { return std::vector<std::string>{NewBuffer().SerializeAsString()}; }});
+    add("BufferService/CreateBuffer",
+        {[this] { return std::vector<std::string>{NewBuffer().SerializeAsString()}; }});
     add("BufferService/WriteBuffer", {[this] {
           v1::WriteBufferRequest header, data;
           header.mutable_header()->set_name(Buffer());
@@ -327,7 +354,8 @@ class HandlerFaultsTest : public ::testing::Test {
                                            },
                                        .read = 1});
     add("BufferService/UpdateBuffer", {OfBuffer<v1::UpdateBufferRequest>()});
-    add("BufferService/DestroyBuffer", {.requests = OfBuffer<v1::DestroyBufferRequest>(), .again = {NOT_FOUND}});
+    add("BufferService/DestroyBuffer",
+        {.requests = OfBuffer<v1::DestroyBufferRequest>(), .again = {NOT_FOUND}});
     add("BufferService/SyncReplicas", {OfBuffer<v1::SyncReplicasRequest>()});
     add("BufferService/ApplyOp", {One<v1::ApplyOpRequest>([this](auto& r) {
           r.set_input(Buffer());
@@ -336,21 +364,26 @@ class HandlerFaultsTest : public ::testing::Test {
         })});
     add("BufferService/WaitBuffer", {OfBuffer<v1::WaitBufferRequest>()});
     add("BufferService/Export", {OfVolume<v1::ExportRequest>()});
-    add("BufferService/RevokeExport", {.requests = One<v1::RevokeExportRequest>([this](auto& r) {
-                                         v1::ExportRequest request;
-                                         request.set_name(HeldVolume());
-                                         r.set_name(Ask<v1::ExportTicket>("BufferService/Export", request).name());
-                                       }),
-                                       .again = {NOT_FOUND}});
+    add("BufferService/RevokeExport",
+        {.requests = One<v1::RevokeExportRequest>([this](auto& r) {
+           v1::ExportRequest request;
+           request.set_name(HeldVolume());
+           r.set_name(Ask<v1::ExportTicket>("BufferService/Export", request).name());
+         }),
+         .again = {NOT_FOUND}});
     add("BufferService/ListExports", {One<v1::ListExportsRequest>()});
-    add("StreamService/Subscribe", {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_scan(Submit(Spec(0))); }), .read = 1});
+    add("StreamService/Subscribe",
+        {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_scan(Submit(Spec(0))); }),
+         .read = 1});
     add("SourceService/Push", {.requests = One<v1::PushRequest>([this](auto& r) {
                                  v1::ScanSpec spec = Spec(1);
                                  spec.mutable_push();
                                  r.set_scan(Submit(spec));
                                }),
                                .read = 1});
-    add("SourceService/PushProjections", {.requests = One<v1::PushProjectionsRequest>([this](auto& r) { r.set_job(Job()); }), .read = 1});
+    add("SourceService/PushProjections",
+        {.requests = One<v1::PushProjectionsRequest>([this](auto& r) { r.set_job(Job()); }),
+         .read = 1});
     add("SourceService/OpenRing", {One<v1::OpenRingRequest>([this](auto& r) {
           v1::ScanSpec spec = Spec(1);
           spec.mutable_ring();
@@ -358,8 +391,10 @@ class HandlerFaultsTest : public ::testing::Test {
         })});
     add("SourceService/ListCameras", {One<v1::ListCamerasRequest>()});
     add("SessionService/OpenSession", {One<v1::OpenSessionRequest>()});
-    add("SessionService/KeepAlive", {One<v1::KeepAliveRequest>([this](auto& r) { r.set_secret(Session()); })});
-    add("SessionService/CloseSession", {One<v1::CloseSessionRequest>([this](auto& r) { r.set_secret(Session()); })});
+    add("SessionService/KeepAlive",
+        {One<v1::KeepAliveRequest>([this](auto& r) { r.set_secret(Session()); })});
+    add("SessionService/CloseSession",
+        {One<v1::CloseSessionRequest>([this](auto& r) { r.set_secret(Session()); })});
     add("SessionService/ListSessions", {One<v1::ListSessionsRequest>()});
     add("SessionService/AcquireLease", {One<v1::AcquireLeaseRequest>([this](auto& r) {
           r.set_resource(HeldVolume());
@@ -370,7 +405,8 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_seconds(50);
         })});
     add("SessionService/ReleaseLease",
-        {.requests = One<v1::ReleaseLeaseRequest>([this](auto& r) { r.set_token(Lease(HeldVolume(), v1::LEASE_SHARED).token()); }),
+        {.requests = One<v1::ReleaseLeaseRequest>(
+             [this](auto& r) { r.set_token(Lease(HeldVolume(), v1::LEASE_SHARED).token()); }),
          .again = {FAILED_PRECONDITION}});
     add("SessionService/ListLeases", {One<v1::ListLeasesRequest>()});
     add("SystemService/GetInfo", {One<v1::GetInfoRequest>()});
@@ -386,24 +422,28 @@ class HandlerFaultsTest : public ::testing::Test {
 
   // -- what is taken
   struct Taken {
-    int64_t memory = 0, host_tier = 0, leases = 0, exports = 0, buffers = 0, running_jobs = 0, held = 0, descriptors = 0;
+    int64_t memory = 0, host_tier = 0, leases = 0, exports = 0, buffers = 0, running_jobs = 0,
+            held = 0, descriptors = 0;
     bool operator==(const Taken&) const = default;
     friend std::ostream& operator<<(std::ostream& out, const Taken& t) {
-      return out << "memory " << t.memory << ", host tier " << t.host_tier << ", leases " << t.leases << ", exports " << t.exports << ", buffers "
-                 << t.buffers << ", jobs " << t.running_jobs << ", volumes " << t.held << ", descriptors " << t.descriptors;
+      return out << "memory " << t.memory << ", host tier " << t.host_tier << ", leases "
+                 << t.leases << ", exports " << t.exports << ", buffers " << t.buffers << ", jobs "
+                 << t.running_jobs << ", volumes " << t.held << ", descriptors " << t.descriptors;
     }
   };
   Taken Now() {
     Taken taken;
     const engine::MemoryStatus memory = engine_->GetMemory();
-    for (const auto& d : memory.devices) taken.memory += d.reserved_bytes + d.held_bytes + d.buffer_bytes + d.detached_bytes;
+    for (const auto& d : memory.devices)
+      taken.memory += d.reserved_bytes + d.held_bytes + d.buffer_bytes + d.detached_bytes;
     for (const auto& tier : memory.tiers) taken.host_tier += tier.used_bytes;
     taken.leases = std::ssize(engine_->leases().List());
     taken.exports = std::ssize(engine_->buffers().exports().List());
     taken.buffers = engine_->buffers().Count().buffers;
     for (const auto& job : engine_->ListJobs()) taken.running_jobs += !engine::IsFinal(job.state);
     taken.held = std::ssize(engine_->ListVolumes({.in_memory = true}));
-    taken.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+    taken.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                      std::filesystem::directory_iterator());
     return taken;
   }
   /// Ends all that clients know of. What is left afterwards is what nobody knows of.
@@ -413,11 +453,14 @@ class HandlerFaultsTest : public ::testing::Test {
       if (!engine::IsFinal(scan.state)) (void)engine_->CancelScan(scan.name);
     }
     Until([&] { return engine_->Idle(); });
-    for (const auto& e : engine_->buffers().exports().List()) (void)engine_->buffers().exports().Revoke(e.name);
+    for (const auto& e : engine_->buffers().exports().List())
+      (void)engine_->buffers().exports().Revoke(e.name);
     for (const auto& lease : engine_->leases().List()) (void)engine_->leases().Release(lease.token);
-    for (const auto& buffer : engine_->buffers().List({})) (void)engine_->buffers().Destroy(buffer.name, "", "", {});
+    for (const auto& buffer : engine_->buffers().List({}))
+      (void)engine_->buffers().Destroy(buffer.name, "", "", {});
     Until([&] {
-      for (const auto& volume : engine_->ListVolumes({.in_memory = true})) (void)engine_->DiscardVolume(volume.name, true);
+      for (const auto& volume : engine_->ListVolumes({.in_memory = true}))
+        (void)engine_->DiscardVolume(volume.name, true);
       return engine_->ListVolumes({.in_memory = true}).empty();
     });
   }
@@ -427,7 +470,8 @@ class HandlerFaultsTest : public ::testing::Test {
     Until([&] { return Now() == Taken{.descriptors = Now().descriptors}; });
     return Now();
   }
-  /// A descriptor that something before `start` still had and closes later makes the start lower, for what comes then, too.
+  /// A descriptor that something before `start` still had and closes later makes the start lower,
+  /// for what comes then, too.
   void ExpectAllIsBack(Taken* start, const std::string& what) {
     Taken now;
     const auto patience = steady_clock::now() + std::chrono::seconds(10);
@@ -452,7 +496,8 @@ class HandlerFaultsTest : public ::testing::Test {
 };
 
 bool IsOfAFault(const grpc::Status& status) {
-  return status.error_code() == grpc::StatusCode::INTERNAL || status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  return status.error_code() == grpc::StatusCode::INTERNAL ||
+         status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
 }
 
 TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
@@ -481,9 +526,11 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
     if (one.read >= 0) Until(ended);
     std::vector<std::string> points = PassedFailpoints();
     ArmFailpoint("");
-    EXPECT_TRUE(whole.status.ok() || method == "/octavo.v1.SourceService/ListCameras") << whole.status.error_message();
+    EXPECT_TRUE(whole.status.ok() || method == "/octavo.v1.SourceService/ListCameras")
+        << whole.status.error_message();
     Taken start = Cleared();
-    EXPECT_NE(std::find(points.begin(), points.end(), prefix + "begin"), points.end()) << "this handler does not go through the wrapper";
+    EXPECT_NE(std::find(points.begin(), points.end(), prefix + "begin"), points.end())
+        << "this handler does not go through the wrapper";
     std::set<std::string> tried;
     for (size_t i = 0; i < points.size(); ++i) {
       if (!tried.insert(points[i]).second) continue;
@@ -491,26 +538,33 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
         const bool own = points[i].starts_with(prefix);
         const std::string what = method + " at " + points[i] + ", " + exception;
         const auto again = one.requests();
-        ArmFailpoint(own ? points[i] + ":throw=" + exception : "*:throw=" + std::string(exception) + ":" + std::to_string(i + 1));
+        ArmFailpoint(own ? points[i] + ":throw=" + exception
+                         : "*:throw=" + std::string(exception) + ":" + std::to_string(i + 1));
         const Answer failed = Call(method, again, one.read);
         if (own && one.read >= 0) Until([] { return !FailpointArmed(); });
         const bool fired = !FailpointArmed();
         ArmFailpoint("");
         EXPECT_TRUE(fired || !own) << what << ": the point was not passed";
-        if (points[i] == prefix + "begin") EXPECT_TRUE(IsOfAFault(failed.status)) << what << ": " << failed.status.error_message();
-        EXPECT_TRUE(failed.status.ok() || IsOfAFault(failed.status) || failed.status.error_code() == whole.status.error_code())
+        if (points[i] == prefix + "begin")
+          EXPECT_TRUE(IsOfAFault(failed.status)) << what << ": " << failed.status.error_message();
+        EXPECT_TRUE(failed.status.ok() || IsOfAFault(failed.status) ||
+                    failed.status.error_code() == whole.status.error_code())
             << what << ": " << failed.status.error_code() << " " << failed.status.error_message();
         faults += fired;
-        // The same once more. What goes on although its answer was lost (a move, a derived volume, a commit that was given up) says "ask again".
+        // The same once more. What goes on although its answer was lost (a move, a derived volume,
+        // a commit that was given up) says "ask again".
         Answer retry = Call(method, again, one.read);
         const auto patience = steady_clock::now() + std::chrono::seconds(10);
         while (steady_clock::now() < patience &&
-               (retry.status.error_code() == grpc::StatusCode::CANCELLED || retry.status.error_message().find("ask again") != std::string::npos)) {
+               (retry.status.error_code() == grpc::StatusCode::CANCELLED ||
+                retry.status.error_message().find("ask again") != std::string::npos)) {
           retry = Call(method, again, one.read);
         }
-        EXPECT_TRUE(retry.status.error_code() == whole.status.error_code() ||
-                    (points[i] != prefix + "begin" && one.again.contains(retry.status.error_code())))
-            << what << ", once more: " << retry.status.error_code() << " " << retry.status.error_message();
+        EXPECT_TRUE(
+            retry.status.error_code() == whole.status.error_code() ||
+            (points[i] != prefix + "begin" && one.again.contains(retry.status.error_code())))
+            << what << ", once more: " << retry.status.error_code() << " "
+            << retry.status.error_message();
         Clear();
         ExpectAllIsBack(&start, what);
         if (HasFatalFailure()) return;
@@ -533,8 +587,10 @@ TEST_F(HandlerFaultsTest, AScanWithoutThreads) {
     const Answer refused = Call("/octavo.v1.ScanService/SubmitScan", {request.SerializeAsString()});
     EXPECT_FALSE(FailpointArmed());
     ArmFailpoint("");
-    EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << refused.status.error_message();
-    EXPECT_NE(refused.status.error_message().find("no thread left"), std::string::npos) << refused.status.error_message();
+    EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+        << refused.status.error_message();
+    EXPECT_NE(refused.status.error_message().find("no thread left"), std::string::npos)
+        << refused.status.error_message();
     ExpectAllIsBack(&start, "after the refusal");
     const Answer retry = Call("/octavo.v1.ScanService/SubmitScan", {request.SerializeAsString()});
     EXPECT_TRUE(retry.status.ok()) << retry.status.error_message();

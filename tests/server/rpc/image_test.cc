@@ -41,7 +41,8 @@ engine::Frame FrameOf(DType dtype, int64_t rows, int64_t columns, const std::vec
   frame.dtype = dtype;
   frame.display_lo = 0;
   frame.display_hi = 255;
-  frame.payload = {.owner = bytes, .data = bytes->data(), .size = static_cast<int64_t>(bytes->size())};
+  frame.payload = {
+      .owner = bytes, .data = bytes->data(), .size = static_cast<int64_t>(bytes->size())};
   return frame;
 }
 
@@ -52,24 +53,29 @@ Pixels Decoded(const engine::Bytes& file) {
   if (data[0] == 0x89) {
     png_image image{};
     image.version = PNG_IMAGE_VERSION;
-    EXPECT_NE(png_image_begin_read_from_memory(&image, data, static_cast<size_t>(file.size)), 0) << image.message;
+    EXPECT_NE(png_image_begin_read_from_memory(&image, data, static_cast<size_t>(file.size)), 0)
+        << image.message;
     pixels.channels = (image.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
     image.format = pixels.channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
     pixels.rows = image.height;
     pixels.columns = image.width;
     pixels.data.resize(PNG_IMAGE_SIZE(image));
-    EXPECT_NE(png_image_finish_read(&image, nullptr, pixels.data.data(), 0, nullptr), 0) << image.message;
+    EXPECT_NE(png_image_finish_read(&image, nullptr, pixels.data.data(), 0, nullptr), 0)
+        << image.message;
     return pixels;
   }
   tjhandle reader = tjInitDecompress();
   int width = 0, height = 0, sampling = 0, space = 0;
-  EXPECT_EQ(tjDecompressHeader3(reader, data, static_cast<size_t>(file.size), &width, &height, &sampling, &space), 0) << tjGetErrorStr2(reader);
+  EXPECT_EQ(tjDecompressHeader3(reader, data, static_cast<size_t>(file.size), &width, &height,
+                                &sampling, &space),
+            0)
+      << tjGetErrorStr2(reader);
   pixels.channels = space == TJCS_GRAY ? 1 : 3;
   pixels.rows = height;
   pixels.columns = width;
   pixels.data.resize(static_cast<size_t>(width * height * pixels.channels));
-  EXPECT_EQ(tjDecompress2(reader, data, static_cast<size_t>(file.size), pixels.data.data(), width, 0, height,
-                          pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, 0),
+  EXPECT_EQ(tjDecompress2(reader, data, static_cast<size_t>(file.size), pixels.data.data(), width,
+                          0, height, pixels.channels == 1 ? TJPF_GRAY : TJPF_RGB, 0),
             0);
   tjDestroy(reader);
   return pixels;
@@ -80,32 +86,42 @@ Picture Made(const engine::Frame& frame, const ImageOptions& options) {
   EXPECT_THAT(picture, IsOk());
   return picture.ok() ? *std::move(picture) : Picture{};
 }
-std::vector<uint8_t> Shown(const engine::Frame& frame, const ImageOptions& options) { return Decoded(Made(frame, options).data).data; }
+std::vector<uint8_t> Shown(const engine::Frame& frame, const ImageOptions& options) {
+  return Decoded(Made(frame, options).data).data;
+}
 
 Rgb At(const Pixels& pixels, int64_t row, int64_t column) {
   const uint8_t* p = &pixels.data[static_cast<size_t>((row * pixels.columns + column) * 3)];
   return {p[0], p[1], p[2]};
 }
 
-int Apart(Rgb a, Rgb b) { return std::max({std::abs(a.red - b.red), std::abs(a.green - b.green), std::abs(a.blue - b.blue)}); }
+int Apart(Rgb a, Rgb b) {
+  return std::max(
+      {std::abs(a.red - b.red), std::abs(a.green - b.green), std::abs(a.blue - b.blue)});
+}
 
 TEST(ImageTest, EveryTypeOfSampleShowsTheSame) {
   const std::vector<uint8_t> expected = {0, 64, 128, 255};
-  const auto check = [&](const engine::Frame& frame) { EXPECT_EQ(Shown(frame, {}), expected) << Info(frame.dtype).name; };
+  const auto check = [&](const engine::Frame& frame) {
+    EXPECT_EQ(Shown(frame, {}), expected) << Info(frame.dtype).name;
+  };
   check(FrameOf<uint8_t>(DType::kU8, 2, 2, {0, 64, 128, 255}));
   check(FrameOf<uint16_t>(DType::kU16, 2, 2, {0, 64, 128, 60000}));
   check(FrameOf<int16_t>(DType::kI16, 2, 2, {-5, 64, 128, 3000}));
-  check(FrameOf<uint16_t>(DType::kF16, 2, 2, {0x8400, 0x5400, 0x5800, 0x7C00}));  // -tiny, 64, 128, infinity
+  check(FrameOf<uint16_t>(DType::kF16, 2, 2,
+                          {0x8400, 0x5400, 0x5800, 0x7C00}));  // -tiny, 64, 128, infinity
   check(FrameOf<float>(DType::kF32, 2, 2, {kNan, 64, 128, 1e30f}));
   check(FrameOf<double>(DType::kF64, 2, 2, {-1, 64, 128, 255}));
   check(FrameOf<std::complex<float>>(DType::kC64, 2, 2, {{0, 0}, {0, -64}, {128, 0}, {153, 204}}));
-  EXPECT_EQ(Shown(FrameOf<int8_t>(DType::kI8, 1, 3, {-128, 0, 127}), {.contrast = Contrast::kLevels, .lo = -128, .hi = 127}),
+  EXPECT_EQ(Shown(FrameOf<int8_t>(DType::kI8, 1, 3, {-128, 0, 127}),
+                  {.contrast = Contrast::kLevels, .lo = -128, .hi = 127}),
             (std::vector<uint8_t>{0, 128, 255}));
 }
 
 TEST(ImageTest, LevelsStretchTheContrast) {
   const auto frame = FrameOf<float>(DType::kF32, 1, 5, {-2, -1, 0, 1, 7});
-  EXPECT_EQ(Shown(frame, {.contrast = Contrast::kLevels, .lo = -1, .hi = 1}), (std::vector<uint8_t>{0, 0, 128, 255, 255}));
+  EXPECT_EQ(Shown(frame, {.contrast = Contrast::kLevels, .lo = -1, .hi = 1}),
+            (std::vector<uint8_t>{0, 0, 128, 255, 255}));
   const Picture picture = Made(frame, {.contrast = Contrast::kLevels, .lo = -1, .hi = 1});
   EXPECT_EQ(picture.display_lo, -1);
   EXPECT_EQ(picture.display_hi, 1);
@@ -125,9 +141,11 @@ TEST(ImageTest, PercentilesIgnoreWhatIsNotFinite) {
   EXPECT_EQ(all.display_lo, 0);
   EXPECT_EQ(all.display_hi, 200);
   // One value, and nothing at all: a dark picture, no division by zero.
-  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 3, {7, 7, 7}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
+  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 3, {7, 7, 7}),
+                  {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
             (std::vector<uint8_t>{0, 0, 0}));
-  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 2, {kNan, kNan}), {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
+  EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 2, {kNan, kNan}),
+                  {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
             (std::vector<uint8_t>{0, 0}));
 }
 
@@ -139,28 +157,55 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
   const struct {
     ColourMap map;
     std::vector<std::pair<int, Rgb>> colours;
-  } published[] = {
-      {ColourMap::kViridis, {{0, {68, 1, 84}}, {64, {59, 82, 139}}, {128, {33, 145, 140}}, {191, {92, 200, 99}}, {255, {253, 231, 37}}}},
-      {ColourMap::kMagma, {{0, {0, 0, 4}}, {64, {81, 18, 124}}, {128, {183, 55, 121}}, {191, {251, 135, 97}}, {255, {252, 253, 191}}}},
-      {ColourMap::kInferno, {{0, {0, 0, 4}}, {64, {87, 16, 110}}, {128, {188, 55, 84}}, {191, {249, 140, 10}}, {255, {252, 255, 164}}}},
-      {ColourMap::kPlasma, {{0, {13, 8, 135}}, {64, {126, 3, 168}}, {128, {204, 71, 120}}, {191, {248, 148, 65}}, {255, {240, 249, 33}}}},
-      {ColourMap::kHot, {{0, {11, 0, 0}}, {64, {179, 0, 0}}, {128, {255, 92, 0}}, {191, {255, 255, 3}}, {255, {255, 255, 255}}}}};
+  } published[] = {{ColourMap::kViridis,
+                    {{0, {68, 1, 84}},
+                     {64, {59, 82, 139}},
+                     {128, {33, 145, 140}},
+                     {191, {92, 200, 99}},
+                     {255, {253, 231, 37}}}},
+                   {ColourMap::kMagma,
+                    {{0, {0, 0, 4}},
+                     {64, {81, 18, 124}},
+                     {128, {183, 55, 121}},
+                     {191, {251, 135, 97}},
+                     {255, {252, 253, 191}}}},
+                   {ColourMap::kInferno,
+                    {{0, {0, 0, 4}},
+                     {64, {87, 16, 110}},
+                     {128, {188, 55, 84}},
+                     {191, {249, 140, 10}},
+                     {255, {252, 255, 164}}}},
+                   {ColourMap::kPlasma,
+                    {{0, {13, 8, 135}},
+                     {64, {126, 3, 168}},
+                     {128, {204, 71, 120}},
+                     {191, {248, 148, 65}},
+                     {255, {240, 249, 33}}}},
+                   {ColourMap::kHot,
+                    {{0, {11, 0, 0}},
+                     {64, {179, 0, 0}},
+                     {128, {255, 92, 0}},
+                     {191, {255, 255, 3}},
+                     {255, {255, 255, 255}}}}};
   for (const auto& [map, colours] : published) {
     const Pixels pixels = Decoded(Made(frame, {.colour_map = map}).data);
     ASSERT_EQ(pixels.channels, 3);
     for (const auto& [level, colour] : colours) {
       const Rgb got = At(pixels, 0, level);
-      EXPECT_LE(Apart(got, colour), 2) << "map " << static_cast<int>(map) << " at " << level << ": " << +got.red << " " << +got.green << " "
-                                       << +got.blue;
+      EXPECT_LE(Apart(got, colour), 2) << "map " << static_cast<int>(map) << " at " << level << ": "
+                                       << +got.red << " " << +got.green << " " << +got.blue;
     }
   }
   // The uniform ones get brighter all the way.
-  for (const ColourMap map : {ColourMap::kViridis, ColourMap::kMagma, ColourMap::kInferno, ColourMap::kPlasma}) {
+  for (const ColourMap map :
+       {ColourMap::kViridis, ColourMap::kMagma, ColourMap::kInferno, ColourMap::kPlasma}) {
     const auto brightness = [&](size_t i) {
       const Rgb c = ColourTable(map)[i];
-      return 0.2126 * std::pow(c.red / 255.0, 2.2) + 0.7152 * std::pow(c.green / 255.0, 2.2) + 0.0722 * std::pow(c.blue / 255.0, 2.2);
+      return 0.2126 * std::pow(c.red / 255.0, 2.2) + 0.7152 * std::pow(c.green / 255.0, 2.2) +
+             0.0722 * std::pow(c.blue / 255.0, 2.2);
     };
-    for (size_t i = 5; i < 256; i += 5) EXPECT_GT(brightness(i), brightness(i - 5)) << static_cast<int>(map) << " at " << i;
+    for (size_t i = 5; i < 256; i += 5)
+      EXPECT_GT(brightness(i), brightness(i - 5)) << static_cast<int>(map) << " at " << i;
   }
   EXPECT_EQ(Shown(frame, {.colour_map = ColourMap::kGray}), ramp);
   std::vector<uint8_t> inverted(ramp.rbegin(), ramp.rend());
@@ -170,13 +215,15 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
 TEST(ImageTest, JpegShowsWhatPngShows) {
   std::vector<uint8_t> values(64 * 96);
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<uint8_t>(127.5 + 90 * std::sin(static_cast<double>(i / 96) * 0.15) * std::cos(static_cast<double>(i % 96) * 0.1));
+    values[i] = static_cast<uint8_t>(127.5 + 90 * std::sin(static_cast<double>(i / 96) * 0.15) *
+                                                 std::cos(static_cast<double>(i % 96) * 0.1));
   }
   const auto frame = FrameOf<uint8_t>(DType::kU8, 64, 96, values);
   int64_t last = 0;
   for (const ColourMap map : {ColourMap::kGray, ColourMap::kInferno}) {
     const Pixels exact = Decoded(Made(frame, {.colour_map = map}).data);
-    const Picture picture = Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .jpeg_quality = 95});
+    const Picture picture = Made(
+        frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = map, .jpeg_quality = 95});
     const Pixels close = Decoded(picture.data);
     ASSERT_EQ(close.channels, exact.channels);
     ASSERT_EQ(close.rows, 64);
@@ -187,11 +234,16 @@ TEST(ImageTest, JpegShowsWhatPngShows) {
     EXPECT_EQ(picture.shape, (std::vector<int64_t>{64, 96}));
     last = picture.data.size;
   }
-  EXPECT_LT(Made(frame, {.encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kInferno, .jpeg_quality = 10}).data.size, last);
+  EXPECT_LT(Made(frame, {.encoding = ImageOptions::Encoding::kJpeg,
+                         .colour_map = ColourMap::kInferno,
+                         .jpeg_quality = 10})
+                .data.size,
+            last);
 }
 
 TEST(ImageTest, ShrinkingAveragesAreas) {
-  const auto frame = FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});
+  const auto frame =
+      FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});
   const Picture half = Made(frame, {.max_width = 3});
   EXPECT_EQ(half.shape, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(Decoded(half.data).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN counts for nothing
@@ -202,9 +254,14 @@ TEST(ImageTest, ShrinkingAveragesAreas) {
   // Never larger, never nothing.
   EXPECT_EQ(Made(line, {.max_width = 600, .max_height = 600}).shape, (std::vector<int64_t>{1, 6}));
   EXPECT_EQ(Made(line, {.max_width = 1}).shape, (std::vector<int64_t>{1, 1}));
-  EXPECT_EQ(Made(FrameOf<uint8_t>(DType::kU8, 30, 4, std::vector<uint8_t>(120, 9)), {.max_height = 15}).shape, (std::vector<int64_t>{15, 2}));
+  EXPECT_EQ(
+      Made(FrameOf<uint8_t>(DType::kU8, 30, 4, std::vector<uint8_t>(120, 9)), {.max_height = 15})
+          .shape,
+      (std::vector<int64_t>{15, 2}));
   // Both limits hold whatever the other asks for.
-  const auto wide = Made(FrameOf<uint8_t>(DType::kU8, 50, 101, std::vector<uint8_t>(5050, 9)), {.max_width = 40, .max_height = 11}).shape;
+  const auto wide = Made(FrameOf<uint8_t>(DType::kU8, 50, 101, std::vector<uint8_t>(5050, 9)),
+                         {.max_width = 40, .max_height = 11})
+                        .shape;
   EXPECT_LE(wide[0], 11);
   EXPECT_LE(wide[1], 40);
 }
@@ -226,8 +283,10 @@ TEST(ImageTest, DepthRunsDownAndPixelsAreSquare) {
 }
 
 TEST(ImageTest, RawIsTurnedAndShrunkOnly) {
-  const ImageOptions options{.encoding = ImageOptions::Encoding::kRaw, .max_width = 1, .depth_down = true};
-  const auto check = [&]<class T>(DType dtype, DType expected_dtype, auto values, const std::vector<T>& expected) {
+  const ImageOptions options{
+      .encoding = ImageOptions::Encoding::kRaw, .max_width = 1, .depth_down = true};
+  const auto check = [&]<class T>(DType dtype, DType expected_dtype, auto values,
+                                  const std::vector<T>& expected) {
     const Picture picture = Made(FrameOf(dtype, 2, 2, values), options);  // [x, z] to [z, 1]
     EXPECT_EQ(picture.shape, (std::vector<int64_t>{1, 1})) << Info(dtype).name;
     EXPECT_EQ(picture.dtype, expected_dtype) << Info(dtype).name;
@@ -235,29 +294,40 @@ TEST(ImageTest, RawIsTurnedAndShrunkOnly) {
     EXPECT_EQ(*static_cast<const T*>(picture.data.data), expected[0]) << Info(dtype).name;
     EXPECT_EQ(picture.display_hi, 255);
   };
-  check(DType::kU8, DType::kU8, std::vector<uint8_t>{255, 254, 255, 254}, std::vector<uint8_t>{255});  // 254.5
-  check(DType::kI8, DType::kI8, std::vector<int8_t>{-128, -127, -128, -127}, std::vector<int8_t>{-128});
-  check(DType::kU16, DType::kU16, std::vector<uint16_t>{65535, 65533, 65535, 65533}, std::vector<uint16_t>{65534});
-  check(DType::kI16, DType::kI16, std::vector<int16_t>{-32768, 1, 2, 3}, std::vector<int16_t>{-8191});  // -8190.5
+  check(DType::kU8, DType::kU8, std::vector<uint8_t>{255, 254, 255, 254},
+        std::vector<uint8_t>{255});  // 254.5
+  check(DType::kI8, DType::kI8, std::vector<int8_t>{-128, -127, -128, -127},
+        std::vector<int8_t>{-128});
+  check(DType::kU16, DType::kU16, std::vector<uint16_t>{65535, 65533, 65535, 65533},
+        std::vector<uint16_t>{65534});
+  check(DType::kI16, DType::kI16, std::vector<int16_t>{-32768, 1, 2, 3},
+        std::vector<int16_t>{-8191});  // -8190.5
   check(DType::kF32, DType::kF32, std::vector<float>{1, kNan, 2, 4.5}, std::vector<float>{2.5});
   check(DType::kF64, DType::kF32, std::vector<double>{1, 2, 3, 4}, std::vector<float>{2.5});
-  check(DType::kC64, DType::kF32, std::vector<std::complex<float>>{{3, 4}, {0, 5}, {-5, 0}, {0, -1}}, std::vector<float>{4});
+  check(DType::kC64, DType::kF32,
+        std::vector<std::complex<float>>{{3, 4}, {0, 5}, {-5, 0}, {0, -1}}, std::vector<float>{4});
   std::vector<uint8_t> values(6);
   std::iota(values.begin(), values.end(), uint8_t{0});
-  const Picture turned = Made(FrameOf<uint8_t>(DType::kU8, 2, 3, values), {.encoding = ImageOptions::Encoding::kRaw, .depth_down = true});
-  EXPECT_EQ(std::string(static_cast<const char*>(turned.data.data), 6), std::string({0, 3, 1, 4, 2, 5}));
+  const Picture turned = Made(FrameOf<uint8_t>(DType::kU8, 2, 3, values),
+                              {.encoding = ImageOptions::Encoding::kRaw, .depth_down = true});
+  EXPECT_EQ(std::string(static_cast<const char*>(turned.data.data), 6),
+            std::string({0, 3, 1, 4, 2, 5}));
 }
 
 TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
   for (const double um : {0.03, 0.7, 1.0, 3.7, 12.0, 900.0}) {
-    Pixels pixels{.rows = 300, .columns = 600, .channels = 1, .data = std::vector<uint8_t>(300 * 600, 90)};
+    Pixels pixels{
+        .rows = 300, .columns = 600, .channels = 1, .data = std::vector<uint8_t>(300 * 600, 90)};
     const double length_um = DrawScaleBar(um, &pixels);
     ASSERT_GT(length_um, 0);
     EXPECT_LE(length_um / um, 200);
     EXPECT_GT(length_um / um, 200 / 2.51);
     const double digits = length_um / std::pow(10, std::floor(std::log10(length_um) + 1e-9));
-    EXPECT_TRUE(std::abs(digits - 1) < 1e-6 || std::abs(digits - 2) < 1e-6 || std::abs(digits - 5) < 1e-6) << length_um;
-    // The bar: the longest white run, near the lower right corner; dark above and below; the label above it.
+    EXPECT_TRUE(std::abs(digits - 1) < 1e-6 || std::abs(digits - 2) < 1e-6 ||
+                std::abs(digits - 5) < 1e-6)
+        << length_um;
+    // The bar: the longest white run, near the lower right corner; dark above and below; the label
+    // above it.
     int64_t longest = 0, bar_row = 0;
     for (int64_t r = 0; r < 300; ++r) {
       int64_t run = 0;
@@ -269,10 +339,13 @@ TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
     EXPECT_EQ(longest, std::llround(length_um / um));
     EXPECT_GT(bar_row, 270);
     EXPECT_EQ(std::count(pixels.data.begin(), pixels.data.begin() + 250 * 600, 90), 250 * 600);
-    EXPECT_GT(std::count(pixels.data.begin() + 250 * 600, pixels.data.begin() + (bar_row - 4) * 600, 255), 30);
+    EXPECT_GT(
+        std::count(pixels.data.begin() + 250 * 600, pixels.data.begin() + (bar_row - 4) * 600, 255),
+        30);
     EXPECT_EQ(std::count(pixels.data.end() - 600, pixels.data.end(), 90), 600);
   }
-  Pixels small{.rows = 6, .columns = 600, .channels = 3, .data = std::vector<uint8_t>(6 * 600 * 3, 90)};
+  Pixels small{
+      .rows = 6, .columns = 600, .channels = 3, .data = std::vector<uint8_t>(6 * 600 * 3, 90)};
   const Pixels before = small;
   EXPECT_EQ(DrawScaleBar(1, &small), 0);
   EXPECT_EQ(small.data, before.data);
@@ -285,16 +358,19 @@ TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
 TEST(ImageTest, OnlyImagesBecomePictures) {
   auto frame = FrameOf<uint8_t>(DType::kU8, 2, 2, {1, 2, 3, 4});
   frame.shape = {1, 2, 2};
-  EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "two-dimensional"));
+  EXPECT_THAT(MakePicture(frame, {}),
+              IsError(absl::StatusCode::kInvalidArgument, "two-dimensional"));
   frame.shape = {0, 2};
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
   frame.shape = {1 << 20, 1 << 20};
-  EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kResourceExhausted, "at most 268435456"));
+  EXPECT_THAT(MakePicture(frame, {}),
+              IsError(absl::StatusCode::kResourceExhausted, "at most 268435456"));
   frame.shape = {3, 2};  // more than the payload holds
   EXPECT_THAT(MakePicture(frame, {}), IsError(absl::StatusCode::kInvalidArgument, "empty"));
 }
 
-// A subscription without a contrast gets pictures stretched by percentiles; Frame.display serves clients that compare pictures.
+// A subscription without a contrast gets pictures stretched by percentiles; Frame.display serves
+// clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
   for (const v1::Encoding encoding : {v1::PNG, v1::JPEG}) {
@@ -315,24 +391,29 @@ TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   }
 }
 
-// In a live preview most of a volume is what no record has reached: it must not be what the dark end is chosen by.
+// In a live preview most of a volume is what no record has reached: it must not be what the dark
+// end is chosen by.
 TEST(ImageTest, PreviewsAreStretchedByWhatCame) {
   for (const DType dtype : {DType::kU16, DType::kF32}) {
     std::vector<uint16_t> integers(1000, 0);
     std::vector<float> floats(1000, kNan);
-    for (size_t i = 0; i < 200; ++i) integers[i] = static_cast<uint16_t>(30000 + i), floats[i] = static_cast<float>(integers[i]);
-    auto frame = dtype == DType::kU16 ? FrameOf<uint16_t>(dtype, 10, 100, integers) : FrameOf<float>(dtype, 10, 100, floats);
+    for (size_t i = 0; i < 200; ++i)
+      integers[i] = static_cast<uint16_t>(30000 + i), floats[i] = static_cast<float>(integers[i]);
+    auto frame = dtype == DType::kU16 ? FrameOf<uint16_t>(dtype, 10, 100, integers)
+                                      : FrameOf<float>(dtype, 10, 100, floats);
     frame.complete = false;
     const ImageOptions options{.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99};
     EXPECT_NEAR(Made(frame, options).display_lo, 30001.99, 1e-2);
     EXPECT_NEAR(Made(frame, options).display_hi, 30197.01, 1e-2);
     frame.complete = true;
-    EXPECT_EQ(Made(frame, options).display_lo == 0, dtype == DType::kU16) << "of a complete volume zeros are values";
+    EXPECT_EQ(Made(frame, options).display_lo == 0, dtype == DType::kU16)
+        << "of a complete volume zeros are values";
   }
 }
 
 TEST(ImageTest, WrongOptionsNameTheField) {
-  const auto check = [](const char* field, const std::function<void(v1::SubscribeRequest*)>& change) {
+  const auto check = [](const char* field,
+                        const std::function<void(v1::SubscribeRequest*)>& change) {
     v1::SubscribeRequest request;
     request.set_encoding(v1::JPEG);
     change(&request);
@@ -340,15 +421,19 @@ TEST(ImageTest, WrongOptionsNameTheField) {
     EXPECT_THAT(decoded, IsError(absl::StatusCode::kInvalidArgument, field));
     EXPECT_EQ(InfoOf(decoded.status()).field, field);
   };
-  check("image.colour_map", [](auto* r) { r->mutable_image()->set_colour_map(static_cast<v1::ColourMap>(99)); });
+  check("image.colour_map",
+        [](auto* r) { r->mutable_image()->set_colour_map(static_cast<v1::ColourMap>(99)); });
   check("image.levels", [](auto* r) { r->mutable_image()->mutable_levels(); });
   check("image.levels", [](auto* r) {
     r->mutable_image()->mutable_levels()->set_hi(1);
     r->mutable_image()->mutable_percentiles()->set_hi(1);
   });
   check("image.levels.lo", [](auto* r) { r->mutable_image()->mutable_levels()->set_lo(kNan); });
-  check("image.levels.hi", [](auto* r) { r->mutable_image()->mutable_levels()->set_hi(std::numeric_limits<float>::infinity()); });
-  for (const auto& [lo, hi] : std::vector<std::pair<float, float>>{{-1, 5}, {5, 5}, {1, 101}, {kNan, 5}, {1, kNan}}) {
+  check("image.levels.hi", [](auto* r) {
+    r->mutable_image()->mutable_levels()->set_hi(std::numeric_limits<float>::infinity());
+  });
+  for (const auto& [lo, hi] :
+       std::vector<std::pair<float, float>>{{-1, 5}, {5, 5}, {1, 101}, {kNan, 5}, {1, kNan}}) {
     check("image.percentiles", [lo = lo, hi = hi](auto* r) {
       r->mutable_image()->mutable_percentiles()->set_lo(lo);
       r->mutable_image()->mutable_percentiles()->set_hi(hi);
@@ -400,9 +485,11 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   request.mutable_image()->set_colour_map(v1::HOT);
   const auto fine = DecodeSubscribe(request);
   ASSERT_THAT(fine, IsOk());
-  EXPECT_EQ(*fine->image,
-            (ImageOptions{
-                .encoding = ImageOptions::Encoding::kJpeg, .colour_map = ColourMap::kHot, .contrast = Contrast::kPercentiles, .lo = 0.5, .hi = 100}));
+  EXPECT_EQ(*fine->image, (ImageOptions{.encoding = ImageOptions::Encoding::kJpeg,
+                                        .colour_map = ColourMap::kHot,
+                                        .contrast = Contrast::kPercentiles,
+                                        .lo = 0.5,
+                                        .hi = 100}));
 }
 
 }  // namespace

@@ -41,13 +41,15 @@ std::pair<sockaddr_storage, socklen_t> AddressOf(const TcpEnd& end, bool version
 }
 
 TEST(LocalPeerTest, OnlyThisHostIsLocal) {
-  for (const char* remote : {"ipv4:192.168.1.7:40000", "ipv4:10.127.0.1:1", "ipv6:[fe80::1]:40000", "ipv6:%5B2001:db8::1%5D:5", "ipv4:127.0.0.1:x",
-                             "", "fd:", "fd:99999", "fd:-1", "ipv4:128.0.0.1:7"}) {
+  for (const char* remote : {"ipv4:192.168.1.7:40000", "ipv4:10.127.0.1:1", "ipv6:[fe80::1]:40000",
+                             "ipv6:%5B2001:db8::1%5D:5", "ipv4:127.0.0.1:x", "", "fd:", "fd:99999",
+                             "fd:-1", "ipv4:128.0.0.1:7"}) {
     EXPECT_FALSE(LocalPeerOf(remote).local) << remote;
     EXPECT_FALSE(LocalPeerOf(remote).uid.has_value()) << remote;
   }
   for (const char* local :
-       {"ipv4:127.0.0.1:1", "ipv4:127.9.9.9:1", "ipv6:[::1]:1", "ipv6:%5B::1%5D:1", "ipv6:%5B%3A%3A1%5D:1", "ipv6:[::ffff:127.0.0.1]:1"}) {
+       {"ipv4:127.0.0.1:1", "ipv4:127.9.9.9:1", "ipv6:[::1]:1", "ipv6:%5B::1%5D:1",
+        "ipv6:%5B%3A%3A1%5D:1", "ipv6:[::ffff:127.0.0.1]:1"}) {
     EXPECT_TRUE(LocalPeerOf(local).local) << local;
   }
 }
@@ -68,9 +70,12 @@ UniqueFd SocketOf(uid_t user, const TcpEnd& at, bool version6, bool listens) {
   ::setfsuid(before);
   const int one = 1, zero = 0;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (version6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, at.version4() ? &zero : &one, sizeof one);
+  if (version6)
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, at.version4() ? &zero : &one, sizeof one);
   const auto [address, size] = AddressOf(at, version6);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 || (listens && ::listen(fd.get(), 16) != 0)) return {};
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      (listens && ::listen(fd.get(), 16) != 0))
+    return {};
   return fd;
 }
 
@@ -107,12 +112,15 @@ class SharedPortsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     // A port that is free on all the addresses.
-    for (uint16_t i = 0; i < 200 && !Listen(static_cast<uint16_t>(20000 + (::getpid() * 7 + i * 13) % 10000)); ++i) listeners_.clear();
+    for (uint16_t i = 0;
+         i < 200 && !Listen(static_cast<uint16_t>(20000 + (::getpid() * 7 + i * 13) % 10000)); ++i)
+      listeners_.clear();
     ASSERT_FALSE(listeners_.empty());
   }
   bool Listen(uint16_t port) {
     port_ = port;
-    const std::tuple<const char*, bool> places[] = {{"127.0.0.1", false}, {"127.0.0.2", false}, {"127.0.0.3", true}, {"::1", true}};
+    const std::tuple<const char*, bool> places[] = {
+        {"127.0.0.1", false}, {"127.0.0.2", false}, {"127.0.0.3", true}, {"::1", true}};
     for (const auto& [address, version6] : places) {
       const TcpEnd at = EndAt(address, port);
       UniqueFd fd = SocketOf(::getuid(), at, version6, true);
@@ -122,12 +130,14 @@ class SharedPortsTest : public ::testing::Test {
     return true;
   }
   /// From an address with the shared port of clients, by a user.
-  std::optional<Connected> Connect(const char* from, uint16_t port, size_t to, uid_t user, bool version6) {
+  std::optional<Connected> Connect(const char* from, uint16_t port, size_t to, uid_t user,
+                                   bool version6) {
     Connected out{.from = EndAt(from, port), .to = listeners_[to].first, .user = user};
     out.client = SocketOf(user, out.from, version6, false);
     if (!out.client) return std::nullopt;
     const auto [address, size] = AddressOf(out.to, version6);
-    if (::connect(out.client.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return std::nullopt;
+    if (::connect(out.client.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+      return std::nullopt;
     out.server = UniqueFd(::accept4(listeners_[to].second.get(), nullptr, nullptr, SOCK_CLOEXEC));
     return out;
   }
@@ -141,12 +151,15 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
   const auto user = [&](int n) { return root ? static_cast<uid_t>(40000 + n) : ::getuid(); };
   std::vector<Connected> all;
   uint16_t shared = 0;
-  // All clients have one port, on different addresses and to different servers; every one is somebody else.
-  for (uint16_t port = static_cast<uint16_t>(port_ + 1); shared == 0 && port < port_ + 200; ++port) {
+  // All clients have one port, on different addresses and to different servers; every one is
+  // somebody else.
+  for (uint16_t port = static_cast<uint16_t>(port_ + 1); shared == 0 && port < port_ + 200;
+       ++port) {
     all.clear();
-    const std::tuple<const char*, size_t, bool> plans[] = {{"127.0.0.1", 0, false}, {"127.0.0.1", 1, false}, {"127.0.0.2", 0, false},
-                                                           {"127.0.0.2", 1, true},  {"127.0.0.9", 2, false}, {"127.0.0.1", 2, true},
-                                                           {"::1", 3, true}};
+    const std::tuple<const char*, size_t, bool> plans[] = {
+        {"127.0.0.1", 0, false}, {"127.0.0.1", 1, false}, {"127.0.0.2", 0, false},
+        {"127.0.0.2", 1, true},  {"127.0.0.9", 2, false}, {"127.0.0.1", 2, true},
+        {"::1", 3, true}};
     int n = 0;
     for (const auto& [from, to, version6] : plans) {
       auto made = Connect(from, port, to, user(n++), version6);
@@ -162,12 +175,14 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
     EXPECT_EQ(UserOfTcpSocket(one.from, one.to), one.user);
     const auto asked = UserBySockDiag(one.from, one.to);
     if (asked.has_value()) EXPECT_EQ(*asked, one.user);
-    const auto in_four = UserInTable(four, one.from, one.to), in_six = UserInTable(six, one.from, one.to);
+    const auto in_four = UserInTable(four, one.from, one.to),
+               in_six = UserInTable(six, one.from, one.to);
     EXPECT_EQ(in_four.has_value() ? in_four : in_six, one.user);
     // The server's own end, and what is not there.
     EXPECT_EQ(UserOfTcpSocket(one.to, one.from), ::getuid());
     EXPECT_EQ(UserOfTcpSocket(one.from, EndAt("127.0.0.77", port_)), std::nullopt);
-    EXPECT_EQ(UserOfTcpSocket(one.to, EndAt("127.0.0.1", 1)), std::nullopt) << "a socket that listens is connected to nobody";
+    EXPECT_EQ(UserOfTcpSocket(one.to, EndAt("127.0.0.1", 1)), std::nullopt)
+        << "a socket that listens is connected to nobody";
   }
   // By gRPC's text for the peer: two of them share it and are of different users.
   const std::string text = "ipv4:" + all[0].from.text();
@@ -183,7 +198,10 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
     EXPECT_EQ(LocalPeerOf(text).uid, std::nullopt);
     const NotedPeer second(all[1].server.get());
     EXPECT_EQ(LocalPeerOf(text).uid, all[1].user);
-    EXPECT_EQ(LocalPeerOf("ipv6:[::ffff:" + all[0].from.text().substr(0, 9) + "]:" + std::to_string(shared)).uid, all[1].user);
+    EXPECT_EQ(LocalPeerOf("ipv6:[::ffff:" + all[0].from.text().substr(0, 9) +
+                          "]:" + std::to_string(shared))
+                  .uid,
+              all[1].user);
     const NotedPeer by_six(all[6].server.get());
     EXPECT_EQ(LocalPeerOf("ipv6:%5B::1%5D:" + std::to_string(shared)).uid, all[6].user);
   }
@@ -208,16 +226,25 @@ TEST_F(SharedPortsTest, AConnectionThatIsClosedIsOfNobody) {
 
 TEST(LocalPeerTest, TheTableIsReadAsTheKernelWritesIt) {
   const std::string table =
-      "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-      "   0: 0100007F:C350 00000000:0000 0A 00000000:00000000 00:00000000 00000000   111        0 1 1 0 100 0 0 10 0\n"  // listens
-      "   1: 0A00A8C0:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000   222        0 2 1 0 100 0 0 10 0\n"  // not loopback
-      "   2: 0200007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000   555        0 8 1 0 100 0 0 10 0\n"  // another address
-      "   3: 0100007F:C350 0200007F:C351 01 00000000:00000000 00:00000000 00000000   666        0 9 1 0 100 0 0 10 0\n"  // to another one
-      "   4: 0100007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 100 0 0 10 0\n"
-      "   5: 0100007F:C351 0100007F:C350 01 00000000:00000000 00:00000000 00000000   333        0 4 1 0 100 0 0 10 0\n"
-      "   6: 0100007F:C352 0100007F:C350 04 00000000:00000000 00:00000000 00000000     0        0 0 1 0 100 0 0 10 0\n"  // closed
+      "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
+      "inode\n"
+      "   0: 0100007F:C350 00000000:0000 0A 00000000:00000000 00:00000000 00000000   111        0 "
+      "1 1 0 100 0 0 10 0\n"  // listens
+      "   1: 0A00A8C0:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000   222        0 "
+      "2 1 0 100 0 0 10 0\n"  // not loopback
+      "   2: 0200007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000   555        0 "
+      "8 1 0 100 0 0 10 0\n"  // another address
+      "   3: 0100007F:C350 0200007F:C351 01 00000000:00000000 00:00000000 00000000   666        0 "
+      "9 1 0 100 0 0 10 0\n"  // to another one
+      "   4: 0100007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000  1000        0 "
+      "3 1 0 100 0 0 10 0\n"
+      "   5: 0100007F:C351 0100007F:C350 01 00000000:00000000 00:00000000 00000000   333        0 "
+      "4 1 0 100 0 0 10 0\n"
+      "   6: 0100007F:C352 0100007F:C350 04 00000000:00000000 00:00000000 00000000     0        0 "
+      "0 1 0 100 0 0 10 0\n"  // closed
       "   nonsense\n";
-  const TcpEnd a = EndAt("127.0.0.1", 50000), b = EndAt("127.0.0.1", 50001), other = EndAt("127.0.0.2", 50001);
+  const TcpEnd a = EndAt("127.0.0.1", 50000), b = EndAt("127.0.0.1", 50001),
+               other = EndAt("127.0.0.2", 50001);
   EXPECT_EQ(UserInTable(table, a, b), 1000u);
   EXPECT_EQ(UserInTable(table, b, a), 333u);
   EXPECT_EQ(UserInTable(table, a, other), 666u);
@@ -225,9 +252,12 @@ TEST(LocalPeerTest, TheTableIsReadAsTheKernelWritesIt) {
   EXPECT_EQ(UserInTable(table, EndAt("127.0.0.1", 50002), a), std::nullopt);
   EXPECT_EQ(UserInTable("", a, b), std::nullopt);
   const std::string six =
-      "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
-      "   0: 00000000000000000000000001000000:C350 00000000000000000000000001000000:C351 01 00000000:00000000 00:00000000 00000000  1001        0 1\n"
-      "   1: 0000000000000000FFFF00000100007F:C350 0000000000000000FFFF00000100007F:C351 01 00000000:00000000 00:00000000 00000000  1002        0 "
+      "  sl  local_address                         remote_address                        st "
+      "tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+      "   0: 00000000000000000000000001000000:C350 00000000000000000000000001000000:C351 01 "
+      "00000000:00000000 00:00000000 00000000  1001        0 1\n"
+      "   1: 0000000000000000FFFF00000100007F:C350 0000000000000000FFFF00000100007F:C351 01 "
+      "00000000:00000000 00:00000000 00000000  1002        0 "
       "1\n";
   EXPECT_EQ(UserInTable(six, EndAt("::1", 50000), EndAt("::1", 50001)), 1001u);
   EXPECT_EQ(UserInTable(six, a, b), 1002u);

@@ -37,7 +37,8 @@ v1::PushRequest Request(std::mt19937& random) {
   if (random() % 2) request.set_scan(std::string(random() % 300, 's'));
   if (random() % 2) request.set_first_record((uint64_t{random()} << 32) | random());
   if (random() % 2) request.set_records(static_cast<uint32_t>(random()));
-  for (auto i = random() % 3; i > 0; --i) request.add_markers()->set_name(std::string(random() % 200, 'm'));
+  for (auto i = random() % 3; i > 0; --i)
+    request.add_markers()->set_name(std::string(random() % 200, 'm'));
   if (random() % 2) request.set_end(true);
   std::string data(random() % 3 == 0 ? 0 : random() % 2000, '\0');
   for (char& c : data) c = static_cast<char>(random());
@@ -49,7 +50,8 @@ TEST(SplitPayloadTest, SaysWhatProtobufSays) {
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
     v1::PushRequest request = Request(random);
-    const auto split = SplitPayload<v1::PushRequest>(InPieces(request.SerializeAsString(), random), kData);
+    const auto split =
+        SplitPayload<v1::PushRequest>(InPieces(request.SerializeAsString(), random), kData);
     ASSERT_TRUE(split.has_value());
     EXPECT_EQ(Joined(split->payload), request.data());
     request.clear_data();
@@ -79,7 +81,8 @@ TEST(SplitPayloadTest, WhatIsCutOffOrDamagedIsRefusedOrHarmless) {
     if (i % 2 == 0) {
       bytes.resize(random() % bytes.size());
     } else {
-      for (int flips = 0; flips < 3; ++flips) bytes[random() % std::min<size_t>(bytes.size(), 40)] = static_cast<char>(random());
+      for (int flips = 0; flips < 3; ++flips)
+        bytes[random() % std::min<size_t>(bytes.size(), 40)] = static_cast<char>(random());
     }
     v1::PushRequest parsed;
     const bool fine = parsed.ParseFromString(bytes);
@@ -98,7 +101,9 @@ TEST(SplitPayloadTest, NothingMayFollowThePayload) {
   request.set_data("data");
   const std::string bytes = request.SerializeAsString();
   EXPECT_TRUE(SplitPayload<v1::PushRequest>(InPieces(bytes, random), kData).has_value());
-  EXPECT_FALSE(SplitPayload<v1::PushRequest>(InPieces(bytes + std::string("\x38\x01"), random), kData).has_value());
+  EXPECT_FALSE(
+      SplitPayload<v1::PushRequest>(InPieces(bytes + std::string("\x38\x01"), random), kData)
+          .has_value());
   EXPECT_FALSE(SplitPayload<v1::PushRequest>(InPieces(bytes + bytes, random), kData).has_value());
 }
 

@@ -27,7 +27,8 @@ TEST(BlockRingTest, SlotsGoRoundAndOccupancyFollows) {
   EXPECT_EQ(std::set<int>(slots.begin(), slots.end()), (std::set<int>{0, 1, 2}));
   EXPECT_EQ(ring.TryAcquire(), -1) << "all are taken";
   EXPECT_EQ(ring.Occupancy(), 1);
-  for (int i = 0; i < 3; ++i) ring.Publish(slots[static_cast<size_t>(i)], {.first_record = 10 * i, .records = 10});
+  for (int i = 0; i < 3; ++i)
+    ring.Publish(slots[static_cast<size_t>(i)], {.first_record = 10 * i, .records = 10});
   EXPECT_EQ(ring.TryAcquire(), -1) << "published is not free";
   for (int i = 0; i < 3; ++i) {
     BlockRing::Part part;
@@ -66,7 +67,8 @@ TEST(BlockRingTest, CloseWakesAWaitingConsumer) {
   }
 }
 
-// Whether the other thread waits already when the stop comes varies from round to round; it must come back either way.
+// Whether the other thread waits already when the stop comes varies from round to round; it must
+// come back either way.
 TEST(BlockRingTest, StopWakesBothWaits) {
   for (int i = 0; i < 200; ++i) {
     BlockRing ring(1);
@@ -88,7 +90,8 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
   constexpr int64_t kBlocks = 20000;
   constexpr int kSlots = 4;
   BlockRing ring(kSlots);
-  std::vector<int64_t> memory(kSlots, -1);      // what the producer wrote: unsynchronised but for the ring
+  std::vector<int64_t> memory(kSlots,
+                              -1);  // what the producer wrote: unsynchronised but for the ring
   std::vector<std::atomic<int>> owner(kSlots);  // 0 free, 1 taken
   std::vector<int> retiring(kSlots);
   std::atomic<int64_t> popped{0}, retired{0};
@@ -146,7 +149,8 @@ TEST(BlockRingTest, SmallPartsAreGatheredWhileTheDeviceIsBusy) {
     EXPECT_EQ(part.block.records, 10);
   }
   std::thread producer([&] {
-    for (int64_t i = 2; i < 12; ++i) ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
+    for (int64_t i = 2; i < 12; ++i)
+      ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
   });
   ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // comes back when there is enough
   producer.join();
@@ -154,7 +158,8 @@ TEST(BlockRingTest, SmallPartsAreGatheredWhileTheDeviceIsBusy) {
   EXPECT_EQ(part.block.first_record, 20);
   EXPECT_EQ(part.block.records, 100);
   ring.PublishPart(slot, 120, {.first_record = 120, .records = 10});
-  ring.PublishPart(slot, 130, {.first_record = 999, .records = 10});  // records were lost between them
+  ring.PublishPart(slot, 130,
+                   {.first_record = 999, .records = 10});  // records were lost between them
   ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
   EXPECT_EQ(part.block.first_record, 120);
   EXPECT_EQ(part.block.records, 10) << "what does not follow on does not join";
@@ -184,7 +189,8 @@ TEST(BlockRingTest, APartWaitsNoLongerThanPatienceAndNotAtAllForAnIdleDevice) {
   ring.PublishPart(slot, 2, {.first_record = 2, .records = 1});
   ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
-  // The device gets through with one of the three: two are left, and the next part waits; with another one it goes at once.
+  // The device gets through with one of the three: two are left, and the next part waits; with
+  // another one it goes at once.
   ring.Release(slot);
   ring.PublishPart(slot, 3, {.first_record = 3, .records = 1});
   std::thread retire([&] { ring.Release(slot); });

@@ -1,4 +1,5 @@
-// Records that are missing, short, doubled or out of range: counted, and never stale data in a volume.
+// Records that are missing, short, doubled or out of range: counted, and never stale data in a
+// volume.
 
 #include <cmath>
 #include <numbers>
@@ -41,12 +42,16 @@ class ScriptedSource final : public Source {
     for (int64_t r = 0; r < piece.count; ++r) {
       const double amplitude = piece.scale * static_cast<double>(1 + piece.first + r);
       for (int64_t n = 0; n < kSamples; ++n) {
-        *out++ = static_cast<float>(amplitude * std::cos(2 * std::numbers::pi * static_cast<double>(kBin * n) / kSamples));
+        *out++ = static_cast<float>(
+            amplitude * std::cos(2 * std::numbers::pi * static_cast<double>(kBin * n) / kSamples));
       }
     }
-    return SourceBlock{.first_record = piece.first, .records = piece.count, .acquired = clock_.Now()};
+    return SourceBlock{
+        .first_record = piece.first, .records = piece.count, .acquired = clock_.Now()};
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override {
+    return absl::InternalError("this source waits");
+  }
   bool CanWait() const override { return true; }
 
  private:
@@ -64,10 +69,14 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
   };
 
   ResolvedScan Resolved(Pattern pattern) {
-    const auto owned = std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+    const auto owned =
+        std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
     ScanSpec& spec = *owned;
     spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
-    spec.acquisition = {.samples_per_record = kSamples, .raw_type = DType::kF32, .raw_type_given = true, .records_per_block = 200};
+    spec.acquisition = {.samples_per_record = kSamples,
+                        .raw_type = DType::kF32,
+                        .raw_type_given = true,
+                        .records_per_block = 200};
     spec.pattern = std::move(pattern);
     spec.processing.background = BackgroundMode::kNone;
     spec.processing.k_mode = KMode::kNone;
@@ -86,23 +95,33 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
     VolumeStore store(&ledger, &clock, [](const VolumeStatus&) {});
     Publisher publisher(&clock);
     Outcome outcome;
-    outcome.scan = testing::RunToTheEnd("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)),
-                                        {.device = &device_, .ledger = &ledger, .store = &store, .publisher = &publisher, .clock = &clock});
+    outcome.scan =
+        testing::RunToTheEnd("scans/x", scan, std::make_unique<ScriptedSource>(std::move(pieces)),
+                             {.device = &device_,
+                              .ledger = &ledger,
+                              .store = &store,
+                              .publisher = &publisher,
+                              .clock = &clock});
     outcome.volumes = store.List();
     for (const VolumeStatus& volume : outcome.volumes) {
       const auto pinned = store.Pin(volume.name);
       EXPECT_THAT(pinned.status(), IsOk());
-      const auto all = Download<float>(pinned->slot->volume, static_cast<size_t>(volume.shape[0] * volume.shape[1] * volume.shape[2]));
+      const auto all =
+          Download<float>(pinned->slot->volume,
+                          static_cast<size_t>(volume.shape[0] * volume.shape[1] * volume.shape[2]));
       auto& peaks = outcome.peaks.emplace_back();
-      for (int64_t a = 0; a < volume.shape[0] * volume.shape[1]; ++a) peaks.push_back(all[static_cast<size_t>(a * volume.shape[2] + kBin)]);
+      for (int64_t a = 0; a < volume.shape[0] * volume.shape[1]; ++a)
+        peaks.push_back(all[static_cast<size_t>(a * volume.shape[2] + kBin)]);
       // Every depth sample of a missing A-scan is missing.
-      for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(std::isnan(all[i]), std::isnan(peaks[i / static_cast<size_t>(volume.shape[2])]));
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_EQ(std::isnan(all[i]), std::isnan(peaks[i / static_cast<size_t>(volume.shape[2])]));
     }
     return outcome;
   }
 
   /// What A-scans hold when the records of `present` (volume, record) arrived, from the plan alone.
-  static std::vector<float> Expected(const Pattern& pattern, int64_t volume, int64_t volume_records, const std::vector<Piece>& present) {
+  static std::vector<float> Expected(const Pattern& pattern, int64_t volume, int64_t volume_records,
+                                     const std::vector<Piece>& present) {
     const PatternPlan plan = *MakePlan(pattern, 0);
     std::vector<float> peaks(static_cast<size_t>(plan.rows * plan.columns), std::nanf(""));
     for (const Piece& piece : present) {
@@ -117,20 +136,29 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
   static void ExpectPeaks(const std::vector<float>& got, const std::vector<float>& want) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t a = 0; a < got.size(); ++a) {
-      EXPECT_TRUE(std::isnan(want[a]) ? std::isnan(got[a]) : std::abs(got[a] - want[a]) < 1e-3f * want[a])
+      EXPECT_TRUE(std::isnan(want[a]) ? std::isnan(got[a])
+                                      : std::abs(got[a] - want[a]) < 1e-3f * want[a])
           << a << ": " << got[a] << ", not " << want[a];
     }
   }
 
   static std::vector<Pattern> Patterns() {
-    Pattern raster{.ascans_per_bscan = 6, .bscans_per_volume = 4, .volumes = 2, .bidirectional = true, .flyback_records = 2};
+    Pattern raster{.ascans_per_bscan = 6,
+                   .bscans_per_volume = 4,
+                   .volumes = 2,
+                   .bidirectional = true,
+                   .flyback_records = 2};
     Pattern repeated = raster;
     repeated.kind = PatternKind::kRepeatedRaster;
     repeated.repeat_count = 2;
     repeated.repeat_period = 2;
     Pattern back = raster;
     back.bidirectional_volumes = true;
-    Pattern spiral{.ascans_per_bscan = 8, .bscans_per_volume = 4, .volumes = 2, .volume_flyback_records = 3, .kind = PatternKind::kSpiral};
+    Pattern spiral{.ascans_per_bscan = 8,
+                   .bscans_per_volume = 4,
+                   .volumes = 2,
+                   .volume_flyback_records = 3,
+                   .kind = PatternKind::kSpiral};
     spiral.radius_end_mm = 1;
     return {raster, repeated, back, spiral};
   }
@@ -144,7 +172,8 @@ TEST_P(PlacementSessionTest, WholeVolumesHoldEveryRecordInItsPlace) {
     ASSERT_EQ(outcome.volumes.size(), 2u);
     for (int64_t v = 0; v < 2; ++v) {
       EXPECT_TRUE(outcome.volumes[static_cast<size_t>(v)].complete);
-      ExpectPeaks(outcome.peaks[static_cast<size_t>(v)], Expected(scan.spec.pattern, v, scan.volume_records, pieces));
+      ExpectPeaks(outcome.peaks[static_cast<size_t>(v)],
+                  Expected(scan.spec.pattern, v, scan.volume_records, pieces));
     }
     EXPECT_EQ(outcome.scan.duplicate_records, 0);
     EXPECT_EQ(outcome.scan.out_of_range_records, 0);
@@ -162,12 +191,14 @@ TEST_P(PlacementSessionTest, AGapIsMissingNotStale) {
       const VolumeStatus& volume = outcome.volumes[static_cast<size_t>(v)];
       const auto want = Expected(scan.spec.pattern, v, scan.volume_records, pieces);
       ExpectPeaks(outcome.peaks[static_cast<size_t>(v)], want);
-      const auto holes = std::count_if(want.begin(), want.end(), [](float p) { return std::isnan(p); });
+      const auto holes =
+          std::count_if(want.begin(), want.end(), [](float p) { return std::isnan(p); });
       EXPECT_EQ(volume.missing_ascans, holes);
       EXPECT_EQ(volume.complete, holes == 0);
       int64_t counted = 0;
       for (const auto& [first, count] : volume.missing) {
-        for (int64_t a = first; a < first + count; ++a) EXPECT_TRUE(std::isnan(want[static_cast<size_t>(a)]));
+        for (int64_t a = first; a < first + count; ++a)
+          EXPECT_TRUE(std::isnan(want[static_cast<size_t>(a)]));
         counted += count;
       }
       EXPECT_EQ(counted, holes);
@@ -196,11 +227,16 @@ TEST_P(PlacementSessionTest, DoubledAndLateRecordsAreCountedAndTouchNothing) {
   for (const Pattern& pattern : Patterns()) {
     const ResolvedScan scan = Resolved(pattern);
     const int64_t n = scan.volume_records;
-    // Again with another amplitude: whole blocks, an overlap, one after its volume has ended, one of a gap already given up.
-    const Outcome outcome = Run(scan, {{0, 10}, {0, 10, 99}, {5, 10, 1}, {20, 5}, {16, 4, 99}, {25, n - 25}, {3, 4, 99}, {n, n}});
+    // Again with another amplitude: whole blocks, an overlap, one after its volume has ended, one
+    // of a gap already given up.
+    const Outcome outcome = Run(
+        scan,
+        {{0, 10}, {0, 10, 99}, {5, 10, 1}, {20, 5}, {16, 4, 99}, {25, n - 25}, {3, 4, 99}, {n, n}});
     const std::vector<Piece> first_of_each = {{0, 15}, {20, 5}, {25, n - 25}, {n, n}};
     ASSERT_EQ(outcome.volumes.size(), 2u);
-    for (int64_t v = 0; v < 2; ++v) ExpectPeaks(outcome.peaks[static_cast<size_t>(v)], Expected(scan.spec.pattern, v, n, first_of_each));
+    for (int64_t v = 0; v < 2; ++v)
+      ExpectPeaks(outcome.peaks[static_cast<size_t>(v)],
+                  Expected(scan.spec.pattern, v, n, first_of_each));
     EXPECT_EQ(outcome.scan.duplicate_records, 10 + 5 + 4 + 4);
     EXPECT_EQ(outcome.scan.out_of_range_records, 0);
     EXPECT_TRUE(outcome.volumes[1].complete);
@@ -211,11 +247,17 @@ TEST_P(PlacementSessionTest, RecordsOfNoVolumeAreCountedAndTouchNothing) {
   for (const Pattern& pattern : Patterns()) {
     const ResolvedScan scan = Resolved(pattern);
     const int64_t n = scan.volume_records;
-    const Outcome outcome = Run(scan, {{-6, 6, 99}, {-3, 13, 1}, {2 * n, 7, 99}, {int64_t{1} << 60, 5, 99}, {10, n - 10}, {n, n}});
+    const Outcome outcome = Run(scan, {{-6, 6, 99},
+                                       {-3, 13, 1},
+                                       {2 * n, 7, 99},
+                                       {int64_t{1} << 60, 5, 99},
+                                       {10, n - 10},
+                                       {n, n}});
     ASSERT_EQ(outcome.volumes.size(), 2u);
     for (int64_t v = 0; v < 2; ++v) {
       EXPECT_TRUE(outcome.volumes[static_cast<size_t>(v)].complete);
-      ExpectPeaks(outcome.peaks[static_cast<size_t>(v)], Expected(scan.spec.pattern, v, n, {{0, 2 * n}}));
+      ExpectPeaks(outcome.peaks[static_cast<size_t>(v)],
+                  Expected(scan.spec.pattern, v, n, {{0, 2 * n}}));
     }
     EXPECT_EQ(outcome.scan.out_of_range_records, 6 + 3 + 7 + 5);
     EXPECT_EQ(outcome.scan.duplicate_records, 0);
@@ -223,7 +265,9 @@ TEST_P(PlacementSessionTest, RecordsOfNoVolumeAreCountedAndTouchNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, PlacementSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, PlacementSessionTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

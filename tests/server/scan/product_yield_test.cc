@@ -1,5 +1,5 @@
-// Products that subscribers ask for yield to acquisition: a source that cannot wait loses nothing to them, what is left out is counted, and
-// each subscriber has its turn.
+// Products that subscribers ask for yield to acquisition: a source that cannot wait loses nothing
+// to them, what is left out is counted, and each subscriber has its turn.
 
 #include <atomic>
 #include <map>
@@ -25,7 +25,8 @@ constexpr int64_t kAscans = 24;
 /// Copies of whole B-scans to the host take long.
 class SlowPlanes final : public ForwardingDevice {
  public:
-  SlowPlanes(Device& inner, int64_t plane_bytes, int64_t delay_ns) : ForwardingDevice(inner), plane_bytes_(plane_bytes), delay_ns_(delay_ns) {}
+  SlowPlanes(Device& inner, int64_t plane_bytes, int64_t delay_ns)
+      : ForwardingDevice(inner), plane_bytes_(plane_bytes), delay_ns_(delay_ns) {}
   absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     if (bytes == plane_bytes_) OCTAVO_RETURN_IF_ERROR(inner_.Delay(stream, delay_ns_));
     return inner_.CopyToHost(stream, dst, src, bytes);
@@ -35,8 +36,8 @@ class SlowPlanes final : public ForwardingDevice {
   const int64_t plane_bytes_, delay_ns_;
 };
 
-/// Known records of a source that cannot wait. While the machine is busy it does all the same, as long as `patience`: from then on the ring is
-/// full for another reason, and records are lost.
+/// Known records of a source that cannot wait. While the machine is busy it does all the same, as
+/// long as `patience`: from then on the ring is full for another reason, and records are lost.
 class Impatient final : public Source {
  public:
   Impatient(const KnownRecords& records, int64_t total, std::atomic<ScanSession*>* session)
@@ -53,7 +54,9 @@ class Impatient final : public Source {
     return block;
   }
   absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token) override {
-    const SourceBlock block{.first_record = next_, .records = std::min(records, total_ - next_), .acquired = clock_.Now()};
+    const SourceBlock block{.first_record = next_,
+                            .records = std::min(records, total_ - next_),
+                            .acquired = clock_.Now()};
     skipped_ += block.records;
     next_ += block.records;
     return block;
@@ -74,19 +77,25 @@ class ProductYieldTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
   constexpr int64_t kVolumes = 12, kBscans = 640;
   const KnownRecords records(octavo::testing::FreshSeed(), 64);
-  const ResolvedScan scan = ResolvedKnown({.ascans_per_bscan = kAscans, .bscans_per_volume = kBscans, .volumes = kVolumes}, [](ScanSpec& spec) {
-    spec.retention.mode = RetentionMode::kLive;
-    spec.retention.hold_slots = 3;
-    spec.overrun = Overrun::kDropBlock;
-    spec.acquisition.ring_blocks = 8;
-    spec.acquisition.records_per_block = 400;
-  });
+  const ResolvedScan scan = ResolvedKnown(
+      {.ascans_per_bscan = kAscans, .bscans_per_volume = kBscans, .volumes = kVolumes},
+      [](ScanSpec& spec) {
+        spec.retention.mode = RetentionMode::kLive;
+        spec.retention.hold_slots = 3;
+        spec.overrun = Overrun::kDropBlock;
+        spec.acquisition.ring_blocks = 8;
+        spec.acquisition.records_per_block = 400;
+      });
   // All planes of a volume take longer (12.8 s) than the source waits, the first few do not.
-  SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output), 20'000'000);
+  SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output),
+                    20'000'000);
   SessionRun run({&device});
   std::vector<std::shared_ptr<Subscription>> subscriptions;
   for (int64_t i = 0; i < kBscans; ++i) {
-    SubscribeSpec spec{.products = {Product::kBscan}, .delivery = Delivery::kDropOldest, .queue_length = 1024, .previews = false};
+    SubscribeSpec spec{.products = {Product::kBscan},
+                       .delivery = Delivery::kDropOldest,
+                       .queue_length = 1024,
+                       .previews = false};
     spec.axis = FrameAxis::kY;
     spec.plane_index = i;
     auto subscription = run.publisher().Subscribe(spec, [] {});
@@ -94,7 +103,9 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
     subscriptions.push_back(*std::move(subscription));
   }
   std::atomic<ScanSession*> session{nullptr};
-  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * kVolumes, &session)), IsOk());
+  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * kVolumes,
+                                                          &session)),
+              IsOk());
   session = run.session();
   const ScanStatus ended = run.WaitForTheEnd();
   EXPECT_EQ(ended.state, ScanState::kDone) << ended.reason;
@@ -108,7 +119,8 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
   }
   Stats stats;
   run.publisher().AddTo(&stats);
-  const int64_t left_out = stats.frames_dropped[{"bscan", "yielded"}], no_memory = stats.frames_dropped[{"bscan", "no_memory"}];
+  const int64_t left_out = stats.frames_dropped[{"bscan", "yielded"}],
+                no_memory = stats.frames_dropped[{"bscan", "no_memory"}];
   EXPECT_GT(delivered, 0u);
   EXPECT_GT(left_out, 0);
   EXPECT_EQ(static_cast<int64_t>(delivered) + left_out + no_memory, kVolumes * kBscans);
@@ -118,19 +130,26 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
 TEST_P(ProductYieldTest, ASourceThatCanWaitWaits) {
   constexpr int64_t kVolumes = 4, kBscans = 40;
   const KnownRecords records(octavo::testing::FreshSeed(), 64);
-  const ResolvedScan scan = ResolvedKnown({.ascans_per_bscan = kAscans, .bscans_per_volume = kBscans, .volumes = kVolumes});
-  SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output), 2'000'000);
+  const ResolvedScan scan = ResolvedKnown(
+      {.ascans_per_bscan = kAscans, .bscans_per_volume = kBscans, .volumes = kVolumes});
+  SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output),
+                    2'000'000);
   SessionRun run({&device});
   std::vector<std::shared_ptr<Subscription>> subscriptions;
   for (int64_t i = 0; i < kBscans; ++i) {
-    SubscribeSpec spec{.products = {Product::kBscan}, .delivery = Delivery::kLossless, .queue_length = 1024, .previews = false};
+    SubscribeSpec spec{.products = {Product::kBscan},
+                       .delivery = Delivery::kLossless,
+                       .queue_length = 1024,
+                       .previews = false};
     spec.axis = FrameAxis::kY;
     spec.plane_index = i;
     auto subscription = run.publisher().Subscribe(spec, [] {});
     ASSERT_THAT(subscription.status(), IsOk());
     subscriptions.push_back(*std::move(subscription));
   }
-  ASSERT_THAT(run.Start(scan, std::make_unique<KnownSource>(records, scan.volume_records * kVolumes, nullptr, nullptr)), IsOk());
+  ASSERT_THAT(run.Start(scan, std::make_unique<KnownSource>(records, scan.volume_records * kVolumes,
+                                                            nullptr, nullptr)),
+              IsOk());
   EXPECT_EQ(run.WaitForTheEnd().state, ScanState::kDone);
   for (const auto& subscription : subscriptions) {
     int64_t frames = 0;
@@ -139,7 +158,9 @@ TEST_P(ProductYieldTest, ASourceThatCanWaitWaits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ProductYieldTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, ProductYieldTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -34,9 +34,11 @@ std::vector<Bad> BadSpecs() {
       {"source", [](ScanSpec& s) { s.source = std::monostate(); }},
       {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = 0; }},
       {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = -4; }},
-      {"pattern.raster.ascans_per_bscan", [](ScanSpec& s) { s.pattern.ascans_per_bscan = int64_t{1} << 40; }},
+      {"pattern.raster.ascans_per_bscan",
+       [](ScanSpec& s) { s.pattern.ascans_per_bscan = int64_t{1} << 40; }},
       {"pattern.raster.bscans_per_volume", [](ScanSpec& s) { s.pattern.bscans_per_volume = 0; }},
-      {"pattern.raster.bscans_per_volume", [](ScanSpec& s) { s.pattern.bscans_per_volume = s.pattern.ascans_per_bscan = 1 << 20; }},
+      {"pattern.raster.bscans_per_volume",
+       [](ScanSpec& s) { s.pattern.bscans_per_volume = s.pattern.ascans_per_bscan = 1 << 20; }},
       {"pattern.raster.bscans_per_volume",  // 2^31 records, but 2^41 bytes
        [](ScanSpec& s) {
          s.pattern.bscans_per_volume = s.pattern.ascans_per_bscan = 46000;
@@ -47,16 +49,20 @@ std::vector<Bad> BadSpecs() {
       {"pattern.raster.volumes", [](ScanSpec& s) { s.pattern.volumes = -1; }},
       {"pattern.raster.flyback_records", [](ScanSpec& s) { s.pattern.flyback_records = -1; }},
       {"pattern.raster.flyback_records", [](ScanSpec& s) { s.pattern.flyback_records = 1 << 30; }},
-      {"pattern.raster.volume_flyback_records", [](ScanSpec& s) { s.pattern.volume_flyback_records = int64_t{1} << 40; }},
+      {"pattern.raster.volume_flyback_records",
+       [](ScanSpec& s) { s.pattern.volume_flyback_records = int64_t{1} << 40; }},
       {"pattern.raster.extent_x_mm", [](ScanSpec& s) { s.pattern.extent_x_mm = kNan; }},
       {"pattern.raster.extent_x_mm", [](ScanSpec& s) { s.pattern.extent_x_mm = -1; }},
       {"pattern.raster.extent_y_mm", [](ScanSpec& s) { s.pattern.extent_y_mm = 1e300; }},
-      {"acquisition.samples_per_record", [](ScanSpec& s) { s.acquisition.samples_per_record = 15; }},
-      {"acquisition.samples_per_record", [](ScanSpec& s) { s.acquisition.samples_per_record = 65537; }},
+      {"acquisition.samples_per_record",
+       [](ScanSpec& s) { s.acquisition.samples_per_record = 15; }},
+      {"acquisition.samples_per_record",
+       [](ScanSpec& s) { s.acquisition.samples_per_record = 65537; }},
       {"acquisition.record_rate_hz", [](ScanSpec& s) { s.acquisition.record_rate_hz = -1; }},
       {"acquisition.record_rate_hz", [](ScanSpec& s) { s.acquisition.record_rate_hz = kNan; }},
       {"acquisition.records_per_block", [](ScanSpec& s) { s.acquisition.records_per_block = -1; }},
-      {"acquisition.records_per_block", [](ScanSpec& s) { s.acquisition.records_per_block = int64_t{1} << 33; }},
+      {"acquisition.records_per_block",
+       [](ScanSpec& s) { s.acquisition.records_per_block = int64_t{1} << 33; }},
       {"acquisition.records_per_block",
        [](ScanSpec& s) {
          s.acquisition.samples_per_record = 16;
@@ -69,8 +75,10 @@ std::vector<Bad> BadSpecs() {
          s.acquisition.raw_type = DType::kF64;
          s.acquisition.raw_type_given = true;
        }},
-      {"simulated.centre_wavelength_nm", [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = 399; }},
-      {"simulated.centre_wavelength_nm", [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = kNan; }},
+      {"simulated.centre_wavelength_nm",
+       [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = 399; }},
+      {"simulated.centre_wavelength_nm",
+       [](ScanSpec& s) { Simulated(s).centre_wavelength_nm = kNan; }},
       {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = 840; }},
       {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = -5; }},
       {"simulated.bandwidth_nm", [](ScanSpec& s) { Simulated(s).bandwidth_nm = 1e-12; }},
@@ -88,25 +96,35 @@ std::vector<Bad> BadSpecs() {
        }},
       {"simulated.scatterers", [](ScanSpec& s) { Simulated(s).scatterers = 20000; }},
       {"simulated.layers", [](ScanSpec& s) { Simulated(s).layers.resize(100, {.depth_um = 5}); }},
-      {"simulated.layers[0].depth_um", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 0}}; }},
+      {"simulated.layers[0].depth_um",
+       [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 0}}; }},
       {"simulated.layers[1].reflectivity",
        [](ScanSpec& s) {
          Simulated(s).layers = {{.depth_um = 9}, {.depth_um = 9, .reflectivity = 0.3}};
        }},
-      {"simulated.layers[0].reflectivity", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .reflectivity = 0}}; }},
-      {"simulated.layers[0].tilt_um_per_mm", [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .tilt_um_per_mm = kNan}}; }},
-      {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background = BackgroundMode::kStatic; }},
+      {"simulated.layers[0].reflectivity",
+       [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .reflectivity = 0}}; }},
+      {"simulated.layers[0].tilt_um_per_mm",
+       [](ScanSpec& s) { Simulated(s).layers = {{.depth_um = 9, .tilt_um_per_mm = kNan}}; }},
+      {"processing.background.spectrum",
+       [](ScanSpec& s) { s.processing.background = BackgroundMode::kStatic; }},
       {"processing.background.spectrum",
        [](ScanSpec& s) {
          s.processing.background = BackgroundMode::kStatic;
          s.processing.background_spectrum.assign(1024, NAN);
        }},
-      {"processing.background.spectrum", [](ScanSpec& s) { s.processing.background_spectrum.assign(1024, 1.0f); }},
-      {"processing.background.window_records", [](ScanSpec& s) { s.processing.background_window_records = (1 << 20) + 1; }},
+      {"processing.background.spectrum",
+       [](ScanSpec& s) { s.processing.background_spectrum.assign(1024, 1.0f); }},
       {"processing.background.window_records",
-       [](ScanSpec& s) { s.processing.background_group_records = 1, s.processing.background_window_records = 4097; }},
-      {"processing.background.group_records", [](ScanSpec& s) { s.processing.background_group_records = 1 << 20; }},
-      {"processing.k_linearisation.index", [](ScanSpec& s) { s.processing.k_mode = KMode::kIndex; }},
+       [](ScanSpec& s) { s.processing.background_window_records = (1 << 20) + 1; }},
+      {"processing.background.window_records",
+       [](ScanSpec& s) {
+         s.processing.background_group_records = 1, s.processing.background_window_records = 4097;
+       }},
+      {"processing.background.group_records",
+       [](ScanSpec& s) { s.processing.background_group_records = 1 << 20; }},
+      {"processing.k_linearisation.index",
+       [](ScanSpec& s) { s.processing.k_mode = KMode::kIndex; }},
       {"processing.k_linearisation.index",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kIndex;
@@ -118,7 +136,8 @@ std::vector<Bad> BadSpecs() {
          s.processing.k_index.assign(1024, 5.0);
          s.processing.k_index[70] = 4;
        }},
-      {"processing.k_linearisation.polynomial", [](ScanSpec& s) { s.processing.k_mode = KMode::kPolynomial; }},
+      {"processing.k_linearisation.polynomial",
+       [](ScanSpec& s) { s.processing.k_mode = KMode::kPolynomial; }},
       {"processing.k_linearisation.polynomial",
        [](ScanSpec& s) {
          s.processing.k_mode = KMode::kPolynomial;
@@ -219,7 +238,8 @@ std::vector<Bad> BadSpecs() {
       {"products.preview_rate_hz", [](ScanSpec& s) { s.products.preview_rate_hz = kNan; }},
       {"retention.hold_slots", [](ScanSpec& s) { s.retention.hold_slots = 1 << 20; }},
       {"retention.hold_slots", [](ScanSpec& s) { s.pattern.volumes = 100000; }},
-      {"retention.auto_commit.destination", [](ScanSpec& s) { s.retention.disposition = Disposition::kAutoCommit; }},
+      {"retention.auto_commit.destination",
+       [](ScanSpec& s) { s.retention.disposition = Disposition::kAutoCommit; }},
       {"replay.path", [](ScanSpec& s) { s.source = ReplaySource(); }},
       {"replay.rate_hz", [](ScanSpec& s) { s.source = ReplaySource{.path = "x", .rate_hz = -1}; }},
   };

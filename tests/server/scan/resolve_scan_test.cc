@@ -52,7 +52,8 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_EQ(s.processing.dtype, DType::kU16);
   EXPECT_TRUE(s.processing.has_levels);
   EXPECT_EQ(s.processing.level_lo, -300);
-  EXPECT_EQ(s.processing.level_hi, 93);  // of 65535 counts: half of it by the window, 1.25 times by the interpolation
+  EXPECT_EQ(s.processing.level_hi,
+            93);  // of 65535 counts: half of it by the window, 1.25 times by the interpolation
   EXPECT_EQ(s.processing.refractive_index, 1);
   EXPECT_EQ(s.products.preview_rate_hz, 10);
   EXPECT_EQ(s.retention.mode, RetentionMode::kCapture);
@@ -77,15 +78,20 @@ TEST(ResolveTest, ExtentsOfMetresAreDoubtedAndAssumedSpacingsTold) {
   ScanSpec spec = SimulatedScan();
   ASSERT_OK_AND_ASSIGN(ResolvedScan scan, ResolveScan(spec, {}));
   EXPECT_TRUE(scan.warnings.empty());
-  EXPECT_EQ(DescribeSpacing(scan), "spacing: y 1 um, x 1 um, z 3.738 um (y, x: assumed, the request does not say the extent)\n");
+  EXPECT_EQ(
+      DescribeSpacing(scan),
+      "spacing: y 1 um, x 1 um, z 3.738 um (y, x: assumed, the request does not say the extent)\n");
   spec.pattern.extent_x_mm = 3;
   spec.pattern.extent_y_mm = 3000;
   spec.processing.k_mode = KMode::kNone;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
   ASSERT_EQ(scan.warnings.size(), 1u);
-  EXPECT_EQ(scan.warnings[0], "pattern.raster.extent_y_mm is 3000, 3 m. If micrometres are meant: in mm they are a thousandth.");
+  EXPECT_EQ(scan.warnings[0],
+            "pattern.raster.extent_y_mm is 3000, 3 m. If micrometres are meant: in mm they are a "
+            "thousandth.");
   EXPECT_EQ(DescribeSpacing(scan),
-            "spacing: y 6e+04 um, x 30 um, z 1 um (z: assumed, the request does not say the wavelengths or axial_spacing_um)\n");
+            "spacing: y 6e+04 um, x 30 um, z 1 um (z: assumed, the request does not say the "
+            "wavelengths or axial_spacing_um)\n");
   spec.pattern.extent_y_mm = 100;
   spec.processing.axial_spacing_um = 2.5;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
@@ -93,12 +99,14 @@ TEST(ResolveTest, ExtentsOfMetresAreDoubtedAndAssumedSpacingsTold) {
   EXPECT_EQ(DescribeSpacing(scan), "spacing: y 2000 um, x 30 um, z 2.5 um\n");
   spec.pattern.kind = PatternKind::kRadial;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
-  EXPECT_NE(DescribeSpacing(scan).find("(y, x: assumed"), std::string::npos) << DescribeSpacing(scan);
+  EXPECT_NE(DescribeSpacing(scan).find("(y, x: assumed"), std::string::npos)
+      << DescribeSpacing(scan);
   spec.pattern.radius_begin_mm = -2000;
   spec.pattern.radius_end_mm = 2000;
   ASSERT_OK_AND_ASSIGN(scan, ResolveScan(spec, {}));
   ASSERT_EQ(scan.warnings.size(), 2u);
-  EXPECT_EQ(scan.warnings[0].find("The pattern goes over 4000 mm along x, 4 m."), 0u) << scan.warnings[0];
+  EXPECT_EQ(scan.warnings[0].find("The pattern goes over 4000 mm along x, 4 m."), 0u)
+      << scan.warnings[0];
   EXPECT_EQ(DescribeSpacing(scan).find("assumed"), std::string::npos) << DescribeSpacing(scan);
 }
 
@@ -212,7 +220,8 @@ TEST(ResolveTest, AGroupOfTheRollingBackgroundIsABscan) {
     EXPECT_TRUE(scan.ok()) << scan.status();
     return scan.ok() ? scan->chain.background_group_records : 0;
   };
-  Pattern raster{.ascans_per_bscan = 30, .bscans_per_volume = 7, .volumes = 2, .flyback_records = 4};
+  Pattern raster{
+      .ascans_per_bscan = 30, .bscans_per_volume = 7, .volumes = 2, .flyback_records = 4};
   EXPECT_EQ(group(raster), 34);
   raster.bidirectional_volumes = true;
   EXPECT_EQ(group(raster), 34);
@@ -220,7 +229,11 @@ TEST(ResolveTest, AGroupOfTheRollingBackgroundIsABscan) {
   raster.repeat_count = 2;
   raster.repeat_period = 7;
   EXPECT_EQ(group(raster), 34);
-  Pattern spiral{.ascans_per_bscan = 16, .bscans_per_volume = 9, .volumes = 2, .volume_flyback_records = 5, .kind = PatternKind::kSpiral};
+  Pattern spiral{.ascans_per_bscan = 16,
+                 .bscans_per_volume = 9,
+                 .volumes = 2,
+                 .volume_flyback_records = 5,
+                 .kind = PatternKind::kSpiral};
   spiral.radius_end_mm = 1;
   EXPECT_EQ(group(spiral), 16) << "a stored row of the path";
 }
@@ -300,14 +313,17 @@ TEST(ResolveUpdateTest, KeepsShapeAndType) {
   EXPECT_EQ(updated.volume_bytes, scan.volume_bytes);
   Processing shorter;
   shorter.depth = 100;
-  EXPECT_THAT(ResolveUpdate(scan, shorter), IsError(absl::StatusCode::kInvalidArgument, "processing.depth"));
+  EXPECT_THAT(ResolveUpdate(scan, shorter),
+              IsError(absl::StatusCode::kInvalidArgument, "processing.depth"));
   Processing wider;
   wider.dtype = DType::kF32;
   wider.dtype_given = true;
-  EXPECT_THAT(ResolveUpdate(scan, wider), IsError(absl::StatusCode::kInvalidArgument, "processing.dtype"));
+  EXPECT_THAT(ResolveUpdate(scan, wider),
+              IsError(absl::StatusCode::kInvalidArgument, "processing.dtype"));
   Processing wrong;
   wrong.window_values = {1};
-  EXPECT_THAT(ResolveUpdate(scan, wrong), IsError(absl::StatusCode::kInvalidArgument, "processing.window_values"));
+  EXPECT_THAT(ResolveUpdate(scan, wrong),
+              IsError(absl::StatusCode::kInvalidArgument, "processing.window_values"));
 }
 
 }  // namespace

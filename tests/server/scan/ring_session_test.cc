@@ -1,6 +1,7 @@
-// A scan that is fed through a ring of shared memory is the scan that other sources feed: bit for bit, with blocks of all sizes, gathered
-// or not, with means of records, on one device and on several; what is lost is missing and counted; a slot is not written again before
-// the device has passed it.
+// A scan that is fed through a ring of shared memory is the scan that other sources feed: bit for
+// bit, with blocks of all sizes, gathered or not, with means of records, on one device and on
+// several; what is lost is missing and counted; a slot is not written again before the device has
+// passed it.
 
 #include <atomic>
 
@@ -25,16 +26,23 @@ using testing::ResolvedKnown;
 using testing::RunOutcome;
 using testing::SessionRun;
 
-/// A producer on a thread of its own: known records in blocks of `most()`, behind the whole scan an end.
+/// A producer on a thread of its own: known records in blocks of `most()`, behind the whole scan an
+/// end.
 class Producer {
  public:
-  Producer(std::shared_ptr<RingPort> port, KnownRecords records, int64_t total, std::function<uint32_t()> most)
-      : port_(std::move(port)), records_(records), total_(static_cast<uint64_t>(total)), most_(std::move(most)), thread_([this] { Run(); }) {}
+  Producer(std::shared_ptr<RingPort> port, KnownRecords records, int64_t total,
+           std::function<uint32_t()> most)
+      : port_(std::move(port)),
+        records_(records),
+        total_(static_cast<uint64_t>(total)),
+        most_(std::move(most)),
+        thread_([this] { Run(); }) {}
   ~Producer() { thread_.join(); }
 
  private:
   void Run() {
-    while (!port_->CanAttach().ok()) std::this_thread::yield();  // the session has not opened it yet
+    while (!port_->CanAttach().ok())
+      std::this_thread::yield();  // the session has not opened it yet
     auto attached = port_->Attach([] {});
     ASSERT_THAT(attached.status(), IsOk());
     octavo_ring ring;
@@ -43,11 +51,15 @@ class Producer {
     while (ring.next_record < total_) {
       auto* slot = static_cast<uint16_t*>(octavo_ring_begin(&ring, -1));
       if (slot == nullptr) break;
-      const auto count =
-          static_cast<uint32_t>(std::min<uint64_t>({ring.block_records, total_ - ring.next_record, most_ ? most_() : ring.block_records}));
+      const auto count = static_cast<uint32_t>(std::min<uint64_t>(
+          {ring.block_records, total_ - ring.next_record, most_ ? most_() : ring.block_records}));
       // Behind what is published there is rubbish.
-      std::fill(slot, slot + static_cast<size_t>(ring.block_records) * static_cast<size_t>(records_.samples()), uint16_t{0xA5A5});
-      for (uint32_t r = 0; r < count; ++r) records_.Write(static_cast<int64_t>(ring.next_record) + r, slot + r * records_.samples());
+      std::fill(
+          slot,
+          slot + static_cast<size_t>(ring.block_records) * static_cast<size_t>(records_.samples()),
+          uint16_t{0xA5A5});
+      for (uint32_t r = 0; r < count; ++r)
+        records_.Write(static_cast<int64_t>(ring.next_record) + r, slot + r * records_.samples());
       octavo_ring_publish(&ring, count);
     }
     octavo_ring_end(&ring);
@@ -66,7 +78,11 @@ class RingSessionTest : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr int64_t kVolumes = 4;
   static Pattern Raster() {
-    return {.ascans_per_bscan = 24, .bscans_per_volume = 10, .volumes = kVolumes, .bidirectional = true, .flyback_records = 2};
+    return {.ascans_per_bscan = 24,
+            .bscans_per_volume = 10,
+            .volumes = kVolumes,
+            .bidirectional = true,
+            .flyback_records = 2};
   }
   static ResolvedScan Scan(const std::function<void(ScanSpec&)>& change, bool ring) {
     return ResolvedKnown(Raster(), [&](ScanSpec& spec) {
@@ -80,15 +96,19 @@ class RingSessionTest : public ::testing::TestWithParam<std::string> {
     });
   }
   // The run of a ring; of what a plain source gives, with `same` changes.
-  RunOutcome RunRing(std::vector<Device*> devices, const ResolvedScan& scan, std::function<uint32_t()> most = nullptr) {
+  RunOutcome RunRing(std::vector<Device*> devices, const ResolvedScan& scan,
+                     std::function<uint32_t()> most = nullptr) {
     auto source = OpenSource(scan.spec, {}, &clock_);
     EXPECT_THAT(source.status(), IsOk());
-    Producer producer((*source)->ring(), records_, scan.volume_records * kVolumes * scan.chain.record_average, std::move(most));
+    Producer producer((*source)->ring(), records_,
+                      scan.volume_records * kVolumes * scan.chain.record_average, std::move(most));
     return SessionRun::Run(std::move(devices), scan, *std::move(source));
   }
   RunOutcome RunPlain(std::vector<Device*> devices, const ResolvedScan& scan) {
     return SessionRun::Run(std::move(devices), scan,
-                           std::make_unique<KnownSource>(records_, scan.volume_records * kVolumes * scan.chain.record_average, nullptr, nullptr));
+                           std::make_unique<KnownSource>(
+                               records_, scan.volume_records * kVolumes * scan.chain.record_average,
+                               nullptr, nullptr));
   }
 
   const SystemClock clock_;
@@ -104,7 +124,8 @@ TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {
       auto random = std::make_shared<std::mt19937_64>(7);
       std::function<uint32_t()> most;
       if (restless) most = [random] { return static_cast<uint32_t>(1 + (*random)() % 60); };
-      const RunOutcome plain = RunPlain({&device}, Scan(change, false)), ring = RunRing({&device}, Scan(change, true), most);
+      const RunOutcome plain = RunPlain({&device}, Scan(change, false)),
+                       ring = RunRing({&device}, Scan(change, true), most);
       ASSERT_EQ(ring.voxels.size(), static_cast<size_t>(kVolumes));
       ExpectSame(ring, plain);
       EXPECT_EQ(ring.scan.state, ScanState::kDone) << ring.scan.reason;
@@ -125,7 +146,8 @@ TEST_P(RingSessionTest, ASlotIsLentUntilTheDeviceHasPassedIt) {
     std::get<RingSource>(spec.source).slots = 3;
   };
   const RunOutcome plain = RunPlain({&SharedDevice(GetParam())}, Scan(change, false));
-  UnrulyDevice device(SharedDevice(GetParam()), {.seed = 5, .longest_delay_ns = 400'000, .upload_delay_ns = 1'000'000});
+  UnrulyDevice device(SharedDevice(GetParam()),
+                      {.seed = 5, .longest_delay_ns = 400'000, .upload_delay_ns = 1'000'000});
   ExpectSame(RunRing({&device}, Scan(tight, true)), plain);
   EXPECT_EQ(device.guards_broken(), 0);
 }
@@ -135,7 +157,9 @@ TEST_P(RingSessionTest, MeansOfRecordsAreTheSame) {
   const auto change = [](ScanSpec& spec) { spec.acquisition.record_average = 3; };
   auto random = std::make_shared<std::mt19937_64>(9);
   const RunOutcome plain = RunPlain({&device}, Scan(change, false));
-  ExpectSame(RunRing({&device}, Scan(change, true), [random] { return static_cast<uint32_t>(1 + (*random)() % 70); }), plain);
+  ExpectSame(RunRing({&device}, Scan(change, true),
+                     [random] { return static_cast<uint32_t>(1 + (*random)() % 70); }),
+             plain);
 }
 
 TEST_P(RingSessionTest, AScanSpreadOverDevicesIsTheSame) {
@@ -147,7 +171,9 @@ TEST_P(RingSessionTest, AScanSpreadOverDevicesIsTheSame) {
   ExpectSame(RunRing(devices, Scan(change, true)), RunPlain({devices[0]}, Scan(change, false)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RingSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, RingSessionTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -1,4 +1,5 @@
-// A session allocates nothing per block: counted over every thread of the program while blocks go through it.
+// A session allocates nothing per block: counted over every thread of the program while blocks go
+// through it.
 
 #include "tests/support/allocation_counter.h"
 #include "tests/support/rooms.h"
@@ -18,17 +19,20 @@ class SessionAllocationTest : public ::testing::TestWithParam<std::string> {
   /// Allocations while the middle half of one volume of `blocks` blocks goes through `devices`.
   static int64_t Count(std::vector<Device*> devices, int64_t blocks) {
     constexpr int64_t kSamples = 1024, kLine = 64, kBlock = 1024;
-    const ResolvedScan scan =
-        ResolvedKnown({.ascans_per_bscan = kLine, .bscans_per_volume = kBlock / kLine * blocks, .volumes = 1}, [](ScanSpec& spec) {
+    const ResolvedScan scan = ResolvedKnown(
+        {.ascans_per_bscan = kLine, .bscans_per_volume = kBlock / kLine * blocks, .volumes = 1},
+        [](ScanSpec& spec) {
           spec.acquisition.samples_per_record = kSamples;
-          spec.acquisition.records_per_block = kBlock;  // 2 MiB: nothing is gathered, each block goes the whole way
+          spec.acquisition.records_per_block =
+              kBlock;  // 2 MiB: nothing is gathered, each block goes the whole way
         });
     EXPECT_EQ(scan.chain.max_records_per_block, kBlock);
     int64_t begin = 0, end = 0;
-    auto source = std::make_unique<KnownSource>(KnownRecords(5, kSamples), scan.volume_records, nullptr, [&](int64_t next) {
-      if (begin == 0 && next >= scan.volume_records / 4) begin = octavo::testing::Allocations();
-      if (end == 0 && next >= scan.volume_records * 3 / 4) end = octavo::testing::Allocations();
-    });
+    auto source = std::make_unique<KnownSource>(
+        KnownRecords(5, kSamples), scan.volume_records, nullptr, [&](int64_t next) {
+          if (begin == 0 && next >= scan.volume_records / 4) begin = octavo::testing::Allocations();
+          if (end == 0 && next >= scan.volume_records * 3 / 4) end = octavo::testing::Allocations();
+        });
     SessionRun run(std::move(devices));
     EXPECT_THAT(run.Start(scan, std::move(source)), IsOk());
     EXPECT_EQ(run.WaitForTheEnd().state, ScanState::kDone);
@@ -36,7 +40,8 @@ class SessionAllocationTest : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// The meter of the rate keeps a sample each 50 ms, and a queue may grow once: that is not per block.
+// The meter of the rate keeps a sample each 50 ms, and a queue may grow once: that is not per
+// block.
 constexpr int64_t kOnceInAWhile = 20;  // of 50 blocks
 
 TEST_P(SessionAllocationTest, BlocksGoThroughWithoutAny) {
@@ -54,7 +59,9 @@ TEST_P(SessionAllocationTest, NorWhenTheyAreSpread) {
   EXPECT_LE(Count({devices[0].get(), devices[1].get()}, 100), kOnceInAWhile);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SessionAllocationTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, SessionAllocationTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -1,5 +1,5 @@
-// One scan over several devices: the same volumes as on one, whatever the pattern and whatever is missing; and what is left when
-// one of the devices is lost.
+// One scan over several devices: the same volumes as on one, whatever the pattern and whatever is
+// missing; and what is left when one of the devices is lost.
 
 #include "server/pattern/plan.h"
 #include "tests/support/rooms.h"
@@ -21,18 +21,23 @@ using testing::SessionRun;
 /// Records of `inner` with some lost on the way.
 class LossySource final : public Source {
  public:
-  LossySource(KnownRecords records, std::vector<std::pair<int64_t, int64_t>> pieces) : records_(records), pieces_(std::move(pieces)) {}
+  LossySource(KnownRecords records, std::vector<std::pair<int64_t, int64_t>> pieces)
+      : records_(records), pieces_(std::move(pieces)) {}
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
     if (at_ == pieces_.size()) return SourceBlock{};
     auto& [first, count] = pieces_[at_];
-    const SourceBlock block{.first_record = first, .records = std::min(count, max_records), .acquired = clock_.Now()};
-    for (int64_t r = 0; r < block.records; ++r) records_.Write(first + r, static_cast<uint16_t*>(slot) + r * records_.samples());
+    const SourceBlock block{
+        .first_record = first, .records = std::min(count, max_records), .acquired = clock_.Now()};
+    for (int64_t r = 0; r < block.records; ++r)
+      records_.Write(first + r, static_cast<uint16_t*>(slot) + r * records_.samples());
     first += block.records;
     count -= block.records;
     at_ += count == 0;
     return block;
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override {
+    return absl::InternalError("this source waits");
+  }
   bool CanWait() const override { return true; }
 
  private:
@@ -58,7 +63,11 @@ class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
   }
 
   static std::vector<Pattern> Patterns() {
-    Pattern raster{.ascans_per_bscan = 12, .bscans_per_volume = 11, .volumes = 2, .bidirectional = true, .flyback_records = 3};
+    Pattern raster{.ascans_per_bscan = 12,
+                   .bscans_per_volume = 11,
+                   .volumes = 2,
+                   .bidirectional = true,
+                   .flyback_records = 3};
     Pattern dense{.ascans_per_bscan = 16, .bscans_per_volume = 10, .volumes = 2};
     Pattern repeated = raster;
     repeated.kind = PatternKind::kRepeatedRaster;
@@ -69,7 +78,11 @@ class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
     averaged.repeat_strategy = RepeatStrategy::kAverage;
     Pattern back = raster;
     back.bidirectional_volumes = true;
-    Pattern spiral{.ascans_per_bscan = 16, .bscans_per_volume = 9, .volumes = 2, .volume_flyback_records = 5, .kind = PatternKind::kSpiral};
+    Pattern spiral{.ascans_per_bscan = 16,
+                   .bscans_per_volume = 9,
+                   .volumes = 2,
+                   .volume_flyback_records = 5,
+                   .kind = PatternKind::kSpiral};
     spiral.radius_end_mm = 1;
     return {raster, dense, repeated, averaged, back, spiral};
   }
@@ -81,7 +94,8 @@ class SpreadSessionTest : public ::testing::TestWithParam<std::string> {
 TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
   for (const Pattern& pattern : Patterns()) {
     for (const int64_t block : {7, 50, 130}) {
-      const ResolvedScan scan = ResolvedKnown(pattern, [&](ScanSpec& spec) { spec.acquisition.records_per_block = block; });
+      const ResolvedScan scan = ResolvedKnown(
+          pattern, [&](ScanSpec& spec) { spec.acquisition.records_per_block = block; });
       const RunOutcome one = SessionRun::Run(Devices(1), scan, Records(scan));
       ASSERT_EQ(one.voxels.size(), 2u);
       for (size_t n = 2; n <= devices_.size(); ++n) {
@@ -100,7 +114,8 @@ TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
   }
 }
 
-// What looks at a B-scan as a whole keeps its beginning until the rest has come, on the device that has the B-scan.
+// What looks at a B-scan as a whole keeps its beginning until the rest has come, on the device that
+// has the B-scan.
 TEST_P(SpreadSessionTest, BscanOptionsSeeWholeBscans) {
   for (const Pattern& pattern : Patterns()) {
     const ResolvedScan scan = ResolvedKnown(pattern, [](ScanSpec& spec) {
@@ -109,7 +124,8 @@ TEST_P(SpreadSessionTest, BscanOptionsSeeWholeBscans) {
       spec.processing.fixed_pattern_noise = FixedPatternNoise::kMean;
     });
     SCOPED_TRACE(Name(pattern.kind));
-    ExpectSame(SessionRun::Run(Devices(2), scan, Records(scan)), SessionRun::Run(Devices(1), scan, Records(scan)));
+    ExpectSame(SessionRun::Run(Devices(2), scan, Records(scan)),
+               SessionRun::Run(Devices(1), scan, Records(scan)));
   }
 }
 
@@ -121,12 +137,16 @@ TEST_P(SpreadSessionTest, WhatIsLostIsMissingInTheSamePlaces) {
         if (whole_bscans) spec.processing.background = BackgroundMode::kBscan;
       });
       const int64_t n = scan.volume_records;
-      const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
+      const std::vector<std::pair<int64_t, int64_t>> pieces = {
+          {0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
       SCOPED_TRACE(absl::StrCat(Name(pattern.kind), whole_bscans ? ", B-scans as a whole" : ""));
-      const RunOutcome one = SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces));
-      const RunOutcome two = SessionRun::Run(Devices(2), scan, std::make_unique<LossySource>(records_, pieces));
+      const RunOutcome one =
+          SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces));
+      const RunOutcome two =
+          SessionRun::Run(Devices(2), scan, std::make_unique<LossySource>(records_, pieces));
       ASSERT_EQ(one.voxels.size(), 2u);
-      if (!pattern.averaged()) EXPECT_GT(one.volumes[0].missing_ascans, 0);  // of an average a pass that came is enough
+      if (!pattern.averaged())
+        EXPECT_GT(one.volumes[0].missing_ascans, 0);  // of an average a pass that came is enough
       ExpectSame(two, one);
       EXPECT_EQ(two.scan.duplicate_records, one.scan.duplicate_records);
     }
@@ -152,7 +172,8 @@ TEST_P(SpreadSessionTest, StripedVolumesAreThoseOfOneDevice) {
         ASSERT_EQ(one.voxels.size(), 2u);
         EXPECT_EQ(one.volumes[0].stripe_bscans, 0);
         for (size_t n = 2; n <= devices_.size(); ++n) {
-          SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", blocks of ", block, ", ", n, " devices", whole_bscans ? ", B-scans as a whole" : ""));
+          SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", blocks of ", block, ", ", n, " devices",
+                                    whole_bscans ? ", B-scans as a whole" : ""));
           const RunOutcome several = SessionRun::Run(Devices(n), Striped(scan, n), Records(scan));
           EXPECT_EQ(several.scan.state, ScanState::kDone) << several.scan.reason;
           ExpectSame(several, one);
@@ -165,7 +186,8 @@ TEST_P(SpreadSessionTest, StripedVolumesAreThoseOfOneDevice) {
   }
 }
 
-// The same as a raster without a plan makes it: striped scans have a table where others have a rule.
+// The same as a raster without a plan makes it: striped scans have a table where others have a
+// rule.
 TEST_P(SpreadSessionTest, ATableInsteadOfTheRuleChangesNothing) {
   for (const bool whole_bscans : {false, true}) {
     const auto resolved = [&](bool striped) {
@@ -176,7 +198,8 @@ TEST_P(SpreadSessionTest, ATableInsteadOfTheRuleChangesNothing) {
     };
     const ResolvedScan rule = resolved(false), table = resolved(true);
     ASSERT_EQ(rule.volume_records, table.volume_records);
-    ExpectSame(SessionRun::Run(Devices(2), Striped(table, 2), Records(table)), SessionRun::Run(Devices(1), rule, Records(rule)));
+    ExpectSame(SessionRun::Run(Devices(2), Striped(table, 2), Records(table)),
+               SessionRun::Run(Devices(1), rule, Records(rule)));
   }
 }
 
@@ -187,9 +210,11 @@ TEST_P(SpreadSessionTest, WhatIsLostOfAStripedVolumeIsMissingInTheSamePlaces) {
       spec.spread = {.given = true, .striped = true};
     });
     const int64_t n = scan.volume_records;
-    const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
+    const std::vector<std::pair<int64_t, int64_t>> pieces = {
+        {0, 31}, {40, 5}, {20, 8}, {77, n - 90}, {n + 4, 60}, {n + 80, n - 80}};
     SCOPED_TRACE(Name(pattern.kind));
-    ExpectSame(SessionRun::Run(Devices(2), Striped(scan, 2), std::make_unique<LossySource>(records_, pieces)),
+    ExpectSame(SessionRun::Run(Devices(2), Striped(scan, 2),
+                               std::make_unique<LossySource>(records_, pieces)),
                SessionRun::Run(Devices(1), scan, std::make_unique<LossySource>(records_, pieces)));
   }
 }
@@ -212,20 +237,24 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   std::mt19937 random(octavo::testing::FreshSeed());
   {
     ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, run.store().PinAnyTier(volume.name));
-    EXPECT_THAT(run.store().Pin(volume.name), octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));
+    EXPECT_THAT(
+        run.store().Pin(volume.name),
+        octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));
     ASSERT_EQ(pinned.slot->stripes.size(), n);
     for (int i = 0; i < 40; ++i) {
       Box3 box;
       for (int d = 0; d < 3; ++d) {
         box.start[d] = static_cast<int64_t>(random() % static_cast<uint64_t>(volume.shape[d]));
-        box.count[d] = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(volume.shape[d] - box.start[d]));
+        box.count[d] = 1 + static_cast<int64_t>(
+                               random() % static_cast<uint64_t>(volume.shape[d] - box.start[d]));
       }
       const auto got = run.ReadBox(pinned, box);
       size_t at = 0;
       for (int64_t y = box.start[0]; y < box.start[0] + box.count[0]; ++y) {
         for (int64_t x = box.start[1]; x < box.start[1] + box.count[1]; ++x) {
           for (int64_t z = box.start[2]; z < box.start[2] + box.count[2]; ++z) {
-            ASSERT_EQ(got[at++], outcome.voxels[0][static_cast<size_t>((y * volume.shape[1] + x) * volume.shape[2] + z)])
+            ASSERT_EQ(got[at++], outcome.voxels[0][static_cast<size_t>(
+                                     (y * volume.shape[1] + x) * volume.shape[2] + z)])
                 << y << " " << x << " " << z;
           }
         }
@@ -238,11 +267,14 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
     EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).reserved, 0) << d;
   }
   EXPECT_LT(run.ledger().UseOf(1).held, 2 * scan.volume_bytes);
-  for (const VolumeStatus& held : outcome.volumes) ASSERT_THAT(run.store().Discard(held.name, "test").status(), IsOk());
-  for (size_t d = 0; d < n; ++d) EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
+  for (const VolumeStatus& held : outcome.volumes)
+    ASSERT_THAT(run.store().Discard(held.name, "test").status(), IsOk());
+  for (size_t d = 0; d < n; ++d)
+    EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
 }
 
-// Groups and windows at random, of whatever length beside a B-scan, blocks of random lengths, with gaps: the devices exchange their sums.
+// Groups and windows at random, of whatever length beside a B-scan, blocks of random lengths, with
+// gaps: the devices exchange their sums.
 TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
   std::mt19937 random(octavo::testing::FreshSeed());
   for (const Pattern& pattern : Patterns()) {
@@ -258,16 +290,21 @@ TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
         });
       };
       const int64_t n = resolved(false, 0, 0, 50).volume_records;
-      const int64_t group = turn == 0 ? 0 : 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(turn % 2 == 0 ? n : 40));
+      const int64_t group =
+          turn == 0
+              ? 0
+              : 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(turn % 2 == 0 ? n : 40));
       const int64_t window = turn % 2 == 0 ? 0 : 1 + static_cast<int64_t>(random() % 300);
       std::vector<std::pair<int64_t, int64_t>> pieces;
       for (int64_t at = 0; at < 2 * n;) {
-        const int64_t count = std::min<int64_t>(2 * n - at, 1 + static_cast<int64_t>(random() % 60));
+        const int64_t count =
+            std::min<int64_t>(2 * n - at, 1 + static_cast<int64_t>(random() % 60));
         if (turn < 2 || random() % 9 > 0) pieces.emplace_back(at, count);
         at += count;
       }
       SCOPED_TRACE(absl::StrCat(Name(pattern.kind), ", group ", group, ", window ", window));
-      const RunOutcome one = SessionRun::Run(Devices(1), resolved(false, group, window, 50), std::make_unique<LossySource>(records_, pieces));
+      const RunOutcome one = SessionRun::Run(Devices(1), resolved(false, group, window, 50),
+                                             std::make_unique<LossySource>(records_, pieces));
       ASSERT_FALSE(one.voxels.empty());
       for (size_t d = 1; d <= devices_.size(); ++d) {
         for (const bool striped : {false, true}) {
@@ -275,7 +312,9 @@ TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
           const int64_t block = 1 + static_cast<int64_t>(random() % 130);
           SCOPED_TRACE(absl::StrCat(d, " devices, blocks of ", block, striped ? ", striped" : ""));
           const ResolvedScan scan = resolved(striped, group, window, block);
-          const RunOutcome several = SessionRun::Run(Devices(d), striped ? Striped(scan, d) : scan, std::make_unique<LossySource>(records_, pieces));
+          const RunOutcome several =
+              SessionRun::Run(Devices(d), striped ? Striped(scan, d) : scan,
+                              std::make_unique<LossySource>(records_, pieces));
           EXPECT_EQ(several.scan.state, ScanState::kDone) << several.scan.reason;
           ExpectSame(several, one);
         }
@@ -297,9 +336,11 @@ TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
         spec.processing.background_window_records = window;
       };
     };
-    const ResolvedScan before = ResolvedKnown(pattern, change(1e-3)), after = ResolvedKnown(pattern, change(-2e-3));
+    const ResolvedScan before = ResolvedKnown(pattern, change(1e-3)),
+                       after = ResolvedKnown(pattern, change(-2e-3));
     const auto source = [&](std::function<void(int64_t)> at) {
-      return std::make_unique<KnownSource>(records_, before.volume_records * 6, nullptr, std::move(at));
+      return std::make_unique<KnownSource>(records_, before.volume_records * 6, nullptr,
+                                           std::move(at));
     };
     const RunOutcome with_old = SessionRun::Run(Devices(1), before, source(nullptr));
     const RunOutcome with_new = SessionRun::Run(Devices(1), after, source(nullptr));
@@ -307,19 +348,22 @@ TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
       SCOPED_TRACE(absl::StrCat("window ", window, ", ", devices, " devices"));
       SessionRun run(Devices(devices));
       bool updated = false;
-      ASSERT_THAT(run.Start(before, source([&](int64_t next) {
-                              if (updated || next < 2 * before.volume_records + 30) return;
-                              updated = true;
-                              while (run.session() == nullptr || run.session()->Status().volumes_done == 0) std::this_thread::yield();
-                              EXPECT_THAT(run.session()->Update(after), IsOk());
-                            })),
-                  IsOk());
+      ASSERT_THAT(
+          run.Start(before, source([&](int64_t next) {
+                      if (updated || next < 2 * before.volume_records + 30) return;
+                      updated = true;
+                      while (run.session() == nullptr || run.session()->Status().volumes_done == 0)
+                        std::this_thread::yield();
+                      EXPECT_THAT(run.session()->Update(after), IsOk());
+                    })),
+          IsOk());
       const RunOutcome spread = run.Outcome();
       ASSERT_EQ(spread.voxels.size(), 6u);
       int changed = -1;
       for (size_t v = 0; v < 6; ++v) {
         const bool old = spread.voxels[v] == with_old.voxels[v];
-        EXPECT_NE(old, spread.voxels[v] == with_new.voxels[v]) << "volume " << v << " is made with one processing";
+        EXPECT_NE(old, spread.voxels[v] == with_new.voxels[v])
+            << "volume " << v << " is made with one processing";
         if (!old && changed < 0) changed = static_cast<int>(v);
         EXPECT_EQ(old, changed < 0) << "and not back again";
       }
@@ -339,21 +383,25 @@ TEST_P(SpreadSessionTest, ALostDeviceEndsTheScanAndAllMemoryComesBack) {
     });
     {
       SessionRun run({devices[0].get(), devices[1].get()});
-      auto source = std::make_unique<KnownSource>(records_, scan.volume_records * 200, nullptr, [&](int64_t next) {
-        if (next >= 3 * scan.volume_records) devices[lost]->InjectFault("the cable was pulled");
-      });
+      auto source = std::make_unique<KnownSource>(
+          records_, scan.volume_records * 200, nullptr, [&](int64_t next) {
+            if (next >= 3 * scan.volume_records) devices[lost]->InjectFault("the cable was pulled");
+          });
       ASSERT_THAT(run.Start(scan, std::move(source)), IsOk());
       const ScanStatus status = run.WaitForTheEnd();
       EXPECT_EQ(status.state, ScanState::kFailed);
       EXPECT_EQ(status.reason_code, "DEVICE_LOST");
-      EXPECT_NE(status.reason.find(DeviceName(static_cast<int>(lost))), std::string::npos) << status.reason;
+      EXPECT_NE(status.reason.find(DeviceName(static_cast<int>(lost))), std::string::npos)
+          << status.reason;
       EXPECT_NE(status.reason.find("pulled"), std::string::npos) << status.reason;
       EXPECT_EQ(run.ledger().UseOf(1).reserved, 0);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SpreadSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, SpreadSessionTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -1,6 +1,7 @@
-// The stream of blocks under disorder: random delays in every stage (source, upload, chain, products, subscriber), tiny rings, blocks
-// of all sizes. Every volume is that of an undisturbed run, bit for bit, and never what the memory held before (T2, T4 of the
-// concurrency tests); nothing is written beyond its end (T5); what somebody still reads is not given away (T3).
+// The stream of blocks under disorder: random delays in every stage (source, upload, chain,
+// products, subscriber), tiny rings, blocks of all sizes. Every volume is that of an undisturbed
+// run, bit for bit, and never what the memory held before (T2, T4 of the concurrency tests);
+// nothing is written beyond its end (T5); what somebody still reads is not given away (T3).
 
 #include <array>
 #include <atomic>
@@ -31,7 +32,11 @@ class StreamSessionTest : public ::testing::TestWithParam<std::string> {
   StreamSessionTest() : seed_(octavo::testing::FreshSeed()) {}
 
   static Pattern Raster(int64_t volumes) {
-    return {.ascans_per_bscan = 24, .bscans_per_volume = 10, .volumes = volumes, .bidirectional = true, .flyback_records = 2};
+    return {.ascans_per_bscan = 24,
+            .bscans_per_volume = 10,
+            .volumes = volumes,
+            .bidirectional = true,
+            .flyback_records = 2};
   }
   std::unique_ptr<Source> Plain(const ResolvedScan& scan, int64_t volumes) {
     return std::make_unique<KnownSource>(records_, scan.volume_records * volumes, nullptr, nullptr);
@@ -40,8 +45,11 @@ class StreamSessionTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Source> Restless(const ResolvedScan& scan, int64_t volumes, uint64_t seed) {
     auto random = std::make_shared<std::mt19937_64>(seed);
     return std::make_unique<KnownSource>(
-        records_, scan.volume_records * volumes, [random] { return static_cast<int64_t>(1 + (*random)() % 60); },
-        [random](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 300)); });
+        records_, scan.volume_records * volumes,
+        [random] { return static_cast<int64_t>(1 + (*random)() % 60); },
+        [random](int64_t) {
+          std::this_thread::sleep_for(std::chrono::microseconds((*random)() % 300));
+        });
   }
 
   const uint64_t seed_;
@@ -57,13 +65,18 @@ TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
       spec.acquisition.records_per_block = std::array{5, 40, 300}[static_cast<size_t>(round)];
       spec.products.preview_rate_hz = 1000;
     });
-    const RunOutcome calm = SessionRun::Run({&SharedDevice(GetParam())}, scan, Plain(scan, kVolumes));
+    const RunOutcome calm =
+        SessionRun::Run({&SharedDevice(GetParam())}, scan, Plain(scan, kVolumes));
     ASSERT_EQ(calm.voxels.size(), static_cast<size_t>(kVolumes));
-    UnrulyDevice device(SharedDevice(GetParam()), {.seed = seed_ + static_cast<uint64_t>(round), .longest_delay_ns = 400 * kMicrosecond});
+    UnrulyDevice device(SharedDevice(GetParam()), {.seed = seed_ + static_cast<uint64_t>(round),
+                                                   .longest_delay_ns = 400 * kMicrosecond});
     {
       SessionRun run({&device});
-      auto subscription = run.publisher().Subscribe(
-          {.products = {Product::kMip, Product::kBscan}, .delivery = Delivery::kLossless, .queue_length = 1024, .previews = false}, [] {});
+      auto subscription = run.publisher().Subscribe({.products = {Product::kMip, Product::kBscan},
+                                                     .delivery = Delivery::kLossless,
+                                                     .queue_length = 1024,
+                                                     .previews = false},
+                                                    [] {});
       ASSERT_THAT(subscription.status(), IsOk());
       ASSERT_THAT(run.Start(scan, Restless(scan, kVolumes, seed_)), IsOk());
       // A subscriber that takes its time; what it gets is what the volume has.
@@ -86,8 +99,10 @@ TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
           if (frame.product == Product::kMip) {
             EXPECT_TRUE(got == calm.mips[volume]) << "MIP frame of volume " << volume;
           } else {
-            const std::ptrdiff_t plane = static_cast<std::ptrdiff_t>(got.size()), middle = scan.shape[0] / 2 * plane;
-            EXPECT_TRUE(std::equal(got.begin(), got.end(), calm.voxels[volume].begin() + middle)) << "B-scan frame of volume " << volume;
+            const std::ptrdiff_t plane = static_cast<std::ptrdiff_t>(got.size()),
+                                 middle = scan.shape[0] / 2 * plane;
+            EXPECT_TRUE(std::equal(got.begin(), got.end(), calm.voxels[volume].begin() + middle))
+                << "B-scan frame of volume " << volume;
           }
           ++frames;
         }
@@ -104,7 +119,8 @@ TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
   }
 }
 
-// T2 and T4: all memory is full of 0xA5 when it is handed out, and each upload is held up; what came out holds none of it.
+// T2 and T4: all memory is full of 0xA5 when it is handed out, and each upload is held up; what
+// came out holds none of it.
 TEST_P(StreamSessionTest, ALateUploadIsWaitedFor) {
   const ResolvedScan scan = ResolvedKnown(Raster(2), [](ScanSpec& spec) {
     spec.processing.value = ValueKind::kMagnitude;
@@ -112,13 +128,16 @@ TEST_P(StreamSessionTest, ALateUploadIsWaitedFor) {
     spec.processing.dtype_given = true;
   });
   const RunOutcome calm = SessionRun::Run({&SharedDevice(GetParam())}, scan, Plain(scan, 2));
-  UnrulyDevice device(SharedDevice(GetParam()), {.seed = seed_, .longest_delay_ns = 0, .upload_delay_ns = 20000 * kMicrosecond});
+  UnrulyDevice device(
+      SharedDevice(GetParam()),
+      {.seed = seed_, .longest_delay_ns = 0, .upload_delay_ns = 20000 * kMicrosecond});
   const RunOutcome late = SessionRun::Run({&device}, scan, Plain(scan, 2));
   ExpectSame(late, calm);
   EXPECT_EQ(device.guards_broken(), 0);
 }
 
-// T3: a reader that has pinned a volume still sees its bytes while the ring of a LIVE scan goes on over all other slots.
+// T3: a reader that has pinned a volume still sees its bytes while the ring of a LIVE scan goes on
+// over all other slots.
 TEST_P(StreamSessionTest, APinnedVolumeIsNotGivenAway) {
   constexpr int64_t kVolumes = 40;
   Device& device = SharedDevice(GetParam());
@@ -141,7 +160,9 @@ TEST_P(StreamSessionTest, APinnedVolumeIsNotGivenAway) {
   ASSERT_OK_AND_ASSIGN(Stream reader, device.NewStream(StreamPriority::kLow));
   run.WaitForTheEnd();
   std::vector<uint8_t> got(static_cast<size_t>(pinned->status.bytes));
-  ASSERT_THAT(device.CopyToHost(reader.ref(), got.data(), pinned->slot->volume.data(), pinned->status.bytes), IsOk());
+  ASSERT_THAT(device.CopyToHost(reader.ref(), got.data(), pinned->slot->volume.data(),
+                                pinned->status.bytes),
+              IsOk());
   ASSERT_THAT(reader.ref().Synchronize(), IsOk());
   EXPECT_TRUE(got == all.voxels[static_cast<size_t>(pinned->status.index)]);
 }
@@ -158,9 +179,12 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
     const ResolvedScan small = ResolvedKnown(Raster(3), change(4));
     EXPECT_GT(small.chain.max_records_per_block, 4) << "blocks of 512 bytes are gathered";
     EXPECT_LE(small.chain.max_records_per_block, small.volume_records);
-    const RunOutcome gathered = SessionRun::Run({&SharedDevice(GetParam())}, small, Plain(small, 3));
-    // One block after the other, each through the device before the next one comes: nothing is gathered.
-    UnrulyDevice slow(SharedDevice(GetParam()), {.seed = seed_, .longest_delay_ns = 100 * kMicrosecond});
+    const RunOutcome gathered =
+        SessionRun::Run({&SharedDevice(GetParam())}, small, Plain(small, 3));
+    // One block after the other, each through the device before the next one comes: nothing is
+    // gathered.
+    UnrulyDevice slow(SharedDevice(GetParam()),
+                      {.seed = seed_, .longest_delay_ns = 100 * kMicrosecond});
     const RunOutcome held_up = SessionRun::Run({&slow}, small, Plain(small, 3));
     ASSERT_EQ(gathered.voxels.size(), 3u);
     ExpectSame(held_up, gathered);
@@ -169,8 +193,8 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
   }
 }
 
-// A rolling background is a function of record numbers: how long the source's blocks are, and how many of them were gathered into one upload
-// because the device was busy, does not show.
+// A rolling background is a function of record numbers: how long the source's blocks are, and how
+// many of them were gathered into one upload because the device was busy, does not show.
 TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime) {
   const ResolvedScan scan = ResolvedKnown(Raster(3), [](ScanSpec& spec) {
     spec.acquisition.records_per_block = 40;
@@ -180,26 +204,32 @@ TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime)
   });
   const auto irregular = [&] {
     return std::make_unique<KnownSource>(
-        records_, scan.volume_records * 3, [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; }, nullptr);
+        records_, scan.volume_records * 3,
+        [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; }, nullptr);
   };
-  UnrulyDevice slow(SharedDevice(GetParam()), {.seed = seed_, .longest_delay_ns = 200 * kMicrosecond});
+  UnrulyDevice slow(SharedDevice(GetParam()),
+                    {.seed = seed_, .longest_delay_ns = 200 * kMicrosecond});
   const RunOutcome gathered = SessionRun::Run({&slow}, scan, irregular());
   ASSERT_EQ(gathered.voxels.size(), 3u);
   // A source that takes its time: each block is through the device before the next one comes.
   auto unhurried = std::make_unique<KnownSource>(
-      records_, scan.volume_records * 3, [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; },
+      records_, scan.volume_records * 3,
+      [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; },
       [](int64_t) { std::this_thread::sleep_for(std::chrono::microseconds(300)); });
   ExpectSame(SessionRun::Run({&SharedDevice(GetParam())}, scan, std::move(unhurried)), gathered);
   std::mt19937 random(seed_);
   for (int i = 0; i < 5; ++i) {
-    ExpectSame(SessionRun::Run({&SharedDevice(GetParam())}, scan,
-                               std::make_unique<KnownSource>(
-                                   records_, scan.volume_records * 3, [&] { return 1 + static_cast<int64_t>(random() % 40); }, nullptr)),
-               gathered);
+    ExpectSame(
+        SessionRun::Run({&SharedDevice(GetParam())}, scan,
+                        std::make_unique<KnownSource>(
+                            records_, scan.volume_records * 3,
+                            [&] { return 1 + static_cast<int64_t>(random() % 40); }, nullptr)),
+        gathered);
   }
 }
 
-// Where there is no slot for raw records, the volume is left out; a slot of another size is no slot.
+// Where there is no slot for raw records, the volume is left out; a slot of another size is no
+// slot.
 TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   const ResolvedScan scan = ResolvedKnown(Raster(4), [](ScanSpec& spec) {
     spec.retention.hold_raw = true;
@@ -211,18 +241,21 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   {
     SessionRun run({&device});
     bool discarded = false;
-    auto source = std::make_unique<KnownSource>(records_, scan.volume_records * 4, nullptr, [&](int64_t next) {
-      if (discarded || next < 3 * scan.volume_records) return;
-      discarded = true;
-      // Two slots for volumes are free then, and none for raw records.
-      int left = 2;
-      while (left > 0) {
-        std::this_thread::yield();
-        for (const VolumeStatus& volume : run.store().List()) {
-          if (left > 0 && !volume.is_raw && volume.state == VolumeState::kHeld && run.store().Discard(volume.name, "test").ok()) --left;
-        }
-      }
-    });
+    auto source = std::make_unique<KnownSource>(
+        records_, scan.volume_records * 4, nullptr, [&](int64_t next) {
+          if (discarded || next < 3 * scan.volume_records) return;
+          discarded = true;
+          // Two slots for volumes are free then, and none for raw records.
+          int left = 2;
+          while (left > 0) {
+            std::this_thread::yield();
+            for (const VolumeStatus& volume : run.store().List()) {
+              if (left > 0 && !volume.is_raw && volume.state == VolumeState::kHeld &&
+                  run.store().Discard(volume.name, "test").ok())
+                --left;
+            }
+          }
+        });
     ASSERT_THAT(run.Start(scan, std::move(source)), IsOk());
     const ScanStatus status = run.WaitForTheEnd();
     EXPECT_EQ(status.state, ScanState::kDone) << status.reason;
@@ -233,13 +266,15 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   EXPECT_EQ(device.guards_broken(), 0);
 }
 
-// Whatever fails between a volume's first record and its seal: it ends FAILED, and its memory comes back.
+// Whatever fails between a volume's first record and its seal: it ends FAILED, and its memory comes
+// back.
 TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
   const ResolvedScan scan = ResolvedKnown(Raster(6));
   for (const bool at_begin : {true, false}) {
     // Of the second volume: its projections and counts are the fourth to sixth that are cleared.
     UnrulyDevice device(SharedDevice(GetParam()),
-                        at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 3} : octavo::testing::UnrulyOptions{.failing_digest = 1});
+                        at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 3}
+                                 : octavo::testing::UnrulyOptions{.failing_digest = 1});
     SessionRun run({&device});
     ASSERT_THAT(run.Start(scan, Plain(scan, 6)), IsOk());
     const ScanStatus status = run.WaitForTheEnd();
@@ -255,7 +290,9 @@ TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, StreamSessionTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, StreamSessionTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

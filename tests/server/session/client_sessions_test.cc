@@ -33,7 +33,8 @@ TEST_F(ClientSessionsTest, ASessionLivesAsLongAsItGivesSigns) {
   EXPECT_TRUE(sessions_.Gone(opened.session.name));
   EXPECT_EQ(sessions_.Expire(), std::vector<std::string>{opened.session.name});
   EXPECT_TRUE(sessions_.Expire().empty()) << "told once";
-  EXPECT_THAT(sessions_.Find(opened.secret), IsError(absl::StatusCode::kNotFound, "KeepAlive revives it"));
+  EXPECT_THAT(sessions_.Find(opened.secret),
+              IsError(absl::StatusCode::kNotFound, "KeepAlive revives it"));
   EXPECT_EQ(sessions_.Count().expired, 1);
 }
 
@@ -47,7 +48,8 @@ TEST_F(ClientSessionsTest, TheSecretRevivesForADay) {
   clock_.Advance(61);
   EXPECT_EQ(sessions_.Expire().size(), 1u) << "it ends again";
   clock_.Advance(25 * 3600);
-  EXPECT_THAT(sessions_.KeepAlive(opened.secret), IsError(absl::StatusCode::kNotFound, "no session has this secret"));
+  EXPECT_THAT(sessions_.KeepAlive(opened.secret),
+              IsError(absl::StatusCode::kNotFound, "no session has this secret"));
   EXPECT_TRUE(sessions_.Gone(opened.session.name));
   EXPECT_TRUE(sessions_.List().empty());
 }

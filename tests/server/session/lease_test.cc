@@ -21,14 +21,24 @@ using enum LeaseMode;
 class LeaseTest : public ::testing::Test {
  protected:
   absl::StatusOr<Lease> Try(LeaseMode mode, const std::string& session = "", double seconds = 0) {
-    return table_.TryAcquire({.resource = "buffers/a", .mode = mode, .session = session, .holder = "tester", .seconds = seconds});
+    return table_.TryAcquire({.resource = "buffers/a",
+                              .mode = mode,
+                              .session = session,
+                              .holder = "tester",
+                              .seconds = seconds});
   }
   /// Stands in the queue; the answer lands in answers_[who].
-  uint64_t Wait(const std::string& who, LeaseMode mode, double wait_seconds, const std::string& session = "") {
-    return table_.Acquire({.resource = "buffers/a", .mode = mode, .session = session, .holder = who, .wait_seconds = wait_seconds},
+  uint64_t Wait(const std::string& who, LeaseMode mode, double wait_seconds,
+                const std::string& session = "") {
+    return table_.Acquire({.resource = "buffers/a",
+                           .mode = mode,
+                           .session = session,
+                           .holder = who,
+                           .wait_seconds = wait_seconds},
                           [this, who](absl::StatusOr<Lease> answer) {
                             order_.push_back(who);
-                            EXPECT_TRUE(answers_.emplace(who, std::move(answer)).second) << who << " is told twice";
+                            EXPECT_TRUE(answers_.emplace(who, std::move(answer)).second)
+                                << who << " is told twice";
                           });
   }
 
@@ -45,14 +55,16 @@ TEST_F(LeaseTest, SharedOnesGoTogetherAnExclusiveOneGoesAlone) {
   EXPECT_EQ(a.token.size(), 32u);
   EXPECT_LT(a.fence, b.fence);
   const auto refused = Try(kExclusive);
-  ASSERT_THAT(refused, IsError(absl::StatusCode::kAborted, "buffers/a is leased (SHARED) by tester"));
+  ASSERT_THAT(refused,
+              IsError(absl::StatusCode::kAborted, "buffers/a is leased (SHARED) by tester"));
   EXPECT_EQ(InfoOf(refused.status()).reason, "LEASED");
   EXPECT_THAT(table_.Release(a.token), IsOk());
   EXPECT_THAT(Try(kExclusive), IsError(absl::StatusCode::kAborted, "SHARED"));
   EXPECT_THAT(table_.Release(b.token), IsOk());
   ASSERT_OK_AND_ASSIGN(const Lease alone, Try(kExclusive));
   EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "EXCLUSIVE"));
-  EXPECT_THAT(table_.TryAcquire({.resource = "buffers/b", .mode = kExclusive}), IsOk()) << "another buffer";
+  EXPECT_THAT(table_.TryAcquire({.resource = "buffers/b", .mode = kExclusive}), IsOk())
+      << "another buffer";
   EXPECT_THAT(table_.Release(alone.token), IsOk());
   EXPECT_THAT(table_.Release(alone.token), IsError(absl::StatusCode::kFailedPrecondition, "lost"));
 }
@@ -67,18 +79,24 @@ TEST_F(LeaseTest, ExpiryFreesAndTheStaleTokenIsRefused) {
   clock_.Advance(1);
   ASSERT_OK_AND_ASSIGN(const Lease now, Try(kExclusive));
   EXPECT_GT(now.fence, old.fence);
-  for (const auto& stale : {table_.Check("buffers/a", old.token, old.fence, kExclusive), table_.Renew(old.token, 5)}) {
+  for (const auto& stale :
+       {table_.Check("buffers/a", old.token, old.fence, kExclusive), table_.Renew(old.token, 5)}) {
     EXPECT_EQ(InfoOf(stale.status()).reason, "LEASE_LOST");
   }
-  EXPECT_EQ(InfoOf(table_.Check("buffers/a", now.token, old.fence, kExclusive).status()).reason, "LEASE_LOST") << "an earlier fencing number";
-  EXPECT_EQ(InfoOf(table_.Check("buffers/b", now.token, 0, kExclusive).status()).reason, "LEASE_LOST") << "of something else";
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", now.token, old.fence, kExclusive).status()).reason,
+            "LEASE_LOST")
+      << "an earlier fencing number";
+  EXPECT_EQ(InfoOf(table_.Check("buffers/b", now.token, 0, kExclusive).status()).reason,
+            "LEASE_LOST")
+      << "of something else";
   EXPECT_THAT(table_.Check("buffers/a", now.token, 0, kShared), IsOk()) << "who may write may read";
   EXPECT_EQ(table_.CountAll().expired, 1);
 }
 
 TEST_F(LeaseTest, ASharedTokenDoesNotWrite) {
   ASSERT_OK_AND_ASSIGN(const Lease shared, Try(kShared));
-  EXPECT_EQ(InfoOf(table_.Check("buffers/a", shared.token, 0, kExclusive).status()).reason, "LEASE_MODE");
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", shared.token, 0, kExclusive).status()).reason,
+            "LEASE_MODE");
 }
 
 TEST_F(LeaseTest, FirstComeFirstServedSoThatAWriterDoesNotStarve) {
@@ -136,7 +154,8 @@ TEST_F(LeaseTest, EndOfTheSessionEndsItsLeasesAndWaits) {
   table_.EndSession("sessions/dead");
   EXPECT_THAT(answers_.at("dead too"), IsError(absl::StatusCode::kCancelled, "sessions/dead"));
   ASSERT_THAT(answers_.at("alive"), IsOk());
-  EXPECT_EQ(InfoOf(table_.Check("buffers/a", dead.token, 0, kShared).status()).reason, "LEASE_LOST");
+  EXPECT_EQ(InfoOf(table_.Check("buffers/a", dead.token, 0, kShared).status()).reason,
+            "LEASE_LOST");
   table_.EndSession("sessions/alive");
   EXPECT_TRUE(table_.List().empty());
 }
@@ -159,20 +178,26 @@ TEST_F(LeaseTest, VolumesAreSealedAndKnowSharedLeasesOnly) {
 TEST_F(LeaseTest, OperationsExcludeEachOtherAndTakeTheCallersLease) {
   LeaseTable::Told told;
   {
-    ASSERT_OK_AND_ASSIGN(const auto guard, table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told));
+    ASSERT_OK_AND_ASSIGN(const auto guard,
+                         table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told));
     EXPECT_THAT(Try(kShared), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
-    EXPECT_THAT(table_.Enter("buffers/a", kShared, "", 0, "ReadBuffer", &told), IsError(absl::StatusCode::kAborted, "WriteBuffer"));
+    EXPECT_THAT(table_.Enter("buffers/a", kShared, "", 0, "ReadBuffer", &told),
+                IsError(absl::StatusCode::kAborted, "WriteBuffer"));
   }
   ASSERT_OK_AND_ASSIGN(const Lease mine, Try(kExclusive));
-  EXPECT_THAT(table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told), IsError(absl::StatusCode::kAborted, "tester"));
+  EXPECT_THAT(table_.Enter("buffers/a", kExclusive, "", 0, "WriteBuffer", &told),
+              IsError(absl::StatusCode::kAborted, "tester"));
   {
-    ASSERT_OK_AND_ASSIGN(auto guard, table_.Enter("buffers/a", kExclusive, mine.token, mine.fence, "WriteBuffer", &told));
+    ASSERT_OK_AND_ASSIGN(auto guard, table_.Enter("buffers/a", kExclusive, mine.token, mine.fence,
+                                                  "WriteBuffer", &told));
     EXPECT_EQ(guard.lease().fence, mine.fence);
   }
-  EXPECT_THAT(table_.Check("buffers/a", mine.token, mine.fence, kExclusive), IsOk()) << "the guard leaves the caller's lease";
+  EXPECT_THAT(table_.Check("buffers/a", mine.token, mine.fence, kExclusive), IsOk())
+      << "the guard leaves the caller's lease";
 }
 
-// Random programs from several threads: never two writers, never a writer beside a reader; everybody is told once.
+// Random programs from several threads: never two writers, never a writer beside a reader;
+// everybody is told once.
 TEST_F(LeaseTest, RandomProgramsExclude) {
   constexpr int kThreads = 4, kSteps = 10000, kResources = 3;
   struct Inside {
@@ -194,7 +219,9 @@ TEST_F(LeaseTest, RandomProgramsExclude) {
         const bool leaves = random() % 8 == 0;
         auto& in = inside[which];
         ++asked;
-        table_.Acquire({.resource = absl::StrCat("buffers/", which), .mode = mode, .wait_seconds = random() % 2 == 0 ? 0 : 1.0},
+        table_.Acquire({.resource = absl::StrCat("buffers/", which),
+                        .mode = mode,
+                        .wait_seconds = random() % 2 == 0 ? 0 : 1.0},
                        [&, mode, leaves](absl::StatusOr<Lease> lease) {
                          ++told;
                          if (!lease.ok()) return;

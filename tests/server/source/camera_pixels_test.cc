@@ -22,18 +22,22 @@ std::vector<uint16_t> Unpack(const char* format, std::vector<uint8_t> bytes, int
 }
 
 TEST(CameraPixelsTest, TwelveBitsInBothPackings) {
-  // 0x123 and 0xABC: GigE Vision keeps the high bits of each together, the naming convention runs through from the lowest bit.
+  // 0x123 and 0xABC: GigE Vision keeps the high bits of each together, the naming convention runs
+  // through from the lowest bit.
   EXPECT_THAT(Unpack("Mono12Packed", {0x12, 0xC3, 0xAB}, 2), ElementsAre(0x123, 0xABC));
   EXPECT_THAT(Unpack("Mono12p", {0x23, 0xC1, 0xAB}, 2), ElementsAre(0x123, 0xABC));
-  EXPECT_THAT(Unpack("Mono12Packed", {0xFF, 0x0F, 0x00, 0x00, 0xF0, 0xFF}, 4), ElementsAre(0xFFF, 0x000, 0x000, 0xFFF));
-  EXPECT_THAT(Unpack("Mono12p", {0xFF, 0x0F, 0x00, 0x00, 0xF0, 0xFF}, 4), ElementsAre(0xFFF, 0x000, 0x000, 0xFFF));
+  EXPECT_THAT(Unpack("Mono12Packed", {0xFF, 0x0F, 0x00, 0x00, 0xF0, 0xFF}, 4),
+              ElementsAre(0xFFF, 0x000, 0x000, 0xFFF));
+  EXPECT_THAT(Unpack("Mono12p", {0xFF, 0x0F, 0x00, 0x00, 0xF0, 0xFF}, 4),
+              ElementsAre(0xFFF, 0x000, 0x000, 0xFFF));
 }
 
 TEST(CameraPixelsTest, WholeBytesAsTheyAre) {
   EXPECT_THAT(Unpack("Mono12", {0x23, 0x01, 0xBC, 0x0A}, 2), ElementsAre(0x123, 0xABC));
   EXPECT_THAT(Unpack("Mono16", {0xFE, 0xFF}, 1), ElementsAre(0xFFFE));
   EXPECT_EQ(FindPixelFormat("Mono8")->stored, DType::kU8);
-  for (const char* name : {"Mono10", "RGB8", "mono8", ""}) EXPECT_EQ(FindPixelFormat(name), nullptr) << name;
+  for (const char* name : {"Mono10", "RGB8", "mono8", ""})
+    EXPECT_EQ(FindPixelFormat(name), nullptr) << name;
 }
 
 TEST(FrameNumbersTest, CountFromTheFirstAndJumpOverLostOnes) {

@@ -37,8 +37,13 @@ std::vector<uint16_t> Rows(uint64_t sequence, int64_t first_row, int64_t rows) {
 class ProjectionPortTest : public ::testing::Test {
  protected:
   static PushedProjectionsSpec Spec(int64_t frames) {
-    return {
-        .rows = kRows, .columns = kColumns, .frames = frames, .dtype = DType::kU16, .pixel_size_um = 2, .credit_messages = 4, .idle_timeout_s = 5};
+    return {.rows = kRows,
+            .columns = kColumns,
+            .frames = frames,
+            .dtype = DType::kU16,
+            .pixel_size_um = 2,
+            .credit_messages = 4,
+            .idle_timeout_s = 5};
   }
   void Open(int64_t frames, double idle_timeout_s = 5) {
     PushedProjectionsSpec spec = Spec(frames);
@@ -46,7 +51,8 @@ class ProjectionPortTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(port_, ProjectionPort::Create(spec, &memory_, &clock_));
     connection_ = port_->Connect();
   }
-  absl::Status Send(uint64_t sequence, FrameKind kind = FrameKind::kProjection, int64_t first_row = 0, int64_t rows = kRows) {
+  absl::Status Send(uint64_t sequence, FrameKind kind = FrameKind::kProjection,
+                    int64_t first_row = 0, int64_t rows = kRows) {
     (void)port_->Progress(connection_);  // as the stream does before it tells of credit
     const auto pixels = Rows(sequence, first_row, rows);
     const char* data = reinterpret_cast<const char*>(pixels.data());
@@ -69,9 +75,11 @@ class ProjectionPortTest : public ::testing::Test {
 TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
   Open(7);
   // 0 flat, 1 projection, 2 projection, 3 dark, 4 projection, 5 flat, 6 projection
-  const FrameKind kinds[] = {FrameKind::kFlat,       FrameKind::kProjection, FrameKind::kProjection, FrameKind::kDark,
-                             FrameKind::kProjection, FrameKind::kFlat,       FrameKind::kProjection};
-  EXPECT_THAT(port_->Snapshot(), IsError(absl::StatusCode::kFailedPrecondition, "no projection has come"));
+  const FrameKind kinds[] = {FrameKind::kFlat,      FrameKind::kProjection, FrameKind::kProjection,
+                             FrameKind::kDark,      FrameKind::kProjection, FrameKind::kFlat,
+                             FrameKind::kProjection};
+  EXPECT_THAT(port_->Snapshot(),
+              IsError(absl::StatusCode::kFailedPrecondition, "no projection has come"));
   for (const uint64_t s : {6, 2, 0}) ASSERT_THAT(Send(s, kinds[s]), IsOk());
   ASSERT_OK_AND_ASSIGN(const auto early, port_->Snapshot());
   for (const uint64_t s : {5, 1, 3}) ASSERT_THAT(Send(s, kinds[s]), IsOk());
@@ -82,7 +90,8 @@ TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
   ASSERT_THAT(Send(4, kinds[4]), IsOk());
   ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(7, kForever, {}));
   EXPECT_TRUE(so_far.complete);
-  EXPECT_THAT((std::vector{so_far.counts.projections, so_far.counts.flats, so_far.counts.darks, so_far.counts.gaps, so_far.counts.missing_frames}),
+  EXPECT_THAT((std::vector{so_far.counts.projections, so_far.counts.flats, so_far.counts.darks,
+                           so_far.counts.gaps, so_far.counts.missing_frames}),
               ElementsAre(4, 2, 1, 0, 0));
 
   ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
@@ -95,22 +104,32 @@ TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
   EXPECT_THAT(info.dark_positions, ElementsAre(2));
   EXPECT_THAT(info.notes, IsEmpty());
   std::vector<uint16_t> pixels(4 * kRows * kColumns);
-  ASSERT_THAT(input->Read({.frames = 4, .rows = kRows, .columns = kColumns}, pixels.data()), IsOk());
+  ASSERT_THAT(input->Read({.frames = 4, .rows = kRows, .columns = kColumns}, pixels.data()),
+              IsOk());
   const uint64_t order[] = {1, 2, 4, 6};
   for (size_t f = 0; f < 4; ++f) {
     const auto expected = Rows(order[f], 0, kRows);
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), pixels.begin() + static_cast<int64_t>(f) * kRows * kColumns)) << f;
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                           pixels.begin() + static_cast<int64_t>(f) * kRows * kColumns))
+        << f;
   }
   std::vector<uint16_t> box(4);
-  ASSERT_THAT(
-      input->Read({.kind = FrameKind::kFlat, .first_frame = 1, .frames = 1, .first_row = 1, .rows = 2, .first_column = 2, .columns = 2}, box.data()),
-      IsOk());
+  ASSERT_THAT(input->Read({.kind = FrameKind::kFlat,
+                           .first_frame = 1,
+                           .frames = 1,
+                           .first_row = 1,
+                           .rows = 2,
+                           .first_column = 2,
+                           .columns = 2},
+                          box.data()),
+              IsOk());
   EXPECT_THAT(box, ElementsAre(506, 507, 510, 511));
   // What was in before stays what it was, also when the port is gone.
   port_.reset();
   EXPECT_THAT(early->info().angles_rad, ElementsAre(0.5, 1.5));
   EXPECT_EQ(early->info().flats, 1);
-  ASSERT_THAT(early->Read({.first_frame = 1, .frames = 1, .rows = 1, .columns = 4}, box.data()), IsOk());
+  ASSERT_THAT(early->Read({.first_frame = 1, .frames = 1, .rows = 1, .columns = 4}, box.data()),
+              IsOk());
   EXPECT_THAT(box, ElementsAre(600, 601, 602, 603));
 }
 
@@ -122,7 +141,8 @@ TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.frames, 0);
   EXPECT_EQ(progress.counts.out_of_range_frames, 1);
-  ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2), IsOk());  // a frame that is too many, in two messages
+  ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2),
+              IsOk());  // a frame that is too many, in two messages
   ASSERT_THAT(Send(7, FrameKind::kProjection, 2, 1), IsOk());
   ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.out_of_range_frames, 3);
@@ -133,7 +153,10 @@ TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
   EXPECT_THAT((std::vector{input->info().projections, input->info().darks}), ElementsAre(1, 1));
   std::vector<uint16_t> pixels(kRows * kColumns);
-  ASSERT_THAT(input->Read({.kind = FrameKind::kDark, .frames = 1, .rows = kRows, .columns = kColumns}, pixels.data()), IsOk());
+  ASSERT_THAT(
+      input->Read({.kind = FrameKind::kDark, .frames = 1, .rows = kRows, .columns = kColumns},
+                  pixels.data()),
+      IsOk());
   EXPECT_EQ(pixels, Rows(0, 0, kRows));
 }
 
@@ -146,9 +169,10 @@ TEST_F(ProjectionPortTest, DuplicatesGapsAndTheEndAreCounted) {
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.next_sequence, 2);
   EXPECT_THAT(progress.missing, ElementsAre(Pair(2, 2), Pair(5, 3), Pair(9, 1)));
-  EXPECT_THAT((std::vector{progress.counts.frames, progress.counts.missing_frames, progress.counts.gaps, progress.counts.duplicate_frames,
-                           progress.counts.out_of_range_frames}),
-              ElementsAre(4, 5, 2, 1, 2));
+  EXPECT_THAT(
+      (std::vector{progress.counts.frames, progress.counts.missing_frames, progress.counts.gaps,
+                   progress.counts.duplicate_frames, progress.counts.out_of_range_frames}),
+      ElementsAre(4, 5, 2, 1, 2));
   EXPECT_EQ(progress.received, 7);
   EXPECT_FALSE(progress.done);
   ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
@@ -168,13 +192,16 @@ TEST_F(ProjectionPortTest, DuplicatesGapsAndTheEndAreCounted) {
 TEST_F(ProjectionPortTest, CreditIsKept) {
   Open(100);
   const auto pixels = Rows(0, 0, kRows);
-  const PushedFrame frame{.rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
-  EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kResourceExhausted, "message 1 came without credit"));
+  const PushedFrame frame{
+      .rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
+  EXPECT_THAT(port_->Offer(connection_, frame),
+              IsError(absl::StatusCode::kResourceExhausted, "message 1 came without credit"));
   EXPECT_EQ(InfoOf(port_->Offer(connection_, frame)).reason, "CREDIT_EXCEEDED");
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.credit, 4);
   for (int i = 0; i < 4; ++i) ASSERT_THAT(port_->Offer(connection_, frame), IsOk());
-  EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kResourceExhausted, "message 5"));
+  EXPECT_THAT(port_->Offer(connection_, frame),
+              IsError(absl::StatusCode::kResourceExhausted, "message 5"));
   ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
   EXPECT_EQ(progress.credit, 8);
 }
@@ -242,7 +269,8 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_TRUE(complete());
   EXPECT_TRUE(port_->Missing().empty());
 
-  // A client that keeps its connection and says nothing does not fail what others have ended: the idle timeout ends the push.
+  // A client that keeps its connection and says nothing does not fail what others have ended: the
+  // idle timeout ends the push.
   Open(6, /*idle_timeout_s=*/5);
   EXPECT_FALSE(complete());  // the job waits
   const int64_t silent = port_->Connect();
@@ -277,11 +305,13 @@ TEST_F(ProjectionPortTest, BadRowsAreRefusedAndChangeNothing) {
   Open(4);
   (void)port_->Progress(connection_);
   const auto pixels = Rows(0, 0, kRows);
-  const PushedFrame good{.rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
+  const PushedFrame good{
+      .rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
   const auto refused = [&](const char* text, auto change) {
     PushedFrame frame = good;
     change(frame);
-    EXPECT_THAT(port_->Offer(connection_, frame), IsError(absl::StatusCode::kInvalidArgument, text));
+    EXPECT_THAT(port_->Offer(connection_, frame),
+                IsError(absl::StatusCode::kInvalidArgument, text));
   };
   refused("first_row: is 3; allowed 0 to 2", [](PushedFrame& f) { f.first_row = 3; });
   refused("rows: is 0; allowed 1 to 3", [](PushedFrame& f) { f.rows = 0; });
@@ -297,7 +327,8 @@ TEST_F(ProjectionPortTest, BadSpecsNameTheField) {
   const auto refused = [&](const char* text, auto change) {
     PushedProjectionsSpec spec = Spec(10);
     change(spec);
-    EXPECT_THAT(ProjectionPort::Create(spec, &memory_, &clock_), IsError(absl::StatusCode::kInvalidArgument, text));
+    EXPECT_THAT(ProjectionPort::Create(spec, &memory_, &clock_),
+                IsError(absl::StatusCode::kInvalidArgument, text));
   };
   refused("push.rows: is 0; allowed 1 to 65536", [](auto& s) { s.rows = 0; });
   refused("push.columns: is 1; allowed 2 to 65536", [](auto& s) { s.columns = 1; });
@@ -314,7 +345,8 @@ TEST_F(ProjectionPortTest, HostMemoryIsCountedAndGivenBack) {
   ASSERT_OK_AND_ASSIGN(auto first, ProjectionPort::Create(Spec(60), &memory, &clock_));
   EXPECT_EQ(memory.used_bytes(), 60 * frame);
   const auto second = ProjectionPort::Create(Spec(41), &memory, &clock_);
-  EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted, "of 2400 for pushed projections 960 are free"));
+  EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted,
+                              "of 2400 for pushed projections 960 are free"));
   EXPECT_EQ(InfoOf(second.status()).reason, "HOST_MEMORY");
   first.reset();
   EXPECT_EQ(memory.used_bytes(), 0);
@@ -331,8 +363,10 @@ TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
   EXPECT_EQ(so_far.counts.frames, 1);
   clock_.Advance(2.0);
   const auto stalled = port_->Wait(1, kForever, {});
-  EXPECT_THAT(stalled,
-              IsError(absl::StatusCode::kDeadlineExceeded, "no projections came for 5 s (a client is connected, but silent); 1 of 3 frames"));
+  EXPECT_THAT(
+      stalled,
+      IsError(absl::StatusCode::kDeadlineExceeded,
+              "no projections came for 5 s (a client is connected, but silent); 1 of 3 frames"));
   EXPECT_EQ(InfoOf(stalled.status()).reason, "SOURCE_STALLED");
   // Woken by a frame, by the end, by stop
   ASSERT_THAT(Send(1), IsOk());
@@ -344,7 +378,8 @@ TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
   Open(3);
   std::stop_source stop;
   std::jthread stopper([&] { stop.request_stop(); });
-  EXPECT_THAT(port_->Wait(0, kForever, stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
+  EXPECT_THAT(port_->Wait(0, kForever, stop.get_token()),
+              IsError(absl::StatusCode::kCancelled, ""));
   port_->Close();
   ASSERT_OK_AND_ASSIGN(so_far, port_->Wait(0, kForever, {}));
   EXPECT_TRUE(so_far.complete);
@@ -365,7 +400,11 @@ TEST_F(ProjectionPortTest, TheJobMayLookWhileFramesCome) {
     ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
     ASSERT_GE(input->info().projections, seen);
     std::vector<uint16_t> pixels(static_cast<size_t>(input->info().projections * kColumns));
-    ASSERT_THAT(input->Read({.frames = input->info().projections, .first_row = 1, .rows = 1, .columns = kColumns}, pixels.data()), IsOk());
+    ASSERT_THAT(
+        input->Read(
+            {.frames = input->info().projections, .first_row = 1, .rows = 1, .columns = kColumns},
+            pixels.data()),
+        IsOk());
     for (size_t i = 0; i < input->info().angles_rad.size(); ++i) {
       const auto sequence = static_cast<uint64_t>(4 * input->info().angles_rad[i]);
       ASSERT_EQ(pixels[i * kColumns], static_cast<uint16_t>(sequence * 100 + kColumns));

@@ -32,7 +32,8 @@ PushBlock Block(uint64_t first, int64_t count, size_t piece = 7, uint32_t lie = 
   PushBlock block{.first_record = first, .records = count};
   const auto* data = reinterpret_cast<const char*>(numbers->data());
   const size_t bytes = numbers->size() * kRecordBytes;
-  for (size_t at = 0; at < bytes; at += piece) block.parts.emplace_back(data + at, std::min(piece, bytes - at));
+  for (size_t at = 0; at < bytes; at += piece)
+    block.parts.emplace_back(data + at, std::min(piece, bytes - at));
   block.owner = std::move(numbers);
   return block;
 }
@@ -45,7 +46,8 @@ class PushPortTest : public ::testing::Test {
     const auto block = port_.Next(reinterpret_cast<char*>(slot.data()), most, stop_.get_token());
     EXPECT_THAT(block, IsOk());
     if (!block.ok()) return {-1, {}};
-    for (size_t i = static_cast<size_t>(block->records); i < slot.size(); ++i) EXPECT_EQ(slot[i], 0xDEADBEEF) << "wrote beyond its records";
+    for (size_t i = static_cast<size_t>(block->records); i < slot.size(); ++i)
+      EXPECT_EQ(slot[i], 0xDEADBEEF) << "wrote beyond its records";
     slot.resize(static_cast<size_t>(block->records));
     return {block->first_record, slot};
   }
@@ -60,7 +62,11 @@ class PushPortTest : public ::testing::Test {
     return progress.value_or(PushProgress{});
   }
 
-  PushPort port_{{.record_bytes = kRecordBytes, .block_records = 50, .credit_blocks = 3, .idle_timeout_s = 0.05}, &kClock};
+  PushPort port_{{.record_bytes = kRecordBytes,
+                  .block_records = 50,
+                  .credit_blocks = 3,
+                  .idle_timeout_s = 0.05},
+                 &kClock};
   std::stop_source stop_;
 };
 
@@ -78,7 +84,8 @@ TEST_F(PushPortTest, CreditIsWhatThereIsRoomForAndNeverTakenBack) {
   const int64_t c = port_.Connect();
   EXPECT_EQ(Progress(c).credit, 3);
   int64_t credit = 0;
-  for (int i = 0; i < 3; ++i) EXPECT_THAT(port_.Offer(c, Block(10 * static_cast<uint64_t>(i), 10)), IsOk());
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(port_.Offer(c, Block(10 * static_cast<uint64_t>(i), 10)), IsOk());
   EXPECT_EQ(Progress(c).credit, 3);
   const absl::Status status = port_.Offer(c, Block(30, 10));
   EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "without credit"));
@@ -202,12 +209,14 @@ TEST_F(PushPortTest, AMarkerBeyondTheScanIsRefusedOrCounted) {
     block.marks = {{.name = "flash", .record = record}};
     return port_.Offer(c, std::move(block));
   };
-  EXPECT_THAT(offer(Block(0, 20), std::numeric_limits<int64_t>::max()), IsError(absl::StatusCode::kInvalidArgument, "is 9223372036854775807"))
+  EXPECT_THAT(offer(Block(0, 20), std::numeric_limits<int64_t>::max()),
+              IsError(absl::StatusCode::kInvalidArgument, "is 9223372036854775807"))
       << "no scan is so long, not even a continuous one";
   port_.Want(100);
   for (const int64_t record : {int64_t{100}, int64_t{101}, int64_t{1} << 40, int64_t{-1}}) {
     const absl::Status status = offer(Block(0, 20), record);
-    EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("is ", record, " (marker 'flash'); allowed 0 to 99")));
+    EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument,
+                                absl::StrCat("is ", record, " (marker 'flash'); allowed 0 to 99")));
     EXPECT_EQ(InfoOf(status).field, "markers.record");
   }
   EXPECT_EQ(Progress(c).received, 0) << "the block is not taken";
@@ -249,7 +258,8 @@ TEST_F(PushPortTest, ANewConnectionTakesOverAndIsToldWhereToGoOn) {
   const int64_t now = port_.Connect();
   EXPECT_EQ(old_news, 2) << "it learns that it was replaced";
   EXPECT_EQ(InfoOf(port_.Progress(old).status()).reason, "REPLACED");
-  EXPECT_THAT(port_.Offer(old, Block(20, 20)), IsError(absl::StatusCode::kAborted, "another connection"));
+  EXPECT_THAT(port_.Offer(old, Block(20, 20)),
+              IsError(absl::StatusCode::kAborted, "another connection"));
   EXPECT_THAT(port_.EndOfRecords(old), IsError(absl::StatusCode::kAborted, "another connection"));
   EXPECT_EQ(Progress(now).next_record, 20);
   EXPECT_EQ(Progress(now).credit, 2) << "a block still waits";
@@ -283,7 +293,8 @@ TEST_F(PushPortTest, TheEndComesAfterWhatWasSent) {
 }
 
 TEST_F(PushPortTest, AStopEndsTheWait) {
-  PushPort patient({.record_bytes = 4, .block_records = 1, .credit_blocks = 1, .idle_timeout_s = -1}, &kClock);
+  PushPort patient(
+      {.record_bytes = 4, .block_records = 1, .credit_blocks = 1, .idle_timeout_s = -1}, &kClock);
   std::vector<char> slot(4);
   std::jthread stopper([&] { stop_.request_stop(); });
   const auto block = patient.Next(slot.data(), 1, stop_.get_token());
@@ -320,7 +331,8 @@ TEST_F(PushPortTest, MemoryIsGivenBackAsBlocksAreUsed) {
 
 TEST(PushPortThreads, AClientAndASourceOverManyBlocks) {
   constexpr int64_t kTotal = 200'000;
-  PushPort port({.record_bytes = 4, .block_records = 64, .credit_blocks = 4, .idle_timeout_s = 20}, &kClock);
+  PushPort port({.record_bytes = 4, .block_records = 64, .credit_blocks = 4, .idle_timeout_s = 20},
+                &kClock);
   port.Want(kTotal);
   const int64_t c = port.Connect();
   Mutex mutex;
@@ -349,7 +361,8 @@ TEST(PushPortThreads, AClientAndASourceOverManyBlocks) {
   std::stop_source stop;
   std::vector<uint32_t> slot(100);
   for (int64_t next = 0; next < kTotal;) {
-    const auto block = port.Next(reinterpret_cast<char*>(slot.data()), std::min<int64_t>(100, kTotal - next), stop.get_token());
+    const auto block = port.Next(reinterpret_cast<char*>(slot.data()),
+                                 std::min<int64_t>(100, kTotal - next), stop.get_token());
     ASSERT_THAT(block, IsOk());
     ASSERT_EQ(block->first_record, next);
     for (int64_t i = 0; i < block->records; ++i) ASSERT_EQ(slot[static_cast<size_t>(i)], next + i);

@@ -15,13 +15,16 @@ namespace {
 // Delivers blocks of one-byte records whose byte is the record's number.
 class Blocks final : public Source {
  public:
-  explicit Blocks(std::deque<std::pair<int64_t, int64_t>> blocks) : blocks_(std::move(blocks)) {}  // first, records
+  explicit Blocks(std::deque<std::pair<int64_t, int64_t>> blocks)
+      : blocks_(std::move(blocks)) {}  // first, records
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
     if (blocks_.empty()) return SourceBlock{};
     auto& [first, left] = blocks_.front();
-    const SourceBlock block{
-        .first_record = first, .records = std::min(left, max_records), .acquired = {.monotonic_ns = first + std::min(left, max_records)}};
-    for (int64_t i = 0; i < block.records; ++i) static_cast<uint8_t*>(slot)[i] = static_cast<uint8_t>(first + i);
+    const SourceBlock block{.first_record = first,
+                            .records = std::min(left, max_records),
+                            .acquired = {.monotonic_ns = first + std::min(left, max_records)}};
+    for (int64_t i = 0; i < block.records; ++i)
+      static_cast<uint8_t*>(slot)[i] = static_cast<uint8_t>(first + i);
     first += block.records;
     left -= block.records;
     if (left == 0) blocks_.pop_front();
@@ -39,7 +42,8 @@ class Blocks final : public Source {
 };
 
 // All groups that come, with a check that each is made of its own records.
-std::vector<int64_t> Groups(int64_t size, std::deque<std::pair<int64_t, int64_t>> blocks, int64_t max_groups) {
+std::vector<int64_t> Groups(int64_t size, std::deque<std::pair<int64_t, int64_t>> blocks,
+                            int64_t max_groups) {
   Blocks source(std::move(blocks));
   RecordGroups groups(size, 1);
   std::vector<int64_t> out;
@@ -51,7 +55,8 @@ std::vector<int64_t> Groups(int64_t size, std::deque<std::pair<int64_t, int64_t>
     EXPECT_LE(block->records, max_groups);
     for (int64_t g = 0; g < block->records; ++g) {
       out.push_back(block->first_record + g);
-      for (int64_t i = 0; i < size; ++i) EXPECT_EQ(slot[static_cast<size_t>(g * size + i)], (block->first_record + g) * size + i);
+      for (int64_t i = 0; i < size; ++i)
+        EXPECT_EQ(slot[static_cast<size_t>(g * size + i)], (block->first_record + g) * size + i);
     }
     EXPECT_GE(block->acquired.monotonic_ns, (block->first_record + block->records) * size);
   }
@@ -59,7 +64,9 @@ std::vector<int64_t> Groups(int64_t size, std::deque<std::pair<int64_t, int64_t>
 
 using Numbers = std::vector<int64_t>;
 
-TEST(RecordGroupsTest, OneIsTheSourceItself) { EXPECT_EQ(Groups(1, {{0, 2}, {5, 1}}, 4), (Numbers{0, 1, 5})); }
+TEST(RecordGroupsTest, OneIsTheSourceItself) {
+  EXPECT_EQ(Groups(1, {{0, 2}, {5, 1}}, 4), (Numbers{0, 1, 5}));
+}
 
 TEST(RecordGroupsTest, BlocksOfAnySizeMakeWholeGroups) {
   EXPECT_EQ(Groups(3, {{0, 12}}, 2), (Numbers{0, 1, 2, 3}));
@@ -69,7 +76,8 @@ TEST(RecordGroupsTest, BlocksOfAnySizeMakeWholeGroups) {
 }
 
 TEST(RecordGroupsTest, AGapLosesTheGroupsItTouches) {
-  EXPECT_EQ(Groups(3, {{0, 4}, {6, 3}}, 4), (Numbers{0, 2})) << "record 5 is lost, and with it group 1";
+  EXPECT_EQ(Groups(3, {{0, 4}, {6, 3}}, 4), (Numbers{0, 2}))
+      << "record 5 is lost, and with it group 1";
   EXPECT_EQ(Groups(3, {{0, 3}, {7, 5}}, 4), (Numbers{0, 3})) << "begins within group 2";
   EXPECT_EQ(Groups(3, {{1, 2}, {3, 3}}, 4), (Numbers{1}));
   EXPECT_EQ(Groups(3, {{2, 1}, {4, 1}, {6, 3}}, 4), (Numbers{2}));

@@ -35,13 +35,16 @@ std::string Records(int64_t n) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * 2};
 }
 
-std::string Npy(int version, const std::string& descr, const std::string& order, const std::string& shape, const std::string& data) {
-  std::string dict = absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape, ", }");
+std::string Npy(int version, const std::string& descr, const std::string& order,
+                const std::string& shape, const std::string& data) {
+  std::string dict =
+      absl::StrCat("{'descr': ", descr, ", 'fortran_order': ", order, ", 'shape': ", shape, ", }");
   const size_t start = version == 1 ? 10 : 12;
   dict.resize((start + dict.size() + 1 + 63) / 64 * 64 - start, ' ');
   dict.back() = '\n';
   std::string head = std::string("\x93NUMPY") + static_cast<char>(version) + '\0';
-  for (int i = 0; i < (version == 1 ? 2 : 4); ++i) head += static_cast<char>(dict.size() >> (8 * i) & 255);
+  for (int i = 0; i < (version == 1 ? 2 : 4); ++i)
+    head += static_cast<char>(dict.size() >> (8 * i) & 255);
   return head + dict + data;
 }
 
@@ -54,7 +57,9 @@ class ReplayTest : public ::testing::Test {
     spec.pattern = {.ascans_per_bscan = 10, .bscans_per_volume = 2, .volumes = 1};
     return spec;
   }
-  absl::StatusOr<SourceTraits> Inspect(const std::string& path) { return InspectSource(Spec(path), roots_); }
+  absl::StatusOr<SourceTraits> Inspect(const std::string& path) {
+    return InspectSource(Spec(path), roots_);
+  }
   absl::StatusOr<std::unique_ptr<Source>> Open(const ScanSpec& spec) {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, roots_));
     return OpenSource(scan.spec, roots_, &clock_);
@@ -72,7 +77,8 @@ class ReplayTest : public ::testing::Test {
       all.append(slot.data(), static_cast<size_t>(got->records * kSamples * 2));
     }
   }
-  void ExpectRefused(const std::string& path, absl::StatusCode code, const std::string& part, const std::string& field = "replay.path") {
+  void ExpectRefused(const std::string& path, absl::StatusCode code, const std::string& part,
+                     const std::string& field = "replay.path") {
     SCOPED_TRACE(path);
     const auto traits = Inspect(path);
     EXPECT_THAT(traits, IsError(code, part));
@@ -109,11 +115,13 @@ TEST_F(ReplayTest, LoopsRunOnAcrossTheEndOfTheFile) {
   ASSERT_OK_AND_ASSIGN(const auto source, Open(Spec("a.raw", 0)));
   std::string slot(1000 * kSamples * 2, '\0');
   for (int i = 0; i < 50; ++i) {
-    ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(slot.data(), 1000, stop_.get_token()));
+    ASSERT_OK_AND_ASSIGN(const SourceBlock block,
+                         source->Next(slot.data(), 1000, stop_.get_token()));
     EXPECT_EQ(block.records, 1000);
   }
   EXPECT_EQ(slot.substr(0, static_cast<size_t>(kSamples * 2)),
-            Records(7).substr(static_cast<size_t>(49000 % 7 * kSamples * 2), static_cast<size_t>(kSamples * 2)));
+            Records(7).substr(static_cast<size_t>(49000 % 7 * kSamples * 2),
+                              static_cast<size_t>(kSamples * 2)));
   ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(Spec("a.raw", 0), roots_));
   EXPECT_EQ(traits.total_records, 0);
   ASSERT_OK_AND_ASSIGN(const SourceTraits many, InspectSource(Spec("a.raw", 0xFFFFFFFFu), roots_));
@@ -133,9 +141,13 @@ TEST_F(ReplayTest, NpyOfEveryVersion) {
 }
 
 TEST_F(ReplayTest, NpyTypesAreTakenFromTheFile) {
-  const std::pair<const char*, DType> types[] = {{"'|u1'", DType::kU8}, {"'<u2'", DType::kU16}, {"'<i2'", DType::kI16}, {"'<f4'", DType::kF32}};
+  const std::pair<const char*, DType> types[] = {{"'|u1'", DType::kU8},
+                                                 {"'<u2'", DType::kU16},
+                                                 {"'<i2'", DType::kI16},
+                                                 {"'<f4'", DType::kF32}};
   for (const auto& [descr, dtype] : types) {
-    folder_.Write("t.npy", Npy(1, descr, "False", "(4, 16)", std::string(static_cast<size_t>(64 * SizeOf(dtype)), 'x')));
+    folder_.Write("t.npy", Npy(1, descr, "False", "(4, 16)",
+                               std::string(static_cast<size_t>(64 * SizeOf(dtype)), 'x')));
     ASSERT_OK_AND_ASSIGN(const SourceTraits traits, Inspect("t.npy"));
     EXPECT_EQ(traits.raw_type, dtype);
   }
@@ -157,8 +169,10 @@ TEST_F(ReplayTest, ChannelsAndPackedSamplesOfNpyFiles) {
   folder_.Write("c.npy", Npy(1, "'<u2'", "False", "(5, 32)", std::string(320, 'x')));
   ASSERT_OK_AND_ASSIGN(traits, inspect(2, math::Packing::kNone, 0));
   EXPECT_EQ(traits.samples_per_record, 16);
-  EXPECT_THAT(inspect(3, math::Packing::kNone, 0), IsError(absl::StatusCode::kInvalidArgument, "acquisition.channels"));
-  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 0), IsError(absl::StatusCode::kInvalidArgument, "acquisition.raw_type"));
+  EXPECT_THAT(inspect(3, math::Packing::kNone, 0),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.channels"));
+  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 0),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.raw_type"));
   // 19 samples of 12 bits are 29 bytes.
   folder_.Write("c.npy", Npy(1, "'|u1'", "False", "(5, 29)", std::string(145, 'x')));
   ASSERT_OK_AND_ASSIGN(traits, inspect(1, math::Packing::kLowFirst12, 0));
@@ -166,7 +180,8 @@ TEST_F(ReplayTest, ChannelsAndPackedSamplesOfNpyFiles) {
   EXPECT_EQ(traits.raw_type, DType::kU16);
   EXPECT_EQ(traits.packing, math::Packing::kLowFirst12);
   EXPECT_EQ(traits.total_records, 5);
-  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 18), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
+  EXPECT_THAT(inspect(1, math::Packing::kLowFirst12, 18),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
 }
 
 TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
@@ -194,7 +209,8 @@ TEST_F(ReplayTest, NpyFilesThatCannotBeReplayedAreRefused) {
   refused(Npy(1, "'<u2'", "False", "(6, 16)", data).replace(10, 30, 30, ' '), "no 'descr'");
 }
 
-// Every truncation and every flipped byte of a header is an error or a header, never a crash (sanitizers watch).
+// Every truncation and every flipped byte of a header is an error or a header, never a crash
+// (sanitizers watch).
 TEST_F(ReplayTest, DamagedNpyHeadersDoNoHarm) {
   const std::string good = Npy(1, "'<u2'", "False", "(6, 16)", "");
   ASSERT_THAT(storage::ParseNpyHeader(good), IsOk());
@@ -214,17 +230,21 @@ TEST_F(ReplayTest, WhatTheSpecSaysMustAgreeWithTheFile) {
   folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(6, 16)", Records(6)));
   ScanSpec spec = Spec("a.npy");
   spec.acquisition.samples_per_record = 32;
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
   spec = Spec("a.npy");
   spec.acquisition.raw_type = DType::kI16;
   spec.acquisition.raw_type_given = true;
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "acquisition.raw_type"));
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.raw_type"));
   folder_.Write("a.raw", Records(2));
   spec = Spec("a.raw");
   spec.acquisition.samples_per_record = 0;
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
   folder_.Write("short.npy", Npy(1, "'<u2'", "False", "(12, 8)", Records(6)));
-  EXPECT_THAT(ResolveScan(Spec("short.npy"), roots_), IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
+  EXPECT_THAT(ResolveScan(Spec("short.npy"), roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "acquisition.samples_per_record"));
 }
 
 TEST_F(ReplayTest, AHeaderOfARawFileIsSkipped) {
@@ -237,45 +257,57 @@ TEST_F(ReplayTest, AHeaderOfARawFileIsSkipped) {
     EXPECT_EQ(All(*source, 7), Records(23) + Records(23)) << header;
     replay.header_bytes = header + 23 * kSamples * 2 + 1;
     EXPECT_THAT(InspectSource(spec, roots_),
-                IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("replay.header_bytes: is ", replay.header_bytes)));
+                IsError(absl::StatusCode::kInvalidArgument,
+                        absl::StrCat("replay.header_bytes: is ", replay.header_bytes)));
     replay.header_bytes = header + 23 * kSamples * 2;
-    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "holds 0 bytes behind its header"));
+    EXPECT_THAT(InspectSource(spec, roots_),
+                IsError(absl::StatusCode::kInvalidArgument, "holds 0 bytes behind its header"));
     replay.header_bytes = ~uint64_t{0};
-    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.header_bytes"));
+    EXPECT_THAT(InspectSource(spec, roots_),
+                IsError(absl::StatusCode::kInvalidArgument, "replay.header_bytes"));
   }
   folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(6, 16)", Records(6)));
   ScanSpec spec = Spec("a.npy");
   std::get<ReplaySource>(spec.source).header_bytes = 64;
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "an .npy file says itself where its records begin"));
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "an .npy file says itself where its records begin"));
 }
 
 TEST_F(ReplayTest, AFileThatWasCutOffIsReadOnlyWhereThatIsAsked) {
   for (const std::string& cut : {Records(9) + "x", Records(9) + std::string(31, 'x')}) {
     folder_.Write("a.raw", cut);
     ScanSpec spec = Spec("a.raw", 1);
-    EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
+    EXPECT_THAT(InspectSource(spec, roots_),
+                IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
     std::get<ReplaySource>(spec.source).allow_partial = true;
     ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(spec, roots_));
     ASSERT_EQ(traits.warnings.size(), 1u);
-    EXPECT_EQ(traits.warnings[0], absl::StrCat("The file's last record is not whole: ", cut.size() % 32, " bytes of 32 are left out."));
+    EXPECT_EQ(traits.warnings[0], absl::StrCat("The file's last record is not whole: ",
+                                               cut.size() % 32, " bytes of 32 are left out."));
     ASSERT_OK_AND_ASSIGN(const auto source, Open(spec));
     EXPECT_EQ(All(*source, 4), Records(9));
   }
   folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(6, 16)", Records(4) + "yz"));
   ScanSpec spec = Spec("a.npy", 1);
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "replay.allow_partial"));
   std::get<ReplaySource>(spec.source).allow_partial = true;
   ASSERT_OK_AND_ASSIGN(const auto source, Open(spec));
   EXPECT_EQ(All(*source, 4), Records(4));
   folder_.Write("a.npy", Npy(1, "'<u2'", "False", "(3, 16)", Records(4)));
-  EXPECT_THAT(InspectSource(spec, roots_), IsError(absl::StatusCode::kInvalidArgument, "its header says 96")) << "more than it says is no cut";
+  EXPECT_THAT(InspectSource(spec, roots_),
+              IsError(absl::StatusCode::kInvalidArgument, "its header says 96"))
+      << "more than it says is no cut";
 }
 
 TEST_F(ReplayTest, WhatIsLeftOverIsToldWithAHint) {
   folder_.Write("a.raw", std::string(10, 'h') + Records(5));
   ExpectRefused("a.raw", absl::StatusCode::kInvalidArgument,
-                "'a.raw' holds 170 bytes: 5 records of 32 bytes (16 samples of u16) and 10 bytes more. Allowed are whole records: is the type or the "
-                "number of samples another one, is there a header (replay.header_bytes = 10), or was the file cut off");
+                "'a.raw' holds 170 bytes: 5 records of 32 bytes (16 samples of u16) and 10 bytes "
+                "more. Allowed are whole records: is the type or the "
+                "number of samples another one, is there a header (replay.header_bytes = 10), or "
+                "was the file cut off");
 }
 
 ScanSpec SimulatedRecords(DType type, int64_t samples, uint32_t bits) {
@@ -301,7 +333,8 @@ TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
         const ScanSpec simulated = SimulatedRecords(type, samples, bits);
         ASSERT_OK_AND_ASSIGN(const auto source, Open(simulated));
         std::string records(static_cast<size_t>(64 * samples * SizeOf(type)), '\0');
-        ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(records.data(), 64, stop_.get_token()));
+        ASSERT_OK_AND_ASSIGN(const SourceBlock block,
+                             source->Next(records.data(), 64, stop_.get_token()));
         ASSERT_EQ(block.records, 64);
         folder_.Write("simulated.raw", records);
         ScanSpec spec = Spec("simulated.raw");
@@ -309,7 +342,8 @@ TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
         spec.acquisition.raw_type = type;
         spec.acquisition.adc_bits = bits;
         ASSERT_OK_AND_ASSIGN(const SourceTraits traits, InspectSource(spec, roots_));
-        EXPECT_TRUE(traits.warnings.empty()) << Info(type).name << " of " << bits << " bits, " << samples << " samples: " << traits.warnings[0];
+        EXPECT_TRUE(traits.warnings.empty()) << Info(type).name << " of " << bits << " bits, "
+                                             << samples << " samples: " << traits.warnings[0];
         ++files;
       }
     }
@@ -333,23 +367,31 @@ TEST_F(ReplayTest, PathsAreConfinedToTheRoots) {
   fs::create_symlink(other / "secret.raw", folder_ / "leak.raw");
   fs::create_directory_symlink(other.path(), folder_ / "leaks");
   fs::create_symlink(folder_ / "a.raw", folder_ / "sub/fine.raw");
-  for (const std::string& fine : {std::string("a.raw"), std::string("sub/../a.raw"), std::string("sub/fine.raw"), folder_ / "a.raw"}) {
+  for (const std::string& fine : {std::string("a.raw"), std::string("sub/../a.raw"),
+                                  std::string("sub/fine.raw"), folder_ / "a.raw"}) {
     EXPECT_THAT(Inspect(fine), IsOk()) << fine;
   }
-  const auto outside = [&](const std::string& path) { ExpectRefused(path, absl::StatusCode::kInvalidArgument, "outside the replay roots"); };
+  const auto outside = [&](const std::string& path) {
+    ExpectRefused(path, absl::StatusCode::kInvalidArgument, "outside the replay roots");
+  };
   outside(other / "secret.raw");
   outside("leak.raw");
   outside("leaks/secret.raw");
   outside("../" + fs::path(other.path()).filename().string() + "/secret.raw");
   outside(folder_.path() + "/../" + fs::path(other.path()).filename().string() + "/secret.raw");
   outside("/etc/passwd");
-  outside("/etc/there/is/no/such/file");  // the same answer: outside the roots nothing can be found out
-  outside(folder_.path() + "x/a.raw");    // a longer name that begins like the root
+  outside(
+      "/etc/there/is/no/such/file");  // the same answer: outside the roots nothing can be found out
+  outside(folder_.path() + "x/a.raw");  // a longer name that begins like the root
   outside("..");
   const absl::Status told = Inspect("/etc/passwd").status();
-  EXPECT_THAT(told, IsError(absl::StatusCode::kInvalidArgument, absl::StrCat("the replay roots ", folder_.path(), " (storage.replay_roots")));
+  EXPECT_THAT(told,
+              IsError(absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("the replay roots ", folder_.path(), " (storage.replay_roots")));
   EXPECT_EQ(InfoOf(told).reason, "OUTSIDE_ROOTS");
-  EXPECT_THAT(Inspect("missing.raw").status(), IsError(absl::StatusCode::kNotFound, absl::StrCat("under the replay roots ", folder_.path())));
+  EXPECT_THAT(Inspect("missing.raw").status(),
+              IsError(absl::StatusCode::kNotFound,
+                      absl::StrCat("under the replay roots ", folder_.path())));
   ExpectRefused("missing.raw", absl::StatusCode::kNotFound, "missing.raw");
   ExpectRefused("", absl::StatusCode::kInvalidArgument, "is empty");
   ExpectRefused(std::string("a.raw\0.npy", 10), absl::StatusCode::kInvalidArgument, "zero byte");
@@ -364,7 +406,8 @@ TEST_F(ReplayTest, OnlyRegularFilesAreRead) {
   std::filesystem::create_directory(folder_ / "folder");
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   ExpectRefused("folder", absl::StatusCode::kInvalidArgument, "no regular file");
-  ExpectRefused("pipe", absl::StatusCode::kInvalidArgument, "no regular file");  // and does not wait for a writer
+  ExpectRefused("pipe", absl::StatusCode::kInvalidArgument,
+                "no regular file");  // and does not wait for a writer
 }
 
 TEST_F(ReplayTest, AFileThatShrinksIsDataLoss) {
@@ -391,7 +434,8 @@ TEST_F(ReplayTest, ARateMakesRecordsComeInTime) {
   ASSERT_OK_AND_ASSIGN(block, source->Next(slot.data(), 20, stop_.get_token()));
   EXPECT_EQ(block.first_record, 40);
   EXPECT_EQ(block.records, 10) << "the file ends";
-  EXPECT_EQ(slot.substr(0, static_cast<size_t>(10 * kSamples * 2)), Records(50).substr(static_cast<size_t>(40 * kSamples * 2)));
+  EXPECT_EQ(slot.substr(0, static_cast<size_t>(10 * kSamples * 2)),
+            Records(50).substr(static_cast<size_t>(40 * kSamples * 2)));
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));
   ASSERT_OK_AND_ASSIGN(block, source->Next(slot.data(), 20, stop_.get_token()));
   EXPECT_EQ(block.records, 0);

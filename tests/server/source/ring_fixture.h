@@ -70,7 +70,8 @@ class RingPortTest : public ::testing::Test {
     octavo_ring_publish(&ring_, records);
   }
   octavo_ring_descriptor& Descriptor(uint64_t block) {
-    return reinterpret_cast<octavo_ring_descriptor*>(ring_.memory + ring_.facts.descriptor_offset)[block % kSlots];
+    return reinterpret_cast<octavo_ring_descriptor*>(ring_.memory +
+                                                     ring_.facts.descriptor_offset)[block % kSlots];
   }
   octavo_ring_producer& Producer() { return *octavo_ring_producer_of(&ring_); }
   octavo_ring_server& Server() { return *octavo_ring_server_of(&ring_); }

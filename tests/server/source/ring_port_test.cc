@@ -20,10 +20,13 @@ using testing::kSlots;
 using testing::RingPortTest;
 
 // Both sides say the same of the memory.
-static_assert(sizeof(RingFacts) == sizeof(octavo_ring_facts) && sizeof(RingServerPage) == sizeof(octavo_ring_server) &&
-              sizeof(RingProducerPage) == sizeof(octavo_ring_producer) && sizeof(RingDescriptor) == sizeof(octavo_ring_descriptor));
-#define OCTAVO_SAME(ours, theirs, field) \
-  static_assert(offsetof(ours, field) == offsetof(theirs, field) && sizeof(ours::field) == sizeof(theirs::field))
+static_assert(sizeof(RingFacts) == sizeof(octavo_ring_facts) &&
+              sizeof(RingServerPage) == sizeof(octavo_ring_server) &&
+              sizeof(RingProducerPage) == sizeof(octavo_ring_producer) &&
+              sizeof(RingDescriptor) == sizeof(octavo_ring_descriptor));
+#define OCTAVO_SAME(ours, theirs, field)                            \
+  static_assert(offsetof(ours, field) == offsetof(theirs, field) && \
+                sizeof(ours::field) == sizeof(theirs::field))
 OCTAVO_SAME(RingFacts, octavo_ring_facts, magic);
 OCTAVO_SAME(RingFacts, octavo_ring_facts, version);
 OCTAVO_SAME(RingFacts, octavo_ring_facts, flags);
@@ -61,8 +64,8 @@ OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, first_record);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, records);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, flags);
 OCTAVO_SAME(RingDescriptor, octavo_ring_descriptor, time_ns);
-static_assert(kRingMagic == OCTAVO_RING_MAGIC && kRingVersion == OCTAVO_RING_VERSION && kRingPage == OCTAVO_RING_PAGE &&
-              kRingOverrun == OCTAVO_RING_OVERRUN);
+static_assert(kRingMagic == OCTAVO_RING_MAGIC && kRingVersion == OCTAVO_RING_VERSION &&
+              kRingPage == OCTAVO_RING_PAGE && kRingOverrun == OCTAVO_RING_OVERRUN);
 
 TEST_F(RingPortTest, WhatTheProducerWritesIsLentWhereItLies) {
   Attach();
@@ -264,9 +267,11 @@ TEST_F(RingPortTest, AnOverrunFailsAScanThatAsksForIt) {
 
 TEST_F(RingPortTest, SilenceEndsInTime) {
   EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_STALLED");
-  EXPECT_THAT(port_->Lend(stop_.get_token()).status(), IsError(absl::StatusCode::kDeadlineExceeded, "no producer ever attached"));
+  EXPECT_THAT(port_->Lend(stop_.get_token()).status(),
+              IsError(absl::StatusCode::kDeadlineExceeded, "no producer ever attached"));
   Attach();
-  EXPECT_THAT(port_->Lend(stop_.get_token()).status(), IsError(absl::StatusCode::kDeadlineExceeded, "attached, but silent"));
+  EXPECT_THAT(port_->Lend(stop_.get_token()).status(),
+              IsError(absl::StatusCode::kDeadlineExceeded, "attached, but silent"));
 }
 
 TEST_F(RingPortTest, AProducerThatGoesLosesOnlyWhatItHadNotPublished) {

@@ -24,7 +24,8 @@ using testing::kSlots;
 
 class RingTrustTest : public testing::RingPortTest {};
 
-// Counters that contradict the order of things: the producer is cut off, what was accepted counts, another one may come.
+// Counters that contradict the order of things: the producer is cut off, what was accepted counts,
+// another one may come.
 TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   const std::vector<std::function<void()>> wrongs = {
       [&] { Producer().published += kSlots + 1; },
@@ -48,7 +49,8 @@ TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
     EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_STALLED");
     EXPECT_EQ(cuts_, 1);
     EXPECT_EQ(octavo_ring_trouble(&ring_), EPROTO);
-    EXPECT_NE(std::string(Server().error).find("the ring is broken"), std::string::npos) << Server().error;
+    EXPECT_NE(std::string(Server().error).find("the ring is broken"), std::string::npos)
+        << Server().error;
     Detach();
     Attach();
     EXPECT_EQ(octavo_ring_trouble(&ring_), 0);
@@ -59,10 +61,20 @@ TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   }
 }
 
-// Every field of the memory, changed in every way: nothing is read beyond the ring, nobody waits, and the server's own pages are not
-// believed at all.
+// Every field of the memory, changed in every way: nothing is read beyond the ring, nobody waits,
+// and the server's own pages are not believed at all.
 TEST_F(RingTrustTest, NoFieldIsTrusted) {
-  const std::vector<uint64_t> values = {0, 1, 2, 49, 51, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, uint64_t{1} << 32, ~uint64_t{0}, uint64_t{1} << 63};
+  const std::vector<uint64_t> values = {0,
+                                        1,
+                                        2,
+                                        49,
+                                        51,
+                                        0x7FFFFFFF,
+                                        0x80000000,
+                                        0xFFFFFFFF,
+                                        uint64_t{1} << 32,
+                                        ~uint64_t{0},
+                                        uint64_t{1} << 63};
   struct Place {
     size_t offset, bytes;
     bool server;  // a field that the server writes and never reads
@@ -71,12 +83,15 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
   for (size_t at = 0; at < sizeof(RingFacts); at += 4) places.push_back({at, 4, true});
   for (size_t at = 0; at < 96; at += 4) places.push_back({kRingPage + at, 4, true});
   for (size_t at = 0; at < 48; at += 4) places.push_back({2 * kRingPage + at, 4, false});
-  for (size_t at = 0; at < 2 * sizeof(RingDescriptor); at += 4) places.push_back({3 * kRingPage + at, 4, false});
+  for (size_t at = 0; at < 2 * sizeof(RingDescriptor); at += 4)
+    places.push_back({3 * kRingPage + at, 4, false});
   for (size_t at = 0; at < 48; at += 8) places.push_back({2 * kRingPage + at, 8, false});
-  for (size_t at = 0; at < sizeof(RingDescriptor); at += 8) places.push_back({3 * kRingPage + at, 8, false});
+  for (size_t at = 0; at < sizeof(RingDescriptor); at += 8)
+    places.push_back({3 * kRingPage + at, 8, false});
   for (const Place& place : places) {
     for (const uint64_t value : values) {
-      SCOPED_TRACE(absl::StrCat("offset ", place.offset, ", ", place.bytes, " bytes, value ", value));
+      SCOPED_TRACE(
+          absl::StrCat("offset ", place.offset, ", ", place.bytes, " bytes, value ", value));
       Make({.idle_timeout_s = 0.002, .restart_grace_s = 0.002, .total = 1000});
       Attach();
       Write(50);
@@ -87,7 +102,8 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
       for (int i = 0; i < 8; ++i) {
         const auto loan = port_->Lend(stop_.get_token());
         if (!loan.ok() || loan->block.records == 0) break;
-        // What is lent lies within the ring: a sanitizer looks at all of it, and it holds what this producer wrote, or nothing.
+        // What is lent lies within the ring: a sanitizer looks at all of it, and it holds what this
+        // producer wrote, or nothing.
         for (int64_t r = 0; r < loan->block.records; ++r) {
           uint32_t number = 0;
           std::memcpy(&number, loan->data + 4 * r, 4);
@@ -107,7 +123,8 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
   }
 }
 
-// A producer gone mad writes everywhere, all the time, while another thread takes: no crash, no stall.
+// A producer gone mad writes everywhere, all the time, while another thread takes: no crash, no
+// stall.
 TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
   Make({.idle_timeout_s = 0.02, .restart_grace_s = 30, .total = 0});
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
@@ -120,12 +137,14 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
       while (!over) {
         // Mostly near the truth, which leads further in.
         if (random() % 8 == 0) {
-          std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))
+          std::atomic_ref<uint64_t>(
+              *reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))
               .store(random() % 3 ? random() % 8 : random());
         } else if (random() % 4 == 0) {
           auto& of = Descriptor(random() % kSlots);
           std::atomic_ref<uint64_t>(of.number).store(random() % 16);
-          std::atomic_ref<uint64_t>(of.first_record).store(random() % 3 ? random() % 4096 : random());
+          std::atomic_ref<uint64_t>(of.first_record)
+              .store(random() % 3 ? random() % 4096 : random());
           std::atomic_ref<uint32_t>(of.records).store(static_cast<uint32_t>(random() % 60));
         } else {
           std::atomic_ref<uint64_t>(Producer().published).fetch_add(1);
@@ -143,7 +162,8 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
     over = true;
     noise.join();
     Detach();
-    if (!port_->CanAttach().ok()) Make({.idle_timeout_s = 0.02, .restart_grace_s = 30});  // it said that it has ended
+    if (!port_->CanAttach().ok())
+      Make({.idle_timeout_s = 0.02, .restart_grace_s = 30});  // it said that it has ended
   }
 }
 

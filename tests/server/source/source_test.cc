@@ -45,7 +45,8 @@ std::vector<T> Take(const ScanSpec& spec, int64_t records, int64_t block) {
   std::vector<T> all(static_cast<size_t>(records * samples));
   std::stop_source stop;
   for (int64_t done = 0; done < records;) {
-    const auto got = (*source)->Next(all.data() + done * samples, std::min(block, records - done), stop.get_token());
+    const auto got = (*source)->Next(all.data() + done * samples, std::min(block, records - done),
+                                     stop.get_token());
     EXPECT_THAT(got, IsOk());
     EXPECT_EQ(got->first_record, done);
     done += got->records;
@@ -58,16 +59,19 @@ std::vector<double> Record(const std::vector<uint16_t>& raw, int64_t record, int
 }
 
 // Magnitudes of the A-scan of a record less the mean of all, by the double-precision model.
-std::vector<double> Ascan(const ResolvedScan& scan, const std::vector<double>& record, const std::vector<double>& background = {}) {
+std::vector<double> Ascan(const ResolvedScan& scan, const std::vector<double>& record,
+                          const std::vector<double>& background = {}) {
   std::vector<double> magnitude;
-  for (const auto& z : octavo::testing::ModelDepth(scan.chain, record, background)) magnitude.push_back(std::abs(z));
+  for (const auto& z : octavo::testing::ModelDepth(scan.chain, record, background))
+    magnitude.push_back(std::abs(z));
   return magnitude;
 }
 
 // Position of the largest value in [from, to), by a parabola through it and its neighbours.
 double Peak(const std::vector<double>& v, int64_t from, int64_t to) {
   const auto i = std::max_element(v.begin() + from, v.begin() + to) - v.begin();
-  const double a = v[static_cast<size_t>(i - 1)], b = v[static_cast<size_t>(i)], c = v[static_cast<size_t>(i + 1)];
+  const double a = v[static_cast<size_t>(i - 1)], b = v[static_cast<size_t>(i)],
+               c = v[static_cast<size_t>(i + 1)];
   return static_cast<double>(i) + 0.5 * (a - c) / (a - 2 * b + c);
 }
 
@@ -77,7 +81,8 @@ int64_t Width(const std::vector<double>& v, int64_t from, int64_t to) {
   return std::count_if(v.begin() + from, v.begin() + to, [&](double x) { return x >= half; });
 }
 
-const RasterPattern kSmall{.ascans_per_bscan = 32, .bscans_per_volume = 8, .volumes = 1, .flyback_records = 3};
+const RasterPattern kSmall{
+    .ascans_per_bscan = 32, .bscans_per_volume = 8, .volumes = 1, .flyback_records = 3};
 
 TEST(SimulatedSourceTest, ARepeatedBlockIsWrittenOnceToEachSlot) {
   ScanSpec spec = Spec({.seed = 3, .repeat_block = true}, 64, kSmall);
@@ -104,7 +109,8 @@ TEST(SimulatedSourceTest, ARepeatedBlockIsWrittenOnceToEachSlot) {
   EXPECT_EQ(slot[5], 9999);
 
   spec.acquisition.record_average = 2;
-  EXPECT_THAT(ResolveScan(spec, {}), octavo::testing::IsError(absl::StatusCode::kInvalidArgument, "simulated.repeat_block"));
+  EXPECT_THAT(ResolveScan(spec, {}), octavo::testing::IsError(absl::StatusCode::kInvalidArgument,
+                                                              "simulated.repeat_block"));
 }
 
 TEST(SimulatedSourceTest, TheSameWhateverTheBlocksAndThreads) {
@@ -122,7 +128,8 @@ TEST(SimulatedModelTest, RendersFromManyThreads) {
   const auto expected = Take<uint16_t>(spec, 200, 200);
   ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
   tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
-  const SimulatedModel model(std::get<SimulatedSource>(scan.spec.source), scan.spec.pattern, 64, DType::kU16);
+  const SimulatedModel model(std::get<SimulatedSource>(scan.spec.source), scan.spec.pattern, 64,
+                             DType::kU16);
   std::vector<uint16_t> all(expected.size());
   std::vector<std::thread> threads;
   for (int64_t t = 0; t < 4; ++t) {
@@ -140,7 +147,11 @@ TEST(SimulatedSourceTest, AllBitsOfTheSeedCount) {
   EXPECT_NE(Take<uint16_t>(Spec({.seed = uint64_t{1} << 40}, 256, kSmall), 20, 20), zero);
   // Noise alone, without phantom or pattern.
   const auto noise = [](uint64_t seed) {
-    return Take<uint16_t>(Spec({.seed = seed, .fixed_pattern = -1, .layers = {{.depth_um = 100, .reflectivity = 1e-8}}}, 256, kSmall), 20, 20);
+    return Take<uint16_t>(Spec({.seed = seed,
+                                .fixed_pattern = -1,
+                                .layers = {{.depth_um = 100, .reflectivity = 1e-8}}},
+                               256, kSmall),
+                          20, 20);
   };
   EXPECT_NE(noise(uint64_t{1} << 40), noise(0));
   EXPECT_EQ(noise(7), noise(7));
@@ -156,13 +167,15 @@ TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
                          .layers = {{.depth_um = 300, .reflectivity = 0.05, .tilt_um_per_mm = 800},
                                     {.depth_um = 700, .reflectivity = 0.03, .waviness_um = 12},
                                     {.depth_um = 1400, .reflectivity = 0.02}}};
-  ScanSpec spec = Spec(source, 1024, {.ascans_per_bscan = 50, .bscans_per_volume = 4, .volumes = 1});
+  ScanSpec spec =
+      Spec(source, 1024, {.ascans_per_bscan = 50, .bscans_per_volume = 4, .volumes = 1});
   spec.processing.background = BackgroundMode::kNone;
   spec.processing.dispersion_a2 = 6e-5;
   spec.processing.dispersion_a3 = 2e-8;
   spec.processing.fft_length = 8192;  // padded: an eighth of a resolution element a bin
   ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
-  const SimulatedModel model(std::get<SimulatedSource>(scan.spec.source), scan.spec.pattern, 1024, DType::kU16);
+  const SimulatedModel model(std::get<SimulatedSource>(scan.spec.source), scan.spec.pattern, 1024,
+                             DType::kU16);
   const auto raw = Take<uint16_t>(spec, 200, 200);
   const double pixel = 8 * scan.spacing_um[2];  // of the unpadded transform
   for (const int64_t record : {0, 24, 49, 75, 199}) {
@@ -182,8 +195,11 @@ TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
 }
 
 TEST(SimulatedSourceTest, WithoutLinearisationOrDispersionPeaksAreBroad) {
-  SimulatedSource source{
-      .nonlinearity = 0.05, .dispersion_a2 = 1e-4, .noise_counts = -1, .fixed_pattern = -1, .layers = {{.depth_um = 700, .reflectivity = 0.05}}};
+  SimulatedSource source{.nonlinearity = 0.05,
+                         .dispersion_a2 = 1e-4,
+                         .noise_counts = -1,
+                         .fixed_pattern = -1,
+                         .layers = {{.depth_um = 700, .reflectivity = 0.05}}};
   ScanSpec spec = Spec(source, 1024, {.ascans_per_bscan = 4, .bscans_per_volume = 1, .volumes = 1});
   spec.processing.background = BackgroundMode::kNone;
   const auto raw = Take<uint16_t>(spec, 1, 1);
@@ -203,7 +219,8 @@ TEST(SimulatedSourceTest, WithoutLinearisationOrDispersionPeaksAreBroad) {
 
 TEST(SimulatedSourceTest, TheAdcClipsAtItsBits) {
   SimulatedSource source{.adc_bits = 10};
-  for (int i = 0; i < 8; ++i) source.layers.push_back({.depth_um = 50.0 + 40 * i, .reflectivity = 0.2});
+  for (int i = 0; i < 8; ++i)
+    source.layers.push_back({.depth_um = 50.0 + 40 * i, .reflectivity = 0.2});
   ScanSpec spec = Spec(source, 256, kSmall);
   const auto u16 = Take<uint16_t>(spec, 64, 64);
   EXPECT_EQ(*std::max_element(u16.begin(), u16.end()), 1023);
@@ -243,8 +260,10 @@ TEST(SimulatedSourceTest, PackedAndInterleavedRecordsHoldTheSameSamples) {
       ASSERT_EQ(source->Next(raw.data(), 8, {}).value().records, 8);
       for (int64_t r = 0; r < 8; ++r) {
         for (int64_t i = 0; i < 255 * channels; ++i) {
-          const uint32_t wanted = i % channels == channels - 1 ? plain[static_cast<size_t>(r * 255 + i / channels)] : 0;
-          ASSERT_EQ(math::ReadPacked12(packing, raw.data() + r * bytes, i), wanted) << r << " " << i;
+          const uint32_t wanted =
+              i % channels == channels - 1 ? plain[static_cast<size_t>(r * 255 + i / channels)] : 0;
+          ASSERT_EQ(math::ReadPacked12(packing, raw.data() + r * bytes, i), wanted)
+              << r << " " << i;
         }
       }
     }
@@ -254,8 +273,10 @@ TEST(SimulatedSourceTest, PackedAndInterleavedRecordsHoldTheSameSamples) {
 TEST(SimulatedSourceTest, NoiseIsShotNoisePlusReadNoise) {
   constexpr int64_t kRecords = 4000, kSamples = 64;
   for (const double read : {-1.0, 5.0}) {
-    const auto raw =
-        Take<uint16_t>(Spec({.noise_counts = read, .layers = {{.depth_um = 100, .reflectivity = 1e-8}}}, kSamples, kSmall), kRecords, kRecords);
+    const auto raw = Take<uint16_t>(
+        Spec({.noise_counts = read, .layers = {{.depth_um = 100, .reflectivity = 1e-8}}}, kSamples,
+             kSmall),
+        kRecords, kRecords);
     double means = 0, excess = 0;
     for (int64_t j = 0; j < kSamples; ++j) {
       double sum = 0, squares = 0;
@@ -269,18 +290,28 @@ TEST(SimulatedSourceTest, NoiseIsShotNoisePlusReadNoise) {
       excess += variance / (mean * 0.01 + (read > 0 ? read * read : 0) + 1.0 / 12);
       means = std::max(means, mean);
     }
-    EXPECT_NEAR(excess / kSamples, 1, 0.03);  // 64 x 4000 samples: 0.3 % by chance, 1 % by the deviates' table
+    EXPECT_NEAR(excess / kSamples, 1,
+                0.03);  // 64 x 4000 samples: 0.3 % by chance, 1 % by the deviates' table
     EXPECT_NEAR(means, 0.45 * 4095, 40);
   }
 }
 
 TEST(SimulatedSourceTest, OddLinesRunBackwardsWhenBidirectional) {
-  ScanSpec spec = Spec({.noise_counts = -1, .layers = {{.depth_um = 500, .reflectivity = 0.05, .tilt_um_per_mm = 5000}}}, 1024,
-                       {.ascans_per_bscan = 40, .bscans_per_volume = 2, .volumes = 1, .bidirectional = true, .flyback_records = 5});
+  ScanSpec spec =
+      Spec({.noise_counts = -1,
+            .layers = {{.depth_um = 500, .reflectivity = 0.05, .tilt_um_per_mm = 5000}}},
+           1024,
+           {.ascans_per_bscan = 40,
+            .bscans_per_volume = 2,
+            .volumes = 1,
+            .bidirectional = true,
+            .flyback_records = 5});
   spec.processing.background = BackgroundMode::kNone;
   ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
   const auto raw = Take<uint16_t>(spec, 90, 90);
-  const auto depth = [&](int64_t record) { return Peak(Ascan(scan, Record(raw, record, 1024)), 60, 300) * scan.spacing_um[2]; };
+  const auto depth = [&](int64_t record) {
+    return Peak(Ascan(scan, Record(raw, record, 1024)), 60, 300) * scan.spacing_um[2];
+  };
   EXPECT_NEAR(depth(39) - depth(0), 5 * 39, 2);
   EXPECT_NEAR(depth(45) - depth(0), 5 * 39, 2) << "the second line begins where the first ended";
   EXPECT_NEAR(depth(84) - depth(0), 0, 2);
@@ -296,7 +327,8 @@ TEST(SimulatedSourceTest, ScatterersDriftFromVolumeToVolume) {
                        512, {.ascans_per_bscan = 64, .bscans_per_volume = 1, .volumes = 3});
   const auto raw = Take<uint16_t>(spec, 64 * 3, 64);
   std::vector<double> flat(512, 1e9);
-  for (size_t i = 0; i < raw.size(); ++i) flat[i % 512] = std::min(flat[i % 512], static_cast<double>(raw[i]));
+  for (size_t i = 0; i < raw.size(); ++i)
+    flat[i % 512] = std::min(flat[i % 512], static_cast<double>(raw[i]));
   std::vector<int64_t> brightest;
   for (int64_t volume = 0; volume < 3; ++volume) {
     double best = 0;
@@ -305,7 +337,8 @@ TEST(SimulatedSourceTest, ScatterersDriftFromVolumeToVolume) {
       const auto record = Record(raw, volume * 64 + x, 512);
       double mean = 0, energy = 0;
       for (const double v : record) mean += v / 512;
-      for (size_t j = 1; j < 511; ++j) energy += std::pow(record[j + 1] - 2 * record[j] + record[j - 1], 2);
+      for (size_t j = 1; j < 511; ++j)
+        energy += std::pow(record[j + 1] - 2 * record[j] + record[j - 1], 2);
       if (energy > best) {
         best = energy;
         brightest.back() = x;
@@ -316,22 +349,25 @@ TEST(SimulatedSourceTest, ScatterersDriftFromVolumeToVolume) {
   EXPECT_NEAR(static_cast<double>((brightest[2] - brightest[1] + 64) % 64), 10, 2);
 }
 
-// Black above the surface, bright tissue, dark again below, in the contrast that pictures have: for long and short records alike, without anything
-// clipped.
+// Black above the surface, bright tissue, dark again below, in the contrast that pictures have: for
+// long and short records alike, without anything clipped.
 TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
   for (const int64_t samples : {256, 1024}) {
     SCOPED_TRACE(samples);
-    const ScanSpec spec = Spec({.seed = 1}, samples, {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1});
+    const ScanSpec spec =
+        Spec({.seed = 1}, samples, {.ascans_per_bscan = 64, .bscans_per_volume = 4, .volumes = 1});
     ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
     const auto raw = Take<uint16_t>(spec, 256, 256);
     EXPECT_LT(*std::max_element(raw.begin(), raw.end()), 4095);
     std::vector<double> background(static_cast<size_t>(samples));
-    for (size_t i = 0; i < raw.size(); ++i) background[i % static_cast<size_t>(samples)] += raw[i] / 256.0;
+    for (size_t i = 0; i < raw.size(); ++i)
+      background[i % static_cast<size_t>(samples)] += raw[i] / 256.0;
     const int64_t depth = scan.chain.depth;
     std::vector<double> grey(static_cast<size_t>(depth)), db;  // db: [A-scan, z]
     for (int64_t x = 0; x < 64; ++x) {
       const auto ascan = Ascan(scan, Record(raw, 64 + x, samples), background);
-      for (size_t z = 0; z < grey.size(); ++z) db.push_back(20 * std::log10(std::max(ascan[z], 1e-9)));
+      for (size_t z = 0; z < grey.size(); ++z)
+        db.push_back(20 * std::log10(std::max(ascan[z], 1e-9)));
     }
     for (const double value : db) {
       EXPECT_GT(value, scan.chain.level_lo);
@@ -340,15 +376,19 @@ TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
     std::vector<double> sorted = db;
     std::sort(sorted.begin(), sorted.end());
     const double black = sorted[sorted.size() / 100], white = sorted[sorted.size() * 998 / 1000];
-    for (size_t i = 0; i < db.size(); ++i) grey[i % grey.size()] += std::clamp((db[i] - black) / (white - black), 0.0, 1.0) / 64;
+    for (size_t i = 0; i < db.size(); ++i)
+      grey[i % grey.size()] += std::clamp((db[i] - black) / (white - black), 0.0, 1.0) / 64;
     const auto mean = [&](double from, double to) {
       double sum = 0;
-      const auto a = static_cast<int64_t>(from * static_cast<double>(depth)), b = static_cast<int64_t>(to * static_cast<double>(depth));
+      const auto a = static_cast<int64_t>(from * static_cast<double>(depth)),
+                 b = static_cast<int64_t>(to * static_cast<double>(depth));
       for (int64_t z = a; z < b; ++z) sum += grey[static_cast<size_t>(z)];
       return sum / static_cast<double>(b - a);
     };
-    const double scale = samples == 256 ? 1450.0 / 1914 : 1;  // the short records' phantom fills the range
-    const double above = mean(0.03 / scale, 0.1 / scale), tissue = mean(0.25 / scale, 0.4 / scale), below = mean(0.75 / scale, 0.759 / scale);
+    const double scale =
+        samples == 256 ? 1450.0 / 1914 : 1;  // the short records' phantom fills the range
+    const double above = mean(0.03 / scale, 0.1 / scale), tissue = mean(0.25 / scale, 0.4 / scale),
+                 below = mean(0.75 / scale, 0.759 / scale);
     EXPECT_LT(above, tissue - 0.2);
     EXPECT_GT(tissue, 0.4);
     EXPECT_LT(tissue, 0.9);
@@ -356,13 +396,24 @@ TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
   }
 }
 
-// Extremes within the documented ranges compute without overflow (sanitizers watch) and give counts in range.
+// Extremes within the documented ranges compute without overflow (sanitizers watch) and give counts
+// in range.
 TEST(SimulatedSourceTest, ExtremesStayInRange) {
   const SimulatedSource extremes[] = {
       {.seed = ~uint64_t{0}, .dispersion_a2 = 1, .dispersion_a3 = -1},
-      {.centre_wavelength_nm = 400, .bandwidth_nm = 399, .nonlinearity = -0.2, .motion_um_per_volume = 1e6, .scatterers = 10000},
-      {.centre_wavelength_nm = 2000, .bandwidth_nm = 0.001, .nonlinearity = 0.2, .noise_counts = 1e4, .fixed_pattern = 0.5, .adc_bits = 16},
-      {.layers = {{.depth_um = 1e6, .reflectivity = 0.2, .tilt_um_per_mm = 1e4, .waviness_um = 1e4}}}};
+      {.centre_wavelength_nm = 400,
+       .bandwidth_nm = 399,
+       .nonlinearity = -0.2,
+       .motion_um_per_volume = 1e6,
+       .scatterers = 10000},
+      {.centre_wavelength_nm = 2000,
+       .bandwidth_nm = 0.001,
+       .nonlinearity = 0.2,
+       .noise_counts = 1e4,
+       .fixed_pattern = 0.5,
+       .adc_bits = 16},
+      {.layers = {
+           {.depth_um = 1e6, .reflectivity = 0.2, .tilt_um_per_mm = 1e4, .waviness_um = 1e4}}}};
   for (const SimulatedSource& source : extremes) {
     for (const int64_t samples : {16, 65536}) {
       RasterPattern pattern = kSmall;
@@ -410,7 +461,8 @@ TEST(SimulatedSourceTest, StopEndsNextAndSkip) {
       std::vector<uint16_t> slot(64 * 10);
       std::stop_source stop;
       std::thread stopper([&] { stop.request_stop(); });
-      const auto block = skip ? source->Skip(10, stop.get_token()) : source->Next(slot.data(), 10, stop.get_token());
+      const auto block = skip ? source->Skip(10, stop.get_token())
+                              : source->Next(slot.data(), 10, stop.get_token());
       stopper.join();
       ASSERT_THAT(block, IsOk());
       EXPECT_EQ(block->records, 0);

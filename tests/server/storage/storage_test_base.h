@@ -18,20 +18,24 @@
 
 namespace octavo::storage::testing {
 
-/// A root and a state directory of its own for each test; the same names when a death test runs the test again.
+/// A root and a state directory of its own for each test; the same names when a death test runs the
+/// test again.
 class StorageTest : public ::testing::Test {
  protected:
   StorageTest() {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     std::string name = absl::StrCat(test->test_suite_name(), ".", test->name());
     for (char& c : name) c = c == '/' ? '_' : c;
-    directory_ = std::filesystem::weakly_canonical(std::filesystem::path(::testing::TempDir()) / ("octavo-" + name)).string();
+    directory_ = std::filesystem::weakly_canonical(std::filesystem::path(::testing::TempDir()) /
+                                                   ("octavo-" + name))
+                     .string();
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(root());
   }
   ~StorageTest() override {
     ArmFailpoint("");
-    std::filesystem::permissions(root(), std::filesystem::perms::owner_all, std::filesystem::perm_options::add);
+    std::filesystem::permissions(root(), std::filesystem::perms::owner_all,
+                                 std::filesystem::perm_options::add);
     std::filesystem::remove_all(directory_);
   }
 
@@ -43,9 +47,10 @@ class StorageTest : public ::testing::Test {
     return store.ok() ? std::move(store).value() : nullptr;
   }
 
-  /// A random volume [y, x, z] and its metadata, digest included. Seeded by its shape: a death test's second run must see
-  /// the same.
-  static std::vector<uint8_t> MakeVolume(VolumeMeta* meta, int64_t y, int64_t x, int64_t z, DType dtype = DType::kU8) {
+  /// A random volume [y, x, z] and its metadata, digest included. Seeded by its shape: a death
+  /// test's second run must see the same.
+  static std::vector<uint8_t> MakeVolume(VolumeMeta* meta, int64_t y, int64_t x, int64_t z,
+                                         DType dtype = DType::kU8) {
     *meta = VolumeMeta{.volume_name = "volumes/test-1",
                        .scan_name = "scans/test",
                        .title = "eye",
@@ -59,17 +64,23 @@ class StorageTest : public ::testing::Test {
     std::mt19937 random(static_cast<uint32_t>(y * 1000003 + x * 1009 + z));
     std::vector<uint8_t> data(static_cast<size_t>(y * x * z * SizeOf(dtype)));
     for (auto& b : data) b = static_cast<uint8_t>(random() % 61);
-    meta->digest = absl::StrCat("sum64:", absl::Hex(DigestBytes(data.data(), static_cast<int64_t>(data.size()), 0), absl::kZeroPad16));
+    meta->digest = absl::StrCat(
+        "sum64:", absl::Hex(DigestBytes(data.data(), static_cast<int64_t>(data.size()), 0),
+                            absl::kZeroPad16));
     return data;
   }
 
-  static absl::StatusOr<CommitOutcome> Commit(CommitStore& store, const std::string& destination, const VolumeMeta& meta,
-                                              const std::vector<uint8_t>& data, const WriterOptions& options) {
+  static absl::StatusOr<CommitOutcome> Commit(CommitStore& store, const std::string& destination,
+                                              const VolumeMeta& meta,
+                                              const std::vector<uint8_t>& data,
+                                              const WriterOptions& options) {
     auto begun = store.Begin("test-1", destination, meta, options);
     if (!begun.ok()) return begun.status();
-    const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype), slab = (*begun)->SlabBscans();
+    const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype),
+                  slab = (*begun)->SlabBscans();
     for (int64_t y = 0; y < meta.shape[0]; y += slab) {
-      const absl::Status written = (*begun)->WriteSlab(y, std::min(slab, meta.shape[0] - y), data.data() + y * plane);
+      const absl::Status written =
+          (*begun)->WriteSlab(y, std::min(slab, meta.shape[0] - y), data.data() + y * plane);
       if (!written.ok()) return written;
     }
     return (*begun)->Publish();
@@ -79,7 +90,8 @@ class StorageTest : public ::testing::Test {
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root())) {
-      names.push_back(std::filesystem::relative(entry.path(), root()).string() + (entry.is_directory() ? "/" : ""));
+      names.push_back(std::filesystem::relative(entry.path(), root()).string() +
+                      (entry.is_directory() ? "/" : ""));
     }
     std::sort(names.begin(), names.end());
     return names;

@@ -37,7 +37,8 @@ struct Case {
     info.columns = 256;
     info.flats = 4;
     info.darks = 4;
-    for (int64_t i = 0; i < count; ++i) info.angles_rad.push_back(first + static_cast<double>(i) * step);
+    for (int64_t i = 0; i < count; ++i)
+      info.angles_rad.push_back(first + static_cast<double>(i) * step);
   }
   Case& Shuffled(std::mt19937& random) {
     std::shuffle(info.angles_rad.begin(), info.angles_rad.end(), random);
@@ -58,9 +59,11 @@ class TomographyPlausibleTest : public ::testing::Test {
 TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
   for (int i = 0; i < 30; ++i) {
     const int64_t n = Count();
-    const double first = std::uniform_real_distribution<double>(-7, 7)(random_), golden = kPi * (3 - std::sqrt(5.0));
-    for (const double step : {kPi / static_cast<double>(n), kPi / static_cast<double>(n - 1), 2 * kPi / static_cast<double>(n),
-                              -kPi / static_cast<double>(n), 4 * kPi / static_cast<double>(n)}) {
+    const double first = std::uniform_real_distribution<double>(-7, 7)(random_),
+                 golden = kPi * (3 - std::sqrt(5.0));
+    for (const double step : {kPi / static_cast<double>(n), kPi / static_cast<double>(n - 1),
+                              2 * kPi / static_cast<double>(n), -kPi / static_cast<double>(n),
+                              4 * kPi / static_cast<double>(n)}) {
       Case c(n, first, step);
       if (i % 2 == 0) c.Shuffled(random_);
       if (i % 3 == 0) c.Given();
@@ -68,10 +71,16 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
       EXPECT_THAT(doubts.refusal(), IsOk()) << n << " angles from " << first << " by " << step;
       EXPECT_THAT(doubts.warnings, IsEmpty()) << n << " angles from " << first << " by " << step;
     }
-    // Golden angles, not reduced to a turn: many turns, which might be meant. Some cover 180 or 360.
+    // Golden angles, not reduced to a turn: many turns, which might be meant. Some cover 180 or
+    // 360.
     for (const int64_t m : {75, 76, 150, 151})
-      EXPECT_THAT(FindImplausible(Case(m, first, golden).spec, Case(m, first, golden).info).refusal(), IsOk()) << m;
-    EXPECT_THAT(FindImplausible(Case(n, first, golden).spec, Case(n, first, golden).info).refusal(), IsOk()) << n;
+      EXPECT_THAT(
+          FindImplausible(Case(m, first, golden).spec, Case(m, first, golden).info).refusal(),
+          IsOk())
+          << m;
+    EXPECT_THAT(FindImplausible(Case(n, first, golden).spec, Case(n, first, golden).info).refusal(),
+                IsOk())
+        << n;
   }
 }
 
@@ -79,8 +88,10 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
 TEST_F(TomographyPlausibleTest, TurnsThatComeBackToTheSameDirectionsLeaveNoGap) {
   for (int64_t n = 8; n < 80; ++n) {
     for (int turns = 1; turns <= 2; ++turns) {
-      Case c(n, std::uniform_real_distribution<double>(-7, 7)(random_), turns * 2 * kPi / static_cast<double>(n));
-      EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings, IsEmpty()) << n << " angles in " << turns << " turns";
+      Case c(n, std::uniform_real_distribution<double>(-7, 7)(random_),
+             turns * 2 * kPi / static_cast<double>(n));
+      EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings, IsEmpty())
+          << n << " angles in " << turns << " turns";
     }
   }
 }
@@ -96,12 +107,16 @@ TEST_F(TomographyPlausibleTest, GoldenAnglesThatSomebodyDeclaredAreNotDoubted) {
 TEST_F(TomographyPlausibleTest, FewProjectionsAndPixelsOfAnotherUnitAreTold) {
   for (const int64_t n : {2, 4}) {
     const Case c(n, 0, kPi / static_cast<double>(n));
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("too few for a picture"))) << n;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings,
+                ElementsAre(HasSubstr("too few for a picture")))
+        << n;
   }
   Case c(180, 0, kPi / 180);
   for (const double um : {2.5e6, 2.5e-6}) {
     c.spec.pixel_size_um = um;
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("hardly the size of a pixel"))) << um;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings,
+                ElementsAre(HasSubstr("hardly the size of a pixel")))
+        << um;
   }
   c.spec.pixel_size_um = 2.5;
   c.info.doubts = {"x_pixel_size is 2.5, without a unit"};
@@ -116,7 +131,8 @@ TEST_F(TomographyPlausibleTest, DegreesGivenAsRadiansAreRefused) {
         Case c(n, i % 2 == 0 ? 0 : -turn / 2, step);
         c.Shuffled(random_);
         absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
-        EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "look like degrees")) << n << " by " << step;
+        EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "look like degrees"))
+            << n << " by " << step;
         EXPECT_EQ(InfoOf(refusal).field, "tomography.file.angle_unit");
         refusal = FindImplausible(c.Given().spec, c.info).refusal();
         EXPECT_EQ(InfoOf(refusal).field, "tomography.angles_rad");
@@ -137,7 +153,9 @@ TEST_F(TomographyPlausibleTest, RadiansTakenAsDegreesAreRefusedWhereNobodySaidTh
       c.Shuffled(random_);
       c.info.angle_unit_assumed = true;
       const absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
-      EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "look like radians. Allowed are RADIANS and DEGREES")) << n;
+      EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument,
+                                   "look like radians. Allowed are RADIANS and DEGREES"))
+          << n;
       EXPECT_EQ(InfoOf(refusal).field, "tomography.file.angle_unit");
       c.info.angle_unit_assumed = false;
       const Implausible said = FindImplausible(c.spec, c.info);
@@ -150,14 +168,16 @@ TEST_F(TomographyPlausibleTest, RadiansTakenAsDegreesAreRefusedWhereNobodySaidTh
 TEST_F(TomographyPlausibleTest, AWedgeThatIsMissingIsTold) {
   for (const double covered : {90.0, 120.0, 150.0}) {
     const Case c(300, 0.3, covered / 300 * kPi / 180);
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("leave a gap of"))) << covered;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("leave a gap of")))
+        << covered;
   }
   const Case few(6, 0, kPi / 6);
   EXPECT_THAT(FindImplausible(few.spec, few.info).warnings, IsEmpty()) << "few, but even";
   const Case one(1, 0.2, 0);
   EXPECT_THAT(FindImplausible(one.spec, one.info).refusal(), IsOk());
   const Case same(5, 0.2, 0);
-  EXPECT_THAT(FindImplausible(same.spec, same.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
+  EXPECT_THAT(FindImplausible(same.spec, same.info).refusal(),
+              IsError(absl::StatusCode::kInvalidArgument, "5 angles, all 0.2 rad"));
 }
 
 TEST_F(TomographyPlausibleTest, AWedgeThatTheChosenProjectionsLeaveIsTold) {
@@ -165,13 +185,17 @@ TEST_F(TomographyPlausibleTest, AWedgeThatTheChosenProjectionsLeaveIsTold) {
     const int64_t n = Count(), begin = std::uniform_int_distribution<int64_t>(0, n / 4)(random_);
     Case c(n, std::uniform_real_distribution<double>(-7, 7)(random_), kPi / static_cast<double>(n));
     c.spec.projections = {.begin = begin, .end = begin + n / 2};
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("leave a gap of"))) << n << " from " << begin;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("leave a gap of")))
+        << n << " from " << begin;
     c.spec.projections = {.begin = 0, .end = 0, .step = 2};
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << n << ": every second one leaves none";
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty())
+        << n << ": every second one leaves none";
     // The unit is told by all that there are.
     for (double& angle : c.info.angles_rad) angle *= 180 / kPi;
     c.spec.projections = {.begin = begin, .end = begin + n / 2};
-    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsError(absl::StatusCode::kInvalidArgument, "look like degrees")) << n;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(),
+                IsError(absl::StatusCode::kInvalidArgument, "look like degrees"))
+        << n;
   }
   Case c(300, 0, kPi / 300);
   c.spec.projections = {.begin = 17, .end = 18};
@@ -184,8 +208,11 @@ TEST_F(TomographyPlausibleTest, ProjectionsFarApartThatAreMadeOneAreTold) {
     c.spec.preparation.config.bin_angles = bin;
     EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << bin;
     for (double& angle : c.info.angles_rad) angle -= 2 * kPi * std::floor(angle / (2 * kPi));
-    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty()) << bin << ", where a turn begins anew";
-    EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings, ElementsAre(HasSubstr("degrees apart"))) << bin;
+    EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty())
+        << bin << ", where a turn begins anew";
+    EXPECT_THAT(FindImplausible(c.Shuffled(random_).spec, c.info).warnings,
+                ElementsAre(HasSubstr("degrees apart")))
+        << bin;
   }
 }
 
@@ -203,15 +230,20 @@ TEST_F(TomographyPlausibleTest, OnlyScansOver360DegreesAreJoined) {
       EXPECT_THAT(refusal(Case(n, first, step)), IsOk()) << n;
       EXPECT_THAT(refusal(Case(n, first, step), 0, 4), IsOk()) << n;
       const absl::Status half = refusal(Case(n, first, step / 2));
-      EXPECT_THAT(half, IsError(absl::StatusCode::kInvalidArgument, "needs a scan over 360 degrees")) << n;
+      EXPECT_THAT(half,
+                  IsError(absl::StatusCode::kInvalidArgument, "needs a scan over 360 degrees"))
+          << n;
       EXPECT_EQ(InfoOf(half).field, "tomography.preparation.stitching");
-      EXPECT_THAT(refusal(Case(n, first, step).Shuffled(random_)), IsError(absl::StatusCode::kInvalidArgument, "in the order of its angles")) << n;
+      EXPECT_THAT(refusal(Case(n, first, step).Shuffled(random_)),
+                  IsError(absl::StatusCode::kInvalidArgument, "in the order of its angles"))
+          << n;
     }
     // More than a turn: half_turn says where the opposite ones are.
     Case more(2 * n, first, 2.2 * kPi / static_cast<double>(2 * n));
     EXPECT_EQ(InfoOf(refusal(more)).field, "tomography.preparation.stitching") << n;
     EXPECT_THAT(refusal(more, std::lround(static_cast<double>(2 * n) / 2.2)), IsOk()) << n;
-    more.spec.projections = {.begin = 0, .end = std::lround(static_cast<double>(2 * n) / 1.1), .step = 0};
+    more.spec.projections = {
+        .begin = 0, .end = std::lround(static_cast<double>(2 * n) / 1.1), .step = 0};
     EXPECT_THAT(refusal(more), IsOk()) << n;
   }
 }
@@ -227,12 +259,16 @@ TEST_F(TomographyPlausibleTest, AnAxisBesideTheDetectorIsRefused) {
     Case c(180, 0, kPi / 180);
     c.spec.center.pixels = {100, axis, 100};
     absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
-    EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "allowed -0.5 to 255.5, the columns of the detector")) << axis;
+    EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument,
+                                 "allowed -0.5 to 255.5, the columns of the detector"))
+        << axis;
     EXPECT_EQ(InfoOf(refusal).field, "tomography.center.pixels");
     c.spec.center.pixels.clear();
-    c.spec.try_centers = TryCentersSpec{.begin = std::min(100.0, axis), .end = std::max(100.0, axis), .step = 1, .row = {}};
+    c.spec.try_centers = TryCentersSpec{
+        .begin = std::min(100.0, axis), .end = std::max(100.0, axis), .step = 1, .row = {}};
     refusal = FindImplausible(c.spec, c.info).refusal();
-    EXPECT_EQ(InfoOf(refusal).field, axis < 100 ? "tomography.try_centers.begin" : "tomography.try_centers.end");
+    EXPECT_EQ(InfoOf(refusal).field,
+              axis < 100 ? "tomography.try_centers.begin" : "tomography.try_centers.end");
   }
 }
 
@@ -248,7 +284,9 @@ TEST_F(TomographyPlausibleTest, AnAxisOutsideOfTheChosenColumnsIsRefused) {
     c.spec.columns = {.begin = 100, .end = 200};
     c.spec.center.pixels = {axis};
     const absl::Status refusal = FindImplausible(c.spec, c.info).refusal();
-    EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument, "allowed 99.5 to 199.5, the columns that are chosen (100 to 199)")) << axis;
+    EXPECT_THAT(refusal, IsError(absl::StatusCode::kInvalidArgument,
+                                 "allowed 99.5 to 199.5, the columns that are chosen (100 to 199)"))
+        << axis;
     EXPECT_THAT(std::string(refusal.message()), HasSubstr("on the whole detector, 0 to 255"));
     EXPECT_EQ(InfoOf(refusal).field, "tomography.center.pixels");
   }
@@ -261,13 +299,19 @@ TEST_F(TomographyPlausibleTest, AnAxisOutsideOfTheChosenColumnsIsRefused) {
 /// Frames of one value for each kind.
 class EvenFrames final : public storage::ProjectionInput {
  public:
-  EvenFrames(storage::ProjectionInfo info, double flat, double dark) : ProjectionInput(std::move(info)), flat_(flat), dark_(dark) {}
+  EvenFrames(storage::ProjectionInfo info, double flat, double dark)
+      : ProjectionInput(std::move(info)), flat_(flat), dark_(dark) {}
 
  private:
   absl::Status ReadInside(const storage::ProjectionBox& box, void* out) override {
     if (broken) return absl::DataLossError("broken");
-    const double value = box.kind == storage::FrameKind::kFlat ? flat_ : box.kind == storage::FrameKind::kDark ? dark_ : 0;
-    const auto fill = [&](auto type) { std::fill_n(static_cast<decltype(type)*>(out), box.elements(), static_cast<decltype(type)>(value)); };
+    const double value = box.kind == storage::FrameKind::kFlat   ? flat_
+                         : box.kind == storage::FrameKind::kDark ? dark_
+                                                                 : 0;
+    const auto fill = [&](auto type) {
+      std::fill_n(static_cast<decltype(type)*>(out), box.elements(),
+                  static_cast<decltype(type)>(value));
+    };
     switch (info_.dtype) {
       case DType::kU8: fill(uint8_t{}); break;
       case DType::kU16: fill(uint16_t{}); break;
@@ -293,13 +337,16 @@ TEST_F(TomographyPlausibleTest, FlatFieldsDarkerThanDarkOnesAreRefused) {
       c.info.darks = std::uniform_int_distribution<int64_t>(1, 30)(random_);
       EvenFrames good(c.info, 90, 10), exchanged(c.info, 10, 90), even(c.info, 10, 10);
       EXPECT_FALSE(FindExchangedFields(c.spec, good).has_value());
-      EXPECT_FALSE(FindExchangedFields(c.spec, even).has_value()) << "no light at all: the job tells";
+      EXPECT_FALSE(FindExchangedFields(c.spec, even).has_value())
+          << "no light at all: the job tells";
       const auto refusal = FindExchangedFields(c.spec, exchanged);
       ASSERT_TRUE(refusal.has_value());
-      EXPECT_THAT(*refusal, IsError(absl::StatusCode::kInvalidArgument, "flat fields of 10 in the mean, and dark fields of 90"));
+      EXPECT_THAT(*refusal, IsError(absl::StatusCode::kInvalidArgument,
+                                    "flat fields of 10 in the mean, and dark fields of 90"));
       EXPECT_EQ(InfoOf(*refusal).field, "tomography.file.flats");
       exchanged.broken = true;
-      EXPECT_FALSE(FindExchangedFields(c.spec, exchanged).has_value()) << "the job will say that it cannot be read";
+      EXPECT_FALSE(FindExchangedFields(c.spec, exchanged).has_value())
+          << "the job will say that it cannot be read";
       exchanged.broken = false;
       c.spec.preparation.ignore_fields = true;
       EXPECT_FALSE(FindExchangedFields(c.spec, exchanged).has_value()) << "they are not used";
@@ -310,7 +357,8 @@ TEST_F(TomographyPlausibleTest, FlatFieldsDarkerThanDarkOnesAreRefused) {
 TEST_F(TomographyPlausibleTest, FlatFieldsWithoutDarkOnesAreTold) {
   Case c(180, 0, kPi / 180);
   c.info.darks = 0;
-  EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, ElementsAre(HasSubstr("flat fields but no dark ones")));
+  EXPECT_THAT(FindImplausible(c.spec, c.info).warnings,
+              ElementsAre(HasSubstr("flat fields but no dark ones")));
   c.spec.preparation.ignore_fields = true;
   EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty());
 }
@@ -333,7 +381,8 @@ TEST_F(TomographyPlausibleTest, CountsNeedFlatFields) {
   c.info.dtype = DType::kF32;
   const Implausible doubts = FindImplausible(c.spec, c.info);
   EXPECT_THAT(doubts.refusal(), IsOk());
-  EXPECT_THAT(doubts.warnings, ElementsAre(HasSubstr("no flat fields: its values are taken as transmissions")));
+  EXPECT_THAT(doubts.warnings,
+              ElementsAre(HasSubstr("no flat fields: its values are taken as transmissions")));
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ using storage::FrameKind;
 using storage::ProjectionBox;
 
 uint16_t Pixel(FrameKind kind, int64_t frame, int64_t row, int64_t column) {
-  return static_cast<uint16_t>(static_cast<int64_t>(kind) * 20011 + frame * 911 + row * 37 + column);
+  return static_cast<uint16_t>(static_cast<int64_t>(kind) * 20011 + frame * 911 + row * 37 +
+                               column);
 }
 
 storage::ProjectionInfo Info() {
@@ -51,7 +52,8 @@ class CountedInput final : public storage::ProjectionInput {
       if (f == fails_at) return absl::DataLossError("a damaged chunk");
       for (int64_t r = box.first_row; r < box.first_row + box.rows; ++r) {
         ++reads[{box.kind, f, r}];
-        for (int64_t c = box.first_column; c < box.first_column + box.columns; ++c) *to++ = Pixel(box.kind, f, r, c);
+        for (int64_t c = box.first_column; c < box.first_column + box.columns; ++c)
+          *to++ = Pixel(box.kind, f, r, c);
       }
     }
     return absl::OkStatus();
@@ -63,7 +65,9 @@ class CountedInput final : public storage::ProjectionInput {
 
 TEST(ProjectionCacheTest, EachChunkIsReadOnceAndAllIsAsItIs) {
   std::mt19937_64 random(testing::FreshSeed());
-  const auto upto = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most)); };
+  const auto upto = [&](int64_t most) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(most));
+  };
   for (const int64_t granularity : {2, 3, 10, 64}) {
     ProjectionMemory memory(1 << 20);
     const auto input = std::make_shared<CountedInput>(granularity);
@@ -84,7 +88,9 @@ TEST(ProjectionCacheTest, EachChunkIsReadOnceAndAllIsAsItIs) {
       for (int64_t f = 0; f < box.frames; ++f) {
         for (int64_t r = 0; r < box.rows; ++r) {
           for (int64_t c = 0; c < box.columns; ++c) {
-            ASSERT_EQ(got[i++], Pixel(box.kind, box.first_frame + f, box.first_row + r, box.first_column + c)) << granularity << " " << f << " " << r;
+            ASSERT_EQ(got[i++],
+                      Pixel(box.kind, box.first_frame + f, box.first_row + r, box.first_column + c))
+                << granularity << " " << f << " " << r;
           }
         }
       }
@@ -99,8 +105,13 @@ TEST(ProjectionCacheTest, WhatCannotBeReadIsTriedAgainAndSaysWhy) {
   std::string note;
   const auto cached = CacheChunks(input, &memory, &note);
   std::vector<uint16_t> got(13 * 10 * 7);
-  const ProjectionBox all{
-      .kind = FrameKind::kProjection, .first_frame = 0, .frames = 13, .first_row = 0, .rows = 10, .first_column = 0, .columns = 7};
+  const ProjectionBox all{.kind = FrameKind::kProjection,
+                          .first_frame = 0,
+                          .frames = 13,
+                          .first_row = 0,
+                          .rows = 10,
+                          .first_column = 0,
+                          .columns = 7};
   input->fails_at = 5;
   EXPECT_THAT(cached->Read(all, got.data()), IsError(absl::StatusCode::kDataLoss, "damaged"));
   input->fails_at = -1;

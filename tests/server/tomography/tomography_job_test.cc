@@ -1,4 +1,5 @@
-// Tomography jobs on projections of discs, whose truth is known: batches, axes, cancel, memory, progress.
+// Tomography jobs on projections of discs, whose truth is known: batches, axes, cancel, memory,
+// progress.
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +38,8 @@ class TomographyJobTest : public engine::testing::JobFixture {
     // Discs that move from row to row: [angle, row, column], minus logarithm.
     for (int64_t a = 0; a < kAngles; ++a) {
       for (int64_t r = 0; r < kRows; ++r) {
-        const double angle = angles_[static_cast<size_t>(a)], x = 8 - static_cast<double>(r), y = 3 + 0.5 * static_cast<double>(r);
+        const double angle = angles_[static_cast<size_t>(a)], x = 8 - static_cast<double>(r),
+                     y = 3 + 0.5 * static_cast<double>(r);
         for (int64_t c = 0; c < kColumns; ++c) {
           const double s = static_cast<double>(c) - kAxis;
           const auto disc = [&](double radius, double cx, double cy, double value) {
@@ -51,7 +53,8 @@ class TomographyJobTest : public engine::testing::JobFixture {
     Write("scan.npy", "<f4", sinograms_.data(), sinograms_.size() * 4, {kAngles, kRows, kColumns});
   }
 
-  void Write(const std::string& name, const std::string& type, const void* data, size_t bytes, const std::vector<int64_t>& shape) {
+  void Write(const std::string& name, const std::string& type, const void* data, size_t bytes,
+             const std::vector<int64_t>& shape) {
     std::string dict = "{'descr': '" + type + "', 'fortran_order': False, 'shape': (";
     for (const int64_t extent : shape) dict += std::to_string(extent) + ", ";
     dict += "), }";
@@ -109,7 +112,9 @@ class TomographyJobTest : public engine::testing::JobFixture {
     EXPECT_THAT(pinned, IsOk());
     std::vector<float> values(static_cast<size_t>(pinned->status.bytes / 4));
     const Stream stream = *device_.NewStream(StreamPriority::kNormal);
-    EXPECT_THAT(device_.CopyToHost(stream.ref(), values.data(), pinned->slot->volume.data(), pinned->status.bytes), IsOk());
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), values.data(), pinned->slot->volume.data(),
+                                   pinned->status.bytes),
+                IsOk());
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
     return values;
   }
@@ -122,11 +127,15 @@ class TomographyJobTest : public engine::testing::JobFixture {
     const auto reconstructor = Reconstructor::Create(config, device_);
     EXPECT_THAT(reconstructor, IsOk());
     std::vector<float> images(static_cast<size_t>(kRows * kColumns * kColumns));
-    const DeviceBuffer in = *device_.Allocate(std::ssize(sinograms_) * 4), out = *device_.Allocate(std::ssize(images) * 4);
+    const DeviceBuffer in = *device_.Allocate(std::ssize(sinograms_) * 4),
+                       out = *device_.Allocate(std::ssize(images) * 4);
     const Stream stream = *device_.NewStream(StreamPriority::kNormal);
-    EXPECT_THAT(device_.CopyToDevice(stream.ref(), in.data(), sinograms_.data(), in.bytes()), IsOk());
+    EXPECT_THAT(device_.CopyToDevice(stream.ref(), in.data(), sinograms_.data(), in.bytes()),
+                IsOk());
     EXPECT_THAT(
-        (*reconstructor)->Run(stream.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kRows}, nullptr, out.as<float>(), nullptr),
+        (*reconstructor)
+            ->Run(stream.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kRows},
+                  nullptr, out.as<float>(), nullptr),
         IsOk());
     EXPECT_THAT(device_.CopyToHost(stream.ref(), images.data(), out.data(), out.bytes()), IsOk());
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
@@ -140,7 +149,8 @@ class TomographyJobTest : public engine::testing::JobFixture {
 };
 
 TEST_P(TomographyJobTest, BatchesMakeWhatOneReconstructorMakes) {
-  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls}) {
     TomographySpec spec = Spec(algorithm, 4);
     const std::vector<float> wanted = Direct(spec.reconstruction);
     for (const int64_t batch : {0, 1, 3}) {
@@ -172,7 +182,8 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
   const JobStatus job = Run(Spec(TomographyAlgorithm::kSirt, 12));
   std::vector<double> norms;
   for (const JobStep& step : job.history) {
-    if (step.stage == "reconstruct" && std::isfinite(step.residual_norm)) norms.push_back(step.residual_norm);
+    if (step.stage == "reconstruct" && std::isfinite(step.residual_norm))
+      norms.push_back(step.residual_norm);
   }
   ASSERT_GE(norms.size(), 12u);
   EXPECT_TRUE(std::is_sorted(norms.rbegin(), norms.rend()));
@@ -183,9 +194,12 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
 TEST_P(TomographyJobTest, CountsBecomeSinograms) {
   // 16-bit counts with fields; the same slices within what rounding to counts loses.
   constexpr double kWhite = 40000, kDark = 120;
-  std::vector<uint16_t> counts, white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
+  std::vector<uint16_t> counts,
+      white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
       dark(static_cast<size_t>(2 * kRows * kColumns), static_cast<uint16_t>(kDark));
-  for (const float value : sinograms_) counts.push_back(static_cast<uint16_t>(std::lround(kDark + (kWhite - kDark) * std::exp(-value))));
+  for (const float value : sinograms_)
+    counts.push_back(
+        static_cast<uint16_t>(std::lround(kDark + (kWhite - kDark) * std::exp(-value))));
   Write("counts.npy", "<u2", counts.data(), counts.size() * 2, {kAngles, kRows, kColumns});
   Write("white.npy", "<u2", white.data(), white.size() * 2, {3, kRows, kColumns});
   Write("dark.npy", "<u2", dark.data(), dark.size() * 2, {2, kRows, kColumns});
@@ -203,7 +217,8 @@ TEST_P(TomographyJobTest, CountsBecomeSinograms) {
   double squares = 0, all = 0;
   for (int64_t i = 0; i < std::ssize(made); ++i) {
     const int64_t slice = 1 + 2 * (i / (kColumns * kColumns));
-    const float there = wanted[static_cast<size_t>(slice * kColumns * kColumns + i % (kColumns * kColumns))];
+    const float there =
+        wanted[static_cast<size_t>(slice * kColumns * kColumns + i % (kColumns * kColumns))];
     squares += std::pow(made[static_cast<size_t>(i)] - there, 2);
     all += there * there;
   }
@@ -237,14 +252,16 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   const std::vector<float> slices = VolumeOf(tried), wanted = Direct(spec.reconstruction);
   double off = 0, largest = 0;
   for (int64_t i = 0; i < kColumns * kColumns; ++i) {
-    off = std::max<double>(
-        off, std::abs(slices[static_cast<size_t>(4 * kColumns * kColumns + i)] - wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
-    largest = std::max<double>(largest, std::abs(wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+    off = std::max<double>(off, std::abs(slices[static_cast<size_t>(4 * kColumns * kColumns + i)] -
+                                         wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
+    largest = std::max<double>(largest,
+                               std::abs(wanted[static_cast<size_t>(3 * kColumns * kColumns + i)]));
   }
   EXPECT_LT(off, 1e-4 * largest);
 }
 
-// A disc 1.4 times as wide as what the detector sees of it: without a place for the rest it piles up at the rim.
+// A disc 1.4 times as wide as what the detector sees of it: without a place for the rest it piles
+// up at the rim.
 TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
   constexpr double kRadius = 1.4 * kAxis, kValue = 0.01;
   std::vector<float> wide;
@@ -258,18 +275,23 @@ TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
     double sum = 0, count = 0;
     for (int64_t i = 0; i < std::min<int64_t>(kColumns * kColumns, std::ssize(values)); ++i) {
       const double middle = 0.5 * (kColumns - 1);
-      const double r = std::hypot(static_cast<double>(i % kColumns) - middle, static_cast<double>(i / kColumns) - middle);
-      if (r > 0.93 * kAxis && r < kAxis - 0.5) sum += values[static_cast<size_t>(i)] / kValue - 1, ++count;
+      const double r = std::hypot(static_cast<double>(i % kColumns) - middle,
+                                  static_cast<double>(i / kColumns) - middle);
+      if (r > 0.93 * kAxis && r < kAxis - 0.5)
+        sum += values[static_cast<size_t>(i)] / kValue - 1, ++count;
     }
     return sum / count;
   };
-  for (const auto algorithm : {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
+  for (const auto algorithm :
+       {TomographyAlgorithm::kSirt, TomographyAlgorithm::kMlem, TomographyAlgorithm::kCgls}) {
     TomographySpec spec = Spec(algorithm, algorithm == TomographyAlgorithm::kCgls ? 5 : 30);
     EXPECT_TRUE(Run(spec).warnings.empty()) << "it is seen as a whole";
     spec.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
     const JobStatus widened = Run(spec);
     ASSERT_EQ(widened.warnings.size(), 1u);
-    EXPECT_THAT(widened.warnings[0], HasSubstr("100 % of the directions show it at the left end, 100 % at the right one"));
+    EXPECT_THAT(
+        widened.warnings[0],
+        HasSubstr("100 % of the directions show it at the left end, 100 % at the right one"));
     EXPECT_THAT(widened.warnings[0], HasSubstr("1.40 times the usual width"));
     spec.slices_per_batch = 2;
     EXPECT_EQ(VolumeOf(Run(spec)), VolumeOf(widened)) << "in batches";
@@ -307,14 +329,20 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
 TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.angles_rad.clear();  // each projection brings its own
-  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  spec.input = PushedProjectionsSpec{
+      .rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
   ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
   const int64_t connection = port->Connect();
   const auto push = [&](int64_t first, int64_t end) {
     for (int64_t a = first; a < end; ++a) {
-      PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
-      frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+      PushedFrame frame{.sequence = static_cast<uint64_t>(a),
+                        .angle_rad = angles_[static_cast<size_t>(a)],
+                        .rows = kRows,
+                        .parts = {}};
+      frame.parts.emplace_back(
+          reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
+          kRows * kColumns * 4);
       ASSERT_THAT(port->Progress(connection), IsOk());  // takes the credit
       ASSERT_THAT(port->Offer(connection, frame), IsOk());
     }
@@ -337,11 +365,13 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   port->Disconnect(connection);
 }
 
-// Somebody looks while the projections come, and memory is short each time: that must not eat what the job has reserved.
+// Somebody looks while the projections come, and memory is short each time: that must not eat what
+// the job has reserved.
 TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.angles_rad.clear();
-  spec.input = PushedProjectionsSpec{.rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
+  spec.input = PushedProjectionsSpec{
+      .rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
   ASSERT_OK_AND_ASSIGN(const auto port, queue_->ProjectionPortOf(pushed.name));
   SubscribeSpec look;
@@ -351,14 +381,21 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
   const int64_t connection = port->Connect();
   int failed = 0;
   for (int64_t a = 0; a < kAngles; ++a) {
-    PushedFrame frame{.sequence = static_cast<uint64_t>(a), .angle_rad = angles_[static_cast<size_t>(a)], .rows = kRows, .parts = {}};
-    frame.parts.emplace_back(reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns), kRows * kColumns * 4);
+    PushedFrame frame{.sequence = static_cast<uint64_t>(a),
+                      .angle_rad = angles_[static_cast<size_t>(a)],
+                      .rows = kRows,
+                      .parts = {}};
+    frame.parts.emplace_back(
+        reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
+        kRows * kColumns * 4);
     const bool fails = a >= 8 && a < kAngles - 1;
     if (fails) AllocationFault::Arm(5);  // behind three slots and the raw data
     ASSERT_THAT(port->Progress(connection), IsOk());
     ASSERT_THAT(port->Offer(connection, frame), IsOk());
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-    if (fails) Await([&] { return !AllocationFault::Pending() || std::chrono::steady_clock::now() > until; });
+    if (fails)
+      Await(
+          [&] { return !AllocationFault::Pending() || std::chrono::steady_clock::now() > until; });
     failed += fails && !AllocationFault::Pending();
     AllocationFault::Arm(0);
   }
@@ -378,8 +415,11 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   const int64_t large = std::get<TomographyReport>(all.finding).slices_per_batch;
   ASSERT_THAT(store_.Discard(all.volumes[0], "test"), IsOk());
 
-  const int64_t leave = 24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
-  const auto taken = ledger_.Reserve(0, "somebody", "", {{.what = "most", .bytes = ledger_.UseOf(0).free() - leave, .count = 1}}, nullptr);
+  const int64_t leave =
+      24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
+  const auto taken = ledger_.Reserve(
+      0, "somebody", "", {{.what = "most", .bytes = ledger_.UseOf(0).free() - leave, .count = 1}},
+      nullptr);
   ASSERT_THAT(taken, IsOk());
   const auto small = Run(spec);
   EXPECT_LT(std::get<TomographyReport>(small.finding).slices_per_batch, large);
@@ -389,13 +429,15 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   ledger_.Release((*taken)[0]);
 }
 
-// A range of rows at one edge of the detector: the batch with most rows to read is not the one in the middle.
+// A range of rows at one edge of the detector: the batch with most rows to read is not the one in
+// the middle.
 TEST_P(TomographyJobTest, MarginsAtOneEdgeOfTheDetector) {
   WriteMany(24);
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
   spec.preparation.config.outliers = {.window = 7, .difference = 1e6};
-  for (const IndexRange rows : {IndexRange{.begin = 0, .end = 8, .step = 0}, IndexRange{.begin = 16, .end = 24, .step = 0}}) {
+  for (const IndexRange rows : {IndexRange{.begin = 0, .end = 8, .step = 0},
+                                IndexRange{.begin = 16, .end = 24, .step = 0}}) {
     spec.rows = rows;
     spec.slices_per_batch = 4;
     const JobStatus job = Run(spec);
@@ -412,20 +454,31 @@ TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
     EXPECT_FALSE(job.ok()) << field;
     EXPECT_EQ(InfoOf(job.status()).field, field) << job.status();
   };
-  refused([](TomographySpec& s) { s.rows = {.begin = 7, .end = 0, .step = 0}; }, "tomography.rows.begin");
-  refused([](TomographySpec& s) { s.rows = {.begin = 0, .end = 8, .step = 0}; }, "tomography.rows.end");
+  refused([](TomographySpec& s) { s.rows = {.begin = 7, .end = 0, .step = 0}; },
+          "tomography.rows.begin");
+  refused([](TomographySpec& s) { s.rows = {.begin = 0, .end = 8, .step = 0}; },
+          "tomography.rows.end");
   refused([](TomographySpec& s) { s.center.pixels = {1, 2}; }, "tomography.center.pixels");
   refused([](TomographySpec& s) { s.center.row = 99; }, "tomography.center.row");
   refused([](TomographySpec& s) { s.reconstruction.relaxation = 3; }, "tomography.relaxation");
-  refused([](TomographySpec& s) { s.preparation.config.rings = {{.method = RingMethod::kLargeStripe, .snr = -1}}; },
-          "tomography.preparation.rings[0].snr");
-  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "none.npy", .options = {}}; }, "tomography.file.path");
-  refused([](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "/etc/passwd", .options = {}}; }, "tomography.file.path");
-  refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; }, "tomography.center");
+  refused(
+      [](TomographySpec& s) {
+        s.preparation.config.rings = {{.method = RingMethod::kLargeStripe, .snr = -1}};
+      },
+      "tomography.preparation.rings[0].snr");
+  refused(
+      [](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "none.npy", .options = {}}; },
+      "tomography.file.path");
+  refused(
+      [](TomographySpec& s) { s.input = ProjectionFileSpec{.path = "/etc/passwd", .options = {}}; },
+      "tomography.file.path");
+  refused([](TomographySpec& s) { s.reconstruction.form = TomographyForm::kTomopy; },
+          "tomography.center");
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
 }
 
-// Projections in any order, from both sides, some columns cut off: the axis counts in columns of the whole detector.
+// Projections in any order, from both sides, some columns cut off: the axis counts in columns of
+// the whole detector.
 TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
   std::mt19937 random(octavo::testing::FreshSeed());
   std::vector<int64_t> order(kAngles);
@@ -476,7 +529,8 @@ TEST_P(TomographyJobTest, AnAxisInDoubtIsToldOrFailsTheJob) {
   EXPECT_EQ(failed.state, JobState::kFailed);
   EXPECT_THAT(failed.reason, HasSubstr("tomography.center: The axis"));
   EXPECT_TRUE(failed.volumes.empty());
-  EXPECT_EQ(std::get<TomographyReport>(failed.finding).centers.size(), 1u) << "what was found is told all the same";
+  EXPECT_EQ(std::get<TomographyReport>(failed.finding).centers.size(), 1u)
+      << "what was found is told all the same";
 }
 
 TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {
@@ -493,7 +547,9 @@ TEST_P(TomographyJobTest, NegativeDataFailTheJobAndLeaveNothing) {
   Await([&] { return ledger_.UseOf(0).granted() == 0; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest, ::testing::ValuesIn(octavo::testing::AvailableBackends()), octavo::testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, TomographyJobTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
 
 }  // namespace
 }  // namespace octavo::engine

@@ -30,12 +30,13 @@ class CommitterTest : public ::testing::Test {
     storage_ = storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, nullptr).value();
     device_ = std::move(OpenDevices("host").value().devices[0]);
     frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
-    committer_ = std::make_unique<Committer>(Committer::Context{.storage = storage_.get(),
-                                                                .volumes = &volumes_,
-                                                                .clock = &clock_,
-                                                                .device_of = [this](int) { return std::pair(device_.get(), frames_); },
-                                                                .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
-                                             1);
+    committer_ = std::make_unique<Committer>(
+        Committer::Context{.storage = storage_.get(),
+                           .volumes = &volumes_,
+                           .clock = &clock_,
+                           .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                           .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+        1);
   }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
     if (volume.state == VolumeState::kCommitting && fail_) throw std::bad_alloc();
@@ -59,7 +60,8 @@ class CommitterTest : public ::testing::Test {
     volumes_.Seal(status, /*kept=*/true);
   }
   /// Asks for a commit; what it was answered, now or later.
-  std::future<Outcome> Ask(const std::string& name, const std::string& destination, const std::string& request_id) {
+  std::future<Outcome> Ask(const std::string& name, const std::string& destination,
+                           const std::string& request_id) {
     auto promise = std::make_shared<std::promise<Outcome>>();
     CommitCallbacks callbacks;
     callbacks.on_done = [promise](Outcome outcome) { promise->set_value(std::move(outcome)); };
@@ -86,8 +88,10 @@ TEST_F(CommitterTest, ARetryIsAnsweredWheneverItComes) {
   Hold("volumes/a");
   std::future<Outcome> early, late;
   on_change_ = [&](const VolumeStatus& volume) {
-    if (volume.state == VolumeState::kCommitting) early = Ask("volumes/a", "a", "once");  // the commit has just begun
-    if (volume.state == VolumeState::kCommitted) late = Ask("volumes/a", "a", "once");    // it is just over
+    if (volume.state == VolumeState::kCommitting)
+      early = Ask("volumes/a", "a", "once");  // the commit has just begun
+    if (volume.state == VolumeState::kCommitted)
+      late = Ask("volumes/a", "a", "once");  // it is just over
   };
   const auto outcome = Ask("volumes/a", "a", "once").get();
   ASSERT_THAT(outcome, IsOk());
@@ -97,7 +101,8 @@ TEST_F(CommitterTest, ARetryIsAnsweredWheneverItComes) {
     EXPECT_EQ(again->path, outcome->path);
   }
   EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
-  EXPECT_THAT(Ask("volumes/a", "a", "twice").get(), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
+  EXPECT_THAT(Ask("volumes/a", "a", "twice").get(),
+              IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
 }
 
 TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
@@ -105,7 +110,8 @@ TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
   Hold("volumes/b");
   std::future<Outcome> other;
   on_change_ = [&](const VolumeStatus& volume) {
-    if (volume.state == VolumeState::kCommitting && volume.name == "volumes/a") other = Ask("volumes/b", "b", "once");
+    if (volume.state == VolumeState::kCommitting && volume.name == "volumes/a")
+      other = Ask("volumes/b", "b", "once");
   };
   EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
   const auto refused = other.get();
@@ -117,7 +123,8 @@ TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
 TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
   Hold("volumes/a");
   fail_ = true;
-  EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  EXPECT_THAT(Ask("volumes/a", "a", "").get(),
+              IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
   EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
   fail_ = false;
   EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsOk());

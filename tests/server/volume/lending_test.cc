@@ -1,5 +1,6 @@
-// What the volume store does for volumes that other processes map: none is spilled while it is mapped, one of a ring is kept while it is
-// lent, and one can move out of a slot that somebody keeps.
+// What the volume store does for volumes that other processes map: none is spilled while it is
+// mapped, one of a ring is kept while it is lent, and one can move out of a slot that somebody
+// keeps.
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -37,7 +38,8 @@ class LendingTest : public ::testing::Test {
   /// Kept, but only for those whom it is lent to.
   bool Lent(const std::string& name) {
     const PinnedVolume pinned = store_.PinAnyTier(name).value();
-    return pinned.status.kept && !store_.WhileMappable(pinned, /*borrowed=*/false, [] { return absl::OkStatus(); }).ok();
+    return pinned.status.kept &&
+           !store_.WhileMappable(pinned, /*borrowed=*/false, [] { return absl::OkStatus(); }).ok();
   }
   bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
 
@@ -56,7 +58,8 @@ TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
   EXPECT_EQ(first.status.name, "volumes/1");
   ASSERT_OK_AND_ASSIGN(const PinnedVolume second, store_.BeginSpillOldest("scans/a"));
   EXPECT_EQ(second.status.name, "volumes/3");
-  EXPECT_THAT(store_.BeginSpillOldest("scans/a"), IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
+  EXPECT_THAT(store_.BeginSpillOldest("scans/a"),
+              IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
   mapped_ = {"volumes/0"};
   ASSERT_OK_AND_ASSIGN(const PinnedVolume third, store_.BeginSpillOldest("scans/a"));
   EXPECT_EQ(third.status.name, "volumes/2");
@@ -80,7 +83,8 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   EXPECT_FALSE(Kept("volumes/a"));
   store_.TakeBack("volumes/a", true);  // one too many does no harm
   EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
-  EXPECT_THAT(store_.Lend("volumes/a", 1), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  EXPECT_THAT(store_.Lend("volumes/a", 1),
+              IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
   store_.TakeBack("volumes/a", true);
 }
 
@@ -119,7 +123,8 @@ TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   }
 }
 
-// The mark may come and go while a commit is at work; one that fails keeps the volume whatever became of its mark.
+// The mark may come and go while a commit is at work; one that fails keeps the volume whatever
+// became of its mark.
 TEST_F(LendingTest, AMarkDuringACommit) {
   const ClientVerb client;
   for (const bool fails : {true, false}) {
@@ -136,8 +141,11 @@ TEST_F(LendingTest, AMarkDuringACommit) {
       EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
     } else {
       store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
-      EXPECT_THAT(store_.Unmark(name, true, &client), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes have a mark"));
-      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition, "only HELD and COMMITTING volumes can be kept"));
+      EXPECT_THAT(store_.Unmark(name, true, &client),
+                  IsError(absl::StatusCode::kFailedPrecondition,
+                          "only HELD and COMMITTING volumes have a mark"));
+      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition,
+                                                "only HELD and COMMITTING volumes can be kept"));
     }
   }
 }
@@ -158,7 +166,8 @@ TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
     held("f", false);
     store_.KeepNewest("scans/a", count);
     std::string left;
-    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true})) left += volume.name.back();
+    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true}))
+      left += volume.name.back();
     EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
     store_.KeepNewest("scans/a", 0);
   }
@@ -183,7 +192,8 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   const auto old = Held("volumes/a");
   ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginRelocate("volumes/a"));
   EXPECT_EQ(pinned.slot, old.lock());
-  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"),
+              IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
   EXPECT_EQ(store_.Get("volumes/a")->moving, "RELOCATING");
   const std::shared_ptr<const VolumeSlot> kept_by_a_process = pinned.slot;
   pinned.slot = nullptr;
@@ -206,7 +216,8 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   const std::weak_ptr<VolumeSlot> dropped = late;
   EXPECT_FALSE(store_.EndRelocate("volumes/a", std::move(late)));
   EXPECT_TRUE(dropped.expired());
-  EXPECT_THAT(store_.BeginRelocate("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  EXPECT_THAT(store_.BeginRelocate("volumes/a"),
+              IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
 }
 
 class EmptyVolume final : public SpilledVolume {
@@ -224,7 +235,8 @@ class EmptyVolume final : public SpilledVolume {
   const std::function<void()> on_open_;
 };
 
-// Between the moment that somebody learns where the bytes are and the opening of the file, the volume may have been moved.
+// Between the moment that somebody learns where the bytes are and the opening of the file, the
+// volume may have been moved.
 TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   Held("volumes/a");
   const auto fresh = Slot("scans/a");
@@ -241,7 +253,8 @@ TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   Held("volumes/b");
   ASSERT_THAT(store_.BeginSpill("volumes/b"), IsOk());
   store_.EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
-  EXPECT_THAT(store_.OpenAnyTier("volumes/b", &cursor), IsError(absl::StatusCode::kNotFound, "the file is gone"));
+  EXPECT_THAT(store_.OpenAnyTier("volumes/b", &cursor),
+              IsError(absl::StatusCode::kNotFound, "the file is gone"));
 }
 
 // Its slot went back to the scan when it was moved; where it is now takes none.
@@ -255,7 +268,8 @@ TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 0);
   EXPECT_THAT(store_.Keep("volumes/b", 1), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 1);
-  EXPECT_THAT(store_.Keep("volumes/c", 1), IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
+  EXPECT_THAT(store_.Keep("volumes/c", 1),
+              IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
 }
 
 }  // namespace

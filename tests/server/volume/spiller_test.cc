@@ -30,19 +30,24 @@ class SpillerTest : public ::testing::Test {
     folder_ = storage::SpillFolder::Open(temp_ / "spill", 1 << 20, &found_, &report_).value();
     device_ = std::move(OpenDevices("host").value().devices[0]);
     frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
-    spiller_ = std::make_unique<Spiller>(Spiller::Context{.volumes = &volumes_,
-                                                          .ledger = &ledger_,
-                                                          .clock = &clock_,
-                                                          .device_of = [this](int) { return std::pair(device_.get(), frames_); },
-                                                          .folder = folder_.get(),
-                                                          .host_bytes = 1,
-                                                          .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
-                                         1);
+    spiller_ = std::make_unique<Spiller>(
+        Spiller::Context{.volumes = &volumes_,
+                         .ledger = &ledger_,
+                         .clock = &clock_,
+                         .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                         .folder = folder_.get(),
+                         .host_bytes = 1,
+                         .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
+        1);
   }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
     if (fail_) throw std::bad_alloc();
     if (on_meta_) on_meta_();
-    return {.volume_name = volume.name, .scan_name = volume.scan, .shape = {16, 16, 16}, .dtype = volume.dtype, .digest = volume.digest};
+    return {.volume_name = volume.name,
+            .scan_name = volume.scan,
+            .shape = {16, 16, 16},
+            .dtype = volume.dtype,
+            .digest = volume.digest};
   }
   void Hold(const std::string& name, const std::string& scan) {
     auto slot = std::make_shared<VolumeSlot>();
@@ -60,7 +65,9 @@ class SpillerTest : public ::testing::Test {
   }
   absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    spiller_->Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
+    spiller_->Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
+      promise.set_value(std::move(volume));
+    });
     return promise.get_future().get();
   }
 
@@ -81,7 +88,8 @@ class SpillerTest : public ::testing::Test {
 TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
   Hold("volumes/a", "scans/a");
   fail_ = true;
-  EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk),
+              IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
   EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDevice);
   fail_ = false;
   EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
@@ -92,7 +100,8 @@ TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
   Hold("volumes/a", "scans/a");
   on_meta_ = [this] { EXPECT_THAT(volumes_.Discard("volumes/a", "somebody else's"), IsOk()); };
   const auto moved = Spill("volumes/a", Tier::kDisk);
-  EXPECT_THAT(moved, IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));
+  EXPECT_THAT(moved,
+              IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));
   EXPECT_EQ(InfoOf(moved.status()).reason, "VOLUME_GONE");
   EXPECT_EQ(folder_->used_bytes(), 0);
 }
@@ -100,7 +109,8 @@ TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
 TEST_F(SpillerTest, FailuresAreKnownOfScansThatAreForgottenOneDay) {
   Hold("volumes/a", "scans/a");
   Hold("volumes/b", "jobs/b");
-  for (const char* name : {"volumes/a", "volumes/b"}) EXPECT_THAT(Spill(name, Tier::kHost), IsError(absl::StatusCode::kResourceExhausted, "HOST"));
+  for (const char* name : {"volumes/a", "volumes/b"})
+    EXPECT_THAT(Spill(name, Tier::kHost), IsError(absl::StatusCode::kResourceExhausted, "HOST"));
   EXPECT_EQ(spiller_->FailuresOf("scans/a"), 1);
   EXPECT_EQ(spiller_->FailuresOf("jobs/b"), 0);
   spiller_->ForgetScan("scans/a");

@@ -1,5 +1,5 @@
-// Each pair of verbs of a volume that exclude each other, done at the same moment thousands of times: never do both succeed, never neither,
-// and whoever loses is told by whom or what.
+// Each pair of verbs of a volume that exclude each other, done at the same moment thousands of
+// times: never do both succeed, never neither, and whoever loses is told by whom or what.
 
 #include <algorithm>
 #include <functional>
@@ -41,7 +41,9 @@ class NoBytes final : public SpilledVolume {
  public:
   Tier tier() const override { return Tier::kHost; }
   int64_t bytes() const override { return 0; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::NotFoundError("no bytes"); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    return absl::NotFoundError("no bytes");
+  }
   void Remove() const override {}
 };
 
@@ -53,17 +55,24 @@ class VerbsTest : public ::testing::Test {
   static void TearDownTestSuite() { ClientMemory::MakeExportable(false); }
 
   VerbsTest() : device_(std::move(OpenDevices("host")->devices[0])) {
-    socket_ = handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_).value();
+    socket_ =
+        handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_).value();
     exports_.Start(socket_.get(), 10);
     leases_.SetGone([this](const std::string& session) { return sessions_.Gone(session); });
-    store_.SetProtections({.leases = &leases_,
-                           .mapped = [this] { return exports_.Mapped(); },
-                           .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); },
-                           .left = [this](const std::string& volume, Ledger::ChargeId charge) { exports_.Left(volume, charge); }});
+    store_.SetProtections(
+        {.leases = &leases_,
+         .mapped = [this] { return exports_.Mapped(); },
+         .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); },
+         .left = [this](const std::string& volume,
+                        Ledger::ChargeId charge) { exports_.Left(volume, charge); }});
     pool_ = std::make_shared<SlotPool>(&ledger_);
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
-      slot->charge = ledger_.Reserve(0, kScan, "", {{.what = "slot", .bytes = ClientMemory::kGranule, .count = 1}}, nullptr).value()[0];
+      slot->charge =
+          ledger_
+              .Reserve(0, kScan, "",
+                       {{.what = "slot", .bytes = ClientMemory::kGranule, .count = 1}}, nullptr)
+              .value()[0];
       slot->volume = ClientMemory::Allocate(*device_, 4096).value();
       pool_->Add(std::move(slot));
     }
@@ -90,7 +99,10 @@ class VerbsTest : public ::testing::Test {
 
   // -- the verbs, each as a client or the server does it, to its end
   absl::Status Lease(const std::string& name) {
-    return store_.AcquireLease({.resource = name, .mode = LeaseMode::kShared, .session = "", .holder = "a viewer"}).status();
+    return store_
+        .AcquireLease(
+            {.resource = name, .mode = LeaseMode::kShared, .session = "", .holder = "a viewer"})
+        .status();
   }
   absl::Status Discard(const std::string& name) {
     const ClientVerb asked;
@@ -110,14 +122,17 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Export(const std::string& name) {
     std::string made;
-    return exports_.Take(name, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &made).status();
+    return exports_
+        .Take(name, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &made)
+        .status();
   }
   absl::Status Release(const std::string& name) {
     const ClientVerb asked;
     return store_.Unmark(name, /*ring=*/true, &asked).status();
   }
   absl::Status Hold(const std::string& name) { return store_.Keep(name, 100).status(); }
-  // These take what is due, not what they are told: what became of the volume says whether they did.
+  // These take what is due, not what they are told: what became of the volume says whether they
+  // did.
   absl::Status Overwrite(const std::string& name) {
     (void)store_.OverwriteOldest(kScan);
     return WhatBecame(name, "overwritten");
@@ -127,29 +142,36 @@ class VerbsTest : public ::testing::Test {
     return WhatBecame(name, "its time to live");
   }
   absl::Status Orphan(const std::string& name) {  // the policy DISCARD
-    const auto due = store_.Tick([this](const std::string& session) { return sessions_.Gone(session); });
+    const auto due =
+        store_.Tick([this](const std::string& session) { return sessions_.Gone(session); });
     const ClientVerb asked{.detach_exports = true, .of_orphans = true};
     for (const VolumeStatus& volume : due.orphans) {
-      const absl::Status status = store_.Discard(volume.name, "its session has ended", &asked).status();
+      const absl::Status status =
+          store_.Discard(volume.name, "its session has ended", &asked).status();
       if (InfoOf(status).reason == "LEASED") store_.TellOrphanAgain(volume.name);
     }
     return WhatBecame(name, "its session has ended");
   }
   absl::Status WhatBecame(const std::string& name, const std::string& reason) {
-    return absl::StartsWith(store_.Get(name)->reason, reason) ? absl::OkStatus() : absl::FailedPreconditionError("nothing was due");
+    return absl::StartsWith(store_.Get(name)->reason, reason)
+               ? absl::OkStatus()
+               : absl::FailedPreconditionError("nothing was due");
   }
 
   /// What must be true of a volume whenever nothing is under way.
   void CheckWhatIsLeft(const std::string& name) {
     const VolumeState state = store_.Get(name)->state;
     if (InMemory(state)) return;
-    ASSERT_TRUE(leases_.List(name).empty()) << "a lease of " << name << ", which is " << Name(state);
-    for (const ExportStatus& e : exports_.List(name)) ASSERT_TRUE(e.detached) << "an export of " << name << ", which is " << Name(state);
+    ASSERT_TRUE(leases_.List(name).empty())
+        << "a lease of " << name << ", which is " << Name(state);
+    for (const ExportStatus& e : exports_.List(name))
+      ASSERT_TRUE(e.detached) << "an export of " << name << ", which is " << Name(state);
   }
   void Clear() {
     for (const auto& e : exports_.List()) (void)exports_.End(e.name);
     for (const auto& lease : leases_.List()) (void)leases_.Release(lease.token);
-    for (const VolumeStatus& volume : store_.List({.in_memory = true})) (void)store_.Discard(volume.name, "cleared");
+    for (const VolumeStatus& volume : store_.List({.in_memory = true}))
+      (void)store_.Discard(volume.name, "cleared");
   }
 
   using Verb = absl::Status (VerbsTest::*)(const std::string& name);
@@ -158,7 +180,8 @@ class VerbsTest : public ::testing::Test {
     std::string name;
     absl::Status a, b;
   };
-  std::vector<Outcome> DoBoth(Verb a, Verb b, const std::function<void()>& prepare, int at_once, const testing::Handicap& handicap = {}) {
+  std::vector<Outcome> DoBoth(Verb a, Verb b, const std::function<void()>& prepare, int at_once,
+                              const testing::Handicap& handicap = {}) {
     std::vector<Outcome> all;
     for (int i = 0; i < at_once; ++i) {
       prepare();
@@ -176,7 +199,8 @@ class VerbsTest : public ::testing::Test {
     return all;
   }
   /// Exactly one of the two succeeds, whichever is first; each is at times.
-  void RaceThem(Verb a, Verb b, const std::function<void()>& prepare, const std::set<std::string>& reasons = {}, int at_once = kMostAtOnce) {
+  void RaceThem(Verb a, Verb b, const std::function<void()>& prepare,
+                const std::set<std::string>& reasons = {}, int at_once = kMostAtOnce) {
     int won[2] = {0, 0};
     testing::Handicap handicap;
     for (int tries = 0; tries < (at_once == 1 ? kRounds : kTries); tries += at_once) {
@@ -189,14 +213,16 @@ class VerbsTest : public ::testing::Test {
           if (verb == &VerbsTest::Orphan) *status = WhatBecame(one.name, "its session has ended");
         }
         ASSERT_FALSE(one.a.ok() && one.b.ok()) << "both succeeded with " << one.name;
-        ASSERT_TRUE(one.a.ok() || one.b.ok()) << "neither succeeded with " << one.name << ": " << one.a << "; " << one.b;
+        ASSERT_TRUE(one.a.ok() || one.b.ok())
+            << "neither succeeded with " << one.name << ": " << one.a << "; " << one.b;
         ++won[one.a.ok() ? 0 : 1];
         const absl::Status& loser = one.a.ok() ? one.b : one.a;
         const ErrorInfo info = InfoOf(loser);
         if (!reasons.empty()) ASSERT_TRUE(reasons.contains(info.reason)) << loser;
         if (info.reason == "LEASED") {
           ASSERT_TRUE(absl::StrContains(loser.message(), "a viewer")) << loser;
-          const auto holder = std::find(info.numbers.begin(), info.numbers.end(), std::pair<std::string, std::string>{"holder", "a viewer"});
+          const auto holder = std::find(info.numbers.begin(), info.numbers.end(),
+                                        std::pair<std::string, std::string>{"holder", "a viewer"});
           ASSERT_NE(holder, info.numbers.end()) << loser;
         }
         ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
@@ -219,8 +245,12 @@ class VerbsTest : public ::testing::Test {
   VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
                        if (on_change_ != nullptr) on_change_(volume);
                      }};
-  ExportStore exports_{
-      {.devices = {device_.get()}, .ledger = &ledger_, .volumes = &store_, .clock = &clock_, .server_id = "testtest", .draining = nullptr}};
+  ExportStore exports_{{.devices = {device_.get()},
+                        .ledger = &ledger_,
+                        .volumes = &store_,
+                        .clock = &clock_,
+                        .server_id = "testtest",
+                        .draining = nullptr}};
   std::unique_ptr<handoff::FdSocket> socket_;
   std::shared_ptr<SlotPool> pool_;
   const ExportPeer peer_{.local = true, .uid = ::getuid(), .client = "a program", .accept = {}};
@@ -243,7 +273,8 @@ TEST_F(VerbsTest, TheEndOfTheTimeToLive) {
     Held();
     clock_.Advance(6);
   };
-  for (const Verb verb : {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard, &VerbsTest::Hold}) {
+  for (const Verb verb :
+       {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard, &VerbsTest::Hold}) {
     RaceThem(verb, &VerbsTest::Expire, due, {}, /*at_once=*/4);
   }
 }
@@ -253,13 +284,15 @@ TEST_F(VerbsTest, ThePolicyForOrphans) {
   session_ = opened.session;
   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
   const auto prepare = [this] { Held(); };
-  for (const Verb verb : {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard}) RaceThem(verb, &VerbsTest::Orphan, prepare, {}, /*at_once=*/4);
+  for (const Verb verb : {&VerbsTest::Lease, &VerbsTest::Commit, &VerbsTest::Discard})
+    RaceThem(verb, &VerbsTest::Orphan, prepare, {}, /*at_once=*/4);
 }
 
 TEST_F(VerbsTest, AnExportAndWhatTakesTheMemory) {
   const auto prepare = [this] { Held(); };
   RaceThem(&VerbsTest::Export, &VerbsTest::Discard, prepare, {"EXPORTED", "VOLUME_GONE"});
-  RaceThem(&VerbsTest::Export, &VerbsTest::Spill, prepare, {"EXPORTED", "EXPORT_SPILLED", "MOVING"});
+  RaceThem(&VerbsTest::Export, &VerbsTest::Spill, prepare,
+           {"EXPORTED", "EXPORT_SPILLED", "MOVING"});
   const auto marked = [this] {
     Held(/*kept=*/false);
     ASSERT_THAT(Hold(name_), IsOk());
@@ -285,7 +318,8 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
       store_.EndRestore(name_, pool_->TryTake(), 0);
       ASSERT_THAT(Export(name_), IsOk());
     };
-    ASSERT_THAT(store_.BeginSpill(name_), IsOk());  // by the server: for a client what is mapped is not moved
+    ASSERT_THAT(store_.BeginSpill(name_),
+                IsOk());  // by the server: for a client what is mapped is not moved
     store_.EndSpill(name_, std::make_shared<const NoBytes>());
     on_change_ = nullptr;
     const auto exports = exports_.List(name_);
@@ -293,7 +327,8 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
     if (mapped_before) EXPECT_TRUE(exports[0].detached) << "the memory that it has left";
     EXPECT_FALSE(exports.back().detached);
     EXPECT_EQ(ledger_.UseOf(0).detached, mapped_before ? ClientMemory::kGranule : 0);
-    EXPECT_THAT(Discard(name_), IsError(absl::StatusCode::kFailedPrecondition, "mapped by other processes"));
+    EXPECT_THAT(Discard(name_),
+                IsError(absl::StatusCode::kFailedPrecondition, "mapped by other processes"));
     Clear();
   }
 }
@@ -308,8 +343,10 @@ TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
     }
     absl::Status held;
     racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
-    ASSERT_EQ(store_.Get(names[0])->state, held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
-    for (size_t i = 1; i < names.size(); ++i) ASSERT_EQ(store_.Get(names[i])->state, VolumeState::kHeld) << i << ", " << held;
+    ASSERT_EQ(store_.Get(names[0])->state,
+              held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
+    for (size_t i = 1; i < names.size(); ++i)
+      ASSERT_EQ(store_.Get(names[i])->state, VolumeState::kHeld) << i << ", " << held;
     Clear();
   }
 }
@@ -324,16 +361,18 @@ TEST_F(VerbsTest, TwoThatEndTheVolume) {
 // These do not exclude each other; what is left must be right all the same.
 TEST_F(VerbsTest, VerbsThatMayBothBeDoneLeaveNothingBehind) {
   ttl_ = 5;
-  const std::vector<std::pair<Verb, Verb>> pairs = {{&VerbsTest::Export, &VerbsTest::Commit},   {&VerbsTest::Export, &VerbsTest::Expire},
-                                                    {&VerbsTest::Spill, &VerbsTest::Discard},   {&VerbsTest::Spill, &VerbsTest::Commit},
-                                                    {&VerbsTest::Lease, &VerbsTest::Overwrite}, {&VerbsTest::Lease, &VerbsTest::Spill}};
+  const std::vector<std::pair<Verb, Verb>> pairs = {
+      {&VerbsTest::Export, &VerbsTest::Commit},   {&VerbsTest::Export, &VerbsTest::Expire},
+      {&VerbsTest::Spill, &VerbsTest::Discard},   {&VerbsTest::Spill, &VerbsTest::Commit},
+      {&VerbsTest::Lease, &VerbsTest::Overwrite}, {&VerbsTest::Lease, &VerbsTest::Spill}};
   for (const auto& [a, b] : pairs) {
     const auto prepare = [&, second = b] {
       Held(/*kept=*/second != &VerbsTest::Overwrite);
       clock_.Advance(second == &VerbsTest::Expire ? 6 : 0);
     };
     for (int tries = 0; tries < kTries; tries += 8) {
-      for (const Outcome& one : DoBoth(a, b, prepare, 8)) ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
+      for (const Outcome& one : DoBoth(a, b, prepare, 8))
+        ASSERT_NO_FATAL_FAILURE(CheckWhatIsLeft(one.name));
       Clear();
     }
   }
@@ -345,11 +384,18 @@ TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
     const auto opened = sessions_.Open("a viewer").value();
     Held();
     absl::Status leased;
-    racers_.Race([&] { leased = store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}).status(); },
-                 [&] {
-                   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
-                   leases_.EndSession(opened.session.name);
-                 });
+    racers_.Race(
+        [&] {
+          leased = store_
+                       .AcquireLease({.resource = name_,
+                                      .mode = LeaseMode::kShared,
+                                      .session = opened.session.name})
+                       .status();
+        },
+        [&] {
+          ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
+          leases_.EndSession(opened.session.name);
+        });
     ASSERT_TRUE(leases_.List(name_).empty()) << "round " << round;
     if (!leased.ok()) ASSERT_EQ(InfoOf(leased).reason, "NO_SESSION");
     Clear();
@@ -363,7 +409,9 @@ TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
   ASSERT_THAT(sessions_.Close(opened.secret), IsOk());
   ASSERT_EQ(sessions_.Expire(), std::vector<std::string>{opened.session.name});
   ASSERT_THAT(sessions_.KeepAlive(opened.secret), IsOk());
-  ASSERT_THAT(store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}), IsOk());
+  ASSERT_THAT(store_.AcquireLease(
+                  {.resource = name_, .mode = LeaseMode::kShared, .session = opened.session.name}),
+              IsOk());
   leases_.EndSession(opened.session.name);
   EXPECT_EQ(leases_.List(name_).size(), 1u);
   Clear();
@@ -390,16 +438,22 @@ TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
   }
 }
 
-// The caller's own lease is not in its way, another's is; a token that is none of the volume is refused.
+// The caller's own lease is not in its way, another's is; a token that is none of the volume is
+// refused.
 TEST_F(VerbsTest, OnesOwnLease) {
   const auto lease = [this](const std::string& holder) {
-    return store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = "", .holder = holder}).value();
+    return store_
+        .AcquireLease(
+            {.resource = name_, .mode = LeaseMode::kShared, .session = "", .holder = holder})
+        .value();
   };
   const std::vector<std::function<absl::Status(const ClientVerb&)>> verbs = {
       [this](const ClientVerb& asked) { return store_.Discard(name_, "", &asked).status(); },
       [this](const ClientVerb& asked) { return store_.BeginCommit(name_, &asked).status(); },
       [this](const ClientVerb& asked) { return store_.BeginSpill(name_, &asked).status(); },
-      [this](const ClientVerb& asked) { return store_.Unmark(name_, /*ring=*/true, &asked).status(); },
+      [this](const ClientVerb& asked) {
+        return store_.Unmark(name_, /*ring=*/true, &asked).status();
+      },
   };
   for (size_t i = 0; i < verbs.size(); ++i) {
     Held();
@@ -422,7 +476,12 @@ TEST_F(VerbsTest, OnesOwnLease) {
 // A lease whose time is over keeps nothing.
 TEST_F(VerbsTest, ALeaseThatHasExpiredIsNone) {
   Held();
-  ASSERT_THAT(store_.AcquireLease({.resource = name_, .mode = LeaseMode::kShared, .session = "", .holder = "a viewer", .seconds = 3}), IsOk());
+  ASSERT_THAT(store_.AcquireLease({.resource = name_,
+                                   .mode = LeaseMode::kShared,
+                                   .session = "",
+                                   .holder = "a viewer",
+                                   .seconds = 3}),
+              IsOk());
   EXPECT_THAT(Discard(name_), IsError(absl::StatusCode::kAborted, "a viewer"));
   clock_.Advance(4);
   EXPECT_THAT(Discard(name_), IsOk());
@@ -437,7 +496,10 @@ TEST_F(VerbsTest, TheSlotsThatMayBeMappedAtOnce) {
     Held();
     const auto take = [&](const std::string& volume) {
       std::string made;
-      return exports_.Take(volume, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr, &made, /*most_slots=*/1).status();
+      return exports_
+          .Take(volume, peer_, {.uid = ::getuid(), .pid = 1}, nlohmann::json::object(), nullptr,
+                &made, /*most_slots=*/1)
+          .status();
     };
     absl::Status a, b;
     racers_.Race([&] { a = take(first); }, [&] { b = take(name_); });

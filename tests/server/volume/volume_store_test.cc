@@ -28,7 +28,8 @@ class VolumeStoreTest : public ::testing::Test {
     store_.Add(Status(name, scan), slot, 0);
     return slot;
   }
-  std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true, const std::string& scan = "scans/a") {
+  std::weak_ptr<VolumeSlot> Held(const std::string& name, bool kept = true,
+                                 const std::string& scan = "scans/a") {
     auto slot = Acquire(name, scan);
     store_.Seal(Status(name, scan), kept);
     return slot;
@@ -38,20 +39,23 @@ class VolumeStoreTest : public ::testing::Test {
   FakeClock clock_;
   Ledger ledger_{{1000}};
   std::vector<std::pair<std::string, VolumeState>> changes_;
-  VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& v) { changes_.emplace_back(v.name, v.state); }};
+  VolumeStore store_{&ledger_, &clock_,
+                     [this](const VolumeStatus& v) { changes_.emplace_back(v.name, v.state); }};
 };
 
 TEST(VolumeTransitions, ExactlyThoseOfTheStateMachine) {
   using S = VolumeState;
-  const std::vector<std::pair<S, S>> allowed = {{S::kAcquiring, S::kHeld}, {S::kAcquiring, S::kFailed},     {S::kHeld, S::kCommitting},
-                                                {S::kHeld, S::kDiscarded}, {S::kCommitting, S::kCommitted}, {S::kCommitting, S::kHeld}};
+  const std::vector<std::pair<S, S>> allowed = {
+      {S::kAcquiring, S::kHeld}, {S::kAcquiring, S::kFailed},     {S::kHeld, S::kCommitting},
+      {S::kHeld, S::kDiscarded}, {S::kCommitting, S::kCommitted}, {S::kCommitting, S::kHeld}};
   for (int from = 1; from <= 6; ++from) {
     for (int to = 1; to <= 6; ++to) {
       const std::pair<S, S> step{static_cast<S>(from), static_cast<S>(to)};
       const bool wanted = std::find(allowed.begin(), allowed.end(), step) != allowed.end();
       const absl::Status status = CheckTransition("volumes/x", step.first, step.second);
       EXPECT_EQ(status.ok(), wanted) << Name(step.first) << " " << Name(step.second);
-      if (!wanted) EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
+      if (!wanted)
+        EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
     }
   }
 }
@@ -61,16 +65,20 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
   EXPECT_EQ(ledger_.UseOf(0).held, 20);
   {
     ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginCommit("volumes/a"));
-    EXPECT_THAT(store_.Discard("volumes/a", ""), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
-    EXPECT_THAT(store_.BeginCommit("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
+    EXPECT_THAT(store_.Discard("volumes/a", ""),
+                IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
+    EXPECT_THAT(store_.BeginCommit("volumes/a"),
+                IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
     store_.EndCommit("volumes/a", storage::CommitOutcome{.path = "/x"});
     EXPECT_FALSE(a.expired()) << "a reader keeps it";
   }
   EXPECT_TRUE(a.expired());
-  EXPECT_THAT(store_.Pin("volumes/a"), IsError(absl::StatusCode::kNotFound, "has left memory: COMMITTED"));
+  EXPECT_THAT(store_.Pin("volumes/a"),
+              IsError(absl::StatusCode::kNotFound, "has left memory: COMMITTED"));
   EXPECT_THAT(store_.Discard("volumes/b", "by a client"), IsOk());
   EXPECT_TRUE(b.expired());
-  EXPECT_THAT(store_.Discard("volumes/b", ""), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+  EXPECT_THAT(store_.Discard("volumes/b", ""),
+              IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
   EXPECT_EQ(store_.Count().finished["committed"], 1);
   EXPECT_EQ(store_.Count().finished["discarded"], 1);
 }
@@ -97,7 +105,8 @@ TEST_F(VolumeStoreTest, LiveOverwritesTheOldestThatNobodyKeeps) {
   EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk());
   EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk()) << "again is nothing new";
   Held("volumes/4", false);
-  EXPECT_THAT(store_.Keep("volumes/4", 2), IsError(absl::StatusCode::kResourceExhausted, "all of its 2 hold slots"));
+  EXPECT_THAT(store_.Keep("volumes/4", 2),
+              IsError(absl::StatusCode::kResourceExhausted, "all of its 2 hold slots"));
   EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
   EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
   EXPECT_EQ(StateOf("volumes/other"), VolumeState::kHeld) << "another scan's";
@@ -106,10 +115,14 @@ TEST_F(VolumeStoreTest, LiveOverwritesTheOldestThatNobodyKeeps) {
 
 TEST_F(VolumeStoreTest, AcquiringVolumesCannotBeReadOrTaken) {
   const auto slot = Acquire("volumes/a");
-  EXPECT_THAT(store_.Pin("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "still being acquired"));
-  EXPECT_THAT(store_.BeginCommit("volumes/a"), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
-  EXPECT_THAT(store_.Discard("volumes/a", ""), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
-  EXPECT_THAT(store_.Keep("volumes/a", 9), IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  EXPECT_THAT(store_.Pin("volumes/a"),
+              IsError(absl::StatusCode::kFailedPrecondition, "still being acquired"));
+  EXPECT_THAT(store_.BeginCommit("volumes/a"),
+              IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  EXPECT_THAT(store_.Discard("volumes/a", ""),
+              IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
+  EXPECT_THAT(store_.Keep("volumes/a", 9),
+              IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
   store_.Fail("volumes/a", "cancelled");
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed);
   EXPECT_TRUE(slot.expired());
@@ -148,14 +161,17 @@ TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
 class EmptyVolume final : public SpilledVolume {
   Tier tier() const override { return Tier::kDisk; }
   int64_t bytes() const override { return 0; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override { return absl::UnimplementedError("it is empty"); }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    return absl::UnimplementedError("it is empty");
+  }
   void Remove() const override {}
 };
 
 TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
   Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
   store_.AddRecovered(Status("volumes/c", "scans/c"), std::make_shared<const EmptyVolume>());
-  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) ASSERT_THAT(store_.Discard(name, ""), IsOk());
+  for (const char* name : {"volumes/a", "volumes/b", "volumes/c"})
+    ASSERT_THAT(store_.Discard(name, ""), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").discarded, 1);
   EXPECT_EQ(store_.CountOf("jobs/b").discarded, 0);
   EXPECT_EQ(store_.CountOf("scans/c").discarded, 0);

@@ -21,7 +21,8 @@ TEST(VolumeWaitsTest, WhoHasGoneAwayIsForgottenBeforeTheVolumeIsComplete) {
   int told = 0;
   const auto tell = [kept, &told](const absl::StatusOr<VolumeStatus>&) { ++told; };
   const auto before = kept.use_count();
-  for (int i = 0; i < 100; ++i) ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return true; }), IsOk());
+  for (int i = 0; i < 100; ++i)
+    ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return true; }), IsOk());
   EXPECT_LE(kept.use_count(), before + 1);
   ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return false; }), IsOk());
   ASSERT_THAT(waits.Add("volumes/a", get, tell), IsOk());

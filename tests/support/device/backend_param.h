@@ -12,8 +12,8 @@
 
 namespace octavo::testing {
 
-/// Backends this machine can run; tests are instantiated over all of them. Without a GPU the cuda part says so by absence
-/// and by the one skipped test GpuPresence.Cuda.
+/// Backends this machine can run; tests are instantiated over all of them. Without a GPU the cuda
+/// part says so by absence and by the one skipped test GpuPresence.Cuda.
 inline std::vector<std::string> AvailableBackends() {
   std::vector<std::string> names = {"host"};
   if (OpenDevices("cuda").ok()) names.push_back("cuda");
@@ -23,12 +23,15 @@ inline std::vector<std::string> AvailableBackends() {
 inline Device& SharedDevice(const std::string& backend) {
   static auto& devices = *new std::map<std::string, OpenedDevices>;
   auto it = devices.find(backend);
-  if (it == devices.end()) it = devices.emplace(backend, std::move(OpenDevices(backend)).value()).first;
+  if (it == devices.end())
+    it = devices.emplace(backend, std::move(OpenDevices(backend)).value()).first;
   return *it->second.devices[0];
 }
 
-/// Fresh devices of a backend, at least two of them, or none where the machine has fewer. A test may lose them.
-inline std::vector<std::unique_ptr<Device>> SeveralDevices(const std::string& backend, int count = 2) {
+/// Fresh devices of a backend, at least two of them, or none where the machine has fewer. A test
+/// may lose them.
+inline std::vector<std::unique_ptr<Device>> SeveralDevices(const std::string& backend,
+                                                           int count = 2) {
   auto opened = OpenDevices(backend, count);
   if (!opened.ok() || static_cast<int>(opened->devices.size()) < count) return {};
   opened->devices.resize(static_cast<size_t>(count));
@@ -37,7 +40,9 @@ inline std::vector<std::unique_ptr<Device>> SeveralDevices(const std::string& ba
 
 class BackendTest : public ::testing::TestWithParam<std::string> {
  protected:
-  BackendTest() : device_(SharedDevice(GetParam())), stream_(device_.NewStream(StreamPriority::kNormal).value()) {}
+  BackendTest()
+      : device_(SharedDevice(GetParam())),
+        stream_(device_.NewStream(StreamPriority::kNormal).value()) {}
 
   template <class T>
   DeviceBuffer Upload(const std::vector<T>& values) {
@@ -56,7 +61,10 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
   template <class T>
   std::vector<T> Download(const DeviceBuffer& buffer, size_t count) {
     std::vector<T> values(count);
-    EXPECT_TRUE(device_.CopyToHost(stream_.ref(), values.data(), buffer.data(), static_cast<int64_t>(count * sizeof(T))).ok());
+    EXPECT_TRUE(device_
+                    .CopyToHost(stream_.ref(), values.data(), buffer.data(),
+                                static_cast<int64_t>(count * sizeof(T)))
+                    .ok());
     const absl::Status status = stream_.ref().Synchronize();
     EXPECT_TRUE(status.ok()) << status;
     return values;
@@ -66,6 +74,8 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
   Stream stream_;
 };
 
-inline std::string BackendName(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+inline std::string BackendName(const ::testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
 
 }  // namespace octavo::testing

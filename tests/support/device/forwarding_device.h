@@ -7,7 +7,8 @@
 
 namespace octavo::testing {
 
-/// A device that does what another one does, for those that do something else at one point. The other one must outlive it.
+/// A device that does what another one does, for those that do something else at one point. The
+/// other one must outlive it.
 class ForwardingDevice : public Device {
  public:
   explicit ForwardingDevice(Device& inner) : inner_(inner) {}
@@ -15,24 +16,38 @@ class ForwardingDevice : public Device {
   const DeviceInfo& info() const override { return inner_.info(); }
   absl::StatusOr<DeviceMemory> Memory() override { return inner_.Memory(); }
   absl::Status Health() override { return inner_.Health(); }
-  absl::StatusOr<Stream> NewStream(StreamPriority priority) override { return inner_.NewStream(priority); }
+  absl::StatusOr<Stream> NewStream(StreamPriority priority) override {
+    return inner_.NewStream(priority);
+  }
   absl::StatusOr<Event> NewEvent() override { return inner_.NewEvent(); }
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return inner_.Allocate(bytes); }
-  absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override { return inner_.AllocatePinned(bytes); }
+  absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
+    return inner_.AllocatePinned(bytes);
+  }
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return inner_.CopyToDevice(stream, dst, src, bytes);
   }
-  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return inner_.CopyToHost(stream, dst, src, bytes); }
+  absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return inner_.CopyToHost(stream, dst, src, bytes);
+  }
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return inner_.CopyOnDevice(stream, dst, src, bytes);
   }
-  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override { return inner_.CopyAcross(stream, dst, src, bytes); }
-  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
+  absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
+    return inner_.CopyAcross(stream, dst, src, bytes);
+  }
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
+                             int64_t element_bytes, const Box3& box) override {
     return inner_.CopyBoxToHost(stream, dst, src, shape, element_bytes, box);
   }
-  absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override { return inner_.Fill(stream, dst, bytes, pattern); }
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override { return inner_.Digest(stream, src, bytes, out); }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+  absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
+    return inner_.Fill(stream, dst, bytes, pattern);
+  }
+  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+    return inner_.Digest(stream, src, bytes, out);
+  }
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
+                            const DigestPlace& place, uint64_t* out) override {
     return inner_.DigestOfPart(stream, src, bytes, place, out);
   }
   absl::Status Stamp(StreamRef stream, int64_t* out) override { return inner_.Stamp(stream, out); }

@@ -25,25 +25,32 @@ struct UnrulyOptions {
   int64_t failing_digest = -1;   // the same of digests of whole arrays
 };
 
-/// A device that does what another one does, only not at once: delays on the streams before uploads, calls of the chain and downloads;
-/// memory comes full of 0xA5 and with a guard of 4 KiB behind its end, which is looked at when it goes back. The other device must
-/// outlive it.
+/// A device that does what another one does, only not at once: delays on the streams before
+/// uploads, calls of the chain and downloads; memory comes full of 0xA5 and with a guard of 4 KiB
+/// behind its end, which is looked at when it goes back. The other device must outlive it.
 class UnrulyDevice final : public ForwardingDevice {
  public:
   UnrulyDevice(Device& inner, UnrulyOptions options)
-      : ForwardingDevice(inner), options_(options), random_(options.seed), spectral_(*this), guarded_(std::make_shared<Guarded>(inner)) {}
+      : ForwardingDevice(inner),
+        options_(options),
+        random_(options.seed),
+        spectral_(*this),
+        guarded_(std::make_shared<Guarded>(inner)) {}
 
   int64_t delays() const { return delays_; }
   int64_t guards_broken() const { return guarded_->broken; }
 
-  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override { return guarded_->Allocate(bytes); }
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    return guarded_->Allocate(bytes);
+  }
   absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) override {
     auto memory = inner_.AllocatePinned(bytes);
     if (memory.ok()) std::memset(memory->data(), 0xA5, static_cast<size_t>(bytes));
     return memory;
   }
   absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
-    if (options_.upload_delay_ns > 0) OCTAVO_RETURN_IF_ERROR(inner_.Delay(stream, options_.upload_delay_ns));
+    if (options_.upload_delay_ns > 0)
+      OCTAVO_RETURN_IF_ERROR(inner_.Delay(stream, options_.upload_delay_ns));
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyToDevice(stream, dst, src, bytes);
   }
@@ -55,20 +62,24 @@ class UnrulyDevice final : public ForwardingDevice {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyAcross(stream, dst, src, bytes);
   }
-  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3], int64_t element_bytes, const Box3& box) override {
+  absl::Status CopyBoxToHost(StreamRef stream, void* dst, const void* src, const int64_t shape[3],
+                             int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.CopyBoxToHost(stream, dst, src, shape, element_bytes, box);
   }
   absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
-    if (fills_++ == options_.failing_fill) return absl::UnavailableError("this fill fails, says the test");
+    if (fills_++ == options_.failing_fill)
+      return absl::UnavailableError("this fill fails, says the test");
     return inner_.Fill(stream, dst, bytes, pattern);
   }
   absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
-    if (digests_++ == options_.failing_digest) return absl::UnavailableError("this digest fails, says the test");
+    if (digests_++ == options_.failing_digest)
+      return absl::UnavailableError("this digest fails, says the test");
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.Digest(stream, src, bytes, out);
   }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes, const DigestPlace& place, uint64_t* out) override {
+  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
+                            const DigestPlace& place, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.DigestOfPart(stream, src, bytes, place, out);
   }
@@ -79,11 +90,13 @@ class UnrulyDevice final : public ForwardingDevice {
   class Guarded final : public MemorySource, public std::enable_shared_from_this<Guarded> {
    public:
     static constexpr int64_t kGuard = 4096;
-    explicit Guarded(Device& device) : device_(device), stream_(device.NewStream(StreamPriority::kNormal).value()) {}
+    explicit Guarded(Device& device)
+        : device_(device), stream_(device.NewStream(StreamPriority::kNormal).value()) {}
     absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) {
       auto buffer = device_.Allocate(bytes + kGuard);
       if (!buffer.ok()) return buffer.status();
-      OCTAVO_RETURN_IF_ERROR(device_.Fill(stream_.ref(), buffer->data(), bytes + kGuard, 0xA5A5A5A5u));
+      OCTAVO_RETURN_IF_ERROR(
+          device_.Fill(stream_.ref(), buffer->data(), bytes + kGuard, 0xA5A5A5A5u));
       OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
       void* const data = buffer->data();
       MutexLock lock(mutex_);
@@ -99,7 +112,10 @@ class UnrulyDevice final : public ForwardingDevice {
       }
       MutexLock lock(reading_);
       uint8_t guard[kGuard];
-      if (!device_.CopyToHost(stream_.ref(), guard, static_cast<uint8_t*>(data) + bytes, kGuard).ok() || !stream_.ref().Synchronize().ok()) return;
+      if (!device_.CopyToHost(stream_.ref(), guard, static_cast<uint8_t*>(data) + bytes, kGuard)
+               .ok() ||
+          !stream_.ref().Synchronize().ok())
+        return;
       for (const uint8_t byte : guard) {
         if (byte == 0xA5) continue;
         ++broken;
@@ -117,20 +133,25 @@ class UnrulyDevice final : public ForwardingDevice {
 
   class Plan final : public SpectralPlan {
    public:
-    Plan(UnrulyDevice& device, std::unique_ptr<SpectralPlan> inner) : device_(device), inner_(std::move(inner)) {}
-    absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces, const SumRing& ring) override {
+    Plan(UnrulyDevice& device, std::unique_ptr<SpectralPlan> inner)
+        : device_(device), inner_(std::move(inner)) {}
+    absl::Status SumRecords(StreamRef stream, const void* raw, std::span<const SumPiece> pieces,
+                            const SumRing& ring) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->SumRecords(stream, raw, pieces, ring);
     }
-    absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means, const SumRing& ring) override {
+    absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
+                                 const SumRing& ring) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->MakeBackgrounds(stream, means, ring);
     }
-    absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records, uint64_t* count) override {
+    absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
+                                uint64_t* count) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->CountNonFinite(stream, raw, records, count);
     }
-    absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs, const RecordPlacement& placement, const SpectralTarget& target,
+    absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
+                         const RecordPlacement& placement, const SpectralTarget& target,
                          const RepeatSums& sums) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->Process(stream, raw, runs, placement, target, sums);
@@ -146,12 +167,15 @@ class UnrulyDevice final : public ForwardingDevice {
   class Spectral final : public SpectralOps {
    public:
     explicit Spectral(UnrulyDevice& device) : device_(device) {}
-    absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(const SpectralConfig& config) override {
+    absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(
+        const SpectralConfig& config) override {
       auto plan = device_.inner_.spectral().CreatePlan(config);
       if (!plan.ok()) return plan.status();
       return std::make_unique<Plan>(device_, *std::move(plan));
     }
-    int64_t PlanBytes(const SpectralConfig& config) override { return device_.inner_.spectral().PlanBytes(config); }
+    int64_t PlanBytes(const SpectralConfig& config) override {
+      return device_.inner_.spectral().PlanBytes(config);
+    }
 
    private:
     UnrulyDevice& device_;

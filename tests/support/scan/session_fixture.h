@@ -35,7 +35,8 @@ class KnownRecords {
     const uint64_t bin = 2 + state % static_cast<uint64_t>(samples_ / 2 - 4);
     for (int64_t j = 0; j < samples_; ++j) {
       state = state * 6364136223846793005u + 1442695040888963407u;
-      const double fringe = 900 * std::cos(2 * 3.14159265358979 * static_cast<double>(bin) * static_cast<double>(j) / static_cast<double>(samples_));
+      const double fringe = 900 * std::cos(2 * 3.14159265358979 * static_cast<double>(bin) *
+                                           static_cast<double>(j) / static_cast<double>(samples_));
       out[j] = static_cast<uint16_t>(2000 + fringe + static_cast<double>(state >> 56));
     }
   }
@@ -46,10 +47,12 @@ class KnownRecords {
   const int64_t samples_;
 };
 
-/// Delivers `total` known records in order, at most `most(random)` at a time; `before` each delivery something may happen.
+/// Delivers `total` known records in order, at most `most(random)` at a time; `before` each
+/// delivery something may happen.
 class KnownSource final : public Source {
  public:
-  KnownSource(KnownRecords records, int64_t total, std::function<int64_t()> most, std::function<void(int64_t)> before)
+  KnownSource(KnownRecords records, int64_t total, std::function<int64_t()> most,
+              std::function<void(int64_t)> before)
       : records_(records), total_(total), most_(std::move(most)), before_(std::move(before)) {}
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
     if (before_) before_(next_);
@@ -61,7 +64,9 @@ class KnownSource final : public Source {
     next_ += count;
     return block;
   }
-  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override { return absl::InternalError("this source waits"); }
+  absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override {
+    return absl::InternalError("this source waits");
+  }
   bool CanWait() const override { return true; }
 
  private:
@@ -73,12 +78,18 @@ class KnownSource final : public Source {
   int64_t next_ = 0;
 };
 
-/// A resolved scan of known records of 64 samples; `change` may set what it likes before it is resolved.
-inline ResolvedScan ResolvedKnown(Pattern pattern, const std::function<void(ScanSpec&)>& change = nullptr) {
-  const auto owned = std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+/// A resolved scan of known records of 64 samples; `change` may set what it likes before it is
+/// resolved.
+inline ResolvedScan ResolvedKnown(Pattern pattern,
+                                  const std::function<void(ScanSpec&)>& change = nullptr) {
+  const auto owned =
+      std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
   ScanSpec& spec = *owned;
   spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
-  spec.acquisition = {.samples_per_record = 64, .raw_type = DType::kU16, .raw_type_given = true, .records_per_block = 50};
+  spec.acquisition = {.samples_per_record = 64,
+                      .raw_type = DType::kU16,
+                      .raw_type_given = true,
+                      .records_per_block = 50};
   spec.pattern = std::move(pattern);
   spec.processing.background = BackgroundMode::kNone;
   spec.processing.k_mode = KMode::kNone;
@@ -106,7 +117,8 @@ struct RunOutcome {
 /// Runs a scan on `devices` (home first; one: not spread) until it has ended.
 class SessionRun {
  public:
-  explicit SessionRun(std::vector<Device*> devices) : devices_(std::move(devices)), ledger_(std::vector<int64_t>(16, int64_t{1} << 30)) {}
+  explicit SessionRun(std::vector<Device*> devices)
+      : devices_(std::move(devices)), ledger_(std::vector<int64_t>(16, int64_t{1} << 30)) {}
 
   Publisher& publisher() { return publisher_; }
   Ledger& ledger() { return ledger_; }
@@ -114,14 +126,24 @@ class SessionRun {
   ScanSession* session() { return session_.get(); }
 
   absl::Status Start(const ResolvedScan& scan, std::unique_ptr<Source> source) {
-    SessionContext context =
-        WithNews({.device = devices_[0], .ledger = &ledger_, .store = &store_, .publisher = &publisher_, .clock = &clock_}, &news_);
+    SessionContext context = WithNews({.device = devices_[0],
+                                       .ledger = &ledger_,
+                                       .store = &store_,
+                                       .publisher = &publisher_,
+                                       .clock = &clock_},
+                                      &news_);
     for (size_t d = 1; d < devices_.size(); ++d) {
-      OCTAVO_ASSIGN_OR_RETURN(auto charges, ledger_.Reserve(static_cast<int>(d), "scans/x", "", ScanSession::PeerNeeds(scan, *devices_[d]), nullptr));
-      context.peers.push_back({.device = devices_[d], .index = static_cast<int>(d), .charges = std::move(charges)});
+      OCTAVO_ASSIGN_OR_RETURN(auto charges,
+                              ledger_.Reserve(static_cast<int>(d), "scans/x", "",
+                                              ScanSession::PeerNeeds(scan, *devices_[d]), nullptr));
+      context.peers.push_back(
+          {.device = devices_[d], .index = static_cast<int>(d), .charges = std::move(charges)});
     }
-    OCTAVO_ASSIGN_OR_RETURN(auto charges, ledger_.Reserve(0, "scans/x", "", ScanSession::Needs(scan, *devices_[0]), nullptr));
-    OCTAVO_ASSIGN_OR_RETURN(session_, ScanSession::Create("scans/x", scan, std::move(source), std::move(charges), std::move(context)));
+    OCTAVO_ASSIGN_OR_RETURN(
+        auto charges,
+        ledger_.Reserve(0, "scans/x", "", ScanSession::Needs(scan, *devices_[0]), nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(session_, ScanSession::Create("scans/x", scan, std::move(source),
+                                                          std::move(charges), std::move(context)));
     session_->Start();
     return absl::OkStatus();
   }
@@ -136,7 +158,9 @@ class SessionRun {
     for (const VolumeStatus& volume : outcome.volumes) {
       const auto pinned = store_.PinAnyTier(volume.name);
       if (!pinned.ok()) continue;
-      outcome.voxels.push_back(ReadBox(*pinned, {.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}}));
+      outcome.voxels.push_back(ReadBox(
+          *pinned,
+          {.start = {0, 0, 0}, .count = {volume.shape[0], volume.shape[1], volume.shape[2]}}));
       const int64_t plane = volume.shape[0] * volume.shape[1];
       outcome.mips.push_back(Read(pinned->slot->mip, plane * SizeOf(ProjectionOf(volume.dtype))));
       if (pinned->slot->aip) outcome.aips.push_back(Read(pinned->slot->aip, plane * 4));
@@ -144,7 +168,8 @@ class SessionRun {
     return outcome;
   }
 
-  static RunOutcome Run(std::vector<Device*> devices, const ResolvedScan& scan, std::unique_ptr<Source> source) {
+  static RunOutcome Run(std::vector<Device*> devices, const ResolvedScan& scan,
+                        std::unique_ptr<Source> source) {
     SessionRun run(std::move(devices));
     EXPECT_THAT(run.Start(scan, std::move(source)), octavo::testing::IsOk());
     return run.Outcome();
@@ -152,10 +177,14 @@ class SessionRun {
 
   /// Wherever the volume lies.
   std::vector<uint8_t> ReadBox(const PinnedVolume& pinned, const Box3& box) {
-    std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] * SizeOf(pinned.status.dtype)), 0xA5);
+    std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] *
+                                                 SizeOf(pinned.status.dtype)),
+                             0xA5);
     auto stream = devices_[0]->NewStream(StreamPriority::kNormal);
     EXPECT_THAT(stream.status(), octavo::testing::IsOk());
-    EXPECT_THAT(CopyVolumeBox(*devices_[0], stream->ref(), got.data(), *pinned.slot, pinned.status, box), octavo::testing::IsOk());
+    EXPECT_THAT(
+        CopyVolumeBox(*devices_[0], stream->ref(), got.data(), *pinned.slot, pinned.status, box),
+        octavo::testing::IsOk());
     EXPECT_THAT(stream->ref().Synchronize(), octavo::testing::IsOk());
     return got;
   }
@@ -165,7 +194,8 @@ class SessionRun {
     std::vector<uint8_t> got(static_cast<size_t>(bytes));
     auto stream = devices_[0]->NewStream(StreamPriority::kNormal);
     EXPECT_THAT(stream.status(), octavo::testing::IsOk());
-    EXPECT_THAT(devices_[0]->CopyToHost(stream->ref(), got.data(), from.data(), bytes), octavo::testing::IsOk());
+    EXPECT_THAT(devices_[0]->CopyToHost(stream->ref(), got.data(), from.data(), bytes),
+                octavo::testing::IsOk());
     EXPECT_THAT(stream->ref().Synchronize(), octavo::testing::IsOk());
     return got;
   }

@@ -15,8 +15,8 @@
 
 namespace octavo::engine::testing {
 
-/// `given` (device, ledger, store, publisher, clock ...) and what else a session needs: nothing is committed or spilled for it; `news` hears
-/// of each change.
+/// `given` (device, ledger, store, publisher, clock ...) and what else a session needs: nothing is
+/// committed or spilled for it; `news` hears of each change.
 inline SessionContext WithNews(SessionContext given, octavo::testing::News* news) {
   if (given.frames == nullptr) given.frames = std::make_shared<FramePool>(given.device, 16 << 20);
   given.server_id = "testtest";
@@ -28,12 +28,15 @@ inline SessionContext WithNews(SessionContext given, octavo::testing::News* news
 }
 
 /// Runs a scan until it has ended.
-inline ScanStatus RunToTheEnd(const std::string& name, const ResolvedScan& scan, std::unique_ptr<Source> source, SessionContext given) {
+inline ScanStatus RunToTheEnd(const std::string& name, const ResolvedScan& scan,
+                              std::unique_ptr<Source> source, SessionContext given) {
   octavo::testing::News news;
-  auto charges = given.ledger->Reserve(given.device_index, name, "", ScanSession::Needs(scan, *given.device), nullptr);
+  auto charges = given.ledger->Reserve(given.device_index, name, "",
+                                       ScanSession::Needs(scan, *given.device), nullptr);
   EXPECT_THAT(charges.status(), octavo::testing::IsOk());
   if (!charges.ok()) return {};
-  auto session = ScanSession::Create(name, scan, std::move(source), *std::move(charges), WithNews(std::move(given), &news));
+  auto session = ScanSession::Create(name, scan, std::move(source), *std::move(charges),
+                                     WithNews(std::move(given), &news));
   EXPECT_THAT(session.status(), octavo::testing::IsOk());
   if (!session.ok()) return {};
   (*session)->Start();

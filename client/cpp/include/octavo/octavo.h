@@ -3,15 +3,18 @@
 // liboctavo: Octavo from C++, with nothing but the standard library in its header.
 //
 //   octavo::client::Client client("127.0.0.1:50051");
-//   auto scan = client.SubmitScan({.source = Simulated{.seed = 1}, .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
-//   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);       // until the scan ends
+//   auto scan = client.SubmitScan(
+//       {.source = Simulated{.seed = 1},
+//        .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
+//   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);  // until it ends
 //   Volume volume = client.ListVolumes(scan.name).front();
-//   Array voxels = client.Read(volume.name);                                             // [y, x, z]
-//   Mapped mapped = client.Map(volume.name);                                             // the same without a copy, on the same host
+//   Array voxels = client.Read(volume.name);  // [y, x, z]
+//   Mapped mapped = client.Map(volume.name);  // without a copy, on the same host
 //   client.Commit(volume.name, {.destination = "mouse_{index:05}"});
 //
-// Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres. A call that fails throws Error. One Client
-// may be used from many threads; a FrameStream is read by one thread, and Cancel may come from any.
+// Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres. A call that
+// fails throws Error. One Client may be used from many threads; a FrameStream is read by one
+// thread, and Cancel may come from any.
 
 #include <chrono>
 #include <cstddef>
@@ -56,8 +59,8 @@ class Error : public std::runtime_error {
  public:
   Error(Code of, const std::string& message) : std::runtime_error(message), code(of) {}
   Code code;
-  std::string reason;                          // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
-  std::string field;                           // the request field at fault, dotted; empty if none
+  std::string reason;  // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
+  std::string field;   // the request field at fault, dotted; empty if none
   std::map<std::string, std::string> numbers;  // values the message speaks of
 };
 
@@ -69,12 +72,43 @@ enum class Product { kMip = 1, kAip = 2, kBscan = 3, kVolume = 4, kEvent = 5 };
 enum class Axis { kDefault = 0, kX = 1, kY = 2, kZ = 3 };
 enum class Delivery { kDefault = 0, kLatest = 1, kDropOldest = 2, kLossless = 3 };
 enum class Encoding { kRaw = 1, kPng = 2, kJpeg = 3 };
-enum class ColourMap { kGray = 1, kGrayInverted = 2, kViridis = 3, kMagma = 4, kInferno = 5, kPlasma = 6, kHot = 7 };
+enum class ColourMap {
+  kGray = 1,
+  kGrayInverted = 2,
+  kViridis = 3,
+  kMagma = 4,
+  kInferno = 5,
+  kPlasma = 6,
+  kHot = 7
+};
 enum class RetentionMode { kDefault = 0, kLive = 1, kCapture = 2 };
 enum class Disposition { kDefault = 0, kAsk = 1, kAutoCommit = 2, kAutoDiscard = 3 };
-enum class Format { kOmeZarr05 = 1, kNpy = 2, kNrrd = 3, kNifti = 4, kOmeTiff = 5, kMatlab = 6, kHdf5 = 7, kBin = 8 };
-enum class ScanState { kQueued = 1, kRunning = 2, kDraining = 3, kDone = 4, kFailed = 5, kCancelled = 6 };
-enum class VolumeState { kAcquiring = 1, kHeld = 2, kCommitting = 3, kCommitted = 4, kDiscarded = 5, kFailed = 6 };
+enum class Format {
+  kOmeZarr05 = 1,
+  kNpy = 2,
+  kNrrd = 3,
+  kNifti = 4,
+  kOmeTiff = 5,
+  kMatlab = 6,
+  kHdf5 = 7,
+  kBin = 8
+};
+enum class ScanState {
+  kQueued = 1,
+  kRunning = 2,
+  kDraining = 3,
+  kDone = 4,
+  kFailed = 5,
+  kCancelled = 6
+};
+enum class VolumeState {
+  kAcquiring = 1,
+  kHeld = 2,
+  kCommitting = 3,
+  kCommitted = 4,
+  kDiscarded = 5,
+  kFailed = 6
+};
 
 struct Levels {
   float lo = 0, hi = 0;
@@ -88,12 +122,14 @@ struct Simulated {
 /// Raw records of a file under one of the server's replay roots.
 struct Replay {
   std::string path;
-  double rate_hz = 0;          // 0 = as fast as possible
-  uint32_t loops = 1;          // 0 = until the scan has its volumes
-  uint64_t header_bytes = 0;   // of a raw file, before its first record
-  bool allow_partial = false;  // the last record of a file that was cut off is left out, with a warning
+  double rate_hz = 0;         // 0 = as fast as possible
+  uint32_t loops = 1;         // 0 = until the scan has its volumes
+  uint64_t header_bytes = 0;  // of a raw file, before its first record
+  bool allow_partial =
+      false;  // the last record of a file that was cut off is left out, with a warning
 };
-/// A process on the server's host feeds the scan: client/cpp/include/octavo/octavo_ring.h, with a ticket of Client::OpenRing.
+/// A process on the server's host feeds the scan: client/cpp/include/octavo/octavo_ring.h, with a
+/// ticket of Client::OpenRing.
 struct Ring {
   uint32_t slots = 0;           // 0 = chosen
   double idle_timeout_s = 0;    // 0 = 60; negative = never
@@ -113,7 +149,7 @@ struct Raster {
 };
 /// The spectral chain. What is not set keeps the server's default.
 struct Processing {
-  std::vector<float> background;                // [S], subtracted; empty = mean of each B-scan with its flyback
+  std::vector<float> background;  // [S], subtracted; empty = mean of each B-scan with its flyback
   std::vector<double> wavelength_nm;            // [S], strictly monotonic; excludes k_index
   std::vector<float> k_index;                   // [N], source position of each output sample
   double dispersion_a2 = 0, dispersion_a3 = 0;  // rad per sample^2, ^3
@@ -121,12 +157,15 @@ struct Processing {
   Value value = Value::kDefault;
   std::optional<Levels> levels;
   std::optional<DType> dtype;
-  std::string json;  // an octavo.v1.Processing in protobuf's JSON form: any other field of the contract; the fields above win
+  std::string json;  // an octavo.v1.Processing in protobuf's JSON form: any other field of the
+                     // contract; the fields above win
 };
 struct CommitOptions {
-  std::string destination;  // relative to the first storage root; may hold {scan} {index} {index:05} {title} {date}
-  std::optional<Format> format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
-  std::string json;              // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
+  std::string destination;  // relative to the first storage root; may hold {scan} {index}
+                            // {index:05} {title} {date}
+  std::optional<Format>
+      format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
+  std::string json;  // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
 };
 struct ScanSpec {
   std::variant<std::monostate, Simulated, Replay, Ring> source;  // monostate: as `json` says
@@ -143,14 +182,16 @@ struct ScanSpec {
   std::string title;
   std::map<std::string, std::string> labels;
   std::string request_id;  // a retry with the same id and body returns the first answer
-  std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the contract; the fields above win
+  std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
+                           // contract; the fields above win
 };
 
 struct Scan {
   std::string name;  // scans/<id>
   ScanState state = ScanState::kQueued;
   std::string reason, reason_code, device, plan;
-  int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0, missing_ascans = 0;
+  int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0,
+          missing_ascans = 0;
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0;
   int64_t current_volume = -1;  // being acquired; -1 = none
   double current_fraction = 0;
@@ -190,7 +231,8 @@ struct Array {
   /// The elements as T, which must have the size of dtype (std::logic_error otherwise).
   template <class T>
   std::span<const T> as() const& {
-    if (sizeof(T) != ItemSize(dtype)) throw std::logic_error("Array::as: the type has another size than the array's elements");
+    if (sizeof(T) != ItemSize(dtype))
+      throw std::logic_error("Array::as: the type has another size than the array's elements");
     return {reinterpret_cast<const T*>(data.data()), data.size() / sizeof(T)};
   }
   template <class T>
@@ -241,7 +283,8 @@ struct Frame {
   uint64_t sequence = 0, dropped_before = 0;
   bool complete = false;
   Encoding encoding = Encoding::kRaw;
-  Array array;  // RAW: the array. PNG, JPEG: `data` is the file, `shape` its rows and columns. Events: empty
+  Array array;  // RAW: the array. PNG, JPEG: `data` is the file, `shape` its rows and columns.
+                // Events: empty
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
   Levels display;
@@ -250,14 +293,16 @@ struct Frame {
   std::string event;
 };
 
-/// Frames as they come. Reads ahead by one frame at most: what a slow reader misses, the server counts.
+/// Frames as they come. Reads ahead by one frame at most: what a slow reader misses, the server
+/// counts.
 class FrameStream {
  public:
   FrameStream(FrameStream&&) noexcept;
   FrameStream& operator=(FrameStream&&) noexcept;
   ~FrameStream();  // cancels
 
-  /// Waits for the next frame; false at the end (scan over, or cancelled). Throws Error if the stream broke off.
+  /// Waits for the next frame; false at the end (scan over, or cancelled). Throws Error if the
+  /// stream broke off.
   bool Next(Frame* frame);
   /// Ends the stream; Next returns false soon. Any thread.
   void Cancel();
@@ -311,9 +356,10 @@ struct MappedInfo {
   std::string device_uuid;     // of a GPU
 };
 
-/// A volume or buffer of the server in this process, without a copy (Client::Map). Its memory is the owner's to read until Release or the
-/// end of this object, which gives it back; the server uses it for nothing else meanwhile. Stays readable after the death of the server
-/// or of the Client. Release from one thread, the rest from any.
+/// A volume or buffer of the server in this process, without a copy (Client::Map). Its memory is
+/// the owner's to read until Release or the end of this object, which gives it back; the server
+/// uses it for nothing else meanwhile. Stays readable after the death of the server or of the
+/// Client. Release from one thread, the rest from any.
 class Mapped {
  public:
   Mapped(Mapped&&) noexcept;
@@ -321,11 +367,13 @@ class Mapped {
   ~Mapped();
 
   const MappedInfo& info() const;
-  /// The array: an address of the host, or (kCudaVmm) of the device, in its primary context, which the CUDA runtime uses. To read only; the
-  /// server has waited for the last write, so there is no stream to wait for.
+  /// The array: an address of the host, or (kCudaVmm) of the device, in its primary context, which
+  /// the CUDA runtime uses. To read only; the server has waited for the last write, so there is no
+  /// stream to wait for.
   const void* data() const;
   int device() const;  // kCudaVmm: the GPU's ordinal in this process; -1 = host
-  /// Host memory as T, which must have the size of a scalar (std::logic_error otherwise, and for memory of a GPU).
+  /// Host memory as T, which must have the size of a scalar (std::logic_error otherwise, and for
+  /// memory of a GPU).
   template <class T>
   std::span<const T> as() const& {
     const std::span<const std::byte> all = HostBytes();
@@ -339,15 +387,18 @@ class Mapped {
   template <class T>
   std::span<const T> as() && = delete;  // it would be given back with the temporary
 
-  /// What is there now, in host memory of the caller's own; of memory of a GPU, too. Synchronises. Throws Error (RELEASED; CUDA).
+  /// What is there now, in host memory of the caller's own; of memory of a GPU, too. Synchronises.
+  /// Throws Error (RELEASED; CUDA).
   std::vector<std::byte> Copy() const;
-  /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more. Twice does no harm.
+  /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more.
+  /// Twice does no harm.
   void Release();
   /// If the server wants it back: within how many seconds. Who keeps it longer gets nothing more.
   std::optional<double> Revoked();
   /// The same, waiting for it; none if the time was over first. Throws Error (SERVER_GONE).
   std::optional<double> WaitRevoked(std::chrono::milliseconds at_most);
-  /// Throws Error if it was given back (RELEASED) or is wanted back (EXPORT_REVOKED), or the server has gone (SERVER_GONE).
+  /// Throws Error if it was given back (RELEASED) or is wanted back (EXPORT_REVOKED), or the server
+  /// has gone (SERVER_GONE).
   void Check();
 
  private:
@@ -358,18 +409,21 @@ class Mapped {
   std::shared_ptr<Impl> impl_;
 };
 struct MapOptions {
-  uint32_t replica = 0;            // of a buffer
-  std::string lease_token;         // buffers: of an exclusive lease
-  uint64_t lease_fence = 0;        // 0 = unchecked
-  std::vector<MemoryKind> accept;  // what the caller can use; empty = whatever it is (EXPORT_KIND otherwise)
+  uint32_t replica = 0;      // of a buffer
+  std::string lease_token;   // buffers: of an exclusive lease
+  uint64_t lease_fence = 0;  // 0 = unchecked
+  std::vector<MemoryKind>
+      accept;  // what the caller can use; empty = whatever it is (EXPORT_KIND otherwise)
 };
 
 /// A connection to octavod.
 class Client {
  public:
-  /// `address`: "host:port" or "unix:/path"; empty = $OCTAVO_ADDRESS or 127.0.0.1:50051. `timeout` is for short calls. Connects
-  /// with the first call. The first Client of a process sets GRPC_EXPERIMENTS (faster reads) unless it is set.
-  explicit Client(std::string address = "", std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// `address`: "host:port" or "unix:/path"; empty = $OCTAVO_ADDRESS or 127.0.0.1:50051. `timeout`
+  /// is for short calls. Connects with the first call. The first Client of a process sets
+  /// GRPC_EXPERIMENTS (faster reads) unless it is set.
+  explicit Client(std::string address = "",
+                  std::chrono::milliseconds timeout = std::chrono::seconds(30));
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -382,8 +436,8 @@ class Client {
   Admission PlanScan(const ScanSpec& spec);
   Scan GetScan(const std::string& name);
   std::vector<Scan> ListScans();  // newest first
-  /// Calls back with the scan now, at every change and twice a second, until its final state or until `each` returns false.
-  /// Returns the scan as it was told last.
+  /// Calls back with the scan now, at every change and twice a second, until its final state or
+  /// until `each` returns false. Returns the scan as it was told last.
   Scan WatchScan(const std::string& name, const std::function<bool(const Scan&)>& each);
   /// Waits for the end of a scan.
   Scan WaitScan(const std::string& name);
@@ -399,19 +453,22 @@ class Client {
   /// Volumes the server holds in any tier, oldest first; of one scan if named.
   std::vector<Volume> ListVolumes(const std::string& scan = "");
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
-  Array Read(const std::string& name, const std::vector<int64_t>& start = {}, const std::vector<int64_t>& count = {});
+  Array Read(const std::string& name, const std::vector<int64_t>& start = {},
+             const std::vector<int64_t>& count = {});
   Volume HoldVolume(const std::string& name);
-  /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit is cancelled (Error, CANCELLED)
-  /// and the volume stays held.
-  CommitResult Commit(const std::string& name, const CommitOptions& options, const std::function<bool(const CommitProgress&)>& progress = nullptr,
+  /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit
+  /// is cancelled (Error, CANCELLED) and the volume stays held.
+  CommitResult Commit(const std::string& name, const CommitOptions& options,
+                      const std::function<bool(const CommitProgress&)>& progress = nullptr,
                       const std::string& request_id = "");
   Volume DiscardVolume(const std::string& name);
 
   // -- memory of the server in this process
-  /// The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a copy. The server must be on this host and
-  /// have a hand-over socket (handoff.unix). The first use of a piece of memory brings a descriptor, which is mapped; a later volume in
-  /// memory that is mapped already is one message. GPU: needs libcuda.so.1 when it runs, not when it is linked. Throws Error: what
-  /// BufferService.Export and the socket refuse with, SERVER_GONE, CUDA.
+  /// The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a
+  /// copy. The server must be on this host and have a hand-over socket (handoff.unix). The first
+  /// use of a piece of memory brings a descriptor, which is mapped; a later volume in memory that
+  /// is mapped already is one message. GPU: needs libcuda.so.1 when it runs, not when it is linked.
+  /// Throws Error: what BufferService.Export and the socket refuse with, SERVER_GONE, CUDA.
   Mapped Map(const std::string& name, const MapOptions& options = {});
   /// Unmaps memory that is kept for later volumes and that nothing uses now.
   void ForgetMappings();

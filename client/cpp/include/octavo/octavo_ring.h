@@ -1,19 +1,20 @@
-/* A producer's ring: a program on the server's host (a digitizer's, say) writes raw records into memory that it shares with octavod,
- * and octavod uploads them from there, without a copy. C11 and C++11; GCC or Clang on Linux; no library but the C library; this header is
- * all there is. Licence: Apache-2.0.
+/* A producer's ring: a program on the server's host (a digitizer's, say) writes raw records into
+ * memory that it shares with octavod, and octavod uploads them from there, without a copy. C11 and
+ * C++11; GCC or Clang on Linux; no library but the C library; this header is all there is. Licence:
+ * Apache-2.0.
  *
- * The way in: a scan is submitted with source `ring` (`octavo scan submit --source ring …`), then a ticket is asked for:
- *   octavo scan ring scans/<id>                     prints the socket's path and the ticket
- * or Client::OpenRing (client/cpp/include/octavo/octavo.h), or SourceService.OpenRing. It is good once, for half a minute, for the user that
- * asked. Then, from one thread (a ring has one producer):
+ * The way in: a scan is submitted with source `ring` (`octavo scan submit --source ring …`), then a
+ * ticket is asked for: octavo scan ring scans/<id>                     prints the socket's path and
+ * the ticket or Client::OpenRing (client/cpp/include/octavo/octavo.h), or SourceService.OpenRing.
+ * It is good once, for half a minute, for the user that asked. Then, from one thread (a ring has
+ * one producer):
  *
  *   octavo_ring ring;
  *   char error[512];
- *   if (octavo_ring_open(&ring, socket_path, ticket, error, sizeof error) != 0) { puts(error); return 1; }
- *   for (;;) {
- *     void* slot = octavo_ring_begin(&ring, 100);          // room for ring.block_records records of ring.record_bytes
- *     if (slot == NULL && errno == EAGAIN) {               // the ring is full: wait on, or what came meanwhile is lost
- *       octavo_ring_drop(&ring, records_lost);
+ *   if (octavo_ring_open(&ring, socket_path, ticket, error, sizeof error) != 0) { puts(error);
+ * return 1; } for (;;) { void* slot = octavo_ring_begin(&ring, 100);          // room for
+ * ring.block_records records of ring.record_bytes if (slot == NULL && errno == EAGAIN) { // the
+ * ring is full: wait on, or what came meanwhile is lost octavo_ring_drop(&ring, records_lost);
  *       continue;
  *     }
  *     if (slot == NULL) break;                             // EPIPE: the scan wants no more
@@ -23,11 +24,13 @@
  *   octavo_ring_end(&ring);                                // no more will come
  *   octavo_ring_close(&ring);
  *
- * A record has a number, counted from the start of the scan; ring.next_record is the one that is written next. octavo_ring_drop, or
- * setting ring.next_record, leaves a gap: its A-scans will be missing, nothing shifts. Records that the server has already are
- * ignored and counted. A producer that dies, at whatever instant, loses what it had not published; another one gets a new ticket for the
- * same scan and goes on at its own ring.next_record. octavo_ring_close without octavo_ring_end is a producer that has gone: the scan
- * waits for the next one (Ring.restart_grace_s).
+ * A record has a number, counted from the start of the scan; ring.next_record is the one that is
+ * written next. octavo_ring_drop, or setting ring.next_record, leaves a gap: its A-scans will be
+ * missing, nothing shifts. Records that the server has already are ignored and counted. A producer
+ * that dies, at whatever instant, loses what it had not published; another one gets a new ticket
+ * for the same scan and goes on at its own ring.next_record. octavo_ring_close without
+ * octavo_ring_end is a producer that has gone: the scan waits for the next one
+ * (Ring.restart_grace_s).
  */
 #ifndef OCTAVO_RING_H_
 #define OCTAVO_RING_H_
@@ -75,11 +78,13 @@ typedef struct octavo_ring_facts {
   uint32_t channels;      /* interleaved in a record */
   uint64_t total_records; /* that the scan wants; 0 = until stopped */
 } octavo_ring_facts;
-#define OCTAVO_RING_MAY_WAIT 1u /* the scan knows that its producer waits while the ring is full */
+#define OCTAVO_RING_MAY_WAIT 1u /* the scan knows that its producer waits while the ring is full \
+                                 */
 
 enum octavo_ring_state { OCTAVO_RING_QUEUED = 0, OCTAVO_RING_RUNNING = 1, OCTAVO_RING_CLOSED = 2 };
 
-/* Page 1: written by the server. `bell` moves with each change of released, state and attachment. */
+/* Page 1: written by the server. `bell` moves with each change of released, state and attachment.
+ */
 typedef struct octavo_ring_server {
   uint64_t released;    /* slots given back, from the beginning */
   uint32_t bell;        /* futex */
@@ -93,14 +98,19 @@ typedef struct octavo_ring_server {
   char error[OCTAVO_RING_TEXT];
 } octavo_ring_server;
 
-enum octavo_ring_producer_state { OCTAVO_RING_FEEDING = 0, OCTAVO_RING_ENDED = 1, OCTAVO_RING_FAILED = 2 };
+enum octavo_ring_producer_state {
+  OCTAVO_RING_FEEDING = 0,
+  OCTAVO_RING_ENDED = 1,
+  OCTAVO_RING_FAILED = 2
+};
 
 /* Page 2: written by the producer. */
 typedef struct octavo_ring_producer {
-  uint64_t published; /* slots filled, from the beginning; set by the server when a producer attaches */
-  uint32_t bell;      /* futex; moves with each change */
-  uint32_t state;     /* octavo_ring_producer_state */
-  uint32_t waits;     /* it waits on octavo_ring_server.bell */
+  uint64_t
+      published;  /* slots filled, from the beginning; set by the server when a producer attaches */
+  uint32_t bell;  /* futex; moves with each change */
+  uint32_t state; /* octavo_ring_producer_state */
+  uint32_t waits; /* it waits on octavo_ring_server.bell */
   uint32_t reserved;
   uint64_t next_record; /* that it would write next */
   uint64_t overruns;    /* times that it dropped records because the ring was full */
@@ -118,7 +128,8 @@ typedef struct octavo_ring_descriptor {
   int64_t time_ns; /* CLOCK_MONOTONIC at its last record; 0 = now */
   uint64_t reserved[4];
 } octavo_ring_descriptor;
-#define OCTAVO_RING_OVERRUN 1u /* records before the block were dropped because the ring was full */
+#define OCTAVO_RING_OVERRUN 1u /* records before the block were dropped because the ring was full \
+                                */
 
 /* ---- The producer. Its functions are for one thread. ---- */
 
@@ -144,11 +155,14 @@ static inline octavo_ring_producer* octavo_ring_producer_of(const octavo_ring* r
 }
 
 static inline void octavo_ring_say(char* error, size_t bytes, const char* what, const char* more) {
-  if (error != NULL && bytes > 0) snprintf(error, bytes, "%s%s%s", what, more[0] != '\0' ? ": " : "", more);
+  if (error != NULL && bytes > 0)
+    snprintf(error, bytes, "%s%s%s", what, more[0] != '\0' ? ": " : "", more);
 }
 
-/* Maps the ring of which `memory_fd` is the descriptor. Does not keep the descriptor. 0, or -1 with errno and `error`. */
-static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error, size_t error_bytes) {
+/* Maps the ring of which `memory_fd` is the descriptor. Does not keep the descriptor. 0, or -1 with
+ * errno and `error`. */
+static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
+                                  size_t error_bytes) {
   struct stat info;
   octavo_ring_facts facts;
   memset(ring, 0, sizeof *ring);
@@ -158,17 +172,21 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
     errno = EPROTO;
     return -1;
   }
-  void* at = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory_fd, 0);
+  void* at = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                  memory_fd, 0);
   if (at == MAP_FAILED) {
     octavo_ring_say(error, error_bytes, "cannot map the ring", strerror(errno));
     return -1;
   }
   memcpy(&facts, at, sizeof facts);
-  if (facts.magic != OCTAVO_RING_MAGIC || facts.version != OCTAVO_RING_VERSION || facts.total_bytes != (uint64_t)info.st_size || facts.slots == 0 ||
+  if (facts.magic != OCTAVO_RING_MAGIC || facts.version != OCTAVO_RING_VERSION ||
+      facts.total_bytes != (uint64_t)info.st_size || facts.slots == 0 ||
       facts.slot_bytes != (uint64_t)facts.block_records * facts.record_bytes ||
-      facts.descriptor_offset + (uint64_t)facts.slots * sizeof(octavo_ring_descriptor) > facts.data_offset ||
+      facts.descriptor_offset + (uint64_t)facts.slots * sizeof(octavo_ring_descriptor) >
+          facts.data_offset ||
       facts.data_offset + (uint64_t)facts.slots * facts.slot_bytes > facts.total_bytes) {
-    octavo_ring_say(error, error_bytes, "the memory is no ring that this program knows", facts.magic == OCTAVO_RING_MAGIC ? "another version" : "");
+    octavo_ring_say(error, error_bytes, "the memory is no ring that this program knows",
+                    facts.magic == OCTAVO_RING_MAGIC ? "another version" : "");
     munmap(at, (size_t)info.st_size);
     errno = EPROTO;
     return -1;
@@ -188,9 +206,11 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
   return 0;
 }
 
-/* Presents the ticket and maps the ring. The connection stays open until octavo_ring_close: it tells the server that the producer lives.
- * 0, or -1 with errno and `error` (may be NULL): the server's refusal as it said it. */
-static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, const char* ticket, char* error, size_t error_bytes) {
+/* Presents the ticket and maps the ring. The connection stays open until octavo_ring_close: it
+ * tells the server that the producer lives. 0, or -1 with errno and `error` (may be NULL): the
+ * server's refusal as it said it. */
+static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, const char* ticket,
+                                   char* error, size_t error_bytes) {
   struct sockaddr_un address;
   struct msghdr message;
   struct iovec part;
@@ -207,14 +227,16 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
   ring->socket_fd = -1;
   memset(&address, 0, sizeof address);
   address.sun_family = AF_UNIX;
-  if (strlen(socket_path) >= sizeof address.sun_path || strlen(ticket) > 64 || strspn(ticket, "0123456789abcdef") != strlen(ticket)) {
+  if (strlen(socket_path) >= sizeof address.sun_path || strlen(ticket) > 64 ||
+      strspn(ticket, "0123456789abcdef") != strlen(ticket)) {
     octavo_ring_say(error, error_bytes, "the path is too long or the ticket is none", "");
     errno = EINVAL;
     return -1;
   }
   strcpy(address.sun_path, socket_path);
   connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (connection < 0 || connect(connection, (const struct sockaddr*)&address, sizeof address) != 0) {
+  if (connection < 0 ||
+      connect(connection, (const struct sockaddr*)&address, sizeof address) != 0) {
     const int why = errno;
     octavo_ring_say(error, error_bytes, socket_path, strerror(why));
     if (connection >= 0) close(connection);
@@ -237,14 +259,16 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
     } while (got < 0 && errno == EINTR);
   }
   if (got <= 0) {
-    octavo_ring_say(error, error_bytes, "the server ended the connection", got < 0 ? strerror(errno) : "");
+    octavo_ring_say(error, error_bytes, "the server ended the connection",
+                    got < 0 ? strerror(errno) : "");
     close(connection);
     errno = ECONNRESET;
     return -1;
   }
   answer[got] = '\0';
   for (rights = CMSG_FIRSTHDR(&message); rights != NULL; rights = CMSG_NXTHDR(&message, rights)) {
-    if (rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) memcpy(&memory_fd, CMSG_DATA(rights), sizeof memory_fd);
+    if (rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS)
+      memcpy(&memory_fd, CMSG_DATA(rights), sizeof memory_fd);
   }
   if (memory_fd < 0) {
     octavo_ring_say(error, error_bytes, "refused", answer);
@@ -264,30 +288,36 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
   return 0;
 }
 
-/* How the scan is: OCTAVO_RING_QUEUED (blocks may be published, they wait), RUNNING or CLOSED (it takes no more). */
+/* How the scan is: OCTAVO_RING_QUEUED (blocks may be published, they wait), RUNNING or CLOSED (it
+ * takes no more). */
 static inline int octavo_ring_scan_state(const octavo_ring* ring) {
   return (int)__atomic_load_n(&octavo_ring_server_of(ring)->state, __ATOMIC_ACQUIRE);
 }
 
-/* 0, or why nothing can be written any more: EPIPE (the scan wants no more records), ECONNRESET (the server has gone), ESTALE (another
- * producer has the ring), EPROTO (the server cut this one off: octavo_ring_server_of(ring)->error says why). */
+/* 0, or why nothing can be written any more: EPIPE (the scan wants no more records), ECONNRESET
+ * (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut this one
+ * off: octavo_ring_server_of(ring)->error says why). */
 static inline int octavo_ring_trouble(const octavo_ring* ring) {
   const octavo_ring_server* server = octavo_ring_server_of(ring);
   char byte;
   if (__atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) return EPROTO;
   if (__atomic_load_n(&server->state, __ATOMIC_ACQUIRE) == OCTAVO_RING_CLOSED) return EPIPE;
   if (__atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment) return ESTALE;
-  if (ring->socket_fd >= 0 && recv(ring->socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return ECONNRESET;
+  if (ring->socket_fd >= 0 && recv(ring->socket_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+    return ECONNRESET;
   return 0;
 }
 
 /* Free slots now. */
 static inline uint32_t octavo_ring_free(const octavo_ring* ring) {
-  return ring->slots - (uint32_t)(ring->published - __atomic_load_n(&octavo_ring_server_of(ring)->released, __ATOMIC_ACQUIRE));
+  return ring->slots -
+         (uint32_t)(ring->published -
+                    __atomic_load_n(&octavo_ring_server_of(ring)->released, __ATOMIC_ACQUIRE));
 }
 
-/* The next slot to fill, block_records * record_bytes; waits for one at most timeout_ms (negative: for as long as it takes). NULL with
- * errno EAGAIN (the ring is full), or what octavo_ring_trouble says. The same slot until it is published. */
+/* The next slot to fill, block_records * record_bytes; waits for one at most timeout_ms (negative:
+ * for as long as it takes). NULL with errno EAGAIN (the ring is full), or what octavo_ring_trouble
+ * says. The same slot until it is published. */
 static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
   octavo_ring_server* server = octavo_ring_server_of(ring);
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
@@ -299,12 +329,14 @@ static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
     const uint32_t bell = __atomic_load_n(&server->bell, __ATOMIC_ACQUIRE);
     /* A look at the socket is a system call: only before waiting. */
     if (__atomic_load_n(&server->state, __ATOMIC_ACQUIRE) == OCTAVO_RING_CLOSED ||
-        __atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment || __atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) {
+        __atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment ||
+        __atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) {
       errno = octavo_ring_trouble(ring);
       return NULL;
     }
     if (octavo_ring_free(ring) > 0) {
-      return ring->memory + ring->facts.data_offset + (ring->published % ring->slots) * ring->facts.slot_bytes;
+      return ring->memory + ring->facts.data_offset +
+             (ring->published % ring->slots) * ring->facts.slot_bytes;
     }
     int64_t left = 50; /* so that a server that has died is noticed */
     const int trouble = octavo_ring_trouble(ring);
@@ -325,7 +357,8 @@ static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
     wait.tv_sec = 0;
     wait.tv_nsec = (long)(left * 1000000);
     __atomic_store_n(&producer->waits, 1u, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&server->bell, __ATOMIC_SEQ_CST) == bell) (void)syscall(SYS_futex, &server->bell, FUTEX_WAIT, bell, &wait, NULL, 0);
+    if (__atomic_load_n(&server->bell, __ATOMIC_SEQ_CST) == bell)
+      (void)syscall(SYS_futex, &server->bell, FUTEX_WAIT, bell, &wait, NULL, 0);
     __atomic_store_n(&producer->waits, 0u, __ATOMIC_SEQ_CST);
   }
 }
@@ -338,10 +371,12 @@ static inline void octavo_ring_ring_bell(octavo_ring* ring) {
   }
 }
 
-/* The slot that octavo_ring_begin gave holds `records` records (1 ... block_records), numbered from ring->next_record on, the last of which
- * was there at `time_ns` of CLOCK_MONOTONIC (0 = now). */
+/* The slot that octavo_ring_begin gave holds `records` records (1 ... block_records), numbered from
+ * ring->next_record on, the last of which was there at `time_ns` of CLOCK_MONOTONIC (0 = now). */
 static inline void octavo_ring_publish_at(octavo_ring* ring, uint32_t records, int64_t time_ns) {
-  octavo_ring_descriptor* of = (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) + ring->published % ring->slots;
+  octavo_ring_descriptor* of =
+      (octavo_ring_descriptor*)(void*)(ring->memory + ring->facts.descriptor_offset) +
+      ring->published % ring->slots;
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   __atomic_store_n(&of->number, ring->published, __ATOMIC_RELAXED);
   __atomic_store_n(&of->first_record, ring->next_record, __ATOMIC_RELAXED);
@@ -355,9 +390,12 @@ static inline void octavo_ring_publish_at(octavo_ring* ring, uint32_t records, i
   __atomic_store_n(&producer->published, ring->published, __ATOMIC_SEQ_CST);
   octavo_ring_ring_bell(ring);
 }
-static inline void octavo_ring_publish(octavo_ring* ring, uint32_t records) { octavo_ring_publish_at(ring, records, 0); }
+static inline void octavo_ring_publish(octavo_ring* ring, uint32_t records) {
+  octavo_ring_publish_at(ring, records, 0);
+}
 
-/* `records` records are lost because the ring was full: they count as an overrun, and the scan's policy (ScanSpec.overrun) applies. */
+/* `records` records are lost because the ring was full: they count as an overrun, and the scan's
+ * policy (ScanSpec.overrun) applies. */
 static inline void octavo_ring_drop(octavo_ring* ring, uint64_t records) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   if (records == 0) return;
@@ -370,12 +408,15 @@ static inline void octavo_ring_drop(octavo_ring* ring, uint64_t records) {
 
 /* No more records will come: the scan ends when it has what was published. */
 static inline void octavo_ring_end(octavo_ring* ring) {
-  __atomic_store_n(&octavo_ring_producer_of(ring)->next_record, ring->next_record, __ATOMIC_RELAXED);
-  __atomic_store_n(&octavo_ring_producer_of(ring)->state, (uint32_t)OCTAVO_RING_ENDED, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&octavo_ring_producer_of(ring)->next_record, ring->next_record,
+                   __ATOMIC_RELAXED);
+  __atomic_store_n(&octavo_ring_producer_of(ring)->state, (uint32_t)OCTAVO_RING_ENDED,
+                   __ATOMIC_SEQ_CST);
   octavo_ring_ring_bell(ring);
 }
 
-/* The producer cannot go on: the scan ends FAILED (SOURCE_LOST) with `why`, when it has what was published. */
+/* The producer cannot go on: the scan ends FAILED (SOURCE_LOST) with `why`, when it has what was
+ * published. */
 static inline void octavo_ring_fail(octavo_ring* ring, const char* why) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   strncpy(producer->error, why, sizeof producer->error - 1);
@@ -384,8 +425,9 @@ static inline void octavo_ring_fail(octavo_ring* ring, const char* why) {
   octavo_ring_ring_bell(ring);
 }
 
-/* Waits until the server has looked at everything that was published, at most timeout_ms. 0, or ETIMEDOUT, or what octavo_ring_trouble says
- * (EPIPE is no trouble then: the scan had all it wants). */
+/* Waits until the server has looked at everything that was published, at most timeout_ms. 0, or
+ * ETIMEDOUT, or what octavo_ring_trouble says (EPIPE is no trouble then: the scan had all it
+ * wants). */
 static inline int octavo_ring_flush(octavo_ring* ring, int timeout_ms) {
   int waited;
   for (waited = 0;; ++waited) {
@@ -420,18 +462,22 @@ class Ring {
  public:
   Ring(const std::string& socket_path, const std::string& ticket) {
     char error[512];
-    if (octavo_ring_open(&ring_, socket_path.c_str(), ticket.c_str(), error, sizeof error) != 0) throw std::runtime_error(error);
+    if (octavo_ring_open(&ring_, socket_path.c_str(), ticket.c_str(), error, sizeof error) != 0)
+      throw std::runtime_error(error);
   }
   ~Ring() { octavo_ring_close(&ring_); }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  /// A slot of block_records() records, or null: errno is EAGAIN (full), or why nothing more can be written (octavo_ring_trouble).
+  /// A slot of block_records() records, or null: errno is EAGAIN (full), or why nothing more can be
+  /// written (octavo_ring_trouble).
   template <class T = void>
   T* Begin(int timeout_ms = -1) {
     return static_cast<T*>(octavo_ring_begin(&ring_, timeout_ms));
   }
-  void Publish(uint32_t records, int64_t time_ns = 0) { octavo_ring_publish_at(&ring_, records, time_ns); }
+  void Publish(uint32_t records, int64_t time_ns = 0) {
+    octavo_ring_publish_at(&ring_, records, time_ns);
+  }
   void Drop(uint64_t records) { octavo_ring_drop(&ring_, records); }
   void End() { octavo_ring_end(&ring_); }
   void Fail(const std::string& why) { octavo_ring_fail(&ring_, why.c_str()); }

@@ -1,4 +1,5 @@
-// Commits that are killed or refused at each of their points, and what the next start makes of what they left.
+// Commits that are killed or refused at each of their points, and what the next start makes of what
+// they left.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -24,14 +25,15 @@ using octavo::testing::IsOk;
 using testing::StorageTest;
 namespace fs = std::filesystem;
 
-const char* const kPoints[] = {"journal_begin",    "tmp_created",   "chunk_written", "files_synced",
-                               "manifest_written", "before_rename", "after_rename",  "parent_synced"};
+const char* const kPoints[] = {"journal_begin", "tmp_created",      "chunk_written",
+                               "files_synced",  "manifest_written", "before_rename",
+                               "after_rename",  "parent_synced"};
 
 class CommitFaultTest : public StorageTest {
  protected:
   /// In a process of its own, killed at the point of the commit.
-  void CommitAndBeKilled(const char* point, const std::string& destination, const VolumeMeta& meta, const std::vector<uint8_t>& data,
-                         const WriterOptions& options) {
+  void CommitAndBeKilled(const char* point, const std::string& destination, const VolumeMeta& meta,
+                         const std::vector<uint8_t>& data, const WriterOptions& options) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_EXIT(
         {
@@ -48,25 +50,31 @@ struct Way {
   Format format;
   bool stack = false;
 };
-std::string NameOf(const Way& way) { return absl::StrCat(FormatName(way.format), way.stack ? "_stack" : ""); }
+std::string NameOf(const Way& way) {
+  return absl::StrCat(FormatName(way.format), way.stack ? "_stack" : "");
+}
 std::vector<Way> Ways() {
   std::vector<Way> out = {{.format = Format::kOmeTiff, .stack = true}};
   for (const Format format : kFormats) out.push_back({.format = format});
   return out;
 }
 
-class CommitFault : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<const char*, Way>> {
+class CommitFault : public CommitFaultTest,
+                    public ::testing::WithParamInterface<std::tuple<const char*, Way>> {
  protected:
   const char* point() const { return std::get<0>(GetParam()); }
-  WriterOptions options() const { return {.format = std::get<1>(GetParam()).format, .tiff_stack = std::get<1>(GetParam()).stack}; }
+  WriterOptions options() const {
+    return {.format = std::get<1>(GetParam()).format, .tiff_stack = std::get<1>(GetParam()).stack};
+  }
 };
 
 TEST_P(CommitFault, AnErrorLeavesNothingAndTheNextCommitWorks) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
   auto store = Open();
-  for (const auto& [error, code] :
-       {std::pair{28, absl::StatusCode::kResourceExhausted}, {30, absl::StatusCode::kPermissionDenied}, {5, absl::StatusCode::kInternal}}) {
+  for (const auto& [error, code] : {std::pair{28, absl::StatusCode::kResourceExhausted},
+                                    {30, absl::StatusCode::kPermissionDenied},
+                                    {5, absl::StatusCode::kInternal}}) {
     ArmFailpoint(absl::StrCat(point(), ":errno=", error));
     const auto failed = Commit(*store, "deep/er/x", meta, data, options());
     EXPECT_THAT(failed, IsError(code, "")) << point();
@@ -86,37 +94,48 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
   const std::string final = WithExtension(root() + "/deep/er/x", options());
-  const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename", "parent_synced"};
+  const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename",
+                                          "parent_synced"};
   EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
   for (const std::string& name : Files()) {
-    if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
+    if (!name.starts_with(".octavo-quarantine"))
+      EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
   }
   if (std::filesystem::exists(final)) {
     if (IsSingleFile(options())) {
       const auto file = ReadFile(final);
       if (options().format == Format::kNpy || options().format == Format::kBin) {
-        EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()), data);
+        EXPECT_EQ(std::vector<uint8_t>(file.end() - static_cast<int64_t>(data.size()), file.end()),
+                  data);
       }
       const auto side = nlohmann::json::parse(ReadFile(final + ".json"));
       EXPECT_EQ(side["file"]["bytes"], file.size());
-      EXPECT_EQ(side["file"]["crc32c"], absl::StrCat(absl::Hex(Crc32c(file.data(), file.size()), absl::kZeroPad8)));
+      EXPECT_EQ(side["file"]["crc32c"],
+                absl::StrCat(absl::Hex(Crc32c(file.data(), file.size()), absl::kZeroPad8)));
     } else {
       EXPECT_THAT(VerifyDirectory(final), IsOk());
     }
   } else {
-    EXPECT_THAT(Commit(*store, "deep/er/x", meta, data, options()), IsOk()) << "the name is free again";
+    EXPECT_THAT(Commit(*store, "deep/er/x", meta, data, options()), IsOk())
+        << "the name is free again";
   }
   store = nullptr;
   store = Open();
   EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, CommitFault, ::testing::Combine(::testing::ValuesIn(kPoints), ::testing::ValuesIn(Ways())),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
+INSTANTIATE_TEST_SUITE_P(Points, CommitFault,
+                         ::testing::Combine(::testing::ValuesIn(kPoints),
+                                            ::testing::ValuesIn(Ways())),
+                         [](const auto& item) {
+                           return absl::StrCat(std::get<0>(item.param), "_",
+                                               NameOf(std::get<1>(item.param)));
+                         });
 
 class RootAway : public CommitFault {};
 
-// A disk that is not mounted when the server starts: what lies on it is not given up for what lies in its place.
+// A disk that is not mounted when the server starts: what lies on it is not given up for what lies
+// in its place.
 TEST_P(RootAway, WhatIsOnItWaitsForIt) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
@@ -137,17 +156,22 @@ TEST_P(RootAway, WhatIsOnItWaitsForIt) {
   ASSERT_EQ(report_.size(), 1u);
   EXPECT_THAT(report_[0], ::testing::Not(::testing::HasSubstr("nothing is settled")));
   for (const std::string& name : Files()) {
-    if (!name.starts_with(".octavo-quarantine")) EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
+    if (!name.starts_with(".octavo-quarantine"))
+      EXPECT_EQ(name.find(".octavo-test"), std::string::npos) << name;
   }
   store = nullptr;
   store = Open();
   EXPECT_EQ(report_, std::vector<std::string>()) << "recovered once";
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, RootAway,
-                         ::testing::Combine(::testing::Values("chunk_written", "before_rename", "after_rename"),
-                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
+INSTANTIATE_TEST_SUITE_P(
+    Points, RootAway,
+    ::testing::Combine(::testing::Values("chunk_written", "before_rename", "after_rename"),
+                       ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy},
+                                         Way{Format::kOmeTiff, true})),
+    [](const auto& item) {
+      return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param)));
+    });
 
 class Damage : public CommitFault {};
 
@@ -159,7 +183,8 @@ TEST_P(Damage, GoesToQuarantine) {
   const std::string final = WithExtension("x", options());
   std::string victim;
   for (const std::string& name : Files()) {
-    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") || name.ends_with("slice_00003.tif") || name == final)
+    if (name.find("/c/0/0/0") != std::string::npos || name.ends_with(".tmp/data") ||
+        name.ends_with("slice_00003.tif") || name == final)
       victim = root() + "/" + name;
   }
   ASSERT_FALSE(victim.empty());
@@ -177,8 +202,13 @@ TEST_P(Damage, GoesToQuarantine) {
   EXPECT_FALSE(std::filesystem::is_empty(root() + "/.octavo-quarantine"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Points, Damage, ::testing::Combine(::testing::Values("manifest_written", "after_rename"), ::testing::ValuesIn(Ways())),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
+INSTANTIATE_TEST_SUITE_P(Points, Damage,
+                         ::testing::Combine(::testing::Values("manifest_written", "after_rename"),
+                                            ::testing::ValuesIn(Ways())),
+                         [](const auto& item) {
+                           return absl::StrCat(std::get<0>(item.param), "_",
+                                               NameOf(std::get<1>(item.param)));
+                         });
 
 TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   VolumeMeta meta;
@@ -199,7 +229,8 @@ TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
 
 /// Somebody else may write in the folders of a root, and does while the server is down.
 template <class What>
-class SwappedWhileDown : public CommitFaultTest, public ::testing::WithParamInterface<std::tuple<What, Way>> {
+class SwappedWhileDown : public CommitFaultTest,
+                         public ::testing::WithParamInterface<std::tuple<What, Way>> {
  protected:
   SwappedWhileDown() {
     data_ = MakeVolume(&meta_, 20, 16, 64);
@@ -215,7 +246,8 @@ class SwappedWhileDown : public CommitFaultTest, public ::testing::WithParamInte
   std::string outside() const { return directory_ + "/outside"; }
   std::vector<std::string> FilesOutside() const {
     std::vector<std::string> files;
-    for (const auto& entry : fs::recursive_directory_iterator(outside())) files.push_back(entry.path().string());
+    for (const auto& entry : fs::recursive_directory_iterator(outside()))
+      files.push_back(entry.path().string());
     std::sort(files.begin(), files.end());
     return files;
   }
@@ -230,7 +262,10 @@ struct Hostile {
   void (*make)(const std::string& folder, const std::string& real);
 };
 const Hostile kHostile[] = {
-    {"PipeForManifest", [](const std::string& folder, const std::string&) { ASSERT_EQ(::mkfifo((folder + "/" + kManifestName).c_str(), 0644), 0); }},
+    {"PipeForManifest",
+     [](const std::string& folder, const std::string&) {
+       ASSERT_EQ(::mkfifo((folder + "/" + kManifestName).c_str(), 0644), 0);
+     }},
     {"HoleForManifest",
      [](const std::string& folder, const std::string&) {
        std::ofstream(folder + "/" + kManifestName) << "{";
@@ -246,7 +281,8 @@ const Hostile kHostile[] = {
      [](const std::string& folder, const std::string& real) {
        for (const auto& entry : fs::directory_iterator(real)) {
          const std::string to = folder + "/" + entry.path().filename().string();
-         entry.path().filename() == kManifestName ? fs::copy(entry.path(), to) : fs::create_symlink(entry.path(), to);
+         entry.path().filename() == kManifestName ? fs::copy(entry.path(), to)
+                                                  : fs::create_symlink(entry.path(), to);
        }
      }},
     {"PipesForFiles",
@@ -254,7 +290,8 @@ const Hostile kHostile[] = {
        fs::copy(real, folder, fs::copy_options::recursive);
        std::vector<std::string> files;
        for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-         if (entry.is_regular_file() && entry.path().filename() != kManifestName) files.push_back(entry.path().string());
+         if (entry.is_regular_file() && entry.path().filename() != kManifestName)
+           files.push_back(entry.path().string());
        }
        for (const std::string& file : files) {
          fs::remove(file);
@@ -273,7 +310,8 @@ TEST_P(HostileTemporary, IsNeitherWaitedForNorFollowed) {
   const auto before = FilesOutside();
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
-  EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr(": not finished ("), ::testing::HasSubstr("moved to "),
+  EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr(": not finished ("),
+                                           ::testing::HasSubstr("moved to "),
                                            ::testing::Not(::testing::HasSubstr("/proc/"))));
   EXPECT_EQ(FilesOutside(), before);
   EXPECT_THAT(Commit(*store, "deep/x", meta_, data_, options()), IsOk());
@@ -281,8 +319,13 @@ TEST_P(HostileTemporary, IsNeitherWaitedForNorFollowed) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, HostileTemporary,
                          ::testing::Combine(::testing::ValuesIn(kHostile),
-                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param).name, "_", NameOf(std::get<1>(item.param))); });
+                                            ::testing::Values(Way{Format::kOmeZarr05},
+                                                              Way{Format::kNpy},
+                                                              Way{Format::kOmeTiff, true})),
+                         [](const auto& item) {
+                           return absl::StrCat(std::get<0>(item.param).name, "_",
+                                               NameOf(std::get<1>(item.param)));
+                         });
 
 using FolderBecameALink = SwappedWhileDown<const char*>;
 
@@ -301,7 +344,8 @@ TEST_P(FolderBecameALink, NothingIsDoneBehindIt) {
   const auto before = FilesOutside(), files = Files();
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
-  EXPECT_THAT(report_[0], ::testing::HasSubstr("nothing is settled, because its folder lies behind a link"));
+  EXPECT_THAT(report_[0],
+              ::testing::HasSubstr("nothing is settled, because its folder lies behind a link"));
   EXPECT_EQ(FilesOutside(), before);
   EXPECT_EQ(Files(), files);
   store = nullptr;
@@ -317,9 +361,15 @@ TEST_P(FolderBecameALink, NothingIsDoneBehindIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Points, FolderBecameALink,
-                         ::testing::Combine(::testing::Values("chunk_written", "manifest_written", "after_rename", "given_up"),
-                                            ::testing::Values(Way{Format::kOmeZarr05}, Way{Format::kNpy}, Way{Format::kOmeTiff, true})),
-                         [](const auto& item) { return absl::StrCat(std::get<0>(item.param), "_", NameOf(std::get<1>(item.param))); });
+                         ::testing::Combine(::testing::Values("chunk_written", "manifest_written",
+                                                              "after_rename", "given_up"),
+                                            ::testing::Values(Way{Format::kOmeZarr05},
+                                                              Way{Format::kNpy},
+                                                              Way{Format::kOmeTiff, true})),
+                         [](const auto& item) {
+                           return absl::StrCat(std::get<0>(item.param), "_",
+                                               NameOf(std::get<1>(item.param)));
+                         });
 
 }  // namespace
 }  // namespace octavo::storage

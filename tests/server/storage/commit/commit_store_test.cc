@@ -35,16 +35,19 @@ struct ZarrCase {
 class ZarrRoundTrip : public StorageTest, public ::testing::WithParamInterface<ZarrCase> {
  protected:
   // One chunk as its file (or its part of a shard) holds it.
-  static std::vector<uint8_t> Decode(const uint8_t* data, size_t bytes, bool compressed, size_t wanted) {
+  static std::vector<uint8_t> Decode(const uint8_t* data, size_t bytes, bool compressed,
+                                     size_t wanted) {
     if (!compressed) return {data, data + bytes};
     std::vector<uint8_t> out(wanted);
     EXPECT_EQ(ZSTD_decompress(out.data(), out.size(), data, bytes), wanted);
-    EXPECT_EQ(ZSTD_getFrameContentSize(data, bytes), wanted) << "some readers need the size in the frame";
+    EXPECT_EQ(ZSTD_getFrameContentSize(data, bytes), wanted)
+        << "some readers need the size in the frame";
     return out;
   }
 };
 
-// The files are read back by a reader written from the Zarr v3 specification here, voxel by voxel; edges hold the fill value.
+// The files are read back by a reader written from the Zarr v3 specification here, voxel by voxel;
+// edges hold the fill value.
 TEST_P(ZarrRoundTrip, EveryVoxelAndTheEdges) {
   const ZarrCase& c = GetParam();
   VolumeMeta meta;
@@ -56,7 +59,8 @@ TEST_P(ZarrRoundTrip, EveryVoxelAndTheEdges) {
   ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome, Commit(*store, "a/b", meta, data, options));
   EXPECT_EQ(outcome.path, root() + "/a/b.ome.zarr");
   EXPECT_EQ(outcome.raw_bytes, static_cast<int64_t>(data.size()));
-  EXPECT_EQ(outcome.checksum, absl::StrCat("crc32c:", absl::Hex(Crc32c(data.data(), data.size()), absl::kZeroPad8)));
+  EXPECT_EQ(outcome.checksum,
+            absl::StrCat("crc32c:", absl::Hex(Crc32c(data.data(), data.size()), absl::kZeroPad8)));
   const bool sharded = c.shard[0] != 0;
   const int64_t* file = sharded ? c.shard : c.chunk;
   const int64_t size = SizeOf(c.dtype), chunk_bytes = c.chunk[0] * c.chunk[1] * c.chunk[2] * size;
@@ -81,21 +85,28 @@ TEST_P(ZarrRoundTrip, EveryVoxelAndTheEdges) {
           index = {0, bytes.size()};
         }
         for (int64_t i = 0; i < count; ++i) {
-          const int64_t y0 = fy * file[0] + i / (inner[1] * inner[2]) * c.chunk[0], x0 = fx * file[1] + i / inner[2] % inner[1] * c.chunk[1];
+          const int64_t y0 = fy * file[0] + i / (inner[1] * inner[2]) * c.chunk[0],
+                        x0 = fx * file[1] + i / inner[2] % inner[1] * c.chunk[1];
           const int64_t z0 = fz * file[2] + i % inner[2] * c.chunk[2];
-          const uint64_t offset = index[static_cast<size_t>(2 * i)], length = index[static_cast<size_t>(2 * i + 1)];
+          const uint64_t offset = index[static_cast<size_t>(2 * i)],
+                         length = index[static_cast<size_t>(2 * i + 1)];
           if (y0 >= c.shape[0] || x0 >= c.shape[1] || z0 >= c.shape[2]) {
             EXPECT_EQ(offset, ~uint64_t{0});
             EXPECT_EQ(length, ~uint64_t{0});
             continue;
           }
-          const auto chunk = Decode(bytes.data() + offset, length, c.compress, static_cast<size_t>(chunk_bytes));
+          const auto chunk =
+              Decode(bytes.data() + offset, length, c.compress, static_cast<size_t>(chunk_bytes));
           ASSERT_EQ(static_cast<int64_t>(chunk.size()), chunk_bytes);
           for (int64_t v = 0; v < chunk_bytes / size; ++v) {
-            const int64_t y = y0 + v / (c.chunk[1] * c.chunk[2]), x = x0 + v / c.chunk[2] % c.chunk[1], z = z0 + v % c.chunk[2];
+            const int64_t y = y0 + v / (c.chunk[1] * c.chunk[2]),
+                          x = x0 + v / c.chunk[2] % c.chunk[1], z = z0 + v % c.chunk[2];
             const uint8_t* got = chunk.data() + v * size;
             if (y < c.shape[0] && x < c.shape[1] && z < c.shape[2]) {
-              ASSERT_EQ(std::memcmp(got, data.data() + ((y * c.shape[1] + x) * c.shape[2] + z) * size, static_cast<size_t>(size)), 0)
+              ASSERT_EQ(
+                  std::memcmp(got, data.data() + ((y * c.shape[1] + x) * c.shape[2] + z) * size,
+                              static_cast<size_t>(size)),
+                  0)
                   << y << " " << x << " " << z;
               ++seen;
             } else if (c.dtype == DType::kF32) {
@@ -114,21 +125,25 @@ TEST_P(ZarrRoundTrip, EveryVoxelAndTheEdges) {
   EXPECT_LT(disk, outcome.disk_bytes);
   EXPECT_THAT(VerifyDirectory(outcome.path), IsOk());
   const auto group = nlohmann::json::parse(ReadFile(outcome.path + "/zarr.json"));
-  EXPECT_EQ(group["attributes"]["ome"]["multiscales"][0]["datasets"][0]["coordinateTransformations"][0]["scale"], (std::vector<double>{12, 6, 3.5}));
+  EXPECT_EQ(group["attributes"]["ome"]["multiscales"][0]["datasets"][0]["coordinateTransformations"]
+                 [0]["scale"],
+            (std::vector<double>{12, 6, 3.5}));
   EXPECT_EQ(group["attributes"]["octavo"]["labels"]["side"], "left");
   const auto array = nlohmann::json::parse(ReadFile(outcome.path + "/0/zarr.json"));
   EXPECT_EQ(array["shape"], (std::vector<int64_t>{c.shape[0], c.shape[1], c.shape[2]}));
-  EXPECT_EQ(array["chunk_grid"]["configuration"]["chunk_shape"], (std::vector<int64_t>{file[0], file[1], file[2]}));
+  EXPECT_EQ(array["chunk_grid"]["configuration"]["chunk_shape"],
+            (std::vector<int64_t>{file[0], file[1], file[2]}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ZarrRoundTrip,
-                         ::testing::Values(ZarrCase{{8, 16, 32}, {4, 8, 16}, {0, 0, 0}, false, DType::kU8},
-                                           ZarrCase{{7, 13, 31}, {4, 8, 16}, {0, 0, 0}, true, DType::kU16},
-                                           ZarrCase{{7, 13, 31}, {4, 8, 16}, {0, 0, 0}, false, DType::kF32},
-                                           ZarrCase{{9, 17, 65}, {2, 8, 16}, {4, 16, 64}, true, DType::kU8},
-                                           ZarrCase{{9, 17, 65}, {2, 8, 16}, {8, 16, 32}, false, DType::kF32},
-                                           ZarrCase{{1, 1, 1}, {1, 1, 1}, {0, 0, 0}, true, DType::kU8},
-                                           ZarrCase{{3, 5, 7}, {8, 8, 8}, {0, 0, 0}, true, DType::kU16}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, ZarrRoundTrip,
+    ::testing::Values(ZarrCase{{8, 16, 32}, {4, 8, 16}, {0, 0, 0}, false, DType::kU8},
+                      ZarrCase{{7, 13, 31}, {4, 8, 16}, {0, 0, 0}, true, DType::kU16},
+                      ZarrCase{{7, 13, 31}, {4, 8, 16}, {0, 0, 0}, false, DType::kF32},
+                      ZarrCase{{9, 17, 65}, {2, 8, 16}, {4, 16, 64}, true, DType::kU8},
+                      ZarrCase{{9, 17, 65}, {2, 8, 16}, {8, 16, 32}, false, DType::kF32},
+                      ZarrCase{{1, 1, 1}, {1, 1, 1}, {0, 0, 0}, true, DType::kU8},
+                      ZarrCase{{3, 5, 7}, {8, 8, 8}, {0, 0, 0}, true, DType::kU16}));
 
 using CommitStoreTest = StorageTest;
 
@@ -137,13 +152,16 @@ TEST_F(CommitStoreTest, NpyHoldsTheBytesAndTheMetadataBesideIt) {
     VolumeMeta meta;
     const auto data = MakeVolume(&meta, 5, 7, 11, dtype);
     auto store = Open();
-    ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome, Commit(*store, absl::StrCat("v", Info(dtype).name), meta, data, {.format = Format::kNpy}));
+    ASSERT_OK_AND_ASSIGN(
+        const CommitOutcome outcome,
+        Commit(*store, absl::StrCat("v", Info(dtype).name), meta, data, {.format = Format::kNpy}));
     const auto file = ReadFile(outcome.path);
     ASSERT_GE(file.size(), data.size() + 64);
     const size_t head = 10 + file[8] + 256u * file[9];
     EXPECT_EQ(head % 64, 0u);
     const std::string text(file.begin() + 10, file.begin() + static_cast<int64_t>(head));
-    EXPECT_NE(text.find(absl::StrCat("'descr': '", Info(dtype).numpy, "'")), std::string::npos) << text;
+    EXPECT_NE(text.find(absl::StrCat("'descr': '", Info(dtype).numpy, "'")), std::string::npos)
+        << text;
     EXPECT_NE(text.find("'shape': (5, 7, 11)"), std::string::npos) << text;
     EXPECT_EQ(std::vector<uint8_t>(file.begin() + static_cast<int64_t>(head), file.end()), data);
     const auto side = nlohmann::json::parse(ReadFile(outcome.path + ".json"));
@@ -157,14 +175,19 @@ TEST_F(CommitStoreTest, DestinationsAreConfined) {
   std::filesystem::create_directory_symlink("/etc", root() + "/etc");
   std::filesystem::create_directory_symlink(root() + "/in", root() + "/within");
   const std::vector<std::string> roots = {root()};
-  for (const char* good : {"a", "a/b/c", "./a", "a//b", "in/side/x", "within/x"}) EXPECT_THAT(ResolveDestination(roots, good), IsOk()) << good;
+  for (const char* good : {"a", "a/b/c", "./a", "a//b", "in/side/x", "within/x"})
+    EXPECT_THAT(ResolveDestination(roots, good), IsOk()) << good;
   EXPECT_EQ(ResolveDestination(roots, "a//./b").value(), root() + "/a/b");
   EXPECT_EQ(ResolveDestination(roots, "within/x").value(), root() + "/in/x");
   EXPECT_EQ(ResolveDestination(roots, root() + "/abs").value(), root() + "/abs");
-  for (const std::string& bad : std::vector<std::string>{"", ".", "/", "..", "a/../../b", "../data/x", "/etc/passwd", "etc/passwd", "etc/x/y", root(),
-                                                         root() + "x/y", ".octavo-1.tmp/x", "a/.octavo-quarantine/x", std::string("a\0b", 3), "a\nb",
-                                                         "\xff\xfe", std::string(300, 'x'), std::string(9000, 'x')}) {
-    EXPECT_THAT(ResolveDestination(roots, bad), IsError(absl::StatusCode::kInvalidArgument, "destination")) << bad;
+  for (const std::string& bad :
+       std::vector<std::string>{"", ".", "/", "..", "a/../../b", "../data/x", "/etc/passwd",
+                                "etc/passwd", "etc/x/y", root(), root() + "x/y", ".octavo-1.tmp/x",
+                                "a/.octavo-quarantine/x", std::string("a\0b", 3), "a\nb",
+                                "\xff\xfe", std::string(300, 'x'), std::string(9000, 'x')}) {
+    EXPECT_THAT(ResolveDestination(roots, bad),
+                IsError(absl::StatusCode::kInvalidArgument, "destination"))
+        << bad;
   }
 }
 
@@ -176,10 +199,14 @@ TEST_F(CommitStoreTest, BadOptionsAreRefusedByName) {
     change(options);
     return options;
   };
-  EXPECT_THAT(ResolveOptions(with([](auto& o) { o.chunk[0] = -1; }), meta), IsError(absl::StatusCode::kInvalidArgument, "options.chunk"));
-  EXPECT_THAT(ResolveOptions(with([](auto& o) { o.zstd_level = 20; }), meta), IsError(absl::StatusCode::kInvalidArgument, "options.zstd_level"));
-  EXPECT_THAT(ResolveOptions(with([](auto& o) { std::fill_n(o.chunk, 3, 4), std::fill_n(o.shard, 3, 6); }), meta),
-              IsError(absl::StatusCode::kInvalidArgument, "options.shard"));
+  EXPECT_THAT(ResolveOptions(with([](auto& o) { o.chunk[0] = -1; }), meta),
+              IsError(absl::StatusCode::kInvalidArgument, "options.chunk"));
+  EXPECT_THAT(ResolveOptions(with([](auto& o) { o.zstd_level = 20; }), meta),
+              IsError(absl::StatusCode::kInvalidArgument, "options.zstd_level"));
+  EXPECT_THAT(
+      ResolveOptions(with([](auto& o) { std::fill_n(o.chunk, 3, 4), std::fill_n(o.shard, 3, 6); }),
+                     meta),
+      IsError(absl::StatusCode::kInvalidArgument, "options.shard"));
 }
 
 TEST_F(CommitStoreTest, NeverOverwritesAndTheLoserLeavesNothing) {
@@ -190,14 +217,18 @@ TEST_F(CommitStoreTest, NeverOverwritesAndTheLoserLeavesNothing) {
     const std::string name = FormatName(format);
     ASSERT_THAT(Commit(*store, name, meta, data, {.format = format}), IsOk());
     const auto before = Files();
-    EXPECT_THAT(Commit(*store, name, meta, data, {.format = format}), IsError(absl::StatusCode::kAlreadyExists, name));
+    EXPECT_THAT(Commit(*store, name, meta, data, {.format = format}),
+                IsError(absl::StatusCode::kAlreadyExists, name));
     EXPECT_EQ(Files(), before);
     // Taken by somebody else after the commit began: found at the rename.
     const std::string late = absl::StrCat(root(), "/late", Extension(format));
-    ASSERT_OK_AND_ASSIGN(auto transaction, store->Begin("test-2", "late", meta, {.format = format}));
+    ASSERT_OK_AND_ASSIGN(auto transaction,
+                         store->Begin("test-2", "late", meta, {.format = format}));
     std::ofstream(late) << "theirs";
     for (int64_t y = 0; y < 4; y += transaction->SlabBscans()) {
-      ASSERT_THAT(transaction->WriteSlab(y, std::min(transaction->SlabBscans(), 4 - y), data.data() + y * 128), IsOk());
+      ASSERT_THAT(transaction->WriteSlab(y, std::min(transaction->SlabBscans(), 4 - y),
+                                         data.data() + y * 128),
+                  IsOk());
     }
     EXPECT_THAT(transaction->Publish(), IsError(absl::StatusCode::kAlreadyExists, "late"));
     transaction = nullptr;
@@ -212,7 +243,8 @@ TEST_F(CommitStoreTest, TwoAtOnceToOneNameTheSecondIsRefused) {
   const auto data = MakeVolume(&meta, 4, 8, 16);
   auto store = Open();
   ASSERT_OK_AND_ASSIGN(auto first, store->Begin("a", "same", meta, {}));
-  EXPECT_THAT(store->Begin("b", "same", meta, {}), IsError(absl::StatusCode::kAlreadyExists, "same"));
+  EXPECT_THAT(store->Begin("b", "same", meta, {}),
+              IsError(absl::StatusCode::kAlreadyExists, "same"));
   first = nullptr;
   EXPECT_THAT(Commit(*store, "same", meta, data, {}), IsOk());
 }
@@ -222,7 +254,8 @@ TEST_F(CommitStoreTest, DataThatChangedSinceTheSealIsNotPublished) {
   auto data = MakeVolume(&meta, 4, 8, 16);
   data[200] ^= 1;
   auto store = Open();
-  EXPECT_THAT(Commit(*store, "x", meta, data, {}), IsError(absl::StatusCode::kDataLoss, "changed since it was sealed"));
+  EXPECT_THAT(Commit(*store, "x", meta, data, {}),
+              IsError(absl::StatusCode::kDataLoss, "changed since it was sealed"));
   EXPECT_EQ(Files(), std::vector<std::string>());
 }
 
@@ -239,7 +272,8 @@ TEST_F(CommitStoreTest, GivingUpRemovesParentsItMadeAndNoOthers) {
 
 TEST_F(CommitStoreTest, OneProcessHoldsTheStateDirectory) {
   auto store = Open();
-  EXPECT_THAT(CommitStore::Open(directory_ + "/state", {root()}, nullptr), IsError(absl::StatusCode::kFailedPrecondition, "another process"));
+  EXPECT_THAT(CommitStore::Open(directory_ + "/state", {root()}, nullptr),
+              IsError(absl::StatusCode::kFailedPrecondition, "another process"));
   store = nullptr;
   EXPECT_NE(Open(), nullptr);
 }
@@ -254,15 +288,18 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
   EXPECT_LT(std::filesystem::file_size(directory_ + "/state/commits.journal"), 100'000);
   // What was open all the time is known to the next process.
   std::filesystem::create_directories(directory_ + "/later");
-  std::filesystem::copy_file(directory_ + "/state/commits.journal", directory_ + "/later/commits.journal");
-  ASSERT_OK_AND_ASSIGN(const auto later, CommitStore::Open(directory_ + "/later", {root()}, &report_));
+  std::filesystem::copy_file(directory_ + "/state/commits.journal",
+                             directory_ + "/later/commits.journal");
+  ASSERT_OK_AND_ASSIGN(const auto later,
+                       CommitStore::Open(directory_ + "/later", {root()}, &report_));
   ASSERT_EQ(report_.size(), 1u);
   EXPECT_THAT(report_[0], ::testing::HasSubstr("stays/open"));
 }
 
 // -- faults
 
-// Files cannot grow beyond a limit: as on a full disk, there may be no room for the line that says that a commit was given up.
+// Files cannot grow beyond a limit: as on a full disk, there may be no room for the line that says
+// that a commit was given up.
 TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
@@ -272,7 +309,8 @@ TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   ASSERT_OK_AND_ASSIGN(auto transaction, store->Begin("a", "x", meta, {}));
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit full{.rlim_cur = std::filesystem::file_size(journal) + 10, .rlim_max = before.rlim_max};
+  const rlimit full{.rlim_cur = std::filesystem::file_size(journal) + 10,
+                    .rlim_max = before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
   transaction = nullptr;
@@ -282,7 +320,8 @@ TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   EXPECT_THAT(Commit(*store, "x", meta, data, {}), IsOk()) << "once there is room again";
   store = nullptr;
   store = Open();
-  EXPECT_THAT(VerifyDirectory(root() + "/x.ome.zarr"), IsOk()) << "the next start leaves what was published";
+  EXPECT_THAT(VerifyDirectory(root() + "/x.ome.zarr"), IsOk())
+      << "the next start leaves what was published";
 }
 
 // Half a line that could neither be written nor cut off again does not swallow the next one.
@@ -294,7 +333,8 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
     ASSERT_THAT(journal->Append({{"n", 1}}), IsOk());
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-    const rlimit full{.rlim_cur = std::filesystem::file_size(path) + 12, .rlim_max = before.rlim_max};
+    const rlimit full{.rlim_cur = std::filesystem::file_size(path) + 12,
+                      .rlim_max = before.rlim_max};
     const auto handler = std::signal(SIGXFSZ, SIG_IGN);
     ArmFailpoint("journal_cut:errno=5");
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
@@ -313,8 +353,12 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
 TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
-  const nlohmann::json good =
-      CommitPaths{.key = "k", .id = "a", .final = root() + "/x.npy", .temporary = root() + "/.octavo-a.tmp", .format = Format::kNpy}.ToJson("begin");
+  const nlohmann::json good = CommitPaths{.key = "k",
+                                          .id = "a",
+                                          .final = root() + "/x.npy",
+                                          .temporary = root() + "/.octavo-a.tmp",
+                                          .format = Format::kNpy}
+                                  .ToJson("begin");
   const std::pair<const char*, nlohmann::json> bad[] = {{"key", 3},
                                                         {"op", nullptr},
                                                         {"final", nlohmann::json::array()},
@@ -334,7 +378,8 @@ TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
     std::filesystem::create_directories(directory_ + "/state");
     {
       std::vector<nlohmann::json> records;
-      ASSERT_OK_AND_ASSIGN(const auto journal, Journal::Open(directory_ + "/state/commits.journal", &records));
+      ASSERT_OK_AND_ASSIGN(const auto journal,
+                           Journal::Open(directory_ + "/state/commits.journal", &records));
       nlohmann::json record = good;
       record[member] = value;
       ASSERT_THAT(journal->Append(record), IsOk());
@@ -343,15 +388,21 @@ TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
     auto store = Open();
     ASSERT_NE(store, nullptr);
     ASSERT_EQ(report_.size(), 2u) << member;
-    EXPECT_THAT(report_[0], ::testing::AllOf(::testing::HasSubstr("/state/commits.journal: a record is no commit's and is left out: "),
-                                             ::testing::ContainsRegex(absl::StrCat(member, "(\\[0\\])? is ")), ::testing::HasSubstr("; allowed ")));
-    EXPECT_THAT(report_[1], ::testing::HasSubstr("/x.npy: nothing was written")) << "the others are heard";
+    EXPECT_THAT(
+        report_[0],
+        ::testing::AllOf(::testing::HasSubstr(
+                             "/state/commits.journal: a record is no commit's and is left out: "),
+                         ::testing::ContainsRegex(absl::StrCat(member, "(\\[0\\])? is ")),
+                         ::testing::HasSubstr("; allowed ")));
+    EXPECT_THAT(report_[1], ::testing::HasSubstr("/x.npy: nothing was written"))
+        << "the others are heard";
     EXPECT_THAT(Commit(*store, "y", meta, data, {}), IsOk());
     std::filesystem::remove_all(root() + "/y.ome.zarr");
   }
 }
 
-// A limit on threads (pids of a container) is no reason to lose the process: no stack so large can be had.
+// A limit on threads (pids of a container) is no reason to lose the process: no stack so large can
+// be had.
 TEST_F(CommitStoreTest, FilesAreSyncedWithoutThreadsWhereNoneCanStart) {
   pthread_attr_t before, none;
   ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
@@ -365,7 +416,10 @@ TEST_F(CommitStoreTest, FilesAreSyncedWithoutThreadsWhereNoneCanStart) {
   ::pthread_attr_destroy(&before);
   EXPECT_THAT(synced, IsOk());
   EXPECT_EQ(sum, 45u);
-  EXPECT_THAT(SyncMany(10, [](size_t i) -> absl::Status { return i == 5 ? throw std::bad_alloc() : absl::OkStatus(); }),
+  EXPECT_THAT(SyncMany(10,
+                       [](size_t i) -> absl::Status {
+                         return i == 5 ? throw std::bad_alloc() : absl::OkStatus();
+                       }),
               IsError(absl::StatusCode::kInternal, "bad_alloc"));
 }
 

@@ -1,4 +1,5 @@
-// Commits into folders that somebody else may write in: whatever becomes of the names, nothing is written elsewhere.
+// Commits into folders that somebody else may write in: whatever becomes of the names, nothing is
+// written elsewhere.
 #include <atomic>
 #include <fcntl.h>
 #include <filesystem>
@@ -46,12 +47,15 @@ TEST_F(CommitSwapTest, FoldersThatAreSwappedLeadNowhere) {
   std::atomic<int64_t> swaps{0};
   std::thread swapping([&] {
     const std::string a = root() + "/a", b = root() + "/swap";
-    while (!stop) swaps += ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 2 /* RENAME_EXCHANGE */) == 0;
+    while (!stop)
+      swaps += ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(),
+                         2 /* RENAME_EXCHANGE */) == 0;
   });
   int done = 0, refused = 0;
   for (int i = 0; i < 60 || ((done == 0 || refused == 0 || swaps < 1000) && i < 3000); ++i) {
     const Format format = kFormats[static_cast<size_t>(i) % std::size(kFormats)];
-    const std::string destination = absl::StrCat("a/b/", i % 3 == 0 ? "new/folder/" : "", "volume", i);
+    const std::string destination =
+        absl::StrCat("a/b/", i % 3 == 0 ? "new/folder/" : "", "volume", i);
     (Commit(*store, destination, meta_, data_, {.format = format}).ok() ? done : refused)++;
   }
   stop = true;
@@ -66,21 +70,26 @@ TEST_F(CommitSwapTest, ATemporaryFolderThatIsSwappedIsWrittenAllTheSame) {
     SCOPED_TRACE(FormatName(format));
     auto store = Open();
     const std::string temporary = root() + "/a/b/.octavo-test-7.tmp", moved = root() + "/a/moved";
-    auto begun = store->Begin("test-7", absl::StrCat("a/b/", FormatName(format)), meta_, {.format = format});
+    auto begun =
+        store->Begin("test-7", absl::StrCat("a/b/", FormatName(format)), meta_, {.format = format});
     ASSERT_THAT(begun, IsOk());
     ASSERT_TRUE(fs::exists(temporary));
     fs::rename(temporary, moved);
     fs::create_directory_symlink(outside() + "/b", temporary);
     for (int64_t y = 0; y < meta_.shape[0]; y += (*begun)->SlabBscans()) {
       const int64_t count = std::min((*begun)->SlabBscans(), meta_.shape[0] - y);
-      ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]), IsOk());
+      ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]),
+                  IsOk());
     }
-    EXPECT_THAT((*begun)->Publish(), IsError(absl::StatusCode::kAborted, "somebody has moved " + temporary));
+    EXPECT_THAT((*begun)->Publish(),
+                IsError(absl::StatusCode::kAborted, "somebody has moved " + temporary));
     begun->reset();
     EXPECT_THAT(FilesOutside(), IsEmpty());
     EXPECT_FALSE(fs::exists(fs::symlink_status(temporary)));
     fs::remove_all(moved);
-    EXPECT_THAT(Commit(*store, absl::StrCat("a/b/", FormatName(format)), meta_, data_, {.format = format}), IsOk());
+    EXPECT_THAT(
+        Commit(*store, absl::StrCat("a/b/", FormatName(format)), meta_, data_, {.format = format}),
+        IsOk());
   }
 }
 
@@ -90,12 +99,14 @@ TEST_F(CommitSwapTest, ErrorsNameThePathThatPeopleKnow) {
   ASSERT_THAT(begun, IsOk());
   for (int64_t y = 0; y < meta_.shape[0]; y += (*begun)->SlabBscans()) {
     const int64_t count = std::min((*begun)->SlabBscans(), meta_.shape[0] - y);
-    ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]), IsOk());
+    ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]),
+                IsOk());
   }
   fs::create_directory(root() + "/a/b/x.npy");  // somebody else was first
   const auto outcome = (*begun)->Publish();
   EXPECT_THAT(outcome, IsError(absl::StatusCode::kAlreadyExists, root() + "/a/b/x.npy"));
-  EXPECT_THAT(std::string(outcome.status().message()), ::testing::Not(::testing::HasSubstr("/proc/")));
+  EXPECT_THAT(std::string(outcome.status().message()),
+              ::testing::Not(::testing::HasSubstr("/proc/")));
 }
 
 }  // namespace

@@ -39,20 +39,27 @@ class QuarantineTest : public testing::StorageTest {
     fs::remove_all(root());
     fs::rename(directory_ + "/away", root());
   }
-  absl::StatusOr<std::unique_ptr<CommitTransaction>> BeginWritten(CommitStore& store, const std::string& destination, const VolumeMeta& meta,
-                                                                  const std::vector<uint8_t>& data, const WriterOptions& options) {
+  absl::StatusOr<std::unique_ptr<CommitTransaction>> BeginWritten(CommitStore& store,
+                                                                  const std::string& destination,
+                                                                  const VolumeMeta& meta,
+                                                                  const std::vector<uint8_t>& data,
+                                                                  const WriterOptions& options) {
     auto transaction = store.Begin("test-1", destination, meta, options);
     if (!transaction.ok()) return transaction;
-    const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype), step = (*transaction)->SlabBscans();
+    const int64_t plane = meta.shape[1] * meta.shape[2] * SizeOf(meta.dtype),
+                  step = (*transaction)->SlabBscans();
     for (int64_t y = 0; y < meta.shape[0]; y += step) {
-      OCTAVO_RETURN_IF_ERROR((*transaction)->WriteSlab(y, std::min(step, meta.shape[0] - y), data.data() + y * plane));
+      OCTAVO_RETURN_IF_ERROR(
+          (*transaction)->WriteSlab(y, std::min(step, meta.shape[0] - y), data.data() + y * plane));
     }
     return transaction;
   }
   void Fill(const std::string& name, int64_t bytes) {
     fs::create_directories(quarantine() + "/" + name + "/c");
-    std::ofstream(quarantine() + "/" + name + "/c/0").write(std::string(static_cast<size_t>(bytes), 'x').data(), bytes);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // so that one is older than the next
+    std::ofstream(quarantine() + "/" + name + "/c/0")
+        .write(std::string(static_cast<size_t>(bytes), 'x').data(), bytes);
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(5));  // so that one is older than the next
   }
 };
 
@@ -65,8 +72,8 @@ TEST_F(QuarantineTest, ARootThatGoesAndComesBackLeavesNoNameBlocked) {
       auto store = Open();
       const std::string destination = absl::StrCat("deep/", FormatName(format), early);
       {
-        auto begun =
-            early ? store->Begin("test-1", destination, meta, {.format = format}) : BeginWritten(*store, destination, meta, data, {.format = format});
+        auto begun = early ? store->Begin("test-1", destination, meta, {.format = format})
+                           : BeginWritten(*store, destination, meta, data, {.format = format});
         ASSERT_THAT(begun, IsOk());
         Unplug();
         EXPECT_FALSE((*begun)->Publish().ok());
@@ -75,8 +82,10 @@ TEST_F(QuarantineTest, ARootThatGoesAndComesBackLeavesNoNameBlocked) {
       // While it is away no other commit is held up.
       EXPECT_THAT(Commit(*store, "elsewhere", meta, data, {.format = format}), IsOk());
       PlugIn();
-      EXPECT_THAT(Commit(*store, destination, meta, data, {.format = format}), IsOk()) << "the same commit to the same name";
-      for (const std::string& file : Files()) EXPECT_THAT(file, ::testing::Not(HasSubstr(".octavo-test"))) << "left behind";
+      EXPECT_THAT(Commit(*store, destination, meta, data, {.format = format}), IsOk())
+          << "the same commit to the same name";
+      for (const std::string& file : Files())
+        EXPECT_THAT(file, ::testing::Not(HasSubstr(".octavo-test"))) << "left behind";
       store = nullptr;
       store = Open();
       EXPECT_THAT(report_, IsEmpty());
@@ -113,10 +122,13 @@ TEST_F(QuarantineTest, APathThroughAFileIsTheCallersMistake) {
   ASSERT_THAT(Commit(*store, "a/file.npy", meta, data, {.format = Format::kNpy}), IsOk());
   for (const char* destination : {"a/file.npy/x", "a/file.npy/b/c/x", "a/file.npy.json/x"}) {
     for (const Format format : kFormats) {
-      EXPECT_THAT(store->Begin("test-2", destination, meta, {.format = format}).status(), IsError(kInvalid, "which is a file")) << destination;
+      EXPECT_THAT(store->Begin("test-2", destination, meta, {.format = format}).status(),
+                  IsError(kInvalid, "which is a file"))
+          << destination;
     }
   }
-  EXPECT_THAT(ErrnoStatus(ENOTDIR, "creating", "a/b"), IsError(kInvalid, "creating a/b: Not a directory"));
+  EXPECT_THAT(ErrnoStatus(ENOTDIR, "creating", "a/b"),
+              IsError(kInvalid, "creating a/b: Not a directory"));
   EXPECT_THAT(ErrnoStatus(ENAMETOOLONG, "creating", "a/b"), IsError(kInvalid, "a/b"));
   EXPECT_THAT(ErrnoStatus(ELOOP, "creating", "a/b"), IsError(kInvalid, "a/b"));
 }
@@ -134,7 +146,8 @@ TEST_F(QuarantineTest, TheOldestGoWhenItIsTooMuch) {
   EXPECT_EQ(UseOfQuarantine(root()).entries, count);
   EXPECT_EQ(UseOfQuarantine(root()).bytes, bytes);
   EXPECT_THAT(PruneQuarantine(root(), {}), IsEmpty());
-  EXPECT_THAT(PruneQuarantine(root(), {.entries = 0, .bytes = 0, .days = 0}), IsEmpty()) << "no limit at all";
+  EXPECT_THAT(PruneQuarantine(root(), {.entries = 0, .bytes = 0, .days = 0}), IsEmpty())
+      << "no limit at all";
   auto lines = PruneQuarantine(root(), {.entries = count - 2});
   ASSERT_THAT(lines, SizeIs(2));
   EXPECT_THAT(lines[0], HasSubstr("/volume0: removed from the quarantine (one of"));
@@ -164,7 +177,8 @@ TEST_F(QuarantineTest, AStartPutsAsideCountsAndPrunes) {
       ::testing::KilledBySignal(SIGKILL), "");
   for (int i = 0; i < 4; ++i) Fill(absl::StrCat("old", i), 10);
   std::vector<std::string> report;
-  ASSERT_OK_AND_ASSIGN(auto store, CommitStore::Open(directory_ + "/state", {root()}, &report, {.entries = 3}));
+  ASSERT_OK_AND_ASSIGN(auto store,
+                       CommitStore::Open(directory_ + "/state", {root()}, &report, {.entries = 3}));
   ASSERT_THAT(report, SizeIs(3));
   EXPECT_THAT(report[0], HasSubstr("moved to "));
   EXPECT_THAT(report[1], HasSubstr("/old0: removed"));

@@ -41,8 +41,8 @@ class FewDescriptors {
 
 class DescriptorsTest : public StorageTest, public ::testing::WithParamInterface<Format> {
  protected:
-  // From no descriptor at all to more than a commit needs, in random order: what an earlier try left would be in the way of a later one.
-  // Returns the exit code.
+  // From no descriptor at all to more than a commit needs, in random order: what an earlier try
+  // left would be in the way of a later one. Returns the exit code.
   int Sweep(uint32_t seed) {
     VolumeMeta meta;
     const auto data = MakeVolume(&meta, 20, 16, 64);
@@ -88,7 +88,8 @@ TEST_P(DescriptorsTest, ACommitWithoutThemLeavesNothingAndCanBeTriedAgain) {
   EXPECT_EXIT(std::exit(Sweep(octavo::testing::FreshSeed())), ::testing::ExitedWithCode(0), "");
 }
 INSTANTIATE_TEST_SUITE_P(All, DescriptorsTest,
-                         ::testing::Values(Format::kOmeZarr05, Format::kNpy, Format::kNrrd, Format::kNifti, Format::kOmeTiff, Format::kMatlab,
+                         ::testing::Values(Format::kOmeZarr05, Format::kNpy, Format::kNrrd,
+                                           Format::kNifti, Format::kOmeTiff, Format::kMatlab,
                                            Format::kHdf5, Format::kBin));
 
 }  // namespace

@@ -15,8 +15,8 @@
 #include "server/storage/zarr/codec.h"
 #include "tests/server/storage/storage_test_base.h"
 
-// Pieces of the writers by themselves, and what the files written by them give back; that other programs read these files is
-// what tests/integration/storage/formats_test.py is for.
+// Pieces of the writers by themselves, and what the files written by them give back; that other
+// programs read these files is what tests/integration/storage/formats_test.py is for.
 namespace octavo::storage {
 namespace {
 
@@ -33,7 +33,8 @@ TEST(Deflate, PiecesMakeOneStream) {
     std::string packed = stream.Head();
     for (size_t at = 0; at < data.size();) {
       const size_t n = std::min<size_t>(random() % 3'000'000, data.size() - at);
-      ASSERT_OK_AND_ASSIGN(const auto pieces, stream.Add(data.data() + at, static_cast<int64_t>(n)));
+      ASSERT_OK_AND_ASSIGN(const auto pieces,
+                           stream.Add(data.data() + at, static_cast<int64_t>(n)));
       for (const auto& piece : pieces) packed += piece;
       at += n;
     }
@@ -41,7 +42,9 @@ TEST(Deflate, PiecesMakeOneStream) {
     EXPECT_LT(packed.size(), data.size() * 3 / 4);
     std::string back(data.size(), '\0');
     z_stream inflater{};
-    ASSERT_EQ(inflateInit2(&inflater, wrap == DeflateStream::Wrap::kGzip ? MAX_WBITS + 16 : MAX_WBITS), Z_OK);
+    ASSERT_EQ(
+        inflateInit2(&inflater, wrap == DeflateStream::Wrap::kGzip ? MAX_WBITS + 16 : MAX_WBITS),
+        Z_OK);
     inflater.next_in = reinterpret_cast<Bytef*>(packed.data());
     inflater.avail_in = static_cast<uInt>(packed.size());
     inflater.next_out = reinterpret_cast<Bytef*>(back.data());
@@ -59,7 +62,8 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
   char run = 0;
   for (char& c : chunk) c = run = random() % 16 == 0 ? static_cast<char>(random() % 9) : run;
   ChunkCoder coder;
-  for (const Codec codec : {Codec::kDefault, Codec::kZstd, Codec::kGzip, Codec::kBloscZstd, Codec::kBloscLz4}) {
+  for (const Codec codec :
+       {Codec::kDefault, Codec::kZstd, Codec::kGzip, Codec::kBloscZstd, Codec::kBloscLz4}) {
     for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kByte, Shuffle::kBit}) {
       const ChunkCodec which{.codec = codec, .level = 5, .shuffle = shuffle, .type_bytes = 4};
       ASSERT_OK_AND_ASSIGN(const auto view, coder.Encode(which, chunk));
@@ -70,14 +74,20 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
         ASSERT_OK_AND_ASSIGN(named, ChunkCodec::Named(which.ToJson()["name"]));
       }
       std::string back(chunk.size(), '\0');
-      ASSERT_THAT(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size())), IsOk());
+      ASSERT_THAT(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size())),
+                  IsOk());
       EXPECT_EQ(back, chunk);
       for (const size_t length : {size_t{0}, size_t{1}, encoded.size() / 2, encoded.size() - 1}) {
-        EXPECT_THAT(coder.Decode(named, absl::string_view(encoded).substr(0, length), back.data(), static_cast<int64_t>(back.size())),
+        EXPECT_THAT(coder.Decode(named, absl::string_view(encoded).substr(0, length), back.data(),
+                                 static_cast<int64_t>(back.size())),
                     IsError(absl::StatusCode::kDataLoss, ""));
       }
-      EXPECT_FALSE(coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size()) - 4).ok()) << "another size than the chunk's";
-      EXPECT_FALSE(coder.Decode(named, encoded + "x", back.data(), static_cast<int64_t>(back.size())).ok()) << "something behind its end";
+      EXPECT_FALSE(
+          coder.Decode(named, encoded, back.data(), static_cast<int64_t>(back.size()) - 4).ok())
+          << "another size than the chunk's";
+      EXPECT_FALSE(
+          coder.Decode(named, encoded + "x", back.data(), static_cast<int64_t>(back.size())).ok())
+          << "something behind its end";
       for (int i = 0; i < 200; ++i) {  // must come back, whatever it says
         std::string damaged = encoded;
         damaged[random() % damaged.size()] ^= static_cast<char>(1 << random() % 8);
@@ -111,11 +121,14 @@ TEST(Downsample, LeavesOutNanAndKeepsIt) {
 
 TEST(Downsample, HalfPrecisionIsIeee) {
   // Bit patterns and their values: normal, subnormal, negative, largest, infinity.
-  const uint16_t in[] = {0x3C00, 0x4000, 0x0001, 0x0001, 0x8001, 0x8001, 0x7BFF, 0x7BFF, 0x7C00, 0x3C00, 0x0001, 0x0002, 0x0400, 0x03FF};
+  const uint16_t in[] = {0x3C00, 0x4000, 0x0001, 0x0001, 0x8001, 0x8001, 0x7BFF,
+                         0x7BFF, 0x7C00, 0x3C00, 0x0001, 0x0002, 0x0400, 0x03FF};
   uint16_t out[7];
   HalveSlab(DType::kF16, in, 1, 1, 14, out);
-  // 1.5; 2^-24; -2^-24; 65504; inf; 1.5 * 2^-24 to even; (2^-14 + the largest subnormal) / 2 to even
-  EXPECT_EQ(std::vector<int>(out, out + 7), (std::vector<int>{0x3E00, 0x0001, 0x8001, 0x7BFF, 0x7C00, 0x0002, 0x0400}));
+  // 1.5; 2^-24; -2^-24; 65504; inf; 1.5 * 2^-24 to even; (2^-14 + the largest subnormal) / 2 to
+  // even
+  EXPECT_EQ(std::vector<int>(out, out + 7),
+            (std::vector<int>{0x3E00, 0x0001, 0x8001, 0x7BFF, 0x7C00, 0x0002, 0x0400}));
 }
 
 TEST_F(StorageTest, MetadataSurviveTheirText) {
@@ -137,7 +150,8 @@ TEST_F(StorageTest, WhatIsAssumedDoubtedAndMissingSurvivesTheText) {
   VolumeMeta meta;
   MakeVolume(&meta, 3, 4, 5, DType::kU8);
   const nlohmann::json plain = MetaJson(meta);
-  for (const char* name : {"spacing_assumed", "warnings", "missing_frames", "expected_frames"}) EXPECT_FALSE(plain.contains(name)) << name;
+  for (const char* name : {"spacing_assumed", "warnings", "missing_frames", "expected_frames"})
+    EXPECT_FALSE(plain.contains(name)) << name;
   EXPECT_TRUE(SpacingIsKnown(meta));
 
   meta.spacing_assumed[0] = meta.spacing_assumed[2] = true;
@@ -156,8 +170,11 @@ TEST_F(StorageTest, WhatIsAssumedDoubtedAndMissingSurvivesTheText) {
   EXPECT_EQ(back.warnings[31], "doubt 31");
   EXPECT_EQ(back.expected_frames, 180);
 
-  for (const auto& [name, value] : std::vector<std::pair<std::string, nlohmann::json>>{
-           {"spacing_assumed", {"t"}}, {"spacing_assumed", "y"}, {"warnings", {1}}, {"missing_frames", "x"}}) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, nlohmann::json>>{{"spacing_assumed", {"t"}},
+                                                           {"spacing_assumed", "y"},
+                                                           {"warnings", {1}},
+                                                           {"missing_frames", "x"}}) {
     nlohmann::json broken = told;
     broken[name] = value;
     EXPECT_THAT(MetaFromJson(broken), IsError(absl::StatusCode::kDataLoss, name));
@@ -170,7 +187,8 @@ TEST_F(StorageTest, AxesAreXYAndZEachOnce) {
   EXPECT_EQ(MetaJson(meta)["axes"], nlohmann::json({"y", "x", "z"}));
   for (const auto& axes : {std::array{"z", "y", "x"}, {"x", "z", "y"}}) {
     std::copy(axes.begin(), axes.end(), meta.axes);
-    ASSERT_OK_AND_ASSIGN(const VolumeMeta back, MetaFromJson(nlohmann::json::parse(MetaText(meta))));
+    ASSERT_OK_AND_ASSIGN(const VolumeMeta back,
+                         MetaFromJson(nlohmann::json::parse(MetaText(meta))));
     EXPECT_TRUE(std::equal(axes.begin(), axes.end(), back.axes));
     EXPECT_EQ(back.axes[AxisAt(back, 'y')], "y");
     EXPECT_THAT(ResolveOptions({}, meta), IsOk());
@@ -194,15 +212,23 @@ TEST_F(StorageTest, PagesAreThePlanesAcrossTheFirstAxisUnlessSaidOtherwise) {
   EXPECT_EQ(plane({"z", "y", "x"}, TiffPlane::kDefault)->tiff_plane, TiffPlane::kEnFace);
   EXPECT_EQ(plane({"z", "y", "x"}, TiffPlane::kBscan)->tiff_plane, TiffPlane::kBscan);
   EXPECT_EQ(plane({"x", "y", "z"}, TiffPlane::kDefault)->tiff_plane, TiffPlane::kDefault);
-  EXPECT_THAT(plane({"x", "y", "z"}, TiffPlane::kBscan), IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
-  EXPECT_THAT(plane({"y", "x", "z"}, static_cast<TiffPlane>(3)), IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
+  EXPECT_THAT(plane({"x", "y", "z"}, TiffPlane::kBscan),
+              IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
+  EXPECT_THAT(plane({"y", "x", "z"}, static_cast<TiffPlane>(3)),
+              IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
 }
 
 // What a journal said before commits could be folders of TIFF files.
 TEST(CommitPaths, OfAnEarlierJournalAreFilesUnlessZarr) {
   for (const Format format : kFormats) {
-    CommitPaths paths{
-        .key = "k", .id = "i", .volume = "volumes/1", .final = "/a", .temporary = "/.octavo-i.tmp", .format = format, .folder = true, .made = {}};
+    CommitPaths paths{.key = "k",
+                      .id = "i",
+                      .volume = "volumes/1",
+                      .final = "/a",
+                      .temporary = "/.octavo-i.tmp",
+                      .format = format,
+                      .folder = true,
+                      .made = {}};
     nlohmann::json record = paths.ToJson("begin");
     ASSERT_OK_AND_ASSIGN(const CommitPaths written, CommitPaths::FromJson(record));
     EXPECT_TRUE(written.folder);
@@ -217,11 +243,14 @@ TEST_F(StorageTest, ResolvedOptionsResolveToThemselves) {
   MakeVolume(&meta, 30, 20, 40, DType::kU16);
   for (const Format format : kFormats) {
     for (const bool compress : {true, false}) {
-      ASSERT_OK_AND_ASSIGN(const WriterOptions once, ResolveOptions({.format = format, .compress = compress}, meta));
+      ASSERT_OK_AND_ASSIGN(const WriterOptions once,
+                           ResolveOptions({.format = format, .compress = compress}, meta));
       ASSERT_OK_AND_ASSIGN(const WriterOptions twice, ResolveOptions(once, meta));
       EXPECT_EQ(std::memcmp(once.chunk, twice.chunk, sizeof once.chunk), 0);
-      EXPECT_EQ(std::tie(once.codec, once.level, once.compress, once.nifti_version, once.tiff_plane),
-                std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version, twice.tiff_plane));
+      EXPECT_EQ(
+          std::tie(once.codec, once.level, once.compress, once.nifti_version, once.tiff_plane),
+          std::tie(twice.codec, twice.level, twice.compress, twice.nifti_version,
+                   twice.tiff_plane));
     }
   }
 }
@@ -238,7 +267,8 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
   ASSERT_OK_AND_ASSIGN(const CommitOutcome committed, Commit(*store, "v", meta, data, options));
   const auto progress = [](double, int64_t) { return true; };
   for (const Format format : {Format::kNpy, Format::kBin}) {
-    ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome, Convert(committed.path, root() + "/w", {.format = format}, progress));
+    ASSERT_OK_AND_ASSIGN(const CommitOutcome outcome,
+                         Convert(committed.path, root() + "/w", {.format = format}, progress));
     EXPECT_EQ(outcome.checksum, committed.checksum);
     ASSERT_OK_AND_ASSIGN(const auto stored, OpenStored(outcome.path));
     EXPECT_EQ(MetaText(stored->meta()), MetaText(meta));
@@ -249,12 +279,15 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
     EXPECT_EQ(back, data);
   }
   const auto before = Files();
-  EXPECT_THAT(Convert(committed.path, root() + "/x", {.format = Format::kNrrd}, [](double, int64_t) { return false; }),
+  EXPECT_THAT(Convert(committed.path, root() + "/x", {.format = Format::kNrrd},
+                      [](double, int64_t) { return false; }),
               IsError(absl::StatusCode::kCancelled, ""));
-  EXPECT_THAT(Convert(committed.path, root() + "/w", {.format = Format::kNpy}, progress), IsError(absl::StatusCode::kAlreadyExists, "w.npy"));
+  EXPECT_THAT(Convert(committed.path, root() + "/w", {.format = Format::kNpy}, progress),
+              IsError(absl::StatusCode::kAlreadyExists, "w.npy"));
   // A failure at the rename takes back what has its name already.
   ArmFailpoint("after_rename:errno=5");
-  EXPECT_THAT(Convert(committed.path, root() + "/x", {.format = Format::kNrrd}, progress), IsError(absl::StatusCode::kInternal, ""));
+  EXPECT_THAT(Convert(committed.path, root() + "/x", {.format = Format::kNrrd}, progress),
+              IsError(absl::StatusCode::kInternal, ""));
   EXPECT_EQ(Files(), before);
 }
 
@@ -273,7 +306,8 @@ TEST_F(StorageTest, ManyCommitsAtOnceInEveryFormat) {
       results[i] = begun.status();
       if (!begun.ok()) return;
       const int64_t slab = (*begun)->SlabBscans();
-      for (int64_t y = 0; y < 40 && results[i].ok(); y += slab) results[i] = (*begun)->WriteSlab(y, std::min(slab, 40 - y), data.data() + y * 3000);
+      for (int64_t y = 0; y < 40 && results[i].ok(); y += slab)
+        results[i] = (*begun)->WriteSlab(y, std::min(slab, 40 - y), data.data() + y * 3000);
       if (results[i].ok()) results[i] = (*begun)->Publish().status();
     });
   }
@@ -284,7 +318,9 @@ TEST_F(StorageTest, ManyCommitsAtOnceInEveryFormat) {
     if (kFormats[f] == Format::kOmeZarr05) continue;
     const auto first = ReadFile(absl::StrCat(root(), "/c", f, Extension(kFormats[f])));
     EXPECT_GT(first.size(), 1000u);
-    EXPECT_EQ(ReadFile(absl::StrCat(root(), "/c", f + std::size(kFormats), Extension(kFormats[f]))), first) << FormatName(kFormats[f]);
+    EXPECT_EQ(ReadFile(absl::StrCat(root(), "/c", f + std::size(kFormats), Extension(kFormats[f]))),
+              first)
+        << FormatName(kFormats[f]);
   }
 }
 

@@ -42,18 +42,21 @@ std::string Nested(size_t depth, const std::string& open, const std::string& clo
 
 /// Every member that a Zarr array has, one of them replaced; "" replaces the whole.
 std::string Array3(const std::string& member, const std::string& value) {
-  const std::pair<const char*, const char*> members[] = {{"zarr_format", "3"},
-                                                         {"node_type", "\"array\""},
-                                                         {"shape", "[2,3,4]"},
-                                                         {"data_type", "\"uint8\""},
-                                                         {"chunk_grid", R"({"name":"regular","configuration":{"chunk_shape":[2,3,4]}})"},
-                                                         {"chunk_key_encoding", R"({"name":"default","configuration":{"separator":"/"}})"},
-                                                         {"codecs", R"([{"name":"bytes"}])"},
-                                                         {"fill_value", "0"},
-                                                         {"attributes", "{}"}};
+  const std::pair<const char*, const char*> members[] = {
+      {"zarr_format", "3"},
+      {"node_type", "\"array\""},
+      {"shape", "[2,3,4]"},
+      {"data_type", "\"uint8\""},
+      {"chunk_grid", R"({"name":"regular","configuration":{"chunk_shape":[2,3,4]}})"},
+      {"chunk_key_encoding", R"({"name":"default","configuration":{"separator":"/"}})"},
+      {"codecs", R"([{"name":"bytes"}])"},
+      {"fill_value", "0"},
+      {"attributes", "{}"}};
   if (member.empty()) return value;
   std::string out;
-  for (const auto& [name, usual] : members) absl::StrAppend(&out, out.empty() ? "{" : ",", "\"", name, "\":", member == name ? value : usual);
+  for (const auto& [name, usual] : members)
+    absl::StrAppend(&out, out.empty() ? "{" : ",", "\"", name,
+                    "\":", member == name ? value : usual);
   return out + "}";
 }
 
@@ -61,12 +64,15 @@ TEST(HostileFilesTest, NestedZarrMetadataIsRefusedWhereverItIsNested) {
   const TempFolder folder;
   std::filesystem::create_directory(folder / "a");
   std::mt19937 random(FreshSeed());
-  const auto open = [&] { return ZarrArrayReader::Open(folder / "a", ZarrArrayReader::MissingChunk::kFill, {}); };
+  const auto open = [&] {
+    return ZarrArrayReader::Open(folder / "a", ZarrArrayReader::MissingChunk::kFill, {});
+  };
   folder.Write("a/zarr.json", Array3("attributes", Nested(10, R"({"a":)", "}")));
   ASSERT_TRUE(open().ok()) << open().status();
-  for (const char* member :
-       {"", "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs", "fill_value", "attributes"}) {
-    for (const size_t depth : {size_t{66'000}, size_t{65 + random() % 2000}, size_t{100'000 + random() % 1'000'000}}) {
+  for (const char* member : {"", "zarr_format", "node_type", "shape", "data_type", "chunk_grid",
+                             "chunk_key_encoding", "codecs", "fill_value", "attributes"}) {
+    for (const size_t depth :
+         {size_t{66'000}, size_t{65 + random() % 2000}, size_t{100'000 + random() % 1'000'000}}) {
       for (const auto& [left, right] : {std::pair{"[", "]"}, std::pair{R"({"a":)", "}"}}) {
         folder.Write("a/zarr.json", Array3(member, Nested(depth, left, right)));
         EXPECT_THAT(open(), IsError(kDataLoss, "deep in each other")) << member << " " << depth;
@@ -74,7 +80,8 @@ TEST(HostileFilesTest, NestedZarrMetadataIsRefusedWhereverItIsNested) {
     }
   }
   std::filesystem::remove(folder / "a/zarr.json");
-  const std::string whole = R"({"zarr_format":2,"shape":[2,3],"chunks":[2,3],"dtype":"|u1","compressor":null,"fill_value":0,"order":"C","filters":)";
+  const std::string whole =
+      R"({"zarr_format":2,"shape":[2,3],"chunks":[2,3],"dtype":"|u1","compressor":null,"fill_value":0,"order":"C","filters":)";
   folder.Write("a/.zarray", whole + Nested(66'000, "[", "]") + "}");
   EXPECT_THAT(open(), IsError(kDataLoss, "deep in each other"));
   folder.Write("a/.zarray", whole + "null}");
@@ -86,7 +93,8 @@ TEST(HostileFilesTest, MetadataFilesAreRegularAndOfBoundedSize) {
   const TempFolder folder;
   const std::string path = folder / "zarr.json";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  EXPECT_THAT(ReadJsonFile(path), IsError(kDataLoss, "is no regular file")) << "and does not wait for somebody who writes";
+  EXPECT_THAT(ReadJsonFile(path), IsError(kDataLoss, "is no regular file"))
+      << "and does not wait for somebody who writes";
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_THAT(ReadJsonFile(path), IsError(kDataLoss, "is no regular file"));
@@ -111,7 +119,8 @@ TEST(HostileFilesTest, NestedSideFilesManifestsAndJournalLinesAreRefused) {
     // A line of the right CRC, and the next one.
     std::string journal;
     for (const std::string& record : {nested, std::string(R"({"op":"x"})")})
-      absl::StrAppend(&journal, absl::Hex(Crc32c(record.data(), record.size()), absl::kZeroPad8), " ", record, "\n");
+      absl::StrAppend(&journal, absl::Hex(Crc32c(record.data(), record.size()), absl::kZeroPad8),
+                      " ", record, "\n");
     folder.Write("journal", journal);
     std::vector<nlohmann::json> records;
     ASSERT_OK_AND_ASSIGN(const auto opened, Journal::Open(folder / "journal", &records));
@@ -124,7 +133,8 @@ TEST(HostileFilesTest, NestedSideFilesManifestsAndJournalLinesAreRefused) {
 class Fenced {
  public:
   explicit Fenced(size_t bytes) : bytes_(bytes), pages_((bytes + kPage - 1) / kPage + 2) {
-    base_ = static_cast<char*>(::mmap(nullptr, pages_ * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<char*>(::mmap(nullptr, pages_ * kPage, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (base_ == MAP_FAILED) std::abort();
     ::mprotect(base_, kPage, PROT_NONE);
     ::mprotect(base_ + (pages_ - 1) * kPage, kPage, PROT_NONE);
@@ -140,7 +150,8 @@ class Fenced {
   char* base_;
 };
 
-// The decoders take chunks from files of anybody, in the daemon itself: damaged ones must be refused without a byte read or written outside.
+// The decoders take chunks from files of anybody, in the daemon itself: damaged ones must be
+// refused without a byte read or written outside.
 TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
   std::mt19937 random(FreshSeed());
   ChunkCoder coder;
@@ -148,31 +159,39 @@ TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
   for (int i = 0; i < 300; ++i) {
     std::vector<char> chunk(1 + random() % (random() % 2 == 0 ? 300 : 60'000));
     const auto kind = random() % 3;
-    for (char& c : chunk) c = static_cast<char>(kind == 0 ? random() : kind == 1 ? random() % 3 : 7);
-    ChunkCodec codec{.codec = std::vector{Codec::kZstd, Codec::kGzip, Codec::kBloscZstd, Codec::kBloscLz4}[random() % 4],
-                     .level = 1 + static_cast<int>(random() % 5),
-                     .shuffle = std::vector{Shuffle::kByte, Shuffle::kBit, Shuffle::kNone}[random() % 3],
-                     .type_bytes = int64_t{1} << random() % 4};
-    ASSERT_OK_AND_ASSIGN(const absl::string_view encoded, coder.Encode(codec, {chunk.data(), chunk.size()}));
+    for (char& c : chunk)
+      c = static_cast<char>(kind == 0 ? random() : kind == 1 ? random() % 3 : 7);
+    ChunkCodec codec{
+        .codec = std::vector{Codec::kZstd, Codec::kGzip, Codec::kBloscZstd,
+                             Codec::kBloscLz4}[random() % 4],
+        .level = 1 + static_cast<int>(random() % 5),
+        .shuffle = std::vector{Shuffle::kByte, Shuffle::kBit, Shuffle::kNone}[random() % 3],
+        .type_bytes = int64_t{1} << random() % 4};
+    ASSERT_OK_AND_ASSIGN(const absl::string_view encoded,
+                         coder.Encode(codec, {chunk.data(), chunk.size()}));
     const std::string whole(encoded);
     for (int j = 0; j < 12; ++j) {
       std::string damaged = whole;
       for (auto n = random() % 6; n > 0; --n) {
-        const size_t at = random() % (random() % 2 == 0 ? std::min<size_t>(48, damaged.size()) : damaged.size());
+        const size_t at =
+            random() % (random() % 2 == 0 ? std::min<size_t>(48, damaged.size()) : damaged.size());
         damaged[at] = random() % 3 == 0   ? '\xff'
                       : random() % 2 == 0 ? static_cast<char>(random())
                                           : static_cast<char>(damaged[at] ^ (1 << random() % 8));
       }
       if (random() % 8 == 0) damaged.resize(random() % damaged.size());
-      if (random() % 2 == 0 && damaged.size() >= 16 && codec.codec != Codec::kZstd && codec.codec != Codec::kGzip) {
+      if (random() % 2 == 0 && damaged.size() >= 16 && codec.codec != Codec::kZstd &&
+          codec.codec != Codec::kGzip) {
         // Sizes that fit, so that more of the frame is looked at.
-        const auto plain = static_cast<uint32_t>(chunk.size()), packed = static_cast<uint32_t>(damaged.size());
+        const auto plain = static_cast<uint32_t>(chunk.size()),
+                   packed = static_cast<uint32_t>(damaged.size());
         std::memcpy(damaged.data() + 4, &plain, 4);
         std::memcpy(damaged.data() + 12, &packed, 4);
       }
       const Fenced in(damaged.size()), out(chunk.size());
       std::memcpy(in.data(), damaged.data(), damaged.size());
-      const absl::Status status = coder.Decode(codec, {in.data(), damaged.size()}, out.data(), static_cast<int64_t>(chunk.size()));
+      const absl::Status status = coder.Decode(codec, {in.data(), damaged.size()}, out.data(),
+                                               static_cast<int64_t>(chunk.size()));
       if (damaged == whole) {
         ASSERT_TRUE(status.ok()) << status;
         ASSERT_EQ(std::memcmp(out.data(), chunk.data(), chunk.size()), 0);
@@ -211,7 +230,9 @@ TEST(HostileFilesTest, AManifestNamesTheMemberThatIsNotWhatItMustBe) {
     nlohmann::json json = good;
     json[nlohmann::json::json_pointer(at)] = value;
     EXPECT_THAT(read(json), IsError(kDataLoss, message));
-    EXPECT_THAT(std::string(read(json).message()), ::testing::Not(::testing::HasSubstr("json.exception"))) << at;
+    EXPECT_THAT(std::string(read(json).message()),
+                ::testing::Not(::testing::HasSubstr("json.exception")))
+        << at;
   }
   for (const char* text : {"[]", "3", "{}", R"({"manifest_crc32c": "x"})"})
     EXPECT_THAT(Manifest::FromJson(text), IsError(kDataLoss, "damaged manifest: "));

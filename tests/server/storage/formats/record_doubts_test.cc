@@ -38,26 +38,35 @@ class Scenes {
  public:
   explicit Scenes(uint32_t seed) : random_(seed) {}
 
-  double Between(double lo, double hi) { return std::uniform_real_distribution<double>(lo, hi)(random_); }
-  int64_t Whole(int64_t lo, int64_t hi) { return std::uniform_int_distribution<int64_t>(lo, hi)(random_); }
+  double Between(double lo, double hi) {
+    return std::uniform_real_distribution<double>(lo, hi)(random_);
+  }
+  int64_t Whole(int64_t lo, int64_t hi) {
+    return std::uniform_int_distribution<int64_t>(lo, hi)(random_);
+  }
 
-  /// Spectra as a line camera gives them: an envelope, fringes that change from record to record, noise, pixels that differ a little.
-  /// `gain` above 1 saturates.
+  /// Spectra as a line camera gives them: an envelope, fringes that change from record to record,
+  /// noise, pixels that differ a little. `gain` above 1 saturates.
   Scene Spectra(double gain = 1, int64_t samples = 0, int64_t records = 0) {
     if (samples == 0) samples = Whole(8, 1024) * 2;
     if (records == 0) records = std::max<int64_t>(12, Whole(12'000, 50'000) / samples);
     Scene scene{.name = gain > 1 ? "saturated" : "spectra", .samples = samples, .light = {}};
-    const double middle = Between(0.3, 0.7), width = Between(0.15, 0.4), bright = Between(0.3, 0.75) * gain, dark = Between(0.005, 0.05);
-    const double noise = std::exp(Between(std::log(2e-4), std::log(0.01))), pixels = Between(0, 0.01), contrast = Between(0.02, 0.3);
+    const double middle = Between(0.3, 0.7), width = Between(0.15, 0.4),
+                 bright = Between(0.3, 0.75) * gain, dark = Between(0.005, 0.05);
+    const double noise = std::exp(Between(std::log(2e-4), std::log(0.01))),
+                 pixels = Between(0, 0.01), contrast = Between(0.02, 0.3);
     std::vector<double> gains;
     std::normal_distribution<double> normal(0, 1);
     for (int64_t j = 0; j < samples; ++j) gains.push_back(1 + pixels * normal(random_));
     for (int64_t r = 0; r < records; ++r) {
       const double cycles = Between(2, static_cast<double>(samples) / 8), phase = Between(0, 6.3);
       for (int64_t j = 0; j < samples; ++j) {
-        const double x = static_cast<double>(j) / static_cast<double>(samples), d = (x - middle) / width;
-        const double light = bright * std::exp(-d * d) * (1 + contrast * std::cos(6.283 * cycles * x + phase));
-        scene.light.push_back(std::clamp(dark + light * gains[static_cast<size_t>(j)] + noise * normal(random_), 0.0, 1.0));
+        const double x = static_cast<double>(j) / static_cast<double>(samples),
+                     d = (x - middle) / width;
+        const double light =
+            bright * std::exp(-d * d) * (1 + contrast * std::cos(6.283 * cycles * x + phase));
+        scene.light.push_back(std::clamp(
+            dark + light * gains[static_cast<size_t>(j)] + noise * normal(random_), 0.0, 1.0));
       }
     }
     return scene;
@@ -65,10 +74,13 @@ class Scenes {
   /// No light: an offset and noise; even and odd pixels may have different ones.
   Scene Dark() {
     Scene scene{.name = "dark", .samples = Whole(16, 2048), .light = {}};
-    const double offset = Between(0, 0.3), noise = std::exp(Between(std::log(1e-5), std::log(0.05))), taps = Whole(0, 1) == 1 ? Between(0, 0.02) : 0;
+    const double offset = Between(0, 0.3),
+                 noise = std::exp(Between(std::log(1e-5), std::log(0.05))),
+                 taps = Whole(0, 1) == 1 ? Between(0, 0.02) : 0;
     std::normal_distribution<double> normal(0, noise);
     for (int64_t i = 0; i < 30'000; ++i)
-      scene.light.push_back(std::clamp(offset + static_cast<double>(i % scene.samples % 2) * taps + normal(random_), 0.0, 1.0));
+      scene.light.push_back(std::clamp(
+          offset + static_cast<double>(i % scene.samples % 2) * taps + normal(random_), 0.0, 1.0));
     return scene;
   }
   /// Every value as likely as another.
@@ -114,7 +126,8 @@ struct Writer {
     const double top = std::exp2(bits) - 1;
     std::vector<int32_t> pair;
     for (const double light : scene.light) {
-      const double counts = std::round((light - offset) * top), real = whole ? counts : (light - offset) * unit;
+      const double counts = std::round((light - offset) * top),
+                   real = whole ? counts : (light - offset) * unit;
       const auto count = static_cast<int32_t>(counts) * (left ? 1 << (16 - bits) : 1);
       switch (reading) {
         case Reading::kU8: bytes += static_cast<char>(count); break;
@@ -133,12 +146,15 @@ struct Writer {
       }
     }
     if (pair.empty()) return bytes;
-    const auto packing = reading == Reading::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
+    const auto packing =
+        reading == Reading::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
     const int64_t record = math::PackedBytes(packing, scene.samples, 2);
-    for (size_t first = 0; first + static_cast<size_t>(scene.samples) <= pair.size(); first += static_cast<size_t>(scene.samples)) {
+    for (size_t first = 0; first + static_cast<size_t>(scene.samples) <= pair.size();
+         first += static_cast<size_t>(scene.samples)) {
       std::string line(static_cast<size_t>(record), '\0');
       for (int64_t j = 0; j < scene.samples; ++j) {
-        math::WritePacked12(packing, reinterpret_cast<uint8_t*>(line.data()), j, static_cast<uint32_t>(pair[first + static_cast<size_t>(j)]));
+        math::WritePacked12(packing, reinterpret_cast<uint8_t*>(line.data()), j,
+                            static_cast<uint32_t>(pair[first + static_cast<size_t>(j)]));
       }
       bytes += line;
     }
@@ -169,7 +185,9 @@ Writer WriterOf(Reading reading, Scenes& scenes) {
       writer.offset = scenes.Whole(0, 1) == 1 ? scenes.Between(0, 0.5) : 0;
       break;
     }
-    default: writer.bits = static_cast<int>(scenes.Whole(9, 16)); writer.left = writer.bits < 16 && scenes.Whole(0, 3) == 0;
+    default:
+      writer.bits = static_cast<int>(scenes.Whole(9, 16));
+      writer.left = writer.bits < 16 && scenes.Whole(0, 3) == 0;
   }
   return writer;
 }
@@ -187,10 +205,13 @@ RecordForm FormOf(Reading reading, int64_t samples) {
   return form;
 }
 
-constexpr Reading kRawTypes[] = {Reading::kU8, Reading::kU16, Reading::kI16, Reading::kF32, Reading::kLowFirst12, Reading::kHighFirst12};
-constexpr Reading kAll[] = {Reading::kU8,          Reading::kU16,    Reading::kI16,    Reading::kF32,    Reading::kLowFirst12,
-                            Reading::kHighFirst12, Reading::kU16Big, Reading::kI16Big, Reading::kF32Big, Reading::kI32,
-                            Reading::kI32Big,      Reading::kF64,    Reading::kF64Big};
+constexpr Reading kRawTypes[] = {Reading::kU8,  Reading::kU16,        Reading::kI16,
+                                 Reading::kF32, Reading::kLowFirst12, Reading::kHighFirst12};
+constexpr Reading kAll[] = {Reading::kU8,     Reading::kU16,        Reading::kI16,
+                            Reading::kF32,    Reading::kLowFirst12, Reading::kHighFirst12,
+                            Reading::kU16Big, Reading::kI16Big,     Reading::kF32Big,
+                            Reading::kI32,    Reading::kI32Big,     Reading::kF64,
+                            Reading::kF64Big};
 
 /// Scenes of each kind; more of them by hand.
 int Rounds() {
@@ -213,18 +234,21 @@ TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
       const Scene scene = scenes_.Any();
       const Writer writer = WriterOf(reading, scenes_);
       RecordForm form = FormOf(reading, scene.samples);
-      if (!writer.left && scenes_.Whole(0, 1) == 1) form.adc_bits = reading == Reading::kF32 ? 32 : writer.bits;
+      if (!writer.left && scenes_.Whole(0, 1) == 1)
+        form.adc_bits = reading == Reading::kF32 ? 32 : writer.bits;
       const auto doubts = FindRecordDoubts(writer.Bytes(scene), form);
       auto& [doubted, all] = rates[absl::StrCat(NameOf(reading), ", ", scene.name)];
       ++all;
       if (doubts.empty()) continue;
       ++doubted;
-      ADD_FAILURE() << "round " << round << ": " << scene.name << " as " << NameOf(reading) << ", " << writer.bits << " bits"
-                    << (writer.left ? ", left" : "") << ", offset " << writer.offset << ", unit " << writer.unit << ", " << scene.samples
+      ADD_FAILURE() << "round " << round << ": " << scene.name << " as " << NameOf(reading) << ", "
+                    << writer.bits << " bits" << (writer.left ? ", left" : "") << ", offset "
+                    << writer.offset << ", unit " << writer.unit << ", " << scene.samples
                     << " samples: " << doubts[0];
     }
   }
-  for (const auto& [kind, rate] : rates) std::cout << "false alarms: " << kind << ": " << rate.first << " of " << rate.second << "\n";
+  for (const auto& [kind, rate] : rates)
+    std::cout << "false alarms: " << kind << ": " << rate.first << " of " << rate.second << "\n";
 }
 
 // Of spectra nearly every wrong type is told, and the right one named.
@@ -236,16 +260,22 @@ TEST_F(RecordDoubtsTest, WrongTypesOfSpectraAreToldAndTheRightOnesNamed) {
       const int all = std::max(Rounds() / 3, 5);
       int told = 0, named = 0;
       for (int round = 0; round < all; ++round) {
-        const Scene scene = scenes_.Whole(0, 3) == 0 ? scenes_.Spectra(scenes_.Between(1.5, 6)) : scenes_.Spectra();
+        const Scene scene =
+            scenes_.Whole(0, 3) == 0 ? scenes_.Spectra(scenes_.Between(1.5, 6)) : scenes_.Spectra();
         Writer writer = WriterOf(truth, scenes_);
         // Where no value is negative, i16 is u16; where none is large, u16 is i16.
-        if (truth == Reading::kI16 && asked == Reading::kU16) writer.offset = scenes_.Between(0.1, 0.3);
+        if (truth == Reading::kI16 && asked == Reading::kU16)
+          writer.offset = scenes_.Between(0.1, 0.3);
         if (truth == Reading::kU16 && asked == Reading::kI16) writer.bits = 16, writer.left = false;
         const auto doubts = FindRecordDoubts(writer.Bytes(scene), FormOf(asked, scene.samples));
         told += doubts.empty() ? 0 : 1;
-        named += !doubts.empty() && doubts[0].find(absl::StrCat("look like ", NameOf(truth))) != std::string::npos ? 1 : 0;
+        named += !doubts.empty() && doubts[0].find(absl::StrCat("look like ", NameOf(truth))) !=
+                                        std::string::npos
+                     ? 1
+                     : 0;
       }
-      std::cout << "told: " << NameOf(truth) << " read as " << NameOf(asked) << ": " << told << " of " << all << ", rightly named " << named << "\n";
+      std::cout << "told: " << NameOf(truth) << " read as " << NameOf(asked) << ": " << told
+                << " of " << all << ", rightly named " << named << "\n";
       EXPECT_GE(told, all * 3 / 10) << NameOf(truth) << " as " << NameOf(asked);
       told_of_all += told;
       all_of_all += all;
@@ -261,13 +291,17 @@ TEST_F(RecordDoubtsTest, WhatHasNoShapeIsNotDoubted) {
     Scene flat = noise;
     for (double& light : flat.light) light = 0.5;
     for (const Scene& scene : {noise, flat}) {
-      const Writer words{.reading = Reading::kU16, .bits = bits}, bytes{.reading = Reading::kU8, .bits = std::min(bits, 8)};
-      EXPECT_THAT(FindRecordDoubts(words.Bytes(scene), FormOf(Reading::kU16, 1000)), IsEmpty()) << bits;
-      EXPECT_THAT(FindRecordDoubts(bytes.Bytes(scene), FormOf(Reading::kU8, 1000)), IsEmpty()) << bits;
+      const Writer words{.reading = Reading::kU16, .bits = bits},
+          bytes{.reading = Reading::kU8, .bits = std::min(bits, 8)};
+      EXPECT_THAT(FindRecordDoubts(words.Bytes(scene), FormOf(Reading::kU16, 1000)), IsEmpty())
+          << bits;
+      EXPECT_THAT(FindRecordDoubts(bytes.Bytes(scene), FormOf(Reading::kU8, 1000)), IsEmpty())
+          << bits;
     }
   }
   EXPECT_THAT(FindRecordDoubts("", FormOf(Reading::kU16, 1024)), IsEmpty());
-  EXPECT_THAT(FindRecordDoubts(std::string(100, '\0'), FormOf(Reading::kF32, 65536)), IsEmpty()) << "too little to say anything";
+  EXPECT_THAT(FindRecordDoubts(std::string(100, '\0'), FormOf(Reading::kF32, 65536)), IsEmpty())
+      << "too little to say anything";
 }
 
 // Odd but right: what users have beside spectra must not be taken for another type.
@@ -285,14 +319,17 @@ TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
   };
   const auto noise = [&](double most) { return static_cast<int>(scenes_.Between(0, most)); };
   const std::map<std::string, std::string> files = {
-      {"two words of a header", file([](int64_t, int64_t j, int light) { return j == 0   ? 0xABCD
-                                                                                : j == 1 ? 0xEF01
-                                                                                         : light; })},
-      {"a hot pixel", file([&](int64_t, int64_t j, int light) { return j == 77 ? 60000 + noise(300) : light; })},
+      {"two words of a header", file([](int64_t, int64_t j, int light) {
+         return j == 0 ? 0xABCD : j == 1 ? 0xEF01 : light;
+       })},
+      {"a hot pixel",
+       file([&](int64_t, int64_t j, int light) { return j == 77 ? 60000 + noise(300) : light; })},
       {"saturated", file([](int64_t, int64_t, int) { return 0xFFFF; })},
-      {"dark, every other tap at 0", file([&](int64_t, int64_t j, int) { return j % 2 == 1 ? 0 : 40 + noise(9); })},
+      {"dark, every other tap at 0",
+       file([&](int64_t, int64_t j, int) { return j % 2 == 1 ? 0 : 40 + noise(9); })},
       {"8 bits, widened", file([](int64_t, int64_t, int light) { return (light >> 4) * 257; })},
-      {"8 bits of noise above a fixed byte", file([&](int64_t, int64_t, int) { return noise(255) << 8 | 0x80; })},
+      {"8 bits of noise above a fixed byte",
+       file([&](int64_t, int64_t, int) { return noise(255) << 8 | 0x80; })},
   };
   for (const auto& [name, bytes] : files) {
     SCOPED_TRACE(name);
@@ -305,46 +342,66 @@ TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
     for (int64_t r = 0; r < 40; ++r) {
       const double phase = scenes_.Between(0, 6.283);
       for (int64_t j = 0; j < 1024; ++j) {
-        const double fringe = std::cos(6.283185307 * static_cast<double>(periods * j) / 1024 + phase);
-        Append(static_cast<uint16_t>(static_cast<int16_t>(9000 * fringe + scenes_.Between(-200, 200))), false, &bytes);
+        const double fringe =
+            std::cos(6.283185307 * static_cast<double>(periods * j) / 1024 + phase);
+        Append(
+            static_cast<uint16_t>(static_cast<int16_t>(9000 * fringe + scenes_.Between(-200, 200))),
+            false, &bytes);
       }
     }
-    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = DType::kI16, .samples = 1024}), IsEmpty()) << periods;
+    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = DType::kI16, .samples = 1024}), IsEmpty())
+        << periods;
   }
 }
 
-// One mirror at a depth whose fringe has whole periods in a part of the record; the light source's spectrum around it.
+// One mirror at a depth whose fringe has whole periods in a part of the record; the light source's
+// spectrum around it.
 TEST_F(RecordDoubtsTest, FringesOfWholePeriodsAreNoShorterRecords) {
   std::normal_distribution<double> noise(0, 3);
   for (int trial = 0; trial < 60; ++trial) {
-    const int64_t samples = trial % 2 == 0 ? 1024 : 2048, periods = samples / 64 * scenes_.Whole(2, 26);
+    const int64_t samples = trial % 2 == 0 ? 1024 : 2048,
+                  periods = samples / 64 * scenes_.Whole(2, 26);
     const double contrast = scenes_.Between(0.2, 0.95), width = scenes_.Between(0.15, 0.45);
-    const bool locked = trial % 3 == 0, balanced = trial % 4 == 1;  // balanced detection sees the fringes alone
+    const bool locked = trial % 3 == 0,
+               balanced = trial % 4 == 1;  // balanced detection sees the fringes alone
     std::string bytes;
     for (int64_t r = 0; r < 64; ++r) {
       const double phase = locked && !balanced ? 0 : scenes_.Between(0, 6.283);
       for (int64_t j = 0; j < samples; ++j) {
-        const double x = static_cast<double>(j) / static_cast<double>(samples), d = (x - 0.5) / width;
-        const double fringe = contrast * std::cos(6.283185307 * static_cast<double>(periods) * x + phase);
-        const double light = balanced ? 1500 * std::exp(-d * d) * fringe : 1500 * std::exp(-d * d) * (1 + fringe) + 100;
-        Append(static_cast<uint16_t>(static_cast<int16_t>(std::clamp(light + noise(scenes_.random()), balanced ? -4095.0 : 0.0, 4095.0))), false, &bytes);
+        const double x = static_cast<double>(j) / static_cast<double>(samples),
+                     d = (x - 0.5) / width;
+        const double fringe =
+            contrast * std::cos(6.283185307 * static_cast<double>(periods) * x + phase);
+        const double light = balanced ? 1500 * std::exp(-d * d) * fringe
+                                      : 1500 * std::exp(-d * d) * (1 + fringe) + 100;
+        Append(static_cast<uint16_t>(static_cast<int16_t>(
+                   std::clamp(light + noise(scenes_.random()), balanced ? -4095.0 : 0.0, 4095.0))),
+               false, &bytes);
       }
     }
-    EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = balanced ? DType::kI16 : DType::kU16, .samples = samples}), IsEmpty())
-        << samples << (balanced ? " balanced samples, " : " samples, ") << periods << " periods, contrast " << contrast << ", width " << width;
+    EXPECT_THAT(FindRecordDoubts(
+                    bytes, {.raw_type = balanced ? DType::kI16 : DType::kU16, .samples = samples}),
+                IsEmpty())
+        << samples << (balanced ? " balanced samples, " : " samples, ") << periods
+        << " periods, contrast " << contrast << ", width " << width;
   }
 }
 
 TEST_F(RecordDoubtsTest, SmallAndLargeFloatsAreNotDoubted) {
   for (const double unit : {1e-18, 1e-15, 1e-12, 1e-9, 1e6, 1e9, 1e11}) {
     const Scene scene = scenes_.Spectra(1, 512, 64);
-    EXPECT_THAT(FindRecordDoubts(Writer{.reading = Reading::kF32, .bits = 16, .unit = unit}.Bytes(scene), FormOf(Reading::kF32, 512)), IsEmpty()) << unit;
+    EXPECT_THAT(
+        FindRecordDoubts(Writer{.reading = Reading::kF32, .bits = 16, .unit = unit}.Bytes(scene),
+                         FormOf(Reading::kF32, 512)),
+        IsEmpty())
+        << unit;
   }
 }
 
 TEST_F(RecordDoubtsTest, NothingButZerosIsTold) {
   for (const Reading reading : kRawTypes) {
-    EXPECT_THAT(FindRecordDoubts(std::string(100'000, '\0'), FormOf(reading, 1000)), ElementsAre(HasSubstr("first 100000 bytes are all 0")));
+    EXPECT_THAT(FindRecordDoubts(std::string(100'000, '\0'), FormOf(reading, 1000)),
+                ElementsAre(HasSubstr("first 100000 bytes are all 0")));
   }
 }
 
@@ -361,7 +418,8 @@ TEST_F(RecordDoubtsTest, ValuesBeyondTheBitsOfTheConverterAreTold) {
     for (const int64_t bits : {1, 8, 9}) {
       form.adc_bits = bits;
       EXPECT_THAT(FindRecordDoubts(bytes, form),
-                  ElementsAre(AllOf(HasSubstr(absl::StrCat("acquisition.adc_bits is ", bits)), HasSubstr(absl::StrCat("0 to ", (1 << bits) - 1)))));
+                  ElementsAre(AllOf(HasSubstr(absl::StrCat("acquisition.adc_bits is ", bits)),
+                                    HasSubstr(absl::StrCat("0 to ", (1 << bits) - 1)))));
     }
   }
 }
@@ -385,8 +443,12 @@ TEST_F(RecordDoubtsTest, ALengthThatDividesTheFileByChanceIsDoubted) {
 TEST_F(RecordDoubtsTest, RealDataOfTheRightTypeAreNotDoubted) {
   const char* const set = std::getenv("OCTAVO_TEST_DATA");
   const char* const source = std::getenv("OCTAVO_SOURCE_DIR");
-  const std::string folder = (set != nullptr ? std::string(set) : std::string(source != nullptr ? source : ".") + "/../shared/data") + "/oct";
-  if (!std::filesystem::is_directory(folder)) GTEST_SKIP() << "no test data in " << folder << " (OCTAVO_TEST_DATA)";
+  const std::string folder =
+      (set != nullptr ? std::string(set)
+                      : std::string(source != nullptr ? source : ".") + "/../shared/data") +
+      "/oct";
+  if (!std::filesystem::is_directory(folder))
+    GTEST_SKIP() << "no test data in " << folder << " (OCTAVO_TEST_DATA)";
   int files = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".raw") continue;
@@ -398,14 +460,17 @@ TEST_F(RecordDoubtsTest, RealDataOfTheRightTypeAreNotDoubted) {
     constexpr size_t kPart = 1 << 20;
     for (size_t at = 0; at < bytes.size(); at += kPart) {
       const std::string part = bytes.substr(at, kPart);
-      EXPECT_THAT(FindRecordDoubts(part, FormOf(right, 1024)), IsEmpty()) << entry.path() << " at " << at;
+      EXPECT_THAT(FindRecordDoubts(part, FormOf(right, 1024)), IsEmpty())
+          << entry.path() << " at " << at;
       for (const Reading wrong : kRawTypes) {
         if (wrong == right || (spectra && wrong == Reading::kI16)) continue;
         if (at > 0) break;
-        std::cout << entry.path().filename() << " at " << at << " read as " << NameOf(wrong) << ": ";
+        std::cout << entry.path().filename() << " at " << at << " read as " << NameOf(wrong)
+                  << ": ";
         const auto doubts = FindRecordDoubts(part, FormOf(wrong, 1024));
         std::cout << (doubts.empty() ? "not told" : doubts[0]) << "\n";
-        EXPECT_FALSE(doubts.empty()) << entry.path() << " at " << at << " read as " << NameOf(wrong);
+        EXPECT_FALSE(doubts.empty())
+            << entry.path() << " at " << at << " read as " << NameOf(wrong);
       }
     }
   }

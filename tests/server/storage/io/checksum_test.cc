@@ -34,22 +34,27 @@ TEST(Crc32c, TableAndInstructionAgreeAndPartsCombine) {
   const auto bytes = RandomBytes(100'003);
   std::mt19937 random{7};
   for (int trial = 0; trial < 300; ++trial) {
-    const size_t begin = random() % 64, length = trial < 100 ? static_cast<size_t>(trial) : random() % (bytes.size() - begin);
+    const size_t begin = random() % 64, length = trial < 100 ? static_cast<size_t>(trial)
+                                                             : random() % (bytes.size() - begin);
     const auto seed = static_cast<uint32_t>(random());
-    EXPECT_EQ(Crc32c(bytes.data() + begin, length, seed), internal::Crc32cTable(bytes.data() + begin, length, seed));
+    EXPECT_EQ(Crc32c(bytes.data() + begin, length, seed),
+              internal::Crc32cTable(bytes.data() + begin, length, seed));
     const size_t cut = length == 0 ? 0 : random() % length;
-    const uint32_t first = Crc32c(bytes.data() + begin, cut), second = Crc32c(bytes.data() + begin + cut, length - cut);
+    const uint32_t first = Crc32c(bytes.data() + begin, cut),
+                   second = Crc32c(bytes.data() + begin + cut, length - cut);
     EXPECT_EQ(Crc32cCombine(first, second, length - cut), Crc32c(bytes.data() + begin, length));
   }
 }
 
 TEST(ChecksumStream, PiecesOfAnyLengthGiveTheSumsOfTheWhole) {
   std::mt19937 random{testing::FreshSeed()};
-  for (const size_t total : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{4097}, size_t{20'000'003}}) {
+  for (const size_t total :
+       {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{4097}, size_t{20'000'003}}) {
     const auto bytes = RandomBytes(total);
     ChecksumStream sums;
     for (size_t at = 0; at < total;) {
-      const size_t length = std::min(total - at, size_t{1} + random() % (total > 100'000 ? 9'000'000 : 11));
+      const size_t length =
+          std::min(total - at, size_t{1} + random() % (total > 100'000 ? 9'000'000 : 11));
       sums.Add(bytes.data() + at, static_cast<int64_t>(length));
       at += length;
     }

@@ -26,13 +26,15 @@ using octavo::testing::TempFolder;
 namespace fs = std::filesystem;
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
 
-/// Puts one name in the place of the other, again and again, until it goes: a folder and a link that leads elsewhere.
+/// Puts one name in the place of the other, again and again, until it goes: a folder and a link
+/// that leads elsewhere.
 class Swapping {
  public:
   Swapping(std::string a, std::string b)
       : thread_([a = std::move(a), b = std::move(b), this] {
           while (!stop_) {
-            swaps_ += ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 2 /* RENAME_EXCHANGE */) == 0;
+            swaps_ += ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(),
+                                2 /* RENAME_EXCHANGE */) == 0;
           }
         }) {}
   ~Swapping() {
@@ -66,7 +68,9 @@ class OpenBeneathTest : public ::testing::TestWithParam<bool> {
     text.resize(n < 0 ? 0 : static_cast<size_t>(n));
     return text;
   }
-  void Link(const std::string& to, const std::string& name) { fs::create_symlink(to, folder_ / name); }
+  void Link(const std::string& to, const std::string& name) {
+    fs::create_symlink(to, folder_ / name);
+  }
 
   TempFolder folder_;
   const std::vector<std::string> roots_ = {folder_ / "one", folder_ / "two"};
@@ -84,11 +88,14 @@ TEST_P(OpenBeneathTest, LinksMayLeadWhereverTheRootsAre) {
   EXPECT_EQ(Text(folder_ / "one/absolute/b/file").value(), "one");
   EXPECT_EQ(Text(folder_ / "one/other_root/file").value(), "two");
   EXPECT_EQ(Text(folder_ / "two/chain").value(), "one");
-  ASSERT_OK_AND_ASSIGN(const OpenedBeneath opened, OpenBeneath(folder_ / "one/absolute/b/file", roots_, O_RDONLY));
+  ASSERT_OK_AND_ASSIGN(const OpenedBeneath opened,
+                       OpenBeneath(folder_ / "one/absolute/b/file", roots_, O_RDONLY));
   EXPECT_EQ(opened.path, folder_ / "one/a/b/file");
   EXPECT_NE(::fcntl(opened.fd.get(), F_GETFD) & FD_CLOEXEC, 0);
-  EXPECT_THAT(OpenBeneath(folder_ / "one", roots_, O_RDONLY | O_DIRECTORY), IsOk()) << "a root itself";
-  EXPECT_THAT(OpenBeneath(folder_ / "outside/a/b/file", {}, O_RDONLY), IsOk()) << "no roots: anywhere";
+  EXPECT_THAT(OpenBeneath(folder_ / "one", roots_, O_RDONLY | O_DIRECTORY), IsOk())
+      << "a root itself";
+  EXPECT_THAT(OpenBeneath(folder_ / "outside/a/b/file", {}, O_RDONLY), IsOk())
+      << "no roots: anywhere";
   // A root that is a link itself, and the root of all.
   Link(folder_ / "two", "second");
   EXPECT_THAT(OpenBeneath(folder_ / "second/a/b/file", {folder_ / "second"}, O_RDONLY), IsOk());
@@ -103,16 +110,21 @@ TEST_P(OpenBeneathTest, NothingOutsideIsOpenedOrToldOf) {
   Link("/proc/self/fd", "one/magic");
   Link("loop", "one/loop");
   const std::string told = "leads outside of the configured roots, or to nothing";
-  for (const char* path : {"one/file", "one/folder/a/b/file", "one/folder/a/nothing", "one/folder/nothing/at/all", "one/a/up/b/file", "one/dangling",
-                           "one/magic/0", "one/../outside/a/b/file", "outside/a/b/file", "outside/nothing", "one/folder"}) {
+  for (const char* path :
+       {"one/file", "one/folder/a/b/file", "one/folder/a/nothing", "one/folder/nothing/at/all",
+        "one/a/up/b/file", "one/dangling", "one/magic/0", "one/../outside/a/b/file",
+        "outside/a/b/file", "outside/nothing", "one/folder"}) {
     const auto opened = OpenBeneath(folder_ / path, roots_, O_RDONLY);
     EXPECT_THAT(opened, IsError(kDenied, told)) << path;
     EXPECT_EQ(InfoOf(opened.status()).reason, "OUTSIDE_ROOTS");
   }
   EXPECT_THAT(OpenBeneath("/etc/passwd", roots_, O_RDONLY), IsError(kDenied, told));
-  EXPECT_THAT(OpenBeneath(folder_ / "oneself", roots_, O_RDONLY), IsError(kDenied, told)) << "begins with the letters of a root";
+  EXPECT_THAT(OpenBeneath(folder_ / "oneself", roots_, O_RDONLY), IsError(kDenied, told))
+      << "begins with the letters of a root";
   for (const char* path : {"one/nothing", "one/a/nothing/more", "two/a/b/file/below"})
-    EXPECT_THAT(OpenBeneath(folder_ / path, roots_, O_RDONLY), IsError(absl::StatusCode::kNotFound, "no file")) << path;
+    EXPECT_THAT(OpenBeneath(folder_ / path, roots_, O_RDONLY),
+                IsError(absl::StatusCode::kNotFound, "no file"))
+        << path;
   EXPECT_FALSE(OpenBeneath(folder_ / "one/loop", roots_, O_RDONLY).ok());
 }
 
@@ -125,10 +137,12 @@ TEST_P(OpenBeneathTest, WhatIsMadeIsMadeBeneathOnly) {
   struct stat info {};
   ASSERT_EQ(::stat((folder_ / "one/a/b/new").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777 & ~0640u, 0u);
-  EXPECT_EQ(OpenBeneath(folder_ / "one/a/b/new", roots_, kMake, 0640).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(OpenBeneath(folder_ / "one/a/b/new", roots_, kMake, 0640).status().code(),
+            absl::StatusCode::kAlreadyExists);
   EXPECT_FALSE(OpenBeneath(folder_ / "one/link/new", roots_, kMake, 0640).ok());
   EXPECT_FALSE(OpenBeneath(folder_ / "one/a/new", roots_, kMake, 0640).ok());
-  EXPECT_FALSE(OpenBeneath(folder_ / "one/a/new", roots_, O_WRONLY | O_CREAT, 0640).ok()) << "through a link to nothing";
+  EXPECT_FALSE(OpenBeneath(folder_ / "one/a/new", roots_, O_WRONLY | O_CREAT, 0640).ok())
+      << "through a link to nothing";
   EXPECT_FALSE(fs::exists(folder_ / "outside/a/new"));
 }
 
@@ -138,33 +152,43 @@ TEST_P(OpenBeneathTest, SwappedFoldersNeverLeadOutside) {
   int read = 0, made = 0;
   {
     const Swapping swapping(folder_ / "one/a", folder_ / "one/swap");
-    for (int i = 0; i < 5'000 || (i < 200'000 && (read == 0 || made == 0 || swapping.swaps() < 1000)); ++i) {
+    for (int i = 0;
+         i < 5'000 || (i < 200'000 && (read == 0 || made == 0 || swapping.swaps() < 1000)); ++i) {
       const auto text = Text(folder_ / "one/a/b/file");
       if (text.ok()) {
         ASSERT_EQ(*text, "one");
         ++read;
       }
-      if (i % 16 == 0) made += OpenBeneath(folder_ / absl::StrCat("one/a/b/new", i), roots_, O_WRONLY | O_CREAT | O_EXCL, 0600).ok();
+      if (i % 16 == 0)
+        made += OpenBeneath(folder_ / absl::StrCat("one/a/b/new", i), roots_,
+                            O_WRONLY | O_CREAT | O_EXCL, 0600)
+                    .ok();
     }
     EXPECT_GE(swapping.swaps(), 1000);
   }
   EXPECT_GT(read, 0);
   EXPECT_GT(made, 0);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "outside/a/b"), {}), 1) << "nothing was made outside";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "outside/a/b"), {}), 1)
+      << "nothing was made outside";
 }
 
 /// An .npy file of u16 [5, 4, 6] whose numbers begin at `first`.
-void WriteNpy(const std::string& path, const std::string& shape, const std::string& descr, const std::string& bytes) {
-  std::string head = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }");
+void WriteNpy(const std::string& path, const std::string& shape, const std::string& descr,
+              const std::string& bytes) {
+  std::string head =
+      absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': ", shape, ", }");
   head.resize(117, ' ');
-  std::ofstream(path, std::ios::binary) << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << head << "\n" << bytes;
+  std::ofstream(path, std::ios::binary)
+      << std::string("\x93NUMPY\x01\x00\x76\x00", 10) << head << "\n"
+      << bytes;
 }
 template <class T>
 std::string BytesOf(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The same where files are opened for real: an input in a folder that is swapped is what lies beneath the roots, or none.
+// The same where files are opened for real: an input in a folder that is swapped is what lies
+// beneath the roots, or none.
 TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   for (const int64_t kind : {0, 1}) {
     const std::string at = folder_ / (kind == 0 ? "one/a/" : "outside/a/");
@@ -197,18 +221,25 @@ TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   } inputs[] = {{"scan.npy", "theta.npy", 1000}, {"zarr", "", 1000}, {"scan.h5", "", 40}};
   for (const auto& input : inputs) {
     int opened = 0;
-    // On a busy machine the swaps may stand still where nothing can be opened: it goes on until they have moved.
+    // On a busy machine the swaps may stand still where nothing can be opened: it goes on until
+    // they have moved.
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    for (int i = 0; i < input.tries || (opened == 0 && std::chrono::steady_clock::now() < patience); ++i) {
+    for (int i = 0; i < input.tries || (opened == 0 && std::chrono::steady_clock::now() < patience);
+         ++i) {
       ProjectionOptions options;
       options.roots = roots_;
       if (*input.angles != '\0') options.angles = folder_ / absl::StrCat("one/a/", input.angles);
-      const auto projections = OpenProjections(folder_ / absl::StrCat("one/a/", input.name), options);
+      const auto projections =
+          OpenProjections(folder_ / absl::StrCat("one/a/", input.name), options);
       if (!projections.ok()) continue;
       std::vector<uint16_t> frames(inside.size());
       const auto& info = (*projections)->info();
       if (!(*projections)
-               ->Read({.kind = FrameKind::kProjection, .frames = info.projections, .rows = info.rows, .columns = info.columns}, frames.data())
+               ->Read({.kind = FrameKind::kProjection,
+                       .frames = info.projections,
+                       .rows = info.rows,
+                       .columns = info.columns},
+                      frames.data())
                .ok())
         continue;
       ASSERT_EQ(frames, inside) << input.name;
@@ -218,8 +249,9 @@ TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, OpenBeneathTest, ::testing::Bool(),
-                         [](const auto& param_info) { return param_info.param ? "openat2" : "step_by_step"; });
+INSTANTIATE_TEST_SUITE_P(Ways, OpenBeneathTest, ::testing::Bool(), [](const auto& param_info) {
+  return param_info.param ? "openat2" : "step_by_step";
+});
 
 }  // namespace
 }  // namespace octavo::storage

@@ -19,7 +19,8 @@ inline hid_t TypeOf(int32_t) { return H5T_STD_I32LE; }
 inline hid_t TypeOf(float) { return H5T_IEEE_F32LE; }
 inline hid_t TypeOf(double) { return H5T_IEEE_F64LE; }
 
-/// Writes HDF5 files as beamlines do, through the library alone. Groups are made as paths need them. One thread.
+/// Writes HDF5 files as beamlines do, through the library alone. Groups are made as paths need
+/// them. One thread.
 class Hdf5Builder {
  public:
   explicit Hdf5Builder(const std::string& path) {
@@ -42,30 +43,40 @@ class Hdf5Builder {
   };
 
   template <class T>
-  void Data(const std::string& name, const std::vector<hsize_t>& shape, const std::vector<T>& values) {
+  void Data(const std::string& name, const std::vector<hsize_t>& shape,
+            const std::vector<T>& values) {
     Data(name, shape, values, Layout{});
   }
   /// Without values: a dataset that was never written.
   template <class T>
-  void Data(const std::string& name, const std::vector<hsize_t>& shape, const std::vector<T>& values, const Layout& layout) {
-    const hid_t space = shape.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+  void Data(const std::string& name, const std::vector<hsize_t>& shape,
+            const std::vector<T>& values, const Layout& layout) {
+    const hid_t space =
+        shape.empty() ? H5Screate(H5S_SCALAR)
+                      : H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
     const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
-    if (!layout.chunk.empty()) H5Pset_chunk(creation, static_cast<int>(layout.chunk.size()), layout.chunk.data());
+    if (!layout.chunk.empty())
+      H5Pset_chunk(creation, static_cast<int>(layout.chunk.size()), layout.chunk.data());
     if (layout.deflate > 0) H5Pset_deflate(creation, layout.deflate);
-    const hid_t data = H5Dcreate2(file_, name.c_str(), layout.type >= 0 ? layout.type : TypeOf(T{}), space, links_, creation, H5P_DEFAULT);
+    const hid_t data = H5Dcreate2(file_, name.c_str(), layout.type >= 0 ? layout.type : TypeOf(T{}),
+                                  space, links_, creation, H5P_DEFAULT);
     EXPECT_GE(data, 0) << name;
     if (!values.empty()) {
-      EXPECT_GE(H5Dwrite(data, TypeOf(T{}), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0) << name;
+      EXPECT_GE(H5Dwrite(data, TypeOf(T{}), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0)
+          << name;
     }
     H5Dclose(data);
     H5Pclose(creation);
     H5Sclose(space);
   }
-  void Group(const std::string& name) { H5Gclose(H5Gcreate2(file_, name.c_str(), links_, H5P_DEFAULT, H5P_DEFAULT)); }
+  void Group(const std::string& name) {
+    H5Gclose(H5Gcreate2(file_, name.c_str(), links_, H5P_DEFAULT, H5P_DEFAULT));
+  }
   void Text(const std::string& name, const std::string& text) {
     const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
     H5Tset_size(type, H5T_VARIABLE);
-    const hid_t data = H5Dcreate2(file_, name.c_str(), type, space, links_, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t data =
+        H5Dcreate2(file_, name.c_str(), type, space, links_, H5P_DEFAULT, H5P_DEFAULT);
     const char* pointer = text.c_str();
     H5Dwrite(data, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, &pointer);
     H5Dclose(data);
@@ -74,7 +85,8 @@ class Hdf5Builder {
   }
   /// A fixed-length one, as C programs write them.
   void Attribute(const std::string& object, const std::string& name, const std::string& text) {
-    const hid_t at = H5Oopen(file_, object.c_str(), H5P_DEFAULT), type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    const hid_t at = H5Oopen(file_, object.c_str(), H5P_DEFAULT), type = H5Tcopy(H5T_C_S1),
+                space = H5Screate(H5S_SCALAR);
     H5Tset_size(type, text.size() + 1);
     const hid_t attribute = H5Acreate2(at, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT);
     EXPECT_GE(H5Awrite(attribute, type, text.c_str()), 0);
@@ -84,7 +96,9 @@ class Hdf5Builder {
     H5Oclose(at);
   }
   void ExternalLink(const std::string& name, const std::string& file, const std::string& object) {
-    EXPECT_GE(H5Lcreate_external(file.c_str(), object.c_str(), file_, name.c_str(), links_, H5P_DEFAULT), 0);
+    EXPECT_GE(
+        H5Lcreate_external(file.c_str(), object.c_str(), file_, name.c_str(), links_, H5P_DEFAULT),
+        0);
   }
   void SoftLink(const std::string& name, const std::string& target) {
     EXPECT_GE(H5Lcreate_soft(target.c_str(), file_, name.c_str(), links_, H5P_DEFAULT), 0);
@@ -95,23 +109,32 @@ class Hdf5Builder {
     std::vector<hsize_t> shape, at;
   };
   /// Of u16.
-  void VirtualData(const std::string& name, const std::vector<hsize_t>& shape, const std::vector<Source>& sources) {
+  void VirtualData(const std::string& name, const std::vector<hsize_t>& shape,
+                   const std::vector<Source>& sources) {
     const auto rank = static_cast<int>(shape.size());
-    const hid_t space = H5Screate_simple(rank, shape.data(), nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
+    const hid_t space = H5Screate_simple(rank, shape.data(), nullptr),
+                creation = H5Pcreate(H5P_DATASET_CREATE);
     for (const Source& source : sources) {
       const hid_t there = H5Screate_simple(rank, source.shape.data(), nullptr);
-      EXPECT_GE(H5Sselect_hyperslab(space, H5S_SELECT_SET, source.at.data(), nullptr, source.shape.data(), nullptr), 0);
-      EXPECT_GE(H5Pset_virtual(creation, space, source.file.c_str(), source.dataset.c_str(), there), 0) << name;
+      EXPECT_GE(H5Sselect_hyperslab(space, H5S_SELECT_SET, source.at.data(), nullptr,
+                                    source.shape.data(), nullptr),
+                0);
+      EXPECT_GE(H5Pset_virtual(creation, space, source.file.c_str(), source.dataset.c_str(), there),
+                0)
+          << name;
       H5Sclose(there);
     }
     H5Sselect_all(space);
-    const hid_t data = H5Dcreate2(file_, name.c_str(), H5T_STD_U16LE, space, links_, creation, H5P_DEFAULT);
+    const hid_t data =
+        H5Dcreate2(file_, name.c_str(), H5T_STD_U16LE, space, links_, creation, H5P_DEFAULT);
     EXPECT_GE(data, 0) << name;
     H5Dclose(data);
     H5Pclose(creation);
     H5Sclose(space);
   }
-  void Unlink(const std::string& name) { EXPECT_GE(H5Ldelete(file_, name.c_str(), H5P_DEFAULT), 0); }
+  void Unlink(const std::string& name) {
+    EXPECT_GE(H5Ldelete(file_, name.c_str(), H5P_DEFAULT), 0);
+  }
   /// Where the first chunk of a dataset lies in the file: offset and bytes.
   std::pair<int64_t, int64_t> FirstChunk(const std::string& name) {
     const hid_t data = H5Dopen2(file_, name.c_str(), H5P_DEFAULT);

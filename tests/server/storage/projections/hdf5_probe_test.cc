@@ -1,4 +1,5 @@
-// HDF5 files are looked at by another process: what crashes it, what holds it up, what it leaves behind.
+// HDF5 files are looked at by another process: what crashes it, what holds it up, what it leaves
+// behind.
 
 #include "server/storage/projections/hdf5_probe.h"
 
@@ -23,7 +24,9 @@ using octavo::testing::IsError;
 using octavo::testing::IsOk;
 constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
 
-std::string Beside(const std::string& name) { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name; }
+std::string Beside(const std::string& name) {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
+}
 
 std::string Contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -31,7 +34,9 @@ std::string Contents(const std::string& path) {
 }
 
 /// Descriptors of this process.
-std::ptrdiff_t Descriptors() { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); }
+std::ptrdiff_t Descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
 
 class Hdf5ProbeTest : public ProjectionInputTest {
  protected:
@@ -58,7 +63,9 @@ TEST_F(Hdf5ProbeTest, WhatIsWholeIsRead) {
     ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(NxTomo(), {}));
     EXPECT_EQ(input->info().projections, 5);
     EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kFlat).size(), 3 * kRows * kColumns);
-    ASSERT_OK_AND_ASSIGN(const auto given, OpenProjections(DataExchange(), {.darks = "-", .angle_values = {0, 1, 2, 3, 4}}));
+    ASSERT_OK_AND_ASSIGN(
+        const auto given,
+        OpenProjections(DataExchange(), {.darks = "-", .angle_values = {0, 1, 2, 3, 4}}));
     EXPECT_EQ(given->info().darks, 0);
   }
   EXPECT_EQ(Descriptors(), before);
@@ -85,7 +92,8 @@ TEST_F(Hdf5ProbeTest, ErrorsAreThoseOfOpening) {
 TEST_F(Hdf5ProbeTest, WhatCrashesTheLibraryIsRefused) {
   for (const uint64_t bytes : {uint64_t{4096}, uint64_t{17158}, uint64_t{1} << 40}) {
     const auto input = OpenProjections(DamagedHeap(bytes), {});
-    EXPECT_THAT(input, IsError(kDataLoss, "damaged.nxs: the file is damaged: the HDF5 library crashes on it"));
+    EXPECT_THAT(input, IsError(kDataLoss,
+                               "damaged.nxs: the file is damaged: the HDF5 library crashes on it"));
     EXPECT_EQ(InfoOf(input.status()).reason, "DAMAGED_FILE");
   }
 }
@@ -93,7 +101,9 @@ TEST_F(Hdf5ProbeTest, WhatCrashesTheLibraryIsRefused) {
 TEST_F(Hdf5ProbeTest, WhatTheLibraryNeverEndsIsRefused) {
   UseHdf5Probe({.command = {Beside("octavo-probe")}, .seconds = 100, .processor_seconds = 1});
   // The next object of the heap then lies among zeros: one of no length, again and again.
-  EXPECT_THAT(OpenProjections(DamagedHeap(2048), {}), IsError(kDataLoss, "damaged.nxs: the file takes more than 1 s of processor time to open"));
+  EXPECT_THAT(
+      OpenProjections(DamagedHeap(2048), {}),
+      IsError(kDataLoss, "damaged.nxs: the file takes more than 1 s of processor time to open"));
 }
 
 TEST_F(Hdf5ProbeTest, AChunkMayNotTakeAllMemory) {
@@ -101,13 +111,16 @@ TEST_F(Hdf5ProbeTest, AChunkMayNotTakeAllMemory) {
   GTEST_SKIP() << "address space is not limited under a sanitizer";
 #endif
   // Small chunks have no room for the size of a large one in the index of the file.
-  const std::string path = DataExchange({}, {.chunk = {kAngles, kRows, kColumns}, .deflate = 1, .type = H5T_IEEE_F32LE});
+  const std::string path =
+      DataExchange({}, {.chunk = {kAngles, kRows, kColumns}, .deflate = 1, .type = H5T_IEEE_F32LE});
   {
     const std::vector<Bytef> zeros(100 << 20);
     uLongf size = ::compressBound(static_cast<uLong>(zeros.size()));
     std::vector<Bytef> chunk(size);
-    ASSERT_EQ(::compress2(chunk.data(), &size, zeros.data(), static_cast<uLong>(zeros.size()), 1), Z_OK);
-    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), data = H5Dopen2(file, "/exchange/data", H5P_DEFAULT);
+    ASSERT_EQ(::compress2(chunk.data(), &size, zeros.data(), static_cast<uLong>(zeros.size()), 1),
+              Z_OK);
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT),
+                data = H5Dopen2(file, "/exchange/data", H5P_DEFAULT);
     const hsize_t first[3] = {};
     ASSERT_GE(H5Dwrite_chunk(data, H5P_DEFAULT, 0, first, size, chunk.data()), 0);
     H5Dclose(data);
@@ -115,23 +128,31 @@ TEST_F(Hdf5ProbeTest, AChunkMayNotTakeAllMemory) {
   }
   EXPECT_THAT(OpenProjections(path, {}), IsOk());
   UseHdf5Probe({.command = {Beside("octavo-probe")}, .memory_bytes = 192 << 20});
-  EXPECT_THAT(OpenProjections(path, {}), IsError(kDataLoss, "scan.h5: a chunk of the projections takes more than 192 MiB of memory to read"));
+  EXPECT_THAT(
+      OpenProjections(path, {}),
+      IsError(kDataLoss,
+              "scan.h5: a chunk of the projections takes more than 192 MiB of memory to read"));
 }
 
 TEST_F(Hdf5ProbeTest, ChunksThatAreTooLargeAreRefused) {
   const std::string path = DataExchange([](Hdf5Builder& file) {
     file.Unlink("/exchange/data");
-    file.Data("/exchange/data", {kAngles, 20000, 30000}, std::vector<uint16_t>(), {.chunk = {1, 20000, 30000}, .deflate = 1});
+    file.Data("/exchange/data", {kAngles, 20000, 30000}, std::vector<uint16_t>(),
+              {.chunk = {1, 20000, 30000}, .deflate = 1});
   });
-  EXPECT_THAT(OpenProjections(path, {}), IsError(kInvalid, "/exchange/data is compressed in chunks of 1200000000 bytes; allowed at most 1073741824"));
+  EXPECT_THAT(OpenProjections(path, {}), IsError(kInvalid,
+                                                 "/exchange/data is compressed in chunks of "
+                                                 "1200000000 bytes; allowed at most 1073741824"));
 }
 
 TEST_F(Hdf5ProbeTest, WhatHangsIsEnded) {
   const auto before = Descriptors();
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"/bin/sleep", "100"}, {"/bin/sh", "-c", "exec >&-; exec sleep 100"}}) {
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"/bin/sleep", "100"},
+                                                  {"/bin/sh", "-c", "exec >&-; exec sleep 100"}}) {
     UseHdf5Probe({.command = command, .seconds = 0.3});
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "scan.nxs: the file takes longer than 0.3 s to open"));
+    EXPECT_THAT(OpenProjections(NxTomo(), {}),
+                IsError(kDataLoss, "scan.nxs: the file takes longer than 0.3 s to open"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(50));
   }
   EXPECT_EQ(Descriptors(), before);
@@ -139,9 +160,13 @@ TEST_F(Hdf5ProbeTest, WhatHangsIsEnded) {
 
 // What a hostile file has made of the other process says what it likes.
 TEST_F(Hdf5ProbeTest, AnAnswerOfAnyKindDoesNoHarm) {
-  for (const char* byte : {"\\201", "\\237", "\\000", "\\377", "\\241"}) {  // an array in an array in an array ...
-    UseHdf5Probe({.command = {"/bin/sh", "-c", absl::StrCat("head -c 1040000 /dev/zero | tr '\\000' '", byte, "'")}});
-    EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "the HDF5 library crashes on it")) << byte;
+  for (const char* byte :
+       {"\\201", "\\237", "\\000", "\\377", "\\241"}) {  // an array in an array in an array ...
+    UseHdf5Probe(
+        {.command = {"/bin/sh", "-c",
+                     absl::StrCat("head -c 1040000 /dev/zero | tr '\\000' '", byte, "'")}});
+    EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "the HDF5 library crashes on it"))
+        << byte;
   }
 }
 
@@ -149,8 +174,10 @@ TEST_F(Hdf5ProbeTest, ItInheritsNoDescriptors) {
   const std::string list = folder_ / "list";
   const UniqueFd open(::open("/dev/null", O_RDONLY));  // that a library opened so
   UseHdf5Probe({.command = {"/bin/sh", "-c", "ls /proc/self/fd >" + list}});
-  EXPECT_THAT(OpenProjections(NxTomo(), {}), IsError(kDataLoss, "the HDF5 library crashes on it"));  // there was no answer
-  EXPECT_EQ(Contents(list), "0\n1\n2\n3\n4\n") << "3 is the file to look at, the last is the folder that ls reads";
+  EXPECT_THAT(OpenProjections(NxTomo(), {}),
+              IsError(kDataLoss, "the HDF5 library crashes on it"));  // there was no answer
+  EXPECT_EQ(Contents(list), "0\n1\n2\n3\n4\n")
+      << "3 is the file to look at, the last is the folder that ls reads";
 }
 
 // Somebody moves another file to the name, before or after the other process looks.
@@ -159,13 +186,18 @@ TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
   for (const bool before : {false, true}) {
     for (const bool removed : {false, true}) {
       SCOPED_TRACE(absl::StrCat(before, removed));
-      const std::string damaged = DamagedHeap(4096), path = NxTomo(), kept = folder_ / "kept.nxs", fresh = folder_ / "fresh.nxs";
-      const std::string swap = absl::StrCat("test -e ", kept, " || { ", removed ? "touch " : absl::StrCat("mv ", path, " "), kept, "; cp ", damaged,
-                                            " ", fresh, "; mv ", fresh, " ", path, "; }");  // once
-      UseHdf5Probe({.command = {"/bin/sh", "-c", before ? swap + "; exec " + look : look + "; rc=$?; " + swap + "; exit $rc"}});
+      const std::string damaged = DamagedHeap(4096), path = NxTomo(), kept = folder_ / "kept.nxs",
+                        fresh = folder_ / "fresh.nxs";
+      const std::string swap = absl::StrCat(
+          "test -e ", kept, " || { ", removed ? "touch " : absl::StrCat("mv ", path, " "), kept,
+          "; cp ", damaged, " ", fresh, "; mv ", fresh, " ", path, "; }");  // once
+      UseHdf5Probe({.command = {"/bin/sh", "-c",
+                                before ? swap + "; exec " + look
+                                       : look + "; rc=$?; " + swap + "; exit $rc"}});
       const auto input = OpenProjections(path, {});
       if (removed) {
-        EXPECT_THAT(input, IsError(kDataLoss, "the HDF5 library crashes on it")) << "it was looked at anew";
+        EXPECT_THAT(input, IsError(kDataLoss, "the HDF5 library crashes on it"))
+            << "it was looked at anew";
       } else {
         ASSERT_THAT(input, IsOk());
         EXPECT_EQ((*input)->info().projections, 5);
@@ -178,15 +210,18 @@ TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
 
 TEST_F(Hdf5ProbeTest, AFileThatIsReplacedAgainAndAgainIsRefused) {
   const std::string path = NxTomo(), other = folder_ / "other.nxs";
-  UseHdf5Probe(
-      {.command = {"/bin/sh", "-c", "cp '" + path + "' '" + other + "'; mv '" + other + "' '" + path + "'; exec '" + Beside("octavo-probe") + "'"}});
+  UseHdf5Probe({.command = {"/bin/sh", "-c",
+                            "cp '" + path + "' '" + other + "'; mv '" + other + "' '" + path +
+                                "'; exec '" + Beside("octavo-probe") + "'"}});
   const absl::Status refused = OpenProjections(path, {}).status();
-  EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "scan.nxs was replaced or removed while it was opened"));
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted,
+                               "scan.nxs was replaced or removed while it was opened"));
   EXPECT_EQ(InfoOf(refused).reason, "REPLACED");
 }
 
 TEST_F(Hdf5ProbeTest, WithoutItFilesAreOpenedAllTheSame) {
-  for (const std::vector<std::string>& command : {std::vector<std::string>{folder_ / "none"}, {"/bin/sh", "-c", "exit 127"}}) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{folder_ / "none"}, {"/bin/sh", "-c", "exit 127"}}) {
     UseHdf5Probe({.command = command});
     EXPECT_THAT(OpenProjections(NxTomo(), {}), IsOk());
   }

@@ -18,7 +18,8 @@ using ::testing::IsEmpty;
 TEST_F(ProjectionInputTest, DataExchangeIsReadAsItSays) {
   const std::string path = DataExchange([](Hdf5Builder& file) {
     file.Attribute("/exchange/theta", "units", "deg");
-    file.Data("/measurement/instrument/detector/actual_pixel_size_x", {1}, std::vector<float>{1.25e-6f});
+    file.Data("/measurement/instrument/detector/actual_pixel_size_x", {1},
+              std::vector<float>{1.25e-6f});
     file.Attribute("/measurement/instrument/detector/actual_pixel_size_x", "units", "m");
   });
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
@@ -27,7 +28,9 @@ TEST_F(ProjectionInputTest, DataExchangeIsReadAsItSays) {
   EXPECT_EQ(info.dtype, DType::kU16);
   EXPECT_THAT((std::vector{info.projections, info.rows, info.columns, info.flats, info.darks}),
               ElementsAre(kAngles, kRows, kColumns, kFlats, kDarks));
-  for (int64_t i = 0; i < kAngles; ++i) EXPECT_DOUBLE_EQ(info.angles_rad[static_cast<size_t>(i)], 36.0 * kDegree * static_cast<double>(i));
+  for (int64_t i = 0; i < kAngles; ++i)
+    EXPECT_DOUBLE_EQ(info.angles_rad[static_cast<size_t>(i)],
+                     36.0 * kDegree * static_cast<double>(i));
   EXPECT_NEAR(info.pixel_size_um, 1.25, 1e-6);
   EXPECT_THAT(info.flat_positions, IsEmpty());
   EXPECT_THAT(info.notes, IsEmpty());
@@ -38,8 +41,10 @@ TEST_F(ProjectionInputTest, DataExchangeIsReadAsItSays) {
   std::vector<uint16_t> out(1000);
   EXPECT_THAT(input->Read({.frames = 6, .rows = 1, .columns = 1}, out.data()),
               IsError(absl::StatusCode::kInvalidArgument, "projection frames 0 to 5; there are 5"));
-  EXPECT_THAT(input->Read({.frames = 1, .first_row = 4, .rows = 1, .columns = 1}, out.data()), IsError(absl::StatusCode::kInvalidArgument, "rows"));
-  EXPECT_THAT(input->Read({.frames = 1, .rows = 1, .columns = 0}, out.data()), IsError(absl::StatusCode::kInvalidArgument, "columns"));
+  EXPECT_THAT(input->Read({.frames = 1, .first_row = 4, .rows = 1, .columns = 1}, out.data()),
+              IsError(absl::StatusCode::kInvalidArgument, "rows"));
+  EXPECT_THAT(input->Read({.frames = 1, .rows = 1, .columns = 0}, out.data()),
+              IsError(absl::StatusCode::kInvalidArgument, "columns"));
 }
 
 TEST_F(ProjectionInputTest, OptionsComeBeforeTheFile) {
@@ -49,45 +54,60 @@ TEST_F(ProjectionInputTest, OptionsComeBeforeTheFile) {
   });
   ASSERT_OK_AND_ASSIGN(auto input, OpenProjections(path, {.angle_unit = AngleUnit::kRadians}));
   EXPECT_DOUBLE_EQ(input->info().angles_rad[1], 36);
-  ASSERT_OK_AND_ASSIGN(input,
-                       OpenProjections(path, {.projections = "/other/frames", .darks = "-", .angle_values = {0, 90}, .flat_positions = {0, 1, 2}}));
+  ASSERT_OK_AND_ASSIGN(input, OpenProjections(path, {.projections = "/other/frames",
+                                                     .darks = "-",
+                                                     .angle_values = {0, 90},
+                                                     .flat_positions = {0, 1, 2}}));
   EXPECT_EQ(input->info().dtype, DType::kF32);  // the flats are u16
   EXPECT_EQ(input->info().darks, 0);
   EXPECT_DOUBLE_EQ(input->info().angles_rad[1], 90 * kDegree);
   EXPECT_THAT(input->info().flat_positions, ElementsAre(0, 1, 2));
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kProjection), Frames<float>(2, 0));
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kFlat), Frames<float>(kFlats, 1));
-  EXPECT_THAT(OpenProjections(path, {.angle_values = {0, 90}}), IsError(absl::StatusCode::kInvalidArgument, "angle_values has 2 values; allowed 5"));
-  EXPECT_THAT(OpenProjections(path, {.angle_unit = AngleUnit::kDegrees, .flat_positions = {0, 1, 6}}),
-              IsError(absl::StatusCode::kInvalidArgument, "flat_positions is 6 at 2; allowed 0 to 5"));
-  EXPECT_THAT(OpenProjections(path, {.format = "tiff"}), IsError(absl::StatusCode::kInvalidArgument, "format is 'tiff'"));
+  EXPECT_THAT(OpenProjections(path, {.angle_values = {0, 90}}),
+              IsError(absl::StatusCode::kInvalidArgument, "angle_values has 2 values; allowed 5"));
+  EXPECT_THAT(
+      OpenProjections(path, {.angle_unit = AngleUnit::kDegrees, .flat_positions = {0, 1, 6}}),
+      IsError(absl::StatusCode::kInvalidArgument, "flat_positions is 6 at 2; allowed 0 to 5"));
+  EXPECT_THAT(OpenProjections(path, {.format = "tiff"}),
+              IsError(absl::StatusCode::kInvalidArgument, "format is 'tiff'"));
 }
 
 TEST_F(ProjectionInputTest, TheUnitThatTheAnglesAreTakenInIsNoted) {
   const std::string plain = DataExchange({}), named = folder_ / "named.h5";
   const auto note_of = [&](AngleUnit unit) {
     const auto input = OpenProjections(plain, {.angle_unit = unit});
-    return input.ok() && input.value()->info().notes.size() == 1 ? input.value()->info().notes[0] : std::string();
+    return input.ok() && input.value()->info().notes.size() == 1 ? input.value()->info().notes[0]
+                                                                 : std::string();
   };
   EXPECT_EQ(note_of(AngleUnit::kDeclared), "/exchange/theta declares no unit; taken as degrees");
-  EXPECT_EQ(note_of(AngleUnit::kRadians), "/exchange/theta declares no unit; taken as radians, as the request says");
-  EXPECT_EQ(note_of(AngleUnit::kDegrees), "/exchange/theta declares no unit; taken as degrees, as the request says");
-  const std::string said = DataExchange([](Hdf5Builder& file) { file.Attribute("/exchange/theta", "units", "deg"); });
+  EXPECT_EQ(note_of(AngleUnit::kRadians),
+            "/exchange/theta declares no unit; taken as radians, as the request says");
+  EXPECT_EQ(note_of(AngleUnit::kDegrees),
+            "/exchange/theta declares no unit; taken as degrees, as the request says");
+  const std::string said =
+      DataExchange([](Hdf5Builder& file) { file.Attribute("/exchange/theta", "units", "deg"); });
   ASSERT_OK_AND_ASSIGN(auto input, OpenProjections(said, {.angle_unit = AngleUnit::kRadians}));
-  EXPECT_THAT(input->info().notes, ElementsAre("/exchange/theta declares the unit 'deg'; taken as radians, as the request says"));
-  ASSERT_OK_AND_ASSIGN(input, OpenProjections(said, {.angle_values = {0, 1, 2, 3, 4}, .angle_unit = AngleUnit::kRadians}));
+  EXPECT_THAT(
+      input->info().notes,
+      ElementsAre(
+          "/exchange/theta declares the unit 'deg'; taken as radians, as the request says"));
+  ASSERT_OK_AND_ASSIGN(input, OpenProjections(said, {.angle_values = {0, 1, 2, 3, 4},
+                                                     .angle_unit = AngleUnit::kRadians}));
   EXPECT_THAT(input->info().notes, IsEmpty()) << "those of the file are not used";
 }
 
 TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
-  const std::vector<std::pair<hid_t, DType>> types = {{H5T_STD_U8BE, DType::kU8},   {H5T_STD_I8LE, DType::kF32},   {H5T_STD_U16BE, DType::kU16},
-                                                      {H5T_STD_I16LE, DType::kI16}, {H5T_STD_U32LE, DType::kF32},  {H5T_STD_I32BE, DType::kF32},
-                                                      {H5T_STD_I64LE, DType::kF32}, {H5T_IEEE_F32BE, DType::kF32}, {H5T_IEEE_F64LE, DType::kF32}};
+  const std::vector<std::pair<hid_t, DType>> types = {
+      {H5T_STD_U8BE, DType::kU8},   {H5T_STD_I8LE, DType::kF32},   {H5T_STD_U16BE, DType::kU16},
+      {H5T_STD_I16LE, DType::kI16}, {H5T_STD_U32LE, DType::kF32},  {H5T_STD_I32BE, DType::kF32},
+      {H5T_STD_I64LE, DType::kF32}, {H5T_IEEE_F32BE, DType::kF32}, {H5T_IEEE_F64LE, DType::kF32}};
   for (const auto& [type, dtype] : types) {
     const std::string path = folder_ / "types.h5";
     {
       Hdf5Builder file(path);
-      file.Data("/exchange/data", {kAngles, kRows, kColumns}, Frames<uint8_t>(kAngles, 0), {.type = type});
+      file.Data("/exchange/data", {kAngles, kRows, kColumns}, Frames<uint8_t>(kAngles, 0),
+                {.type = type});
       file.Data("/exchange/theta", {kAngles}, Degrees(kAngles));
     }
     ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
@@ -104,7 +124,8 @@ TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
                            : dtype == DType::kU16 ? Read<uint16_t>(*input, one)[0]
                            : dtype == DType::kI16 ? Read<int16_t>(*input, one)[0]
                                                   : Read<float>(*input, one)[0];
-      const bool clipped = type == H5T_STD_I8LE && expected[i] > 127;  // by the library, as the file was written
+      const bool clipped =
+          type == H5T_STD_I8LE && expected[i] > 127;  // by the library, as the file was written
       ASSERT_EQ(value, clipped ? 127 : expected[i]) << input->info().stored_type;
     }
   }
@@ -132,8 +153,15 @@ TEST_F(ProjectionInputTest, NxTomoIsSortedByItsKeys) {
   for (size_t i = 0; i < 5; ++i) EXPECT_DOUBLE_EQ(info.angles_rad[i], at[i] * 36 * kDegree);
   const auto all = Frames<uint16_t>(11, 0);
   const auto got = ReadAll<uint16_t>(*input, FrameKind::kProjection);
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], all[static_cast<size_t>(at[i / 24]) * 24 + i % 24]) << i;
-  const ProjectionBox last_flat{.kind = FrameKind::kFlat, .first_frame = 2, .frames = 1, .first_row = 3, .rows = 1, .first_column = 5, .columns = 1};
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], all[static_cast<size_t>(at[i / 24]) * 24 + i % 24]) << i;
+  const ProjectionBox last_flat{.kind = FrameKind::kFlat,
+                                .first_frame = 2,
+                                .frames = 1,
+                                .first_row = 3,
+                                .rows = 1,
+                                .first_column = 5,
+                                .columns = 1};
   EXPECT_THAT(Read<uint16_t>(*input, last_flat), ElementsAre(11 * 24 - 1));
 }
 
@@ -146,8 +174,10 @@ TEST_F(ProjectionInputTest, NxTomoMayCallItsGroupsAsItLikes) {
     file.Data("/scan_7/beamline/camera/image_key_control", {3}, std::vector<int32_t>{0, 0, -1});
     file.Data("/scan_7/tooth/rotation_angle", {3}, std::vector<float>{0, 1, 2});
     file.Attribute("/scan_7/tooth/rotation_angle", "units", "rad");
-    for (const auto& [group, name] : {std::pair("/scan_7", "NXentry"), std::pair("/scan_7/beamline", "NXinstrument"),
-                                      std::pair("/scan_7/beamline/camera", "NXdetector"), std::pair("/scan_7/tooth", "NXsample")}) {
+    for (const auto& [group, name] :
+         {std::pair("/scan_7", "NXentry"), std::pair("/scan_7/beamline", "NXinstrument"),
+          std::pair("/scan_7/beamline/camera", "NXdetector"),
+          std::pair("/scan_7/tooth", "NXsample")}) {
       file.Attribute(group, "NX_class", name);
     }
     file.Data("/scan_8/instrument/detector/data", {2, kRows, kColumns}, Frames<uint8_t>(2, 1));
@@ -157,8 +187,11 @@ TEST_F(ProjectionInputTest, NxTomoMayCallItsGroupsAsItLikes) {
   }
   ASSERT_OK_AND_ASSIGN(auto input, OpenProjections(path, {}));
   EXPECT_THAT(input->info().angles_rad, ElementsAre(0, 1));
-  EXPECT_THAT(input->info().notes, ElementsAre(HasSubstr("of 2 NXtomo entries the first is read, /scan_7"), HasSubstr("1 frames are for alignment")));
-  ASSERT_OK_AND_ASSIGN(input, OpenProjections(path, {.format = "nxtomo", .projections = "/scan_8"}));
+  EXPECT_THAT(input->info().notes,
+              ElementsAre(HasSubstr("of 2 NXtomo entries the first is read, /scan_7"),
+                          HasSubstr("1 frames are for alignment")));
+  ASSERT_OK_AND_ASSIGN(input,
+                       OpenProjections(path, {.format = "nxtomo", .projections = "/scan_8"}));
   EXPECT_EQ(ReadAll<uint8_t>(*input, FrameKind::kProjection), Frames<uint8_t>(2, 1));
   EXPECT_THAT(OpenProjections(path, {.format = "nxtomo", .projections = "/scan_9"}),
               IsError(absl::StatusCode::kInvalidArgument, "/scan_9 is no NXtomo entry"));
@@ -181,7 +214,8 @@ TEST_P(BrokenFileTest, IsRefusedNamingTheDataset) {
   const auto input = OpenProjections(path, {});
   EXPECT_THAT(input, IsError(broken.code, broken.text));
   const ErrorInfo info = InfoOf(input.status());
-  EXPECT_THAT(info.reason, ::testing::AnyOf("BAD_PROJECTIONS", "DAMAGED_FILE", "UNKNOWN_COMPRESSION"));
+  EXPECT_THAT(info.reason,
+              ::testing::AnyOf("BAD_PROJECTIONS", "DAMAGED_FILE", "UNKNOWN_COMPRESSION"));
   std::map<std::string, std::string> numbers(info.numbers.begin(), info.numbers.end());
   EXPECT_THAT(std::string(broken.text), HasSubstr(numbers["dataset"]));
   EXPECT_FALSE(numbers["dataset"].empty());
@@ -191,7 +225,8 @@ constexpr char kDetector[] = "/entry1/tomo_entry/instrument/detector/";
 
 /// Replaces a dataset by another of the same name.
 template <class T>
-std::function<void(Hdf5Builder&)> Instead(std::string name, std::vector<hsize_t> shape, std::vector<T> values) {
+std::function<void(Hdf5Builder&)> Instead(std::string name, std::vector<hsize_t> shape,
+                                          std::vector<T> values) {
   return [=](Hdf5Builder& file) {
     file.Unlink(name);
     file.Data(name, shape, values);
@@ -259,9 +294,11 @@ TEST_F(ProjectionInputTest, PartlyWrittenDataIsRefused) {
   }
   const hid_t opened = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
   const hsize_t shape[3] = {5, 4, 6}, chunk[3] = {1, 4, 6}, start[3] = {0, 0, 0};
-  const hid_t space = H5Screate_simple(3, shape, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE), memory = H5Screate_simple(3, chunk, nullptr);
+  const hid_t space = H5Screate_simple(3, shape, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE),
+              memory = H5Screate_simple(3, chunk, nullptr);
   H5Pset_chunk(creation, 3, chunk);
-  const hid_t data = H5Dcreate2(opened, "/exchange/data", H5T_STD_U16LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  const hid_t data = H5Dcreate2(opened, "/exchange/data", H5T_STD_U16LE, space, H5P_DEFAULT,
+                                creation, H5P_DEFAULT);
   H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, chunk, nullptr);
   const auto one = Frames<uint16_t>(1, 0);
   EXPECT_GE(H5Dwrite(data, H5T_STD_U16LE, memory, space, H5P_DEFAULT, one.data()), 0);
@@ -269,18 +306,21 @@ TEST_F(ProjectionInputTest, PartlyWrittenDataIsRefused) {
   H5Dclose(data);
   H5Pclose(creation);
   H5Fclose(opened);
-  EXPECT_THAT(OpenProjections(path, {}), IsError(kInvalid, "/exchange/data was written in part only"));
+  EXPECT_THAT(OpenProjections(path, {}),
+              IsError(kInvalid, "/exchange/data was written in part only"));
 }
 
 TEST_F(ProjectionInputTest, DamageIsDataLoss) {
   // Truncated
   std::string path = DataExchange();
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 300);
-  EXPECT_THAT(OpenProjections(path, {}), IsError(absl::StatusCode::kDataLoss, "the file cannot be opened"));
+  EXPECT_THAT(OpenProjections(path, {}),
+              IsError(absl::StatusCode::kDataLoss, "the file cannot be opened"));
   EXPECT_EQ(InfoOf(OpenProjections(path, {}).status()).reason, "DAMAGED_FILE");
   // A chunk whose compressed bytes are wrong: found when it is read, and only then.
   std::pair<int64_t, int64_t> chunk;
-  path = DataExchange([&](Hdf5Builder& file) { chunk = file.FirstChunk("/exchange/data"); }, {.chunk = {1, kRows, kColumns}, .deflate = 6});
+  path = DataExchange([&](Hdf5Builder& file) { chunk = file.FirstChunk("/exchange/data"); },
+                      {.chunk = {1, kRows, kColumns}, .deflate = 6});
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(chunk.first + chunk.second / 2);
@@ -289,23 +329,32 @@ TEST_F(ProjectionInputTest, DamageIsDataLoss) {
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {}));
   std::vector<uint16_t> out(kAngles * kRows * kColumns);
   const ProjectionBox all{.frames = kAngles, .rows = kRows, .columns = kColumns};
-  EXPECT_THAT(input->Read(all, out.data()), IsError(absl::StatusCode::kDataLoss, "/exchange/data cannot be read at frame 0"));
+  EXPECT_THAT(input->Read(all, out.data()),
+              IsError(absl::StatusCode::kDataLoss, "/exchange/data cannot be read at frame 0"));
   ProjectionBox rest = all;
   rest.first_frame = 1, --rest.frames;
   EXPECT_THAT(input->Read(rest, out.data()), IsOk());
   // No HDF5 at all, nothing, a folder without anything
   folder_.Write("text.h5", "no HDF5");
   EXPECT_THAT(OpenProjections(folder_ / "text.h5", {}), IsError(kInvalid, "is no HDF5 file"));
-  EXPECT_THAT(OpenProjections(folder_ / "none.h5", {}), IsError(absl::StatusCode::kNotFound, "none.h5"));
-  EXPECT_THAT(OpenProjections(folder_.path(), {}), IsError(kInvalid, "the folder has no array of projections"));
+  EXPECT_THAT(OpenProjections(folder_ / "none.h5", {}),
+              IsError(absl::StatusCode::kNotFound, "none.h5"));
+  EXPECT_THAT(OpenProjections(folder_.path(), {}),
+              IsError(kInvalid, "the folder has no array of projections"));
   EXPECT_THAT(OpenProjections("/dev/null", {}), IsError(kInvalid, "the path is no regular file"));
 }
 
 TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {
   const std::string path = folder_ / "filter.h5";
-  H5Z_class2_t secret{
-      H5Z_CLASS_T_VERS, 300,     1,       1,
-      "secret",         nullptr, nullptr, [](unsigned, size_t, const unsigned*, size_t bytes, size_t*, void**) -> size_t { return bytes; }};
+  H5Z_class2_t secret{H5Z_CLASS_T_VERS,
+                      300,
+                      1,
+                      1,
+                      "secret",
+                      nullptr,
+                      nullptr,
+                      [](unsigned, size_t, const unsigned*, size_t bytes, size_t*,
+                         void**) -> size_t { return bytes; }};
   ASSERT_GE(H5Zregister(&secret), 0);
   {
     Hdf5Builder file(path);
@@ -316,7 +365,8 @@ TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {
   const hid_t space = H5Screate_simple(3, shape, nullptr), creation = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_chunk(creation, 3, shape);
   H5Pset_filter(creation, 300, H5Z_FLAG_MANDATORY, 0, nullptr);
-  const hid_t data = H5Dcreate2(opened, "/exchange/data", H5T_STD_U16LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  const hid_t data = H5Dcreate2(opened, "/exchange/data", H5T_STD_U16LE, space, H5P_DEFAULT,
+                                creation, H5P_DEFAULT);
   const auto frames = Frames<uint16_t>(kAngles, 0);
   ASSERT_GE(H5Dwrite(data, H5T_STD_U16LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, frames.data()), 0);
   H5Dclose(data);
@@ -325,7 +375,8 @@ TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {
   H5Fclose(opened);
   ASSERT_GE(H5Zunregister(300), 0);
   const auto input = OpenProjections(path, {});
-  EXPECT_THAT(input, IsError(absl::StatusCode::kUnimplemented, "/exchange/data is compressed with filter 300 (secret)"));
+  EXPECT_THAT(input, IsError(absl::StatusCode::kUnimplemented,
+                             "/exchange/data is compressed with filter 300 (secret)"));
   EXPECT_EQ(InfoOf(input.status()).reason, "UNKNOWN_COMPRESSION");
 }
 

@@ -32,11 +32,13 @@ inline constexpr int64_t kAngles = 5, kRows = 4, kColumns = 6, kFlats = 3, kDark
 
 /// Pixels that tell where they are: frame, row, column and kind.
 template <class T>
-std::vector<T> Frames(int64_t frames, int64_t kind, int64_t rows = kRows, int64_t columns = kColumns) {
+std::vector<T> Frames(int64_t frames, int64_t kind, int64_t rows = kRows,
+                      int64_t columns = kColumns) {
   std::vector<T> out;
   for (int64_t f = 0; f < frames; ++f) {
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) out.push_back(static_cast<T>(kind * 64 + f * 24 + r * 6 + c));
+      for (int64_t c = 0; c < columns; ++c)
+        out.push_back(static_cast<T>(kind * 64 + f * 24 + r * 6 + c));
     }
   }
   return out;
@@ -52,7 +54,8 @@ std::vector<T> Read(ProjectionInput& input, const ProjectionBox& box) {
 template <class T>
 std::vector<T> ReadAll(ProjectionInput& input, FrameKind kind) {
   const auto& i = input.info();
-  return Read<T>(input, {.kind = kind, .frames = i.frames(kind), .rows = i.rows, .columns = i.columns});
+  return Read<T>(input,
+                 {.kind = kind, .frames = i.frames(kind), .rows = i.rows, .columns = i.columns});
 }
 
 inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -85,8 +88,10 @@ class ProjectionInputTest : public ::testing::Test {
     const std::string path = folder_ / "scan.nxs";
     const std::string detector = "/entry1/tomo_entry/instrument/detector/";
     Hdf5Builder file(path);
-    file.Data(detector + "data", {11, kRows, kColumns}, Frames<uint16_t>(11, 0), {.chunk = {1, 2, kColumns}, .deflate = 4});
-    file.Data(detector + "image_key", {11}, std::vector<int32_t>(std::begin(kKeys), std::end(kKeys)));
+    file.Data(detector + "data", {11, kRows, kColumns}, Frames<uint16_t>(11, 0),
+              {.chunk = {1, 2, kColumns}, .deflate = 4});
+    file.Data(detector + "image_key", {11},
+              std::vector<int32_t>(std::begin(kKeys), std::end(kKeys)));
     file.Data("/entry1/tomo_entry/sample/rotation_angle", {11}, Degrees(11));
     file.Text("/entry1/tomo_entry/definition", "NXtomo");
     file.Attribute("/entry1", "NX_class", "NXentry");
@@ -97,11 +102,15 @@ class ProjectionInputTest : public ::testing::Test {
 
   /// Reads a part of the projections in the middle of them.
   static void ExpectAPart(ProjectionInput& input) {
-    const ProjectionBox box{.first_frame = 1, .frames = 2, .first_row = 2, .rows = 2, .first_column = 1, .columns = 3};
-    EXPECT_THAT(Read<uint16_t>(input, box), ::testing::ElementsAre(37, 38, 39, 43, 44, 45, 61, 62, 63, 67, 68, 69));
+    const ProjectionBox box{
+        .first_frame = 1, .frames = 2, .first_row = 2, .rows = 2, .first_column = 1, .columns = 3};
+    EXPECT_THAT(Read<uint16_t>(input, box),
+                ::testing::ElementsAre(37, 38, 39, 43, 44, 45, 61, 62, 63, 67, 68, 69));
   }
-  void Npy(const std::string& name, const std::string& descr, const std::vector<int64_t>& shape, const std::string& bytes) {
-    std::string dict = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ", "), ",), }");
+  void Npy(const std::string& name, const std::string& descr, const std::vector<int64_t>& shape,
+           const std::string& bytes) {
+    std::string dict = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
+                                    absl::StrJoin(shape, ", "), ",), }");
     dict.resize((dict.size() + 11 + 63) / 64 * 64 - 11, ' ');
     dict += '\n';
     std::string head("\x93NUMPY\x01\x00", 8);
@@ -114,35 +123,48 @@ class ProjectionInputTest : public ::testing::Test {
     return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
   }
 
-  void ZarrJson(const std::string& name, const std::string& shape, const std::string& chunk, const std::string& type, const std::string& more = "") {
+  void ZarrJson(const std::string& name, const std::string& shape, const std::string& chunk,
+                const std::string& type, const std::string& more = "") {
     const std::string fill = absl::StrContains(type, "complex") ? "[7,0]" : "7";
-    const std::string codecs = absl::StrContains(more, "codecs") ? "" : R"(,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}])";
+    const std::string codecs =
+        absl::StrContains(more, "codecs")
+            ? ""
+            : R"(,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}])";
     std::filesystem::create_directories(folder_ / name);
-    folder_.Write(name + "/zarr.json", absl::StrCat(R"({"zarr_format":3,"node_type":"array","shape":)", shape, R"(,"data_type":")", type,
-                                                    R"(","chunk_grid":{"name":"regular","configuration":{"chunk_shape":)", chunk,
-                                                    R"(}},"chunk_key_encoding":{"name":"default","configuration":{"separator":"."}},"fill_value":)",
-                                                    fill, codecs, more, "}"));
+    folder_.Write(
+        name + "/zarr.json",
+        absl::StrCat(
+            R"({"zarr_format":3,"node_type":"array","shape":)", shape, R"(,"data_type":")", type,
+            R"(","chunk_grid":{"name":"regular","configuration":{"chunk_shape":)", chunk,
+            R"(}},"chunk_key_encoding":{"name":"default","configuration":{"separator":"."}},"fill_value":)",
+            fill, codecs, more, "}"));
   }
   std::string ZarrGroup() {
     const std::string path = folder_ / "scan.zarr";
     std::filesystem::create_directories(path + "/exchange");
-    folder_.Write("scan.zarr/zarr.json", R"({"zarr_format":3,"node_type":"group","attributes":{}})");
+    folder_.Write("scan.zarr/zarr.json",
+                  R"({"zarr_format":3,"node_type":"group","attributes":{}})");
     ZarrJson("scan.zarr/exchange/data", "[5,4,6]", "[2,3,6]", "uint16");
     const auto all = Frames<uint16_t>(kAngles, 0);
-    for (int64_t f = 0; f < 3; ++f) {  // chunks reach beyond the end; the last one of them is not there
+    for (int64_t f = 0; f < 3;
+         ++f) {  // chunks reach beyond the end; the last one of them is not there
       for (int64_t r = 0; r < 2; ++r) {
         std::vector<uint16_t> chunk(2 * 3 * 6, 999);
         for (int64_t y = 0; y < 2; ++y) {
           for (int64_t x = 0; x < 3; ++x) {
-            if (2 * f + y < 5 && 3 * r + x < 4) std::copy_n(all.begin() + ((2 * f + y) * 4 + 3 * r + x) * 6, 6, chunk.begin() + (y * 3 + x) * 6);
+            if (2 * f + y < 5 && 3 * r + x < 4)
+              std::copy_n(all.begin() + ((2 * f + y) * 4 + 3 * r + x) * 6, 6,
+                          chunk.begin() + (y * 3 + x) * 6);
           }
         }
-        if (f != 2 || r != 1) folder_.Write(absl::StrCat("scan.zarr/exchange/data/c.", f, ".", r, ".0"), Bytes(chunk));
+        if (f != 2 || r != 1)
+          folder_.Write(absl::StrCat("scan.zarr/exchange/data/c.", f, ".", r, ".0"), Bytes(chunk));
       }
     }
     ZarrJson("scan.zarr/exchange/data_white", "[4,6]", "[4,6]", "uint16");
     folder_.Write("scan.zarr/exchange/data_white/c.0.0", Bytes(Frames<uint16_t>(1, 1)));
-    ZarrJson("scan.zarr/exchange/theta", "[5]", "[5]", "float64", R"(,"attributes":{"units":"rad"})");
+    ZarrJson("scan.zarr/exchange/theta", "[5]", "[5]", "float64",
+             R"(,"attributes":{"units":"rad"})");
     folder_.Write("scan.zarr/exchange/theta/c.0", Bytes(std::vector<double>{0, 0.5, 1, 1.5, 2}));
     return path;
   }

@@ -58,11 +58,13 @@ class SpillFolderTest : public ::testing::Test {
     EXPECT_THAT(folder, IsOk());
     return folder.ok() ? *std::move(folder) : nullptr;
   }
-  absl::StatusOr<std::shared_ptr<SpillFile>> Write(SpillFolder& folder, const std::string& id, const std::vector<char>& data,
+  absl::StatusOr<std::shared_ptr<SpillFile>> Write(SpillFolder& folder, const std::string& id,
+                                                   const std::vector<char>& data,
                                                    int64_t piece = 1 << 19) {
     OCTAVO_ASSIGN_OR_RETURN(auto writer, folder.Create(id, std::ssize(data), {{"who", id}}));
     for (int64_t at = 0; at < std::ssize(data); at += piece) {
-      OCTAVO_RETURN_IF_ERROR(writer->Append(data.data() + at, std::min(piece, std::ssize(data) - at)));
+      OCTAVO_RETURN_IF_ERROR(
+          writer->Append(data.data() + at, std::min(piece, std::ssize(data) - at)));
     }
     return writer->Finish();
   }
@@ -75,7 +77,8 @@ class SpillFolderTest : public ::testing::Test {
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -88,7 +91,8 @@ class SpillFolderTest : public ::testing::Test {
 
 TEST_F(SpillFolderTest, WhatIsWrittenIsReadWholeAndInParts) {
   auto folder = Open();
-  for (const int64_t bytes : {int64_t{1}, int64_t{4095}, int64_t{1} << 20, (int64_t{1} << 20) + 1, (int64_t{5} << 20) + 4097}) {
+  for (const int64_t bytes : {int64_t{1}, int64_t{4095}, int64_t{1} << 20, (int64_t{1} << 20) + 1,
+                              (int64_t{5} << 20) + 4097}) {
     const auto data = Random(bytes, static_cast<uint32_t>(bytes));
     ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, absl::StrCat("v-", bytes), data, 300'000));
     EXPECT_EQ(Read(*file, 0, bytes), data) << bytes;
@@ -99,10 +103,12 @@ TEST_F(SpillFolderTest, WhatIsWrittenIsReadWholeAndInParts) {
       const auto count = static_cast<int64_t>(random() % static_cast<uint64_t>(bytes - from + 1));
       std::vector<char> part(static_cast<size_t>(count));
       ASSERT_THAT((*cursor)->Read(from, count, part.data()), IsOk());
-      ASSERT_EQ(part, std::vector<char>(data.begin() + from, data.begin() + from + count)) << from << " " << count;
+      ASSERT_EQ(part, std::vector<char>(data.begin() + from, data.begin() + from + count))
+          << from << " " << count;
     }
     std::vector<char> none(2);
-    EXPECT_THAT((*cursor)->Read(bytes - 1, 2, none.data()), IsError(absl::StatusCode::kOutOfRange, ""));
+    EXPECT_THAT((*cursor)->Read(bytes - 1, 2, none.data()),
+                IsError(absl::StatusCode::kOutOfRange, ""));
     file->Remove();
   }
   EXPECT_EQ(folder->used_bytes(), 0);
@@ -120,7 +126,8 @@ TEST_F(SpillFolderTest, FilesArePrivate) {
   folder = nullptr;
   ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
   std::vector<std::string> report;
-  EXPECT_THAT(SpillFolder::Open(path_, 1 << 20, &found_, &report), IsError(absl::StatusCode::kPermissionDenied, "chmod 700"));
+  EXPECT_THAT(SpillFolder::Open(path_, 1 << 20, &found_, &report),
+              IsError(absl::StatusCode::kPermissionDenied, "chmod 700"));
 }
 
 TEST_F(SpillFolderTest, FilesOutliveTheProcessAndAreFoundAgain) {
@@ -165,8 +172,10 @@ TEST_F(SpillFolderTest, EveryChangedByteIsNoticed) {
     ASSERT_OK_AND_ASSIGN(const auto cursor, file->Open());
     std::vector<char> out(data.size());
     EXPECT_THAT(cursor->Read(0, 1 << 20, out.data()), IsOk()) << "another MiB";
-    EXPECT_THAT(cursor->Read((1 << 20) + 100, 1, out.data()), IsError(absl::StatusCode::kDataLoss, "MiB 1 has another CRC"));
-    EXPECT_THAT(cursor->Read(0, std::ssize(data), out.data()), IsError(absl::StatusCode::kDataLoss, "another CRC"));
+    EXPECT_THAT(cursor->Read((1 << 20) + 100, 1, out.data()),
+                IsError(absl::StatusCode::kDataLoss, "MiB 1 has another CRC"));
+    EXPECT_THAT(cursor->Read(0, std::ssize(data), out.data()),
+                IsError(absl::StatusCode::kDataLoss, "another CRC"));
     flip((1 << 20) + 5);
     EXPECT_THAT(cursor->Read(0, std::ssize(data), out.data()), IsOk());
     EXPECT_EQ(out, data);
@@ -186,12 +195,18 @@ TEST_F(SpillFolderTest, AFooterOfAnotherKindIsSetAside) {
   const auto write = [&](const std::string& footer, uint64_t length) {
     const uint32_t crc = Crc32c(footer.data(), footer.size());
     std::string file = "abcd" + footer;
-    file.append(reinterpret_cast<const char*>(&length), 8).append(reinterpret_cast<const char*>(&crc), 4).append("OSP1");
+    file.append(reinterpret_cast<const char*>(&length), 8)
+        .append(reinterpret_cast<const char*>(&crc), 4)
+        .append("OSP1");
     temp_.Write("spill/a.spill", file);
   };
   { (void)Open(); }
   const uint32_t crc = Crc32c("abcd", 4);
-  const nlohmann::json good = {{"octavo_spill", 1}, {"about", {{"who", "a"}}}, {"bytes", 4}, {"block", 1 << 20}, {"crc32c", {crc}}};
+  const nlohmann::json good = {{"octavo_spill", 1},
+                               {"about", {{"who", "a"}}},
+                               {"bytes", 4},
+                               {"block", 1 << 20},
+                               {"crc32c", {crc}}};
   write(good.dump(), good.dump().size());
   { (void)Open(); }
   ASSERT_EQ(found_.size(), 1u);
@@ -199,7 +214,8 @@ TEST_F(SpillFolderTest, AFooterOfAnotherKindIsSetAside) {
       {"/bytes", "4", "its footer: bytes is \"4\"; allowed are integers"},
       {"/block", 1.5, "its footer: block is 1.5; allowed are integers"},
       {"/crc32c", 4, "its footer: crc32c is 4; allowed are arrays"},
-      {"/crc32c/0", uint64_t{crc} + (uint64_t{1} << 32), "; allowed are integers from 0 to 4294967295"},
+      {"/crc32c/0", uint64_t{crc} + (uint64_t{1} << 32),
+       "; allowed are integers from 0 to 4294967295"},
       {"/bytes", 5, "its footer speaks of another file"}};
   for (const auto& [at, value, message] : bad) {
     nlohmann::json json = good;
@@ -226,7 +242,9 @@ TEST_F(SpillFolderTest, AFooterOfAnotherKindIsSetAside) {
   (void)Open();
   EXPECT_TRUE(found_.empty());
   ASSERT_EQ(report_.size(), 1u);
-  EXPECT_NE(report_[0].find("its footer has 1099511627776 bytes; allowed at most 1073741824"), std::string::npos) << report_[0];
+  EXPECT_NE(report_[0].find("its footer has 1099511627776 bytes; allowed at most 1073741824"),
+            std::string::npos)
+      << report_[0];
 }
 
 TEST_F(SpillFolderTest, CutFilesAreSetAside) {
@@ -283,14 +301,17 @@ TEST_F(SpillFolderTest, TheQuotaHoldsAndComesBack) {
   EXPECT_EQ(Names(), std::vector<std::string>{"a.spill"});
   a->Remove();
   EXPECT_THAT(Write(*folder, "b", Random(1 << 20, 2)).status(), IsOk());
-  EXPECT_THAT(Write(*folder, "../x", Random(1, 2)), IsError(absl::StatusCode::kInvalidArgument, "letters, digits"));
+  EXPECT_THAT(Write(*folder, "../x", Random(1, 2)),
+              IsError(absl::StatusCode::kInvalidArgument, "letters, digits"));
 }
 
 TEST_F(SpillFolderTest, AFullDiskLeavesNothingAndSaysSo) {
   auto folder = Open();
   for (const char* point : {"spill_create", "spill_write", "spill_footer", "spill_synced"}) {
     ArmFailpoint(absl::StrCat(point, ":errno=", ENOSPC));
-    EXPECT_THAT(Write(*folder, "a", Random(3 << 20, 1)), IsError(absl::StatusCode::kResourceExhausted, "No space left")) << point;
+    EXPECT_THAT(Write(*folder, "a", Random(3 << 20, 1)),
+                IsError(absl::StatusCode::kResourceExhausted, "No space left"))
+        << point;
     EXPECT_EQ(folder->used_bytes(), 0) << point;
     EXPECT_TRUE(Names().empty()) << point;
   }
@@ -312,7 +333,8 @@ TEST_F(SpillFolderTest, AReaderGoesOnWhenTheFileIsRemoved) {
 // kill -9 at each point: afterwards the file is absent, or complete.
 TEST_F(SpillFolderTest, AKillLeavesAllOrNothing) {
   const auto data = Random((2 << 20) + 7, 5);
-  for (const char* point : {"spill_create", "spill_write", "spill_footer", "spill_synced", "spill_renamed", "spill_remove"}) {
+  for (const char* point : {"spill_create", "spill_write", "spill_footer", "spill_synced",
+                            "spill_renamed", "spill_remove"}) {
     std::filesystem::remove_all(path_);
     const pid_t child = ::fork();
     if (child == 0) {
@@ -327,10 +349,12 @@ TEST_F(SpillFolderTest, AKillLeavesAllOrNothing) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << point << " was not passed";
     auto folder = Open();
-    const bool complete = std::string(point) == "spill_renamed" || std::string(point) == "spill_remove";
+    const bool complete =
+        std::string(point) == "spill_renamed" || std::string(point) == "spill_remove";
     ASSERT_EQ(found_.size(), complete ? 1u : 0u) << point;
     if (complete) EXPECT_EQ(Read(*found_[0].file, 0, std::ssize(data)), data);
-    EXPECT_EQ(Names(), complete ? std::vector<std::string>{"a.spill"} : std::vector<std::string>{}) << point;
+    EXPECT_EQ(Names(), complete ? std::vector<std::string>{"a.spill"} : std::vector<std::string>{})
+        << point;
   }
 }
 

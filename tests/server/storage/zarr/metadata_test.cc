@@ -1,4 +1,5 @@
-// Zarr metadata as other programs and enemies write them: exact values, or errors that name the member.
+// Zarr metadata as other programs and enemies write them: exact values, or errors that name the
+// member.
 
 #include <algorithm>
 #include <cstdio>
@@ -38,7 +39,8 @@ constexpr char kV3[] = R"({"zarr_format":3,"node_type":"array","shape":[2,3,4],"
     "chunk_key_encoding":{"name":"default","configuration":{"separator":"/"}},
     "fill_value":7,"codecs":[{"name":"bytes","configuration":{"endian":"little"}},{"name":"zstd","configuration":{"level":1,"checksum":false}}],
     "attributes":{"a":1},"dimension_names":["y",null,"z"]})";
-constexpr char kV2[] = R"({"zarr_format":2,"shape":[2,3,4],"chunks":[1,3,4],"dtype":"<u2","compressor":{"id":"blosc","cname":"lz4","clevel":5,
+constexpr char kV2[] =
+    R"({"zarr_format":2,"shape":[2,3,4],"chunks":[1,3,4],"dtype":"<u2","compressor":{"id":"blosc","cname":"lz4","clevel":5,
     "shuffle":1,"blocksize":0},"fill_value":7,"order":"C","filters":null,"dimension_separator":"/"})";
 constexpr char kSharded[] = R"([{"name":"sharding_indexed","configuration":{"chunk_shape":[1,3,2],
     "codecs":[{"name":"bytes","configuration":{"endian":"little"}},{"name":"gzip","configuration":{"level":5}}],
@@ -53,7 +55,8 @@ class ZarrMetadataTest : public ::testing::Test {
     return ZarrArrayReader::Open(folder_ / name, ZarrArrayReader::MissingChunk::kFill, {});
   }
   /// What an element holds that is in no file, as hexadecimal digits from its first byte.
-  absl::StatusOr<std::string> Fill(const std::string& type, const std::string& fill, bool v3, const std::string& endian) {
+  absl::StatusOr<std::string> Fill(const std::string& type, const std::string& fill, bool v3,
+                                   const std::string& endian) {
     std::string text;
     if (v3) {
       json array = json::parse(kV3);
@@ -73,7 +76,8 @@ class ZarrMetadataTest : public ::testing::Test {
     std::string out(static_cast<size_t>(24 * (*opened)->element_bytes()), 'x');
     EXPECT_THAT((*opened)->Read(start, count, out.data()), IsOk());
     const std::string first = out.substr(0, static_cast<size_t>((*opened)->element_bytes()));
-    for (size_t i = 0; i < out.size(); i += first.size()) EXPECT_EQ(out.substr(i, first.size()), first);
+    for (size_t i = 0; i < out.size(); i += first.size())
+      EXPECT_EQ(out.substr(i, first.size()), first);
     return absl::BytesToHexString(first);
   }
 
@@ -84,7 +88,8 @@ class ZarrMetadataTest : public ::testing::Test {
 std::string Reversed(const std::string& hex, size_t part_bytes) {
   std::string bytes = absl::HexStringToBytes(hex);
   for (size_t at = 0; at < bytes.size(); at += part_bytes) {
-    std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.begin() + static_cast<std::ptrdiff_t>(at + part_bytes));
+    std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                 bytes.begin() + static_cast<std::ptrdiff_t>(at + part_bytes));
   }
   return absl::BytesToHexString(bytes);
 }
@@ -143,7 +148,8 @@ const Value kValues[] = {
     {"float16", "f2", "6.1034e-5", "0400"},
     {"float16", "f2", "2049", "6800"},  // to even
     {"float16", "f2", "2051", "6802"},
-    {"float16", "f2", "1.00048828125001", "3c01"},  // above the middle by less than a float can tell
+    {"float16", "f2", "1.00048828125001",
+     "3c01"},  // above the middle by less than a float can tell
     {"float16", "f2", "\"NaN\"", "7e00"},
     {"float16", "f2", "\"Infinity\"", "7c00"},
     {"float16", "f2", "\"-Infinity\"", "fc00"},
@@ -182,16 +188,21 @@ TEST_F(ZarrMetadataTest, FillValuesAreExactOrRefused) {
     for (const std::string version : {"3", "2"}) {
       if (version == "2" && value.v2[0] == '\0') continue;
       for (const std::string endian : {"little", "big"}) {
-        const std::string what = absl::StrCat("v", version, " ", value.type, " ", value.fill, " ", endian);
-        const std::string type = version == "3" ? value.type : absl::StrCat(endian == "little" ? "<" : ">", value.v2);
+        const std::string what =
+            absl::StrCat("v", version, " ", value.type, " ", value.fill, " ", endian);
+        const std::string type =
+            version == "3" ? value.type : absl::StrCat(endian == "little" ? "<" : ">", value.v2);
         const auto got = Fill(type, value.fill, version == "3", endian);
         // v2 may write integers as floats.
-        const std::string bits = value.bits != nullptr ? value.bits : version == "2" ? "00000000000003e8" : "";
+        const std::string bits = value.bits != nullptr ? value.bits
+                                 : version == "2"      ? "00000000000003e8"
+                                                       : "";
         if (bits.empty()) {
           ASSERT_FALSE(got.ok()) << what << " is taken for " << *got;
           const std::string text(got.status().message());
           EXPECT_THAT(text, Not(HasSubstr("json.exception"))) << what;
-          if (!absl::StrContains(value.fill, "e400")) EXPECT_THAT(text, HasSubstr("fill_value")) << what;  // no number of JSON at all
+          if (!absl::StrContains(value.fill, "e400"))
+            EXPECT_THAT(text, HasSubstr("fill_value")) << what;  // no number of JSON at all
           continue;
         }
         ASSERT_THAT(got, IsOk()) << what;
@@ -214,19 +225,34 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
   const auto damaged = absl::StatusCode::kDataLoss, unknown = absl::StatusCode::kUnimplemented;
   const auto grid = [](json& a) -> json& { return a["chunk_grid"]["configuration"]; };
   const auto codec = [](json& a) -> json& { return a["codecs"][1]; };
-  const auto shard = [](json& a) -> json& { return (a["codecs"] = json::parse(kSharded))[0]["configuration"]; };
+  const auto shard = [](json& a) -> json& {
+    return (a["codecs"] = json::parse(kSharded))[0]["configuration"];
+  };
   const std::vector<Bad> cases = {
-      {"shape of 1.5", [](json& a) { a["shape"][1] = 1.5; }, damaged, {"shape[1] is 1.5", "integers from 0"}},
+      {"shape of 1.5",
+       [](json& a) { a["shape"][1] = 1.5; },
+       damaged,
+       {"shape[1] is 1.5", "integers from 0"}},
       {"shape of 3.0", [](json& a) { a["shape"][1] = 3.0; }, damaged, {"shape[1] is 3.0"}},
       {"shape below 0", [](json& a) { a["shape"][2] = -4; }, damaged, {"shape[2] is -4"}},
-      {"huge shape", [](json& a) { a["shape"][0] = uint64_t{1} << 63; }, damaged, {"shape[0] is 9223372036854775808"}},
-      {"shape of text", [](json& a) { a["shape"] = "2,3,4"; }, damaged, {"shape is \"2,3,4\"", "arrays"}},
+      {"huge shape",
+       [](json& a) { a["shape"][0] = uint64_t{1} << 63; },
+       damaged,
+       {"shape[0] is 9223372036854775808"}},
+      {"shape of text",
+       [](json& a) { a["shape"] = "2,3,4"; },
+       damaged,
+       {"shape is \"2,3,4\"", "arrays"}},
       {"shape of true", [](json& a) { a["shape"][0] = true; }, damaged, {"shape[0] is true"}},
       {"no shape", [](json& a) { a.erase("shape"); }, damaged, {"shape is missing"}},
-      {"33 axes", [](json& a) { a["shape"] = std::vector<int>(33, 1); }, damaged, {"shape", "at most 32"}},
+      {"33 axes",
+       [](json& a) { a["shape"] = std::vector<int>(33, 1); },
+       damaged,
+       {"shape", "at most 32"}},
       {"4 axes",
        [&](json& a) {
-         a["shape"] = {2, 2, 3, 4}, grid(a)["chunk_shape"] = {1, 1, 3, 4}, a.erase("dimension_names");
+         a["shape"] = {2, 2, 3, 4}, grid(a)["chunk_shape"] = {1, 1, 3, 4},
+         a.erase("dimension_names");
        },
        unknown,
        {"shape", "more than three axes"}},
@@ -236,16 +262,34 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
        },
        damaged,
        {"chunk_grid.configuration.chunk_shape has 3"}},
-      {"chunk of 0", [&](json& a) { grid(a)["chunk_shape"][0] = 0; }, damaged, {"chunk_shape[0] is 0", "from 1"}},
-      {"chunk of 1.5", [&](json& a) { grid(a)["chunk_shape"][0] = 1.5; }, damaged, {"chunk_shape[0] is 1.5"}},
-      {"no chunk shape", [&](json& a) { grid(a).erase("chunk_shape"); }, damaged, {"chunk_grid.configuration.chunk_shape is missing"}},
-      {"another grid", [](json& a) { a["chunk_grid"]["name"] = "rectangular"; }, unknown, {"chunk_grid is \"rectangular\""}},
-      {"grid with more", [&](json& a) { grid(a)["offset"] = 3; }, unknown, {"chunk_grid.configuration", "offset", "not known"}},
+      {"chunk of 0",
+       [&](json& a) { grid(a)["chunk_shape"][0] = 0; },
+       damaged,
+       {"chunk_shape[0] is 0", "from 1"}},
+      {"chunk of 1.5",
+       [&](json& a) { grid(a)["chunk_shape"][0] = 1.5; },
+       damaged,
+       {"chunk_shape[0] is 1.5"}},
+      {"no chunk shape",
+       [&](json& a) { grid(a).erase("chunk_shape"); },
+       damaged,
+       {"chunk_grid.configuration.chunk_shape is missing"}},
+      {"another grid",
+       [](json& a) { a["chunk_grid"]["name"] = "rectangular"; },
+       unknown,
+       {"chunk_grid is \"rectangular\""}},
+      {"grid with more",
+       [&](json& a) { grid(a)["offset"] = 3; },
+       unknown,
+       {"chunk_grid.configuration", "offset", "not known"}},
       {"format 3.0", [](json& a) { a["zarr_format"] = 3.0; }, damaged, {"zarr_format is 3.0"}},
       {"format 4", [](json& a) { a["zarr_format"] = 4; }, damaged, {"zarr_format is 4"}},
       {"a group", [](json& a) { a["node_type"] = "group"; }, damaged, {"node_type is \"group\""}},
       {"no node type", [](json& a) { a.erase("node_type"); }, damaged, {"node_type is missing"}},
-      {"text type", [](json& a) { a["data_type"] = "string"; }, unknown, {"data_type is \"string\""}},
+      {"text type",
+       [](json& a) { a["data_type"] = "string"; },
+       unknown,
+       {"data_type is \"string\""}},
       {"type of an object",
        [](json& a) {
          a["data_type"] = {{"name", "datetime"}};
@@ -277,19 +321,40 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
        },
        unknown,
        {"storage_transformers"}},
-      {"transformers of an object", [](json& a) { a["storage_transformers"] = json::object(); }, damaged, {"storage_transformers is {}"}},
+      {"transformers of an object",
+       [](json& a) { a["storage_transformers"] = json::object(); },
+       damaged,
+       {"storage_transformers is {}"}},
       {"no fill value", [](json& a) { a.erase("fill_value"); }, damaged, {"fill_value is missing"}},
-      {"null fill value", [](json& a) { a["fill_value"] = nullptr; }, damaged, {"fill_value is null", "0 to 65535"}},
-      {"keys of another kind", [](json& a) { a["chunk_key_encoding"]["name"] = "suffix"; }, unknown, {"chunk_key_encoding is \"suffix\""}},
+      {"null fill value",
+       [](json& a) { a["fill_value"] = nullptr; },
+       damaged,
+       {"fill_value is null", "0 to 65535"}},
+      {"keys of another kind",
+       [](json& a) { a["chunk_key_encoding"]["name"] = "suffix"; },
+       unknown,
+       {"chunk_key_encoding is \"suffix\""}},
       {"another separator",
        [](json& a) { a["chunk_key_encoding"]["configuration"]["separator"] = "_"; },
        damaged,
        {"chunk_key_encoding.configuration.separator is \"_\""}},
-      {"separator of a number", [](json& a) { a["chunk_key_encoding"]["configuration"]["separator"] = 1; }, damaged, {"separator is 1"}},
+      {"separator of a number",
+       [](json& a) { a["chunk_key_encoding"]["configuration"]["separator"] = 1; },
+       damaged,
+       {"separator is 1"}},
       {"no codecs", [](json& a) { a["codecs"] = json::array(); }, damaged, {"codecs is []"}},
-      {"codecs of an object", [](json& a) { a["codecs"] = json::object(); }, damaged, {"codecs is {}"}},
-      {"no endian", [](json& a) { a["codecs"][0].erase("configuration"); }, damaged, {"codecs[0].configuration.endian is missing"}},
-      {"name alone", [](json& a) { a["codecs"][0] = "bytes"; }, damaged, {"codecs[0].configuration.endian is missing"}},
+      {"codecs of an object",
+       [](json& a) { a["codecs"] = json::object(); },
+       damaged,
+       {"codecs is {}"}},
+      {"no endian",
+       [](json& a) { a["codecs"][0].erase("configuration"); },
+       damaged,
+       {"codecs[0].configuration.endian is missing"}},
+      {"name alone",
+       [](json& a) { a["codecs"][0] = "bytes"; },
+       damaged,
+       {"codecs[0].configuration.endian is missing"}},
       {"middle endian",
        [](json& a) { a["codecs"][0]["configuration"]["endian"] = "middle"; },
        damaged,
@@ -313,8 +378,14 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
        unknown,
        {"codecs[1] is \"zlib\""}},
       {"a codec of a number", [&](json& a) { codec(a) = 5; }, damaged, {"codecs[1] is 5"}},
-      {"two compressors", [&](json& a) { a["codecs"].push_back(codec(a)); }, unknown, {"codecs is ["}},
-      {"level of text", [&](json& a) { codec(a)["configuration"]["level"] = "1"; }, damaged, {"codecs[1].configuration.level is \"1\""}},
+      {"two compressors",
+       [&](json& a) { a["codecs"].push_back(codec(a)); },
+       unknown,
+       {"codecs is ["}},
+      {"level of text",
+       [&](json& a) { codec(a)["configuration"]["level"] = "1"; },
+       damaged,
+       {"codecs[1].configuration.level is \"1\""}},
       {"a codec with more",
        [&](json& a) { codec(a)["configuration"]["dictionary"] = 1; },
        unknown,
@@ -325,23 +396,44 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
        },
        damaged,
        {"dimension_names is [\"y\",\"x\"]"}},
-      {"names of numbers", [](json& a) { a["dimension_names"][0] = 3; }, damaged, {"dimension_names"}},
-      {"attributes of text", [](json& a) { a["attributes"] = "x"; }, damaged, {"attributes is \"x\""}},
+      {"names of numbers",
+       [](json& a) { a["dimension_names"][0] = 3; },
+       damaged,
+       {"dimension_names"}},
+      {"attributes of text",
+       [](json& a) { a["attributes"] = "x"; },
+       damaged,
+       {"attributes is \"x\""}},
       {"inner chunk",
        [&](json& a) {
          shard(a)["chunk_shape"] = {1, 2, 2};
        },
        damaged,
        {"codecs[0].configuration.chunk_shape[1] is 2", "divisors"}},
-      {"inner chunk of 1.5", [&](json& a) { shard(a)["chunk_shape"][2] = 1.5; }, damaged, {"codecs[0].configuration.chunk_shape[2] is 1.5"}},
+      {"inner chunk of 1.5",
+       [&](json& a) { shard(a)["chunk_shape"][2] = 1.5; },
+       damaged,
+       {"codecs[0].configuration.chunk_shape[2] is 1.5"}},
       {"index at the start",
        [&](json& a) { shard(a)["index_location"] = "start"; },
        unknown,
        {"codecs[0].configuration.index_location is \"start\""}},
-      {"index nowhere", [&](json& a) { shard(a)["index_location"] = 0; }, damaged, {"codecs[0].configuration.index_location is 0"}},
-      {"index without crc", [&](json& a) { shard(a)["index_codecs"].erase(1); }, unknown, {"codecs[0].configuration.index_codecs"}},
-      {"index of big endian", [&](json& a) { shard(a)["index_codecs"][0]["configuration"]["endian"] = "big"; }, unknown, {"index_codecs"}},
-      {"no index codecs", [&](json& a) { shard(a).erase("index_codecs"); }, damaged, {"codecs[0].configuration.index_codecs is missing"}},
+      {"index nowhere",
+       [&](json& a) { shard(a)["index_location"] = 0; },
+       damaged,
+       {"codecs[0].configuration.index_location is 0"}},
+      {"index without crc",
+       [&](json& a) { shard(a)["index_codecs"].erase(1); },
+       unknown,
+       {"codecs[0].configuration.index_codecs"}},
+      {"index of big endian",
+       [&](json& a) { shard(a)["index_codecs"][0]["configuration"]["endian"] = "big"; },
+       unknown,
+       {"index_codecs"}},
+      {"no index codecs",
+       [&](json& a) { shard(a).erase("index_codecs"); },
+       damaged,
+       {"codecs[0].configuration.index_codecs is missing"}},
       {"shards of shards",
        [&](json& a) {
          auto inner = json::parse(kSharded);
@@ -350,7 +442,10 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
        unknown,
        {"codecs[0].configuration.codecs[0] is \"sharding_indexed\""}},
       {"an array", [](json& a) { a = json::array({a}); }, damaged, {"allowed are objects"}},
-      {"a long value", [](json& a) { a["data_type"] = std::string(100'000, 'x'); }, unknown, {"data_type is \"xxx", "..."}},
+      {"a long value",
+       [](json& a) { a["data_type"] = std::string(100'000, 'x'); },
+       unknown,
+       {"data_type is \"xxx", "..."}},
   };
   for (const Bad& bad : cases) {
     json array = json::parse(kV3);
@@ -400,7 +495,10 @@ TEST_F(ZarrMetadataTest, V2IsReadStrictly) {
        },
        damaged,
        {"chunks has 2"}},
-      {"format of text", [](json& a) { a["zarr_format"] = "2"; }, damaged, {"zarr_format is \"2\""}},
+      {"format of text",
+       [](json& a) { a["zarr_format"] = "2"; },
+       damaged,
+       {"zarr_format is \"2\""}},
       {"no dtype", [](json& a) { a.erase("dtype"); }, damaged, {"dtype is missing"}},
       {"structured",
        [](json& a) {
@@ -420,20 +518,38 @@ TEST_F(ZarrMetadataTest, V2IsReadStrictly) {
        },
        unknown,
        {"filters"}},
-      {"filters of text", [](json& a) { a["filters"] = "delta"; }, damaged, {"filters is \"delta\""}},
+      {"filters of text",
+       [](json& a) { a["filters"] = "delta"; },
+       damaged,
+       {"filters is \"delta\""}},
       {"another compressor",
        [](json& a) {
          a["compressor"] = {{"id", "lz4"}};
        },
        unknown,
        {"compressor.id is \"lz4\"", "codec"}},
-      {"a compressor without id", [](json& a) { a["compressor"] = json::object(); }, damaged, {"compressor.id is missing"}},
-      {"a compressor of text", [](json& a) { a["compressor"] = "gzip"; }, damaged, {"compressor is \"gzip\""}},
-      {"another level", [](json& a) { a["compressor"]["clevel"] = 10; }, damaged, {"compressor.clevel is 10"}},
-      {"another shuffle", [](json& a) { a["compressor"]["shuffle"] = 3; }, damaged, {"compressor.shuffle is 3"}},
+      {"a compressor without id",
+       [](json& a) { a["compressor"] = json::object(); },
+       damaged,
+       {"compressor.id is missing"}},
+      {"a compressor of text",
+       [](json& a) { a["compressor"] = "gzip"; },
+       damaged,
+       {"compressor is \"gzip\""}},
+      {"another level",
+       [](json& a) { a["compressor"]["clevel"] = 10; },
+       damaged,
+       {"compressor.clevel is 10"}},
+      {"another shuffle",
+       [](json& a) { a["compressor"]["shuffle"] = 3; },
+       damaged,
+       {"compressor.shuffle is 3"}},
       {"no compressor", [](json& a) { a.erase("compressor"); }, damaged, {"compressor is missing"}},
       {"no fill value", [](json& a) { a.erase("fill_value"); }, damaged, {"fill_value is missing"}},
-      {"another separator", [](json& a) { a["dimension_separator"] = ","; }, damaged, {"dimension_separator is \",\""}},
+      {"another separator",
+       [](json& a) { a["dimension_separator"] = ","; },
+       damaged,
+       {"dimension_separator is \",\""}},
   };
   for (const Bad& bad : cases) {
     json array = json::parse(kV2);
@@ -446,9 +562,11 @@ TEST_F(ZarrMetadataTest, V2IsReadStrictly) {
     EXPECT_THAT(text, HasSubstr("/.zarray")) << bad.what;
     EXPECT_THAT(text, Not(HasSubstr("json.exception"))) << bad.what;
   }
-  for (const auto& fine :
-       std::vector<std::function<void(json&)>>{[](json&) {}, [](json& a) { a["writer"] = "somebody"; }, [](json& a) { a["filters"] = json::array(); },
-                                               [](json& a) { a.erase("dimension_separator"); }, [](json& a) { a["compressor"] = nullptr; }}) {
+  for (const auto& fine : std::vector<std::function<void(json&)>>{
+           [](json&) {}, [](json& a) { a["writer"] = "somebody"; },
+           [](json& a) { a["filters"] = json::array(); },
+           [](json& a) { a.erase("dimension_separator"); },
+           [](json& a) { a["compressor"] = nullptr; }}) {
     json array = json::parse(kV2);
     fine(array);
     EXPECT_THAT(Open(array.dump(), false), IsOk()) << array.dump();
@@ -461,8 +579,9 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
     const std::string whole = v3 ? kV3 : kV2;
     const std::string nested = std::string(70'000, '[') + std::string(70'000, ']');
     for (const std::string& text :
-         {std::string(), std::string("{"), std::string("null"), std::string("[]"), whole + "x", whole.substr(0, whole.size() - 1),
-          std::string("\xff\xfe{}"), nested, absl::StrCat("{\"shape\":", nested, "}"), whole.substr(0, 20) + '\0' + whole.substr(20),
+         {std::string(), std::string("{"), std::string("null"), std::string("[]"), whole + "x",
+          whole.substr(0, whole.size() - 1), std::string("\xff\xfe{}"), nested,
+          absl::StrCat("{\"shape\":", nested, "}"), whole.substr(0, 20) + '\0' + whole.substr(20),
           absl::StrReplaceAll(whole, {{"\"shape\":", "\"shape\":[1],\"shape\":"}})}) {
       const auto opened = Open(text, v3);
       ASSERT_FALSE(opened.ok()) << text.substr(0, 60);
@@ -474,7 +593,9 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
   // Any member of any kind: comes back, with a sentence.
   std::mt19937 random(octavo::testing::Seeds::Get().Next());
   const std::vector<json> odd = {
-      nullptr, true, 0, -1, 1.5, 1e300, uint64_t{1} << 63, "", "x", "0x", json::array(), json::array({nullptr}), json::object(), {{"name", 3}}};
+      nullptr,           true,         0,   -1,   1.5,           1e300,
+      uint64_t{1} << 63, "",           "x", "0x", json::array(), json::array({nullptr}),
+      json::object(),    {{"name", 3}}};
   for (int i = 0; i < 2000; ++i) {
     const bool v3 = random() % 2 == 0;
     json array = json::parse(v3 ? kV3 : kV2);
@@ -484,11 +605,14 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
       auto at = flat.begin();
       std::advance(at, static_cast<std::ptrdiff_t>(random() % flat.size()));
       json::json_pointer pointer(at.key());
-      while (random() % 3 == 0 && !pointer.parent_pointer().empty()) pointer = pointer.parent_pointer();
+      while (random() % 3 == 0 && !pointer.parent_pointer().empty())
+        pointer = pointer.parent_pointer();
       if (array.contains(pointer)) array[pointer] = odd[random() % odd.size()];
     }
     const auto opened = Open(array.dump(), v3);
-    if (!opened.ok()) EXPECT_THAT(std::string(opened.status().message()), Not(HasSubstr("json.exception"))) << array.dump();
+    if (!opened.ok())
+      EXPECT_THAT(std::string(opened.status().message()), Not(HasSubstr("json.exception")))
+          << array.dump();
   }
 }
 
@@ -497,11 +621,13 @@ TEST_F(ZarrMetadataTest, ReadsWhatAnotherProgramWrote) {
   ASSERT_NE(std::getenv("OCTAVO_SOURCE_DIR"), nullptr);
   const uint32_t seed = octavo::testing::Seeds::Get().Next();
   const std::string command =
-      absl::StrCat("/usr/bin/python3 '", std::getenv("OCTAVO_SOURCE_DIR"), "'/tests/server/storage/zarr/zarr_arrays.py '", folder_.path(), "' ", seed);
+      absl::StrCat("/usr/bin/python3 '", std::getenv("OCTAVO_SOURCE_DIR"),
+                   "'/tests/server/storage/zarr/zarr_arrays.py '", folder_.path(), "' ", seed);
   FILE* const writer = ::popen(command.c_str(), "r");
   ASSERT_NE(writer, nullptr);
   std::string names;
-  for (char piece[4096]; const size_t n = std::fread(piece, 1, sizeof piece, writer);) names.append(piece, n);
+  for (char piece[4096]; const size_t n = std::fread(piece, 1, sizeof piece, writer);)
+    names.append(piece, n);
   const int code = ::pclose(writer);
   if (WEXITSTATUS(code) == 77) GTEST_SKIP() << "no NumPy for /usr/bin/python3";
   ASSERT_EQ(code, 0) << command;
@@ -521,7 +647,8 @@ TEST_F(ZarrMetadataTest, ReadsWhatAnotherProgramWrote) {
     const absl::Status read = (*opened)->Read(start.data(), (*opened)->shape(), got.data());
     if (about.contains("error")) {
       EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << line;
-      EXPECT_THAT(std::string(read.message()), HasSubstr(about["error"].get<std::string>())) << line;
+      EXPECT_THAT(std::string(read.message()), HasSubstr(about["error"].get<std::string>()))
+          << line;
       continue;
     }
     ASSERT_THAT(read, IsOk()) << line;

@@ -1,8 +1,10 @@
 #pragma once
 
-// What Octavo uses of oneTBB, on std::thread, for the tsan preset only, where it stands before Debian's headers. The library itself is not
-// instrumented, so that ThreadSanitizer sees none of the order that its scheduler makes, and every loop is reported as a race. Suppressing
-// those reports would silence the bodies of the loops as well; this keeps them under watch. A body that throws ends the program.
+// What Octavo uses of oneTBB, on std::thread, for the tsan preset only, where it stands before
+// Debian's headers. The library itself is not instrumented, so that ThreadSanitizer sees none of
+// the order that its scheduler makes, and every loop is reported as a race. Suppressing those
+// reports would silence the bodies of the loops as well; this keeps them under watch. A body that
+// throws ends the program.
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +25,8 @@ namespace for_tsan {
 
 inline std::atomic<size_t> most_threads{3};
 
-/// Two workers for the whole program; a job may be run by whoever waits for it, so that nothing can lock up.
+/// Two workers for the whole program; a job may be run by whoever waits for it, so that nothing can
+/// lock up.
 class Pool {
  public:
   static Pool& Instance() {
@@ -71,7 +74,8 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
-/// Runs `step(i)` for 0 <= i < count, here and on the workers that have time; returns when all are done.
+/// Runs `step(i)` for 0 <= i < count, here and on the workers that have time; returns when all are
+/// done.
 inline void Run(size_t count, const std::function<void(size_t)>& step) {
   struct Loop {
     std::atomic<size_t> next{0};
@@ -81,9 +85,11 @@ inline void Run(size_t count, const std::function<void(size_t)>& step) {
   };
   if (count == 0) return;
   const auto loop = std::make_shared<Loop>();
-  // A worker that comes when all is taken touches `loop` only, never `step`, which may be gone by then.
+  // A worker that comes when all is taken touches `loop` only, never `step`, which may be gone by
+  // then.
   const auto take = [loop, count, &step] {
-    for (size_t i = loop->next.fetch_add(1, std::memory_order_relaxed); i < count; i = loop->next.fetch_add(1, std::memory_order_relaxed)) {
+    for (size_t i = loop->next.fetch_add(1, std::memory_order_relaxed); i < count;
+         i = loop->next.fetch_add(1, std::memory_order_relaxed)) {
       step(i);
       std::lock_guard lock(loop->mutex);
       if (++loop->done == count) loop->changed.notify_all();
@@ -117,7 +123,8 @@ class blocked_range {
   std::vector<blocked_range> Pieces() const {
     std::vector<blocked_range> pieces;
     const auto step = static_cast<T>(std::max(grain_, size() / 8 + 1));
-    for (T at = begin_; at < end_; at = std::min<T>(end_, at + step)) pieces.emplace_back(at, std::min<T>(end_, at + step), grain_);
+    for (T at = begin_; at < end_; at = std::min<T>(end_, at + step))
+      pieces.emplace_back(at, std::min<T>(end_, at + step), grain_);
     return pieces;
   }
 
@@ -138,7 +145,8 @@ void parallel_for(T first, T last, const Body& body) {
   });
 }
 template <class T, class Value, class Body, class Join>
-Value parallel_reduce(const blocked_range<T>& range, const Value& identity, const Body& body, const Join& join) {
+Value parallel_reduce(const blocked_range<T>& range, const Value& identity, const Body& body,
+                      const Join& join) {
   const auto pieces = range.Pieces();
   std::vector<Value> parts(pieces.size(), identity);
   for_tsan::Run(pieces.size(), [&](size_t i) { parts[i] = body(pieces[i], identity); });
@@ -158,8 +166,10 @@ class enumerable_thread_specific {
   enumerable_thread_specific() : make_([] { return std::make_unique<T>(); }) {}
   template <class Make>
   requires std::is_invocable_r_v<T, Make>
-  explicit enumerable_thread_specific(Make make) : make_([make] { return std::unique_ptr<T>(new T(make())); }) {}
-  explicit enumerable_thread_specific(const T& value) : make_([value] { return std::make_unique<T>(value); }) {}
+  explicit enumerable_thread_specific(Make make)
+      : make_([make] { return std::unique_ptr<T>(new T(make())); }) {}
+  explicit enumerable_thread_specific(const T& value)
+      : make_([value] { return std::make_unique<T>(value); }) {}
 
   T& local() {
     std::lock_guard lock(mutex_);
@@ -214,7 +224,8 @@ auto isolate(const Call& call) {
 class global_control {
  public:
   enum parameter { max_allowed_parallelism };
-  global_control(parameter, size_t most) : before_(for_tsan::most_threads.exchange(std::min<size_t>(most, 3))) {}
+  global_control(parameter, size_t most)
+      : before_(for_tsan::most_threads.exchange(std::min<size_t>(most, 3))) {}
   ~global_control() { for_tsan::most_threads = before_; }
   global_control(const global_control&) = delete;
   global_control& operator=(const global_control&) = delete;
