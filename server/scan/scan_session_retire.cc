@@ -148,8 +148,8 @@ void ScanSession::TellNonFinite(size_t event) {
 
 namespace {
 // Above this share of clipped voxels the levels hide more than noise. scan.proto
-// (Processing.levels), README.md (The chain) and deploy/prometheus-rules.yml (OctavoVoxelsClipped)
-// say the same.
+// (Processing.levels), gpu/README.md (What a voxel holds) and deploy/prometheus-rules.yml
+// (OctavoVoxelsClipped) say the same.
 constexpr double kClippedTold = 0.01;
 }  // namespace
 
