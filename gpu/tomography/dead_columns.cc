@@ -93,14 +93,12 @@ class Sinogram {
     const int64_t reach = std::clamp<int64_t>(n_ / 100, 2, 10);
     std::vector<float> around, off;
     std::vector<bool> out(static_cast<size_t>(n_), false);
-    for (int64_t x = 0; x < n_; ++x) {
+    // At an end there are neighbours on one side alone, from which an object may well fall away.
+    for (int64_t x = reach; x < n_ - reach; ++x) {
       off.clear();
       for (int64_t a = 0; a < angles_; ++a) {
         around.clear();
-        const int64_t from =
-            std::clamp<int64_t>(x - reach, 0, std::max<int64_t>(0, n_ - 1 - 2 * reach));
-        for (int64_t k = from; k <= std::min(from + 2 * reach, n_ - 1); ++k)
-          around.push_back(At(a, k));
+        for (int64_t k = x - reach; k <= x + reach; ++k) around.push_back(At(a, k));
         off.push_back(std::abs(At(a, x) - Quantile(around, 0.5)));
       }
       out[static_cast<size_t>(x)] = static_cast<double>(Quantile(off, kMostAngles)) > kFar * usual_;

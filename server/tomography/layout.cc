@@ -451,7 +451,7 @@ std::string TomographyLayout::Text() const {
 
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
-                                           int64_t slices, double support, bool images,
+                                           int64_t slices, double support, bool checks, bool images,
                                            bool previews) {
   TomographyMemory m;
   const auto at = [](const absl::StatusOr<int64_t>& bytes) -> absl::StatusOr<int64_t> {
@@ -509,9 +509,9 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   if (previews) m.preview = layout.image_bytes();
   // The search has raw data, fields and sinograms of its own; it is over before the batches begin,
   // but its memory is small.
-  const bool checks = layout.check_slices() > 0;
-  if (!tries && (spec.center.find || layout.overlap_unknown() || checks)) {
-    const int64_t n = checks ? layout.check_slices() : layout.search_slices();
+  m.check_slices = checks ? layout.check_slices() : 0;
+  if (!tries && (spec.center.find || layout.overlap_unknown() || m.check_slices > 0)) {
+    const int64_t n = m.check_slices > 0 ? m.check_slices : layout.search_slices();
     const BatchRows looked = layout.RowsOf(layout.center_slice(), n);
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape one,
                             layout.PreparedFor(looked, layout.overlap_unknown()));
@@ -522,9 +522,10 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
     if (layout.overlap_unknown()) {
       OCTAVO_ASSIGN_OR_RETURN(find, at(FindOverlapBytes(layout.OverlapSearch(), device)));
     } else {
+      const bool search = m.check_slices == 0;
       const auto bytes = FindAxisBytes(
-          checks ? layout.AxisCheck(one.slices) : layout.AxisSearch(one.slices), device);
-      if (!bytes.ok() && !checks) return AtAxisField(bytes.status());
+          search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
+      if (!bytes.ok() && search) return AtAxisField(bytes.status());
       find = bytes.value_or(0);  // of scans that say nothing of their axis, none is checked
     }
     m.search = std::max<int64_t>(

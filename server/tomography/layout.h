@@ -116,7 +116,8 @@ class TomographyLayout {
 /// Device memory of the steps of a job.
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
-  double support = 1;  // that there is room for (TomographyConfig::support)
+  double support = 1;        // that there is room for (TomographyConfig::support)
+  int64_t check_slices = 0;  // that there is room to check an axis with which nobody looks for
   int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0,
           search = 0, preview = 0;
   int64_t workspace() const {
@@ -125,10 +126,11 @@ struct TomographyMemory {
 };
 
 /// For batches of `slices`. `support`: the widest that the iterations may have, where the layout
-/// may widen. `images`: batches of the result are made outside of it (it is stored).
+/// may widen. `checks`: an axis that nobody looks for is checked, where the layout says so.
+/// `images`: batches of the result are made outside of it (it is stored).
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
-                                           int64_t slices, double support, bool images,
+                                           int64_t slices, double support, bool checks, bool images,
                                            bool previews);
 
 }  // namespace octavo::tomography

@@ -219,9 +219,10 @@ absl::StatusOr<std::vector<int64_t>> TomographyRunner::MendForSearch(const Prepa
 // An axis that nobody looks for, compared with what a few rows say: a word where they are sure that
 // it is elsewhere, and never the end of the job.
 absl::Status TomographyRunner::CheckAxis() {
-  if (layout_.check_slices() == 0) return absl::OkStatus();
-  const auto prepared = PrepareSome(
-      layout_, input_, layout_.RowsOf(layout_.center_slice(), layout_.check_slices()), false);
+  const int64_t slices = task_.memory.check_slices;
+  if (slices == 0) return absl::OkStatus();
+  const auto prepared =
+      PrepareSome(layout_, input_, layout_.RowsOf(layout_.center_slice(), slices), false);
   absl::Status checked = prepared.status();
   if (prepared.ok()) {
     checked = CheckAxisIn(*prepared);

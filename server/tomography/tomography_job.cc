@@ -76,7 +76,7 @@ class TomographyWork final : public job::JobWork {
     // Read once for the search of the axis and all batches.
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
-                       layout_.check_slices() > 0 || chosen.memory.support > 1;
+                       chosen.memory.check_slices > 0 || chosen.memory.support > 1;
     const auto input = again ? CacheChunks(input_, environment_.projection_memory, &note) : input_;
     if (!note.empty()) run.Log(note);
     return RunTomography(run, stop,
@@ -116,18 +116,25 @@ class TomographyWork final : public job::JobWork {
     const int64_t most = std::min(
         layout_.slices(), std::clamp(layout_.slices() / kLeastBatches, kFewSlices, kMostSlices));
     const auto largest = [&](bool on_disk, double support,
-                             int64_t room) -> absl::StatusOr<TomographyMemory> {
+                             bool checks) -> absl::StatusOr<TomographyMemory> {
       int64_t slices =
           spec_.slices_per_batch > 0 ? std::min(spec_.slices_per_batch, layout_.slices()) : most;
       for (;;) {
         OCTAVO_ASSIGN_OR_RETURN(
             TomographyMemory memory,
-            MemoryFor(layout_, spec_, device, slices, support, on_disk, /*previews=*/true));
+            MemoryFor(layout_, spec_, device, slices, support, checks, on_disk, /*previews=*/true));
         if (slices == 1 || spec_.slices_per_batch > 0 ||
-            memory.workspace() + mip + (on_disk ? 0 : result) <= room)
+            memory.workspace() + mip + (on_disk ? 0 : result) <= use.free())
           return memory;
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
+    };
+    // No job waits for memory, or has smaller batches, because of the check of an axis.
+    const auto roomiest = [&](bool on_disk, double support) -> absl::StatusOr<TomographyMemory> {
+      OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory without, largest(on_disk, support, false));
+      OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with, largest(on_disk, support, true));
+      const bool fits = with.workspace() + mip + (on_disk ? 0 : result) <= use.free();
+      return fits && with.slices_per_batch == without.slices_per_batch ? with : without;
     };
     Chosen chosen;
     for (const bool on_disk : {false, true}) {
@@ -137,9 +144,9 @@ class TomographyWork final : public job::JobWork {
       chosen.on_disk = on_disk;
       // Room for objects wider than the detector, which nobody knows of yet; a budget that it
       // exceeds does without.
-      OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, kWidestObject, use.free()));
+      OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, kWidestObject));
       if (chosen.memory.workspace() + mip + (on_disk ? 0 : result) > use.budget) {
-        OCTAVO_ASSIGN_OR_RETURN(chosen.memory, largest(on_disk, 1, use.free()));
+        OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, 1));
       }
       const int64_t wanted = chosen.memory.workspace() + mip + (on_disk ? 0 : result);
       if (wanted <= use.budget) break;
