@@ -107,9 +107,11 @@ std::vector<double> SamplesOf(const SpectralConfig& c, const uint8_t* record) {
 FirstRecords::FirstRecords(const SpectralConfig& chain)
     : chain_(chain),
       record_bytes_(RecordBytes(chain)),
-      group_(GroupOf(chain)),
+      group_(kMost * record_bytes_ <= kMostBytes && chain.samples_per_record <= kMostSamples
+                 ? GroupOf(chain)
+                 : 0),
       stride_((group_ + kMost - 1) / kMost),
-      records_(static_cast<size_t>(kMost * record_bytes_)) {}
+      records_(static_cast<size_t>(group_ > 0 ? kMost * record_bytes_ : 0)) {}
 
 void FirstRecords::Take(const uint8_t* raw, int64_t first_record, int64_t records) {
   if (next_ >= group_ || first_record + records <= next_) return;
@@ -177,6 +179,8 @@ std::string FirstRecords::DoubtFringes() const {
   }
   if (!std::isfinite(strength(peak)) || 2 * std::abs(mean[peak]) < kStrong * std::abs(mean[0]))
     return "";
+  // Balanced detection has no light of the reference left to compare with: a line may be its own.
+  if (std::abs(mean[peak]) > std::abs(mean[0])) return "";
   const auto left = [&](size_t k) { return std::max(power[k] - strength(k), 0.0) * n / (n - 1); };
   std::vector<double> noise;
   for (size_t k = first; k < half; ++k) noise.push_back(left(k));

@@ -27,6 +27,8 @@ class FirstRecords {
 
  private:
   static constexpr int64_t kMost = 16;  // kept, evenly spread over the group
+  // Longer records are not looked at: the look takes no memory that counts, and no time.
+  static constexpr int64_t kMostBytes = int64_t{4} << 20, kMostSamples = 16'384;
   bool AreAllZero() const;
   bool AreAllEqual() const;
   std::string DoubtFringes() const;

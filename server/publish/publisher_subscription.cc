@@ -1,6 +1,7 @@
 #include "server/publish/publisher_subscription.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -261,6 +262,13 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   if (!absl::IsNotFound(why) &&
       !absl::IsFailedPrecondition(
           why)) {  // the volume is there: memory is short, or a file cannot be read
+    const bool others = std::any_of(std::next(replay_.begin()), replay_.end(),
+                                    [&](const auto& frame) { return !NeedsLoad(*frame); });
+    if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && others) {
+      replay_.pop_front();  // an older one is at hand
+      CountDrop(gone->product);
+      return;
+    }
     ended_ = true;
     status_ = WithInfo(
         absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume,

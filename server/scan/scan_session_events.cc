@@ -73,11 +73,10 @@ void ScanSession::Warn(const std::string& text) {
 }
 
 void ScanSession::WarnOfCommit(const std::string& text) {
-  {
-    MutexLock lock(status_mutex_);
-    commit_warnings_.insert(text);
-  }
   Warn(text);
+  MutexLock lock(status_mutex_);
+  const auto& kept = status_.warnings;
+  if (std::find(kept.begin(), kept.end(), text) != kept.end()) commit_warnings_.insert(text);
 }
 
 std::vector<std::string> ScanSession::WarningsOfData() {

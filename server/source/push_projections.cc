@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <sys/mman.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -148,8 +149,9 @@ int64_t ProjectionPort::Connect() {
   connections_[++counts_.connections];
   counts_.connected = true;
   moved_ns_ = clock_->Now().monotonic_ns;
-  if (counts_.connections == 1)
-    news_ns_ = moved_ns_;  // later ones that connect and send nothing do not keep the job waiting
+  // One that connects, again or for the first time, has time to send; but those that send nothing do
+  // not keep the job waiting.
+  if (std::exchange(connect_is_news_, false)) news_ns_ = moved_ns_;
   return counts_.connections;
 }
 
@@ -227,6 +229,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     place->next_row = frame.first_row + frame.rows;
     if (place->next_row == spec_.rows) {
       place->in = true;
+      connect_is_news_ = true;
       ++counts_.frames;
       ++(place->kind == FrameKind::kProjection ? counts_.projections
          : place->kind == FrameKind::kFlat     ? counts_.flats

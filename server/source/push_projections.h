@@ -182,6 +182,7 @@ class ProjectionPort {
       0;  // when a connection began, said that it is the end, or closed last
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
               waited_ ABSL_GUARDED_BY(mutex_) = false;
+  bool connect_is_news_ ABSL_GUARDED_BY(mutex_) = true;  // once for each frame that came
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) =
       0;  // when a frame, a client or an end came last, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);

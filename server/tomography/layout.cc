@@ -526,7 +526,11 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
       const auto bytes = FindAxisBytes(
           search ? layout.AxisSearch(one.slices) : layout.AxisCheck(one.slices), device);
       if (!bytes.ok() && search) return AtAxisField(bytes.status());
-      find = bytes.value_or(0);  // of scans that say nothing of their axis, none is checked
+      if (!bytes.ok()) {
+        m.check_slices = 0;
+        return m;
+      }
+      find = *bytes;  // scans that say nothing of their axis are not checked
     }
     m.search = std::max<int64_t>(
         0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kRows = 2, kProjections = 16, kDarks = 4, kFlats = 128;
+constexpr int64_t kRows = 2, kProjections = 16, kDarks = 4, kFlats = 16;
 constexpr double kOddFlat = 0.2;                    // of the usual mean of a flat field
 constexpr double kLeastAir = 0.8, kMostAir = 1.25;  // transmissions beside the object
 constexpr double kPlateau = 0.04;                   // of what the values span: air is that even
@@ -22,7 +23,10 @@ constexpr double kLeastIntegral = 0.2;  // line integrals of an object that is w
 
 using Frames = std::vector<std::vector<double>>;  // of each frame some rows, joined
 
+/// Of those that are finite; NaN if none is, as beside slits, where no light tells a transmission.
 double Quantile(std::vector<double> values, double part) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(
                                        std::lround(part * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), at, values.end());

@@ -856,6 +856,18 @@ class Scans(DaemonTest):
         self.told(name, "Flat field 3 of 5 is 100 in the mean", center=86)
         self.assertEqual(list(self.made(name, center=86, prepare=octavo.preparation(flat_median=True)).warnings), [])
 
+    def test_ends_of_the_detector_that_tell_nothing(self):
+        projections, flats, darks, degrees, lines = self.parts()
+        for array in (projections, flats, darks):
+            array[:, :, :12] = array[:, :, -12:] = 0  # slits: no light, and nothing of the dark fields
+        self.assertEqual(self.made(self.save("slits.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_DONE)
+        flats = flats.astype("<f4")
+        flats[2, :, 40] = np.nan
+        self.assertEqual(self.made(self.save("nan_flat.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_DONE)
+        transmissions = np.exp(-lines).astype("<f4")
+        transmissions[:, :, :9] = np.nan
+        self.assertEqual(self.made(self.save("padded.h5", transmissions, degrees=degrees), center=86).state, job_pb2.JOB_DONE)
+
     def test_few_projections_and_pixels_in_metres(self):
         name = self.save("few.h5", *self.parts()[:4])
         self.told(name, "There are only 3 projections: too few", projections=(0, 180, 60), center=86)
