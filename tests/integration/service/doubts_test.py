@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import operation_pb2
+from octavo.v1 import job_pb2, operation_pb2
 
 SAMPLES, ASCANS, BSCANS = 256, 16, 8
 VOLUME = ASCANS * BSCANS
