@@ -156,7 +156,7 @@ class Doubts(DaemonTest):
             for attempt in range(8):
                 scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=2), samples=SAMPLES,
                                                retention=dict(disposition=2, auto_commit=dict(destination=f"fast{attempt}_{{index}}", format="npy")))
-                for frame in self.client.subscribe(scan.name, ["event"]):
+                for frame in self.client.subscribe(scan.name, ["event"], from_sequence=0):
                     if frame.volume and "HELD" in frame.event:
                         try:
                             self.client.discard(frame.volume)
