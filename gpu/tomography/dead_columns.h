@@ -17,7 +17,8 @@ namespace octavo::inline gpu {
 /// order, is enough. Dead are columns with one value at four fifths of the angles among others that
 /// change, and columns that are farther from the median of their surroundings, at four fifths of
 /// the angles, than columns change during the scan. Stripes that are weaker than that do not count,
-/// nor does air, nor what is wider than a twentieth; at the very ends only columns with one value do.
+/// nor does air, nor what is wider than a twentieth; at the very ends only columns with one value
+/// do.
 std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t angles,
                                      int64_t detectors);
 

@@ -143,7 +143,7 @@ class BufferStore {
 
   /// Which buffers and volumes other processes map.
   exports::ExportStore& exports() { return exports_; }
-  /// Who is told of the volumes of a scan as they complete.
+  /// The standing subscriptions of other processes to volumes as they complete.
   exports::ExportFeeds& feeds() { return feeds_; }
   /// Copies a replica into new memory, because a process keeps the one that it has. Aborted
   /// (LEASED) while somebody has a lease of it or it is being written, ResourceExhausted

@@ -31,10 +31,10 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
   }
   if (spec.lease_token.empty()) {
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat(spec.name,
-                                     " can be handed over to who has an exclusive lease of it only "
-                                     "(AcquireLease); others may write to it")),
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        spec.name,
+                        " is handed over only to a client that has an exclusive lease of "
+                        "it (AcquireLease); otherwise others may write to it")),
                     {.reason = "EXPORT_LEASE", .field = "lease_token", .numbers = {}});
   }
   exports::ExportedMemory memory;

@@ -40,9 +40,9 @@ absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device);
 int64_t MeasureBytes(const MeasureSpec& resolved, Device& device);
 
 /// Measures copies, the smallest job and the spectral chain on `device`, resident and streamed.
-/// Takes some seconds; waits. What a figure is told of was checked: bytes against bytes, voxels
-/// against the chain in double precision, written from its equations. DataLoss (MEASUREMENT_WRONG)
-/// instead of a figure whose output is not right.
+/// Takes some seconds; waits. It checks each output before it reports the figure: bytes against
+/// bytes, voxels against the chain in double precision, written from its equations. DataLoss
+/// (MEASUREMENT_WRONG) instead of a figure whose output is not right.
 absl::Status MeasureDevice(Device& device, const MeasureSpec& resolved, const MayGoOn& may_go_on,
                            const TellMeasured& tell);
 

@@ -18,9 +18,9 @@
 
 namespace octavo::exports {
 
-/// Standing subscriptions to the volumes of a scan: a client is told of each volume as it completes
-/// and has it at once, its export made and counted, without having asked. One wake-up instead of
-/// two where both processes slept.
+/// Standing subscriptions to the volumes of a scan. The server sends each volume to the client as
+/// it completes, its export made and counted; the client does not ask. That is one wake-up instead
+/// of two where both processes slept.
 ///
 /// On the socket (see fd_socket.h) the grant answers
 ///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…",
@@ -39,7 +39,7 @@ namespace octavo::exports {
 /// A client has at most `most` volumes at once. Others that complete meanwhile are left out and
 /// counted; with "every" they are told, oldest first, as volumes are given back (those that have
 /// left memory by then are left out), and the volumes that are held at the start come first. The
-/// scan waits for nobody and is never brought to an end by who looks at it: a volume of a LIVE ring
+/// scan waits for no client, and no client's mappings end it: a volume of a LIVE ring
 /// takes a hold slot while it is mapped, and of scans that free their slots by themselves
 /// (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but two. What is raw or
 /// derived is not told. Thread-safe.
@@ -63,8 +63,8 @@ class ExportFeeds {
   /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN),
   /// ResourceExhausted (TICKETS).
   absl::StatusOr<handoff::Ticket> Issue(const std::string& scan, const ExportPeer& peer);
-  /// A volume is held. From the thread that sealed it, without locks; sends to who is subscribed,
-  /// waits for nobody.
+  /// Sends a volume that is held now to the subscribed clients; waits for none of them. The thread
+  /// that sealed the volume calls it, without locks.
   void Offer(const model::VolumeStatus& volume);
   /// Tells of scans that have ended. From time to time.
   void Tick();

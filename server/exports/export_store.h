@@ -148,8 +148,9 @@ class ExportStore {
   absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer,
                                      const Under& under = nullptr);
 
-  /// exports/..., or all of volumes/... or buffers/...: who has not presented its ticket loses it,
-  /// who has it is told. Returns how many. NotFound (NO_EXPORT).
+  /// Revokes exports/..., or all exports of volumes/... or buffers/.... A ticket that no process
+  /// has presented becomes void; a process that has the memory is asked to give it back. Returns
+  /// how many were revoked. NotFound (NO_EXPORT).
   absl::StatusOr<int64_t> Revoke(const std::string& name);
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
   /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has

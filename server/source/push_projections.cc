@@ -149,8 +149,8 @@ int64_t ProjectionPort::Connect() {
   connections_[++counts_.connections];
   counts_.connected = true;
   moved_ns_ = clock_->Now().monotonic_ns;
-  // One that connects, again or for the first time, has time to send; but those that send nothing do
-  // not keep the job waiting.
+  // One that connects, again or for the first time, has time to send; but those that send nothing
+  // do not keep the job waiting.
   if (std::exchange(connect_is_news_, false)) news_ns_ = moved_ns_;
   return counts_.connections;
 }

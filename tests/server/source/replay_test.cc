@@ -443,7 +443,8 @@ TEST_F(ReplayTest, ARateMakesRecordsComeInTime) {
 
 TEST_F(ReplayTest, StopEndsTheWait) {
   folder_.Write("a.raw", Records(50));
-  ASSERT_OK_AND_ASSIGN(const auto source, Open(Spec("a.raw", 1, 1e-3)));  // due in a quarter of an hour
+  ASSERT_OK_AND_ASSIGN(const auto source,
+                       Open(Spec("a.raw", 1, 1e-3)));  // due in a quarter of an hour
   std::string slot(50 * kSamples * 2, '\0');
   std::thread stopper([&] { stop_.request_stop(); });
   ASSERT_OK_AND_ASSIGN(const SourceBlock block, source->Next(slot.data(), 20, stop_.get_token()));
