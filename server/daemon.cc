@@ -278,8 +278,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
       daemon->engine_,
       engine::Engine::Create(engine_config, std::move(opened.devices), daemon->store_.get()));
   if (daemon->handoff_ != nullptr)
-    daemon->engine_->buffers().exports().Start(daemon->handoff_.get(),
-                                               config.handoff_grace_seconds);
+    daemon->engine_->exports().store().Start(daemon->handoff_.get(), config.handoff_grace_seconds);
   if (config.metrics_listen != "none") {
     OCTAVO_ASSIGN_OR_RETURN(daemon->metrics_,
                             metrics::Exporter::Start(config.metrics_listen,
@@ -315,7 +314,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
     auto look = [engine = daemon->engine_.get(),
                  stalls = std::make_shared<StallDetector>(kStallPatience)] {
       (void)engine->Snapshot();
-      return stalls->Look(engine->ListScans(), std::chrono::steady_clock::now().time_since_epoch());
+      return stalls->Look(engine->scans().List(),
+                          std::chrono::steady_clock::now().time_since_epoch());
     };
     daemon->watchdog_ =
         std::make_unique<Watchdog>(*period, std::move(look), [] { NotifySystemd("WATCHDOG=1"); });
@@ -372,7 +372,7 @@ bool Daemon::Drain(const std::function<bool()>& hurry) {
   }
   const bool idle = engine_->Idle();
   int64_t held = 0, on_disk = 0;
-  for (const auto& volume : engine_->ListVolumes({.in_memory = true})) {
+  for (const auto& volume : engine_->volumes().List({.in_memory = true})) {
     if (volume.state == model::VolumeState::kHeld)
       ++(volume.tier == model::Tier::kDisk ? on_disk : held);
   }

@@ -1,8 +1,7 @@
 #include "server/buffer/buffer_store.h"
 
 #include <algorithm>
-#include <chrono>
-#include <pthread.h>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,41 +19,9 @@ BufferReplica::~BufferReplica() {
 }
 
 BufferStore::BufferStore(Context context)
-    : context_(std::move(context)),
-      exports_({.devices = context_.devices,
-                .ledger = context_.ledger,
-                .volumes = context_.volumes,
-                .clock = context_.clock,
-                .server_id = context_.server_id,
-                .draining = context_.draining}),
-      feeds_({.exports = &exports_,
-              .volumes = context_.volumes,
-              .ended = context_.scan_ended,
-              .spare = context_.spare_slots,
-              .draining = context_.draining,
-              .clock = context_.clock}),
-      order_(context_.devices),
-      housekeeper_([this] {
-        pthread_setname_np(pthread_self(), "oct-buffers");
-        for (;;) {
-          {
-            MutexLock lock(mutex_);
-            if (!end_) wake_.WaitFor(lock, std::chrono::milliseconds(500));
-            if (end_) return;
-          }
-          Housekeep();
-        }
-      }) {}
+    : context_(std::move(context)), order_(context_.devices) {}
 
-BufferStore::~BufferStore() {
-  {
-    MutexLock lock(mutex_);
-    end_ = true;
-    wake_.NotifyAll();
-  }
-  housekeeper_.join();
-  (void)Drain();
-}
+BufferStore::~BufferStore() { (void)Drain(); }
 
 // -- calls of clients, counted when they are refused
 
@@ -188,6 +155,7 @@ model::BufferStatus BufferStore::StatusLocked(const Buffer& buffer) {
   if (buffer.expires_ns > 0)
     status.expires_seconds = std::max(
         0.0, static_cast<double>(buffer.expires_ns - context_.clock->Now().monotonic_ns) * 1e-9);
+  status.revision = buffer.revision;
   status.etag = absl::StrCat(buffer.revision);
   return status;
 }

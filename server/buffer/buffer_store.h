@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,10 +18,8 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 #include "server/base/request_ids.h"
-#include "server/base/worker_pool.h"
 #include "server/buffer/buffer_turn.h"
 #include "server/buffer/stream_ordering.h"
-#include "server/exports/export_feed.h"
 #include "server/exports/export_store.h"
 #include "server/memory/frame_pool.h"
 #include "server/memory/ledger.h"
@@ -92,22 +89,18 @@ class BufferStore {
     volume::VolumeStore* volumes = nullptr;
     session::LeaseTable* leases = nullptr;
     const Clock* clock = nullptr;
-    base::WorkerPool* workers = nullptr;
+    exports::ExportStore* exports = nullptr;
     std::vector<std::shared_ptr<memory::FramePool>> frames;  // by device
     std::string server_id;
-    std::function<bool()> draining;
     int64_t most_elements = int64_t{1} << 30;
     int64_t quota_bytes = 0;  // of device memory an owner may have; 0 = no limit
     double slow_reader_seconds = 30;
-    /// As ExportFeeds::Context.
-    std::function<absl::StatusOr<bool>(const std::string& scan)> scan_ended;
-    std::function<int64_t(const model::VolumeStatus& volume)> spare_slots;
   };
   explicit BufferStore(Context context);
   ~BufferStore();
 
-  /// Runs on a worker thread.
-  void Post(std::function<void()> task) { context_.workers->Post(std::move(task)); }
+  /// No new buffers and operations from now on (DRAINING).
+  void BeginDrain() { draining_ = true; }
 
   absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec,
                                              const model::Caller& caller);
@@ -141,18 +134,13 @@ class BufferStore {
   absl::Status Wait(const std::string& name, const model::Caller& caller,
                     std::function<void(absl::StatusOr<model::BufferStatus>)> done);
 
-  /// Which buffers and volumes other processes map.
-  exports::ExportStore& exports() { return exports_; }
-  /// The standing subscriptions of other processes to volumes as they complete.
-  exports::ExportFeeds& feeds() { return feeds_; }
   /// Copies a replica into new memory, because a process keeps the one that it has. Aborted
   /// (LEASED) while somebody has a lease of it or it is being written, ResourceExhausted
   /// (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
   absl::Status Relocate(const exports::ExportStore::Overdue& what);
-  /// A ticket for the memory of a held volume, or of a replica of a buffer under the caller's
-  /// exclusive lease (its last write is waited for), or (scans/...) for a standing subscription to
-  /// the volumes of a scan. FailedPrecondition (EXPORT_LEASE), and the errors of exports(). From a
-  /// thread that may wait.
+  /// A ticket for the memory of a replica under the caller's exclusive lease; waits for its last
+  /// write. FailedPrecondition (EXPORT_LEASE), and the errors of ExportStore. From a thread that
+  /// may wait.
   absl::StatusOr<exports::ExportTicket> Export(const model::ExportSpec& spec,
                                                const model::Caller& caller,
                                                const exports::ExportPeer& peer);
@@ -209,7 +197,7 @@ class BufferStore {
     int64_t quota_bytes = 0;
   };
   Totals Count();
-  /// Expires what is overdue. Called by the store's own thread too.
+  /// Expires what is overdue, and cuts off readers that take nothing. Call about twice a second.
   void Housekeep();
   /// Answers when nothing is under way any more on any device (for tests).
   absl::Status Drain();
@@ -301,8 +289,6 @@ class BufferStore {
       const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
-  exports::ExportStore exports_;
-  exports::ExportFeeds feeds_;
   StreamOrdering order_;
   Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is
                       // enqueued, and gives them back
@@ -316,15 +302,38 @@ class BufferStore {
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);
-  struct Watcher {
-    model::Caller caller;
-    Told told;
+  /// Hears what there is before it hears of changes, and never of an older state of a buffer after
+  /// a newer one, whichever of the threads that changed it comes first: events wait in a queue, and
+  /// one thread at a time takes them out and calls, without locks.
+  class Watcher {
+   public:
+    Watcher(const model::Caller& caller, Told told) : caller_(caller), told_(std::move(told)) {}
+    const model::Caller& caller() const { return caller_; }
+    /// What there is; before the first Tell is heard.
+    void Begin(const std::vector<model::BufferStatus>& now);
+    void Tell(model::BufferEventKind kind, const model::BufferStatus& status,
+              const std::string& text);
+
+   private:
+    struct Event {
+      model::BufferEventKind kind;
+      model::BufferStatus status;
+      std::string text;
+    };
+    bool IsOldLocked(const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    void Drain();
+
+    const model::Caller caller_;
+    const Told told_;
+    Mutex mutex_;
+    bool telling_ ABSL_GUARDED_BY(mutex_) = true;  // a thread calls; first the one that watches
+    std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+    std::map<std::string, uint64_t> told_revisions_ ABSL_GUARDED_BY(mutex_);
+    std::deque<std::string> gone_ ABSL_GUARDED_BY(mutex_);  // oldest first
   };
   std::list<std::weak_ptr<Reader>> readers_ ABSL_GUARDED_BY(mutex_);  // large ones
   std::list<std::weak_ptr<Watcher>> watchers_ ABSL_GUARDED_BY(mutex_);
-  CondVar wake_;
-  bool end_ ABSL_GUARDED_BY(mutex_) = false;
-  std::jthread housekeeper_;
+  std::atomic<bool> draining_{false};
 };
 
 }  // namespace octavo::buffer

@@ -92,7 +92,7 @@ absl::Status BufferStore::CheckTtl(double seconds) const {
 }
 
 absl::Status BufferStore::NotDraining() const {
-  if (!context_.draining || !context_.draining()) return absl::OkStatus();
+  if (!draining_) return absl::OkStatus();
   return WithInfo(absl::UnavailableError(
                       "the server is draining and takes no new work; try another one or later"),
                   {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
@@ -239,7 +239,7 @@ absl::StatusOr<std::function<void()>> BufferStore::Remove(
     gone_order_.emplace_back(context_.clock->Now().monotonic_ns, name);
     ++totals_.gone[reason];
   }
-  exports_.Gone(name);
+  context_.exports->Gone(name);
   turn.Forget(name);
   return [this, status, key = gone->key, text] {
     Tell(model::BufferEventKind::kGone, status, key, text);
@@ -271,7 +271,7 @@ absl::Status BufferStore::DestroyNow(const std::string& name, const std::string&
                          if (replica->state == model::BufferState::kWriting)
                            return BeingWritten(name);  // under a lease that ended meanwhile
                        }
-                       return detach ? absl::OkStatus() : exports_.CheckFree(name);
+                       return detach ? absl::OkStatus() : context_.exports->CheckFree(name);
                      }));
   }
   tell();

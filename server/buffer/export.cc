@@ -2,7 +2,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -14,18 +13,7 @@ namespace octavo::buffer {
 absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpec& spec,
                                                           const model::Caller& caller,
                                                           const exports::ExportPeer& peer) {
-  OCTAVO_RETURN_IF_ERROR(exports_.Admit(peer));
-  if (absl::StartsWith(spec.name, "volumes/")) {
-    OCTAVO_ASSIGN_OR_RETURN(exports::ExportedMemory memory,
-                            exports_.OfVolume(spec.name, spec.replica));
-    return exports_.Issue(std::move(memory), peer);
-  }
-  if (absl::StartsWith(spec.name, "scans/")) {
-    OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket, feeds_.Issue(spec.name, peer));
-    exports::ExportTicket out{.ticket = ticket, .status = {}, .memory = {}};
-    out.status.name = spec.name;
-    return out;
-  }
+  OCTAVO_RETURN_IF_ERROR(context_.exports->Admit(peer));
   {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.name, caller).status());
@@ -62,13 +50,13 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
               .digest = {},
               .charge = replica->charge,
               .keep = replica};
-    OCTAVO_RETURN_IF_ERROR(exports_.Describe(replica->memory, &memory));
+    OCTAVO_RETURN_IF_ERROR(context_.exports->Describe(replica->memory, &memory));
     last_write = replica->order.last_write;
   }
   // Here, on a worker: whoever maps it needs no event of ours.
   if (last_write != nullptr) OCTAVO_RETURN_IF_ERROR(last_write->Synchronize());
   const std::shared_ptr<const void> replica = memory.keep;
-  return exports_.Issue(
+  return context_.exports->Issue(
       std::move(memory), peer, [&](const std::function<absl::Status()>& make) -> absl::Status {
         MutexLock lock(mutex_);
         OCTAVO_RETURN_IF_ERROR(guard.Stands());

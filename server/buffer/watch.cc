@@ -1,7 +1,10 @@
 // What watchers of buffers are told, and what time does to buffers.
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "absl/cleanup/cleanup.h"
 
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
@@ -11,11 +14,12 @@ namespace {
 
 constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
 constexpr size_t kMostTombstones = 10'000;
+constexpr size_t kMostGone = 1000;  // that a watcher remembers
 
 }  // namespace
 
 std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, Told told) {
-  auto watcher = std::make_shared<Watcher>(Watcher{caller, std::move(told)});
+  auto watcher = std::make_shared<Watcher>(caller, std::move(told));
   std::vector<model::BufferStatus> now;
   {
     MutexLock lock(mutex_);
@@ -25,8 +29,65 @@ std::shared_ptr<void> BufferStore::Watch(const model::Caller& caller, Told told)
     }
     watchers_.push_back(watcher);
   }
-  for (const auto& status : now) watcher->told(model::BufferEventKind::kExists, status, "");
+  watcher->Begin(now);
   return watcher;
+}
+
+void BufferStore::Watcher::Begin(const std::vector<model::BufferStatus>& now) {
+  {
+    MutexLock lock(mutex_);
+    for (auto status = now.rbegin(); status != now.rend(); ++status)
+      events_.push_front({model::BufferEventKind::kExists, *status, ""});
+  }
+  Drain();
+}
+
+void BufferStore::Watcher::Tell(model::BufferEventKind kind, const model::BufferStatus& status,
+                                const std::string& text) {
+  {
+    MutexLock lock(mutex_);
+    events_.push_back({kind, status, text});
+    if (telling_) return;
+    telling_ = true;
+  }
+  Drain();
+}
+
+void BufferStore::Watcher::Drain() {
+  for (;;) {
+    Event event;
+    {
+      MutexLock lock(mutex_);
+      while (!events_.empty() && IsOldLocked(events_.front())) events_.pop_front();
+      if (events_.empty()) {
+        telling_ = false;
+        return;
+      }
+      event = std::move(events_.front());
+      events_.pop_front();
+    }
+    absl::Cleanup failed = [this] {
+      MutexLock lock(mutex_);
+      telling_ = false;  // the next event is told by the thread that brings it
+    };
+    told_(event.kind, event.status, event.text);
+    std::move(failed).Cancel();
+  }
+}
+
+bool BufferStore::Watcher::IsOldLocked(const Event& event) {
+  uint64_t& newest = told_revisions_[event.status.name];
+  if (event.status.revision < newest) return true;
+  newest = event.status.revision;
+  if (event.kind == model::BufferEventKind::kGone) {
+    newest = std::numeric_limits<uint64_t>::max();
+    gone_.push_back(event.status.name);
+    if (gone_.size() > kMostGone) {
+      told_revisions_.erase(gone_.front());
+      gone_.pop_front();
+    }
+  }
+  return false;
 }
 
 void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& status,
@@ -36,7 +97,7 @@ void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& s
     MutexLock lock(mutex_);
     for (auto it = watchers_.begin(); it != watchers_.end();) {
       if (auto watcher = it->lock()) {
-        if (!status.is_private || watcher->caller.key == key)
+        if (!status.is_private || watcher->caller().key == key)
           watchers.push_back(std::move(watcher));
         ++it;
       } else {
@@ -44,7 +105,7 @@ void BufferStore::Tell(model::BufferEventKind kind, const model::BufferStatus& s
       }
     }
   }
-  for (const auto& watcher : watchers) watcher->told(kind, status, text);
+  for (const auto& watcher : watchers) watcher->Tell(kind, status, text);
 }
 
 void BufferStore::Housekeep() {

@@ -16,11 +16,13 @@
 #include "gpu/device/device.h"
 #include "server/base/request_ids.h"
 #include "server/base/worker_pool.h"
+#include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
 #include "server/model/scan_spec.h"
 #include "server/model/volume_operation.h"
 #include "server/pattern/cartesian.h"
 #include "server/processing/chain_state.h"
+#include "server/volume/spiller.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::derive {
@@ -57,14 +59,13 @@ struct DeriveSpec {
 class Deriver {
  public:
   struct Context {
-    std::function<Device*(int)> device_of;
+    memory::DeviceSet devices;
     memory::Ledger* ledger = nullptr;
     volume::VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
     base::WorkerPool* workers = nullptr;
     std::string server_id;
-    /// Makes sure that a volume's bytes are on its device; takes as long as that takes.
-    std::function<absl::Status(const std::string& volume)> restore;
+    volume::Spiller* spiller = nullptr;  // brings sources back to their device
   };
   explicit Deriver(Context context) : context_(std::move(context)) {}
 

@@ -114,7 +114,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
   auto work = std::make_shared<Work>();
   auto pinned = context_.volumes->Pin(spec.name);
   if (InfoOf(pinned.status()).reason == "SPILLED") {
-    OCTAVO_RETURN_IF_ERROR(context_.restore(spec.name));
+    OCTAVO_RETURN_IF_ERROR(context_.spiller->RestoreNow(spec.name).status());
     pinned = context_.volumes->Pin(spec.name);
   }
   OCTAVO_RETURN_IF_ERROR(pinned.status());
@@ -158,7 +158,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
       if (!scan.ok()) return base::AtField(at + "reprocess.", scan.status());
       step.scan = std::make_shared<const model::ResolvedScan>(*std::move(scan));
       step.workspace_bytes = processing::Reprocessor::DeviceBytes(
-          *step.scan, *context_.device_of(work->source.device));
+          *step.scan, context_.devices.device(work->source.device));
       step.missing = missing = state.raw->missing_ascans;
       state = processing::DescribeReprocessed(state, step.scan);
       step.out = state;

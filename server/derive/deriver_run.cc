@@ -28,7 +28,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Run(
     between += step.table_bytes() + (&step == &work.steps.back() ? 0 : step.out.bytes);
     if (step.chain == nullptr) continue;
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch,
-                            ScratchBytes(*step.chain, *context_.device_of(work.source.device)));
+                            ScratchBytes(*step.chain, context_.devices.device(work.source.device)));
     between += scratch;
   }
   std::vector<model::AdmissionReport::Item> needs;
@@ -46,7 +46,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Run(
     OCTAVO_ASSIGN_OR_RETURN(work.charges, context_.ledger->Reserve(work.source.device, source.scan,
                                                                    source.title, needs, nullptr));
   }
-  Device& device = *context_.device_of(work.source.device);
+  Device& device = context_.devices.device(work.source.device);
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
   const absl::Status status = [&]() -> absl::Status {
     if (work.slot != nullptr) return absl::OkStatus();

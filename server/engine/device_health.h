@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gpu/base/mutex.h"
-#include "server/engine/engine.h"
+#include "server/base/callback_handle.h"
 #include "server/model/status_types.h"
 
 namespace octavo::engine {

@@ -1,190 +1,15 @@
 #include "server/engine/engine.h"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
-#include <pthread.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/base/log.h"
-#include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
-#include "server/engine/engine_impl.h"
-#include "server/model/volume_states.h"
+#include "server/engine/internal.h"
 
 namespace octavo::engine {
-namespace {
-
-const SystemClock kSystemClock;
-
-}  // namespace
-
-absl::Status Draining() {
-  return WithInfo(absl::UnavailableError(
-                      "the server is draining and takes no new scans; try another one or later"),
-                  {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
-}
-
-namespace {
-
-// What all who look at the volumes of a scan may keep of its slots at once.
-int64_t SpareSlots(const model::VolumeStatus& volume) {
-  if (volume.origin == nullptr) return std::numeric_limits<int64_t>::max();
-  const model::Retention& retention = volume.origin->spec.retention;
-  if (retention.mode == model::RetentionMode::kLive)
-    return retention.hold_slots;  // those beside the ring's own
-  // What is held stays where it is anyhow.
-  if (retention.disposition == model::Disposition::kAsk && !model::Spills(retention.on_full))
-    return std::numeric_limits<int64_t>::max();
-  return std::max<int64_t>(1, scan::ScanSession::VolumeSlots(*volume.origin) - 2);
-}
-
-int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
-
-}  // namespace
-
-EngineImpl::EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
-                       std::vector<int64_t> budgets, std::vector<Stream> read_streams,
-                       storage::CommitStore* store)
-    : config_(std::move(config)),
-      clock_(config_.clock != nullptr ? config_.clock : &kSystemClock),
-      storage_(store),
-      devices_(std::move(devices)),
-      read_streams_(std::move(read_streams)),
-      ledger_(std::move(budgets)),
-      slot_cache_(&ledger_, config_.slot_cache_bytes),
-      leases_(clock_, config_.most_leases),
-      sessions_of_clients_(clock_, config_.sessions, config_.server_id),
-      publisher_(clock_, config_.frame_pool_bytes / 4),
-      volumes_(&ledger_, clock_,
-               [this](const model::VolumeStatus& volume) {
-                 // First of all: who waits for the volume itself.
-                 if (buffers_ != nullptr && volume.state == model::VolumeState::kHeld &&
-                     volume.tier == model::Tier::kDevice)
-                   buffers_->feeds().Offer(volume);
-                 PublishVolumeEvent(volume);
-                 volume_waits_.Tell(volume);
-                 MakeChains(volume);
-               }),
-      deriver_({.device_of = [this](int d) { return devices_[At(d)].get(); },
-                .ledger = &ledger_,
-                .volumes = &volumes_,
-                .clock = clock_,
-                .workers = &workers_,
-                .server_id = config_.server_id,
-                .restore =
-                    [this](const std::string& volume) {
-                      return spiller_->RestoreNow(volume).status();
-                    }}),
-      workers_("oct-io", 4),
-      committer_(
-          {.storage = store,
-           .volumes = &volumes_,
-           .clock = clock_,
-           .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
-           .meta_of = [this](const model::VolumeStatus& v) { return Meta(v); }},
-          std::max(1, config_.commit_threads)),
-      projection_memory_(config_.projection_bytes > 0 ? config_.projection_bytes : HalfOfMemory()),
-      jobs_({.devices = static_cast<int>(devices_.size()),
-             .device_of = [this](int d) { return devices_[At(d)].get(); },
-             .frames_of = [this](int d) { return frames_[At(d)]; },
-             .ledger = &ledger_,
-             .volumes = &volumes_,
-             .publisher = &publisher_,
-             .clock = clock_,
-             .server_id = config_.server_id,
-             .spiller = [this] { return spiller_.get(); },
-             .changed = [this] { job_watches_.Wake(); }}),
-      job_watches_([this](const std::string& name) { return GetJob(name); },
-                   [this] { jobs_.Tick(); }),
-      watches_([this](const std::string& name) { return GetScan(name); },
-               [this] {
-                 publisher_.Tick();
-                 if (ready_) PollDeviceHealth();
-               }) {
-  for (const auto& device : devices_)
-    frames_.push_back(std::make_shared<memory::FramePool>(device.get(), config_.frame_pool_bytes));
-  source::SetCameraInterfaces(config_.camera_interfaces);
-  spiller_ = std::make_unique<volume::Spiller>(
-      volume::Spiller::Context{
-          .volumes = &volumes_,
-          .ledger = &ledger_,
-          .clock = clock_,
-          .device_of = [this](int d) { return std::pair(devices_[At(d)].get(), frames_[At(d)]); },
-          .folder = config_.spill_folder,
-          .host_bytes = config_.spill_host_bytes,
-          .devices = static_cast<int>(devices_.size()),
-          .meta_of = [this](const model::VolumeStatus& v) { return Meta(v); }},
-      std::max(1, config_.spill_threads));
-  for (const std::string& line : spiller_->Recover(config_.spilled))
-    Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
-  std::vector<Device*> raw;
-  for (const auto& device : devices_) raw.push_back(device.get());
-  buffers_ = std::make_unique<buffer::BufferStore>(buffer::BufferStore::Context{
-      .devices = std::move(raw),
-      .ledger = &ledger_,
-      .volumes = &volumes_,
-      .leases = &leases_,
-      .clock = clock_,
-      .workers = &workers_,
-      .frames = frames_,
-      .server_id = config_.server_id,
-      .draining = [this] { return draining_.load(); },
-      .quota_bytes = config_.buffer_quota_bytes,
-      .scan_ended = [this](const std::string& scan) -> absl::StatusOr<bool> {
-        OCTAVO_ASSIGN_OR_RETURN(const auto session, Find(scan));
-        return session->finished();
-      },
-      .spare_slots = SpareSlots});
-  leases_.SetGone(
-      [this](const std::string& session) { return sessions_of_clients_.Gone(session); });
-  volumes_.SetProtections(
-      {.leases = &leases_,
-       .mapped = [this] { return buffers_->exports().Mapped(); },
-       .unmapped =
-           [this](const std::string& volume) { return buffers_->exports().CheckFree(volume); },
-       .left =
-           [this](const std::string& volume, memory::Ledger::ChargeId charge) {
-             if (buffers_ != nullptr) buffers_->exports().Left(volume, charge);
-           }});
-  publisher_.SetLoader([this](const model::FramePtr& header,
-                              std::function<void(absl::StatusOr<model::FramePtr>)> done) {
-    LoadFrame(header, std::move(done));
-  });
-  publisher_.SetHeld([this](const std::string& scan) { return HeldOf(scan); });
-  ready_ = true;
-  keeper_ = std::jthread([this](const std::stop_token& stop) {
-    pthread_setname_np(pthread_self(), "oct-keeper");
-    while (!stop.stop_requested()) {
-      Housekeep();
-      MutexLock lock(keeper_mutex_);
-      if (!keeper_end_) keeper_cv_.WaitFor(lock, std::chrono::milliseconds(100));
-    }
-  });
-}
-
-EngineImpl::~EngineImpl() {
-  BeginDrain();
-  {
-    MutexLock lock(keeper_mutex_);
-    keeper_end_ = true;
-    keeper_.request_stop();
-    keeper_cv_.NotifyAll();
-  }
-  keeper_.join();
-  EndNow("the server ended");
-  jobs_.Shutdown();
-  job_watches_.Stop();
-  watches_.Stop();
-  // Their threads look for scans, with our lock, until they are through; and none of them may be
-  // the last to let go of its session.
-  for (const auto& session : Sessions()) session->WaitUntilFinished();
-  MutexLock lock(mutex_);
-  sessions_.clear();
-}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config,
                                                        std::vector<std::unique_ptr<Device>> devices,
@@ -206,8 +31,155 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineConfig config,
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
     streams.push_back(std::move(stream));
   }
-  return std::make_unique<EngineImpl>(std::move(config), std::move(devices), std::move(budgets),
-                                      std::move(streams), store);
+  source::SetCameraInterfaces(config.camera_interfaces);
+  return std::unique_ptr<Engine>(
+      new Engine(std::move(config), std::move(devices), budgets, std::move(streams), store));
+}
+
+Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
+               const std::vector<int64_t>& budgets, std::vector<Stream> streams,
+               storage::CommitStore* store)
+    : components_(std::make_unique<Components>(std::move(config), std::move(devices), budgets,
+                                               std::move(streams), store, &jobs_)),
+      devices_(components_.get()),
+      scans_(components_.get(), &devices_),
+      volumes_(components_.get()),
+      jobs_(components_.get()),
+      exports_(&components_->exports, &components_->feeds, &components_->buffers),
+      streams_(&components_->publisher),
+      clients_(components_.get(), &devices_),
+      orphans_(&components_->volumes, &components_->spiller, &components_->auto_committer),
+      lifetimes_({.clock = components_->clock,
+                  .sessions = &components_->sessions,
+                  .leases = &components_->leases,
+                  .scans = &components_->scans,
+                  .jobs = &components_->jobs,
+                  .volumes = &components_->volumes,
+                  .spiller = &components_->spiller,
+                  .events = &components_->volume_events,
+                  .orphans = &orphans_,
+                  .exports = &components_->exports,
+                  .feeds = &components_->feeds,
+                  .buffers = &components_->buffers,
+                  .workers = &components_->workers}),
+      housekeeping_(Tasks()) {}
+
+std::vector<Housekeeping::Task> Engine::Tasks() {
+  using std::chrono::milliseconds;
+  return {{.name = "frames that a rate limit held back",
+           .period = milliseconds(50),
+           .run = [this] { components_->publisher.Tick(); }},
+          {.name = "jobs that wait for memory",
+           .period = milliseconds(50),
+           .run = [this] { components_->jobs.Tick(); }},
+          {.name = "health of the devices",
+           .period = milliseconds(50),
+           .run = [this] { devices_.PollHealth(); }},
+          {.name = "lifetimes", .period = milliseconds(100), .run = [this] { lifetimes_.Check(); }},
+          {.name = "buffers that expire", .period = milliseconds(500), .run = [this] {
+             components_->buffers.Housekeep();
+           }}};
+}
+
+// Threads that call into the engine's parts end before the parts are destroyed.
+Engine::~Engine() {
+  BeginDrain();
+  housekeeping_.Stop();
+  EndNow("the server ended");
+  components_->jobs.Shutdown();
+  jobs_.StopWatching();
+  scans_.StopWatching();
+  // The threads of scans look for their sessions until they are through; and none of them may be
+  // the last to let go of its session.
+  for (const auto& session : components_->scans.All()) session->WaitUntilFinished();
+  components_->scans.Clear();
+}
+
+buffer::BufferStore& Engine::buffers() { return components_->buffers; }
+
+const std::vector<std::string>& Engine::storage_roots() const {
+  return components_->storage->roots();
+}
+
+std::map<std::string, storage::QuarantineUse> Engine::Quarantines() {
+  return components_->storage->Quarantines();
+}
+
+void Engine::BeginDrain() {
+  components_->drain.Begin();
+  components_->exports.BeginDrain();
+  components_->buffers.BeginDrain();
+  components_->jobs.BeginDrain();
+  scans_.StopAll("DRAINED", "the server is draining");
+}
+
+bool Engine::draining() const { return components_->drain.draining(); }
+
+void Engine::EndNow(const std::string& why) {
+  scans_.CancelAll("SERVER_STOPPED", why);
+  components_->jobs.CancelAll("SERVER_STOPPED", why);
+  components_->committer.CancelAll();
+}
+
+bool Engine::Idle() {
+  const auto sessions = components_->scans.All();
+  return components_->committer.Pending() == 0 && components_->deriver.Pending() == 0 &&
+         components_->spiller.Pending() == 0 && components_->jobs.Idle() &&
+         std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
+}
+
+model::Stats Engine::Snapshot() {
+  model::Stats stats;
+  const auto sessions = components_->scans.AllAndPast(&stats);
+  for (const auto& session : sessions) {
+    const model::ScanStatus scan = session->Status();
+    ++stats.scans_by_state[Name(scan.state)];
+    stats.ring_occupancy = std::max(stats.ring_occupancy, scan.ring_occupancy);
+    ScanRegistry::AddScan(*session, scan, &stats);
+  }
+  const auto counts = components_->volumes.Count();
+  stats.volumes_by_state = counts.by_state;
+  const int64_t dropped = stats.volumes_finished["dropped"];
+  stats.volumes_finished = counts.finished;
+  stats.volumes_finished["dropped"] = dropped;
+  stats.oldest_held_seconds = counts.oldest_held_seconds;
+  stats.volumes_by_tier = counts.by_tier;
+  stats.admission_refusals = components_->ledger.Refusals();
+  components_->publisher.AddTo(&stats);
+  components_->committer.AddTo(&stats);
+  components_->jobs.AddTo(&stats);
+  components_->spiller.AddTo(&stats);
+  const session::ClientSessions::Counts clients = components_->sessions.Count();
+  stats.sessions = clients.alive;
+  stats.sessions_expired = clients.expired;
+  const session::LeaseTable::Totals leases = components_->leases.CountAll();
+  stats.leases = {{"SHARED", leases.now.shared},
+                  {"EXCLUSIVE", leases.now.exclusive},
+                  {"waiting", leases.now.waiting}};
+  stats.leases_granted = leases.granted;
+  stats.leases_expired = leases.expired;
+  stats.lease_refusals = leases.refused;
+  stats.lease_waits = leases.waits;
+  stats.lease_wait_seconds = leases.wait_seconds;
+  stats.devices = devices_.List();
+  const buffer::BufferStore::Totals buffers = components_->buffers.Count();
+  stats.buffers = {.count = buffers.buffers,
+                   .owners = buffers.owners,
+                   .largest_owner_bytes = buffers.largest_owner_bytes,
+                   .quota_bytes = buffers.quota_bytes,
+                   .replicas = {},
+                   .bytes = {},
+                   .written_bytes = buffers.uploaded_bytes,
+                   .read_bytes = buffers.read_bytes,
+                   .forwarded_bytes = buffers.forwarded_bytes,
+                   .operations = buffers.operations,
+                   .gone = buffers.gone,
+                   .refusals = buffers.refusals};
+  for (const auto& [device, n] : buffers.replicas_on)
+    stats.buffers.replicas[base::DeviceName(device)] = n;
+  for (const auto& [device, bytes] : buffers.bytes_on)
+    stats.buffers.bytes[base::DeviceName(device)] = bytes;
+  return stats;
 }
 
 }  // namespace octavo::engine

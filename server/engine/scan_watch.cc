@@ -34,9 +34,8 @@ class StatusWatches<Status>::WatchHandle final : public base::Handle {
 };
 
 template <class Status>
-StatusWatches<Status>::StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get,
-                                     std::function<void()> tick)
-    : get_(std::move(get)), tick_(std::move(tick)), thread_([this](std::stop_token stop) {
+StatusWatches<Status>::StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get)
+    : get_(std::move(get)), thread_([this](std::stop_token stop) {
         pthread_setname_np(pthread_self(), "oct-watch");
         Run(stop);
       }) {}
@@ -84,7 +83,6 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
       woken_ = false;
       watches.assign(watches_.begin(), watches_.end());
     }
-    tick_();
     for (const auto& watch : watches) {
       const auto now = std::chrono::steady_clock::now();
       const auto status = get_(watch->name);

@@ -20,10 +20,8 @@ namespace octavo::engine {
 template <class Status>
 class StatusWatches {
  public:
-  /// `get` looks one up; `tick` is called about twenty times a second for whatever else needs a
-  /// beat.
-  StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get,
-                std::function<void()> tick);
+  /// `get` looks one up.
+  explicit StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get);
   ~StatusWatches();
   /// `callback` is called until the final state, or once with the error of `get` if there is no
   /// such thing any more.
@@ -39,7 +37,6 @@ class StatusWatches {
   void Run(std::stop_token stop);
 
   const std::function<absl::StatusOr<Status>(const std::string&)> get_;
-  const std::function<void()> tick_;
   Mutex mutex_;
   CondVar cv_;
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;

@@ -128,7 +128,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     MutexLock turn(turn_);
     if (link_ == nullptr || end_told_) return;
     CatchUpLocked();
-    if (!waiting_.empty() && !(all_->context_.draining && all_->context_.draining()))
+    if (!waiting_.empty() && !all_->context_.exports->draining())
       return;  // as volumes are given back
     while (!waiting_.empty()) {
       waiting_.pop_front();
@@ -169,7 +169,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   bool TellLocked(const model::VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     const Context& context = all_->context_;
     // Said before it is lent; Take has the last word, among all who take at once.
-    const int64_t spare = context.spare(volume);
+    const int64_t spare = context.scans->SpareSlots(volume);
     if (context.exports->SlotsOf(scan_) >= spare) return false;
     const model::Retention* retention =
         volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
@@ -215,7 +215,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
            static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
   }
   bool StillRuns() const {
-    const auto ended = all_->context_.ended(scan_);
+    const auto ended = all_->context_.scans->HasEnded(scan_);
     return ended.ok() && !*ended;
   }
 
@@ -239,7 +239,7 @@ ExportFeeds::~ExportFeeds() = default;
 
 absl::StatusOr<handoff::Ticket> ExportFeeds::Issue(const std::string& scan,
                                                    const ExportPeer& peer) {
-  OCTAVO_RETURN_IF_ERROR(context_.ended(scan).status());
+  OCTAVO_RETURN_IF_ERROR(context_.scans->HasEnded(scan).status());
   return context_.exports->IssueFor(std::make_shared<Feed>(this, scan, peer), peer);
 }
 
@@ -253,14 +253,15 @@ std::vector<std::shared_ptr<ExportFeeds::Feed>> ExportFeeds::Open(const std::str
   return list;
 }
 
-void ExportFeeds::Offer(const model::VolumeStatus& volume) {
+void ExportFeeds::OnVolumeChanged(const model::VolumeStatus& volume) {
+  if (volume.state != model::VolumeState::kHeld || volume.tier != model::Tier::kDevice) return;
   if (open_ == 0 || !Told(volume)) return;
   for (const auto& feed : Open(volume.scan)) feed->Offer(volume);
 }
 
 void ExportFeeds::Tick() {
   for (const auto& feed : Open()) {
-    const auto ended = context_.ended(feed->scan_);
+    const auto ended = context_.scans->HasEnded(feed->scan_);
     if (!ended.ok() || *ended) feed->EndScan();
   }
 }

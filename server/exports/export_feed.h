@@ -14,9 +14,20 @@
 #include "gpu/base/mutex.h"
 #include "server/exports/export_store.h"
 #include "server/handoff/fd_socket.h"
+#include "server/volume/volume_observer.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::exports {
+
+/// What the feeds must know of scans.
+class ScanLookup {
+ public:
+  virtual ~ScanLookup() = default;
+  /// Whether the scan has ended. NotFound (NO_SCAN).
+  virtual absl::StatusOr<bool> HasEnded(const std::string& scan) = 0;
+  /// How many slots of the volume's scan may be mapped at once.
+  virtual int64_t SpareSlots(const model::VolumeStatus& volume) = 0;
+};
 
 /// Standing subscriptions to the volumes of a scan. The server sends each volume to the client as
 /// it completes, its export made and counted; the client does not ask. That is one wake-up instead
@@ -43,18 +54,14 @@ namespace octavo::exports {
 /// takes a hold slot while it is mapped, and of scans that free their slots by themselves
 /// (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but two. What is raw or
 /// derived is not told. Thread-safe.
-class ExportFeeds {
+class ExportFeeds final : public volume::VolumeObserver {
  public:
   static constexpr int64_t kMost = 64;          // volumes that one client may have at once
   static constexpr size_t kMostWaiting = 4096;  // volumes to be told later, of one client
   struct Context {
     ExportStore* exports = nullptr;
     volume::VolumeStore* volumes = nullptr;
-    /// Whether the scan has ended. NotFound (NO_SCAN).
-    std::function<absl::StatusOr<bool>(const std::string& scan)> ended;
-    /// How many of the scan's slots may be mapped at once.
-    std::function<int64_t(const model::VolumeStatus& volume)> spare;
-    std::function<bool()> draining;
+    ScanLookup* scans = nullptr;
     const Clock* clock = nullptr;
   };
   explicit ExportFeeds(Context context);
@@ -63,9 +70,9 @@ class ExportFeeds {
   /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN),
   /// ResourceExhausted (TICKETS).
   absl::StatusOr<handoff::Ticket> Issue(const std::string& scan, const ExportPeer& peer);
-  /// Sends a volume that is held now to the subscribed clients; waits for none of them. The thread
-  /// that sealed the volume calls it, without locks.
-  void Offer(const model::VolumeStatus& volume);
+  /// Sends a volume that is held on the device now to the subscribed clients; waits for none of
+  /// them.
+  void OnVolumeChanged(const model::VolumeStatus& volume) override;
   /// Tells of scans that have ended. From time to time.
   void Tick();
 

@@ -99,7 +99,7 @@ absl::Status ExportStore::AdmitLocked(const ExportPeer& peer) {
         absl::StatusCode::kPermissionDenied, "EXPORT_REMOTE",
         "memory is handed over on the same host only: call by the Unix socket or loopback");
   }
-  if (context_.draining && context_.draining()) {
+  if (draining_) {
     return Refusal(absl::StatusCode::kUnavailable, "DRAINING",
                    "the server is draining and takes no new work; try another one or later");
   }

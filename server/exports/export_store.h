@@ -21,6 +21,7 @@
 #include "gpu/device/exportable_memory.h"
 #include "server/handoff/fd_socket.h"
 #include "server/memory/ledger.h"
+#include "server/volume/volume_mappings.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::exports {
@@ -99,7 +100,7 @@ struct ExportTicket {
 ///   one message;
 ///   {"grant": g, "release": "exports/…"}  with {"released": "exports/…"}
 /// and tells {"revoked": "exports/…", "grace_seconds": s} out of turn.
-class ExportStore {
+class ExportStore final : public volume::VolumeMappings {
  public:
   struct Context {
     std::vector<Device*> devices;
@@ -107,13 +108,15 @@ class ExportStore {
     volume::VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<bool()> draining;
   };
   explicit ExportStore(Context context) : context_(std::move(context)) {}
 
   /// From now on exports are offered. `socket` must be stopped before this ends.
   void Start(handoff::FdSocket* socket, double grace_seconds);
   bool enabled() const { return socket_ != nullptr; }
+  /// No new exports from now on (DRAINING).
+  void BeginDrain() { draining_ = true; }
+  bool draining() const { return draining_; }
 
   /// Whether this peer may have any export at all: FailedPrecondition (EXPORT_DISABLED),
   /// PermissionDenied (EXPORT_REMOTE, EXPORT_REFUSED: it did not give back what was revoked),
@@ -155,15 +158,15 @@ class ExportStore {
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
   /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has
   /// now.
-  absl::Status CheckFree(const std::string& of);
+  absl::Status CheckFree(const std::string& of) override;
   /// It is gone: the memory of its exports is detached.
   void Gone(const std::string& of);
   /// It is out of the memory of `charge`, which is detached if somebody maps it. Called while that
   /// memory is there still: no other has the charge.
-  void Left(const std::string& of, memory::Ledger::ChargeId charge);
+  void Left(const std::string& of, memory::Ledger::ChargeId charge) override;
 
   /// What other processes map or have a ticket for, in the memory that it has now.
-  std::set<std::string> Mapped();
+  std::set<std::string> Mapped() override;
   /// Slots of a scan's volumes that exports keep, what is gone included.
   int64_t SlotsOf(const std::string& scan);
 
@@ -217,6 +220,7 @@ class ExportStore {
 
   const Context context_;
   std::atomic<handoff::FdSocket*> socket_{nullptr};
+  std::atomic<bool> draining_{false};
   double grace_seconds_ = 10;
   Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;

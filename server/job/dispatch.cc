@@ -142,10 +142,10 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
   JobStatus& status = entry->status;
   bool healthy = false;
   std::string code = "WAITING_FOR_DEVICE", reason = "its device is busy";
-  for (int i = 0; i < context_.devices; ++i) {
-    const int d = (next_device_ + i) % context_.devices;
+  for (int i = 0; i < context_.devices.size(); ++i) {
+    const int d = (next_device_ + i) % context_.devices.size();
     auto plan = entry->plans.find(d);
-    if (plan == entry->plans.end() || !context_.device_of(d)->Health().ok()) continue;
+    if (plan == entry->plans.end() || !context_.devices.device(d).Health().ok()) continue;
     healthy = true;
     Lane& lane = lanes_[static_cast<size_t>(d)];
     if (lane.turn != nullptr) continue;
@@ -173,7 +173,7 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
     entry->charges = held.Keep();
     lane.turn = entry;
     worker->entry = entry;
-    next_device_ = (d + 1) % context_.devices;
+    next_device_ = (d + 1) % context_.devices.size();
     served_[status.spec.group] = ++turn_;
     cv_.NotifyAll();
     return true;
@@ -206,7 +206,7 @@ void JobQueue::Tick() {
     left.swap(left_);
   }
   for (const auto& worker : left) worker->thread.join();
-  if (changed) context_.changed();
+  if (changed) context_.observer->OnJobsChanged();
 }
 
 // -- turns
@@ -251,7 +251,7 @@ void JobQueue::GiveUpTurn(const std::shared_ptr<Entry>& entry) {
     if (lane.turn == entry) lane.turn.reset();
     DispatchLocked();
   }
-  context_.changed();
+  context_.observer->OnJobsChanged();
 }
 
 absl::Status JobQueue::TakeTurn(const std::shared_ptr<Entry>& entry, const std::stop_token& stop) {
@@ -262,7 +262,7 @@ absl::Status JobQueue::TakeTurn(const std::shared_ptr<Entry>& entry, const std::
     if (lanes_[static_cast<size_t>(entry->device)].turn != entry)
       Record(*entry, "waits for its device, which another job has meanwhile");
   }
-  context_.changed();
+  context_.observer->OnJobsChanged();
   MutexLock lock(mutex_);
   const Lane& lane = lanes_[static_cast<size_t>(entry->device)];
   while (lane.turn != entry && !stop.stop_requested()) cv_.Wait(lock);

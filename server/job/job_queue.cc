@@ -55,7 +55,7 @@ size_t BytesOf(const model::JobSpec& spec) {
 
 JobQueue::JobQueue(Context context) : context_(std::move(context)) {
   MutexLock lock(mutex_);
-  lanes_.resize(static_cast<size_t>(context_.devices));
+  lanes_.resize(static_cast<size_t>(context_.devices.size()));
 }
 
 JobQueue::~JobQueue() { Shutdown(); }
@@ -102,7 +102,7 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec
                                                       const JobWork& work) const {
   const bool any = spec.device.empty() || spec.device == "auto";
   std::vector<int> devices;
-  for (int d = 0; d < context_.devices; ++d) {
+  for (int d = 0; d < context_.devices.size(); ++d) {
     if (any ? work.home_device() < 0 || work.home_device() == d
             : spec.device == base::DeviceName(d))
       devices.push_back(d);
@@ -110,13 +110,13 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec
   if (devices.empty()) {
     return InvalidField(
         "device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/",
-                               context_.devices - 1));
+                               context_.devices.size() - 1));
   }
   if (work.home_device() >= 0 && devices[0] != work.home_device()) {
     return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ",
                                                base::DeviceName(work.home_device())));
   }
-  std::erase_if(devices, [&](int d) { return !context_.device_of(d)->Health().ok(); });
+  std::erase_if(devices, [&](int d) { return !context_.devices.device(d).Health().ok(); });
   if (!devices.empty()) return devices;
   return WithInfo(absl::UnavailableError("no device that the job could run on is healthy"),
                   {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
@@ -139,7 +139,7 @@ absl::StatusOr<model::AdmissionReport> JobQueue::Plan(const model::JobSpec& spec
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
   model::AdmissionReport best;
   for (const int d : devices) {
-    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(*context_.device_of(d)));
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(context_.devices.device(d)));
     model::AdmissionReport report = context_.ledger->Plan(d, NeedsOf(plan));
     if (best.device.empty() || (report.admitted && !best.admitted)) {
       best = std::move(report);
@@ -157,7 +157,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, *work));
   absl::Status refused = absl::OkStatus();
   for (const int d : devices) {
-    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(*context_.device_of(d)));
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work->Plan(context_.devices.device(d)));
     model::AdmissionReport admission = context_.ledger->Plan(d, NeedsOf(plan));
     if (admission.wanted_bytes > admission.budget_bytes) {
       refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
@@ -219,7 +219,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
   }
   octavo::Log(LogLevel::kInfo, "job queued",
               {{"job", answer.name}, {"kind", answer.kind}, {"title", spec.title}});
-  context_.changed();
+  context_.observer->OnJobsChanged();
   return answer;
 }
 
@@ -299,7 +299,7 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* 
     status = StatusLocked(*entry);
   }
   gone.reset();
-  context_.changed();
+  context_.observer->OnJobsChanged();
   return status;
 }
 
@@ -309,6 +309,20 @@ void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
     if (!IsFinal(job.state)) names.push_back(job.name);
   }
   for (const auto& name : names) (void)Cancel(name, reason_code, reason);
+}
+
+absl::StatusOr<JobStatus> JobQueue::CancelScratch(const JobStatus& job) {
+  return Cancel(job.name, "SESSION_EXPIRED",
+                absl::StrCat(job.spec.session, " has ended; what the job would make is scratch"));
+}
+
+void JobQueue::CancelScratchOf(const std::set<std::string>& sessions) {
+  for (const JobStatus& job : List()) {
+    if (IsFinal(job.state) || job.spec.orphan != model::Orphan::kDiscard ||
+        sessions.count(job.spec.session) == 0)
+      continue;
+    (void)CancelScratch(job);
+  }
 }
 
 void JobQueue::BeginDrain() {
@@ -323,7 +337,7 @@ void JobQueue::BeginDrain() {
                      "the server is draining; the job had not begun");
     }
   }
-  context_.changed();
+  context_.observer->OnJobsChanged();
 }
 
 bool JobQueue::Idle() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -19,7 +20,8 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 #include "server/job/job.h"
-#include "server/memory/frame_pool.h"
+#include "server/job/job_observer.h"
+#include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
 #include "server/model/stats.h"
 #include "server/publish/publisher.h"
@@ -37,17 +39,14 @@ namespace octavo::job {
 class JobQueue {
  public:
   struct Context {
-    int devices = 0;
-    std::function<Device*(int)> device_of;
-    std::function<std::shared_ptr<memory::FramePool>(int)> frames_of;
+    memory::DeviceSet devices;
     memory::Ledger* ledger = nullptr;
     volume::VolumeStore* volumes = nullptr;
     publish::Publisher* publisher = nullptr;
     const Clock* clock = nullptr;
     std::string server_id;
-    std::function<volume::Spiller*()> spiller =
-        nullptr;                    // stores results that stay on disk; empty = there are none
-    std::function<void()> changed;  // watchers want to know; called without locks
+    volume::Spiller* spiller = nullptr;  // stores results that stay on disk; null: there are none
+    JobObserver* observer = nullptr;
   };
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown
@@ -64,6 +63,10 @@ class JobQueue {
   std::vector<JobStatus> List();  // newest first
   absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
                                    const std::string& reason = "cancelled by a client");
+  /// Cancels a job whose result is scratch because its session has ended (SESSION_EXPIRED).
+  absl::StatusOr<JobStatus> CancelScratch(const JobStatus& job);
+  /// The same for all jobs of these sessions whose JobSpec.orphan says that they are scratch.
+  void CancelScratchOf(const std::set<std::string>& sessions);
   /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition
   /// (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name);
@@ -74,8 +77,8 @@ class JobQueue {
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
   void CancelAll(const char* reason_code, const std::string& reason);
-  /// Cancels what waits and runs, waits for it and ends the workers: `changed` is not called any
-  /// more.
+  /// Cancels what waits and runs, waits for it and ends the workers: the observer is not called
+  /// any more.
   void Shutdown();
   /// True when nothing waits or runs.
   bool Idle();

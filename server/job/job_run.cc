@@ -87,7 +87,7 @@ void JobQueue::Running::Stage(const std::string& name, int64_t steps, double beg
     stage_ns_ = queue_.context_.clock->Now().monotonic_ns;
     ++status.event_count;
   }
-  queue_.context_.changed();
+  queue_.context_.observer->OnJobsChanged();
 }
 
 void JobQueue::Running::Step(int64_t step, double residual_norm) {
@@ -212,18 +212,19 @@ absl::StatusOr<void*> JobQueue::Running::Result(size_t index, model::VolumeStatu
 }
 
 absl::Status JobQueue::Running::BeginStored(size_t index, model::VolumeStatus volume) {
-  if (!queue_.context_.spiller) return absl::InternalError("this engine stores no results");
+  if (queue_.context_.spiller == nullptr)
+    return absl::InternalError("this engine stores no results");
   OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
   made_[index].volume.tier = model::Tier::kDisk;
   OCTAVO_ASSIGN_OR_RETURN(made_[index].storing,
-                          queue_.context_.spiller()->BeginStoring(made_[index].volume));
+                          queue_.context_.spiller->BeginStoring(made_[index].volume));
   return absl::OkStatus();
 }
 
 absl::Status JobQueue::Running::Store(size_t index, const void* data, int64_t bytes) {
   if (index >= made_.size() || made_[index].storing == nullptr)
     return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
-  const auto pool = queue_.context_.frames_of(entry_->device);
+  const auto pool = queue_.context_.devices.frames(entry_->device);
   const int64_t piece = std::min(bytes, kStoredPiece);
   const auto memory = pool->Get(piece);
   if (memory == nullptr) {
@@ -337,7 +338,8 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
   const auto& context = queue_.context_;
   const int64_t bytes = plane.rows * plane.columns * SizeOf(plane.dtype);
   preview_ns_ = context.clock->Now().monotonic_ns;
-  const auto memory = context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
+  const auto memory =
+      context.devices.frames(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr) {
     context.publisher->Lost(name_, plane.key);
     return absl::OkStatus();
@@ -377,7 +379,7 @@ void JobQueue::Running::PublishCuts(const Made& made) {
     if (!frame.has_value()) continue;
     const int64_t bytes = publish::BytesOf(*frame);
     const auto memory =
-        context.frames_of(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
+        context.devices.frames(entry_->device)->Get(bytes, memory::FramePool::Use::kFrame);
     absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory")
                                             : absl::OkStatus();
     if (status.ok() && mip)

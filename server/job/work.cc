@@ -18,7 +18,7 @@ void JobQueue::Work(int device, Worker& worker) {
       if (worker.entry == nullptr) return;
       entry = worker.entry;
     }
-    context_.changed();
+    context_.observer->OnJobsChanged();
     Execute(entry, device, worker.stream);
     bool leaves = false;
     {
@@ -29,7 +29,7 @@ void JobQueue::Work(int device, Worker& worker) {
       DispatchLocked();
       leaves = LeavesLocked(device, worker);
     }
-    context_.changed();
+    context_.observer->OnJobsChanged();
     if (leaves) return;
   }
 }
@@ -37,12 +37,12 @@ void JobQueue::Work(int device, Worker& worker) {
 void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& stream) {
   absl::Status status = absl::OkStatus();
   if (!stream) {
-    auto made = context_.device_of(device)->NewStream(StreamPriority::kLow);
+    auto made = context_.devices.device(device).NewStream(StreamPriority::kLow);
     status = made.status();
     if (made.ok()) stream = *std::move(made);
   }
   {
-    Running run(*this, entry, *context_.device_of(device), stream.ref());
+    Running run(*this, entry, context_.devices.device(device), stream.ref());
     if (status.ok()) {
       status = base::ExceptionToStatus([&]() -> absl::Status {
         OCTAVO_RETURN_IF_ERROR(run.Begin());

@@ -281,7 +281,7 @@ class Page final : public prometheus::Collectable {
     one("octavo_lease_wait_seconds_total", "Time that granted leases were waited for", kCounter,
         stats.lease_wait_seconds);
     {
-      const auto exports = source_.engine->buffers().exports().Count();
+      const auto exports = source_.engine->exports().store().Count();
       MetricFamily& now =
           family("octavo_exports",
                  "Memory that other processes have or have a ticket for, by state", kGauge);
@@ -304,7 +304,7 @@ class Page final : public prometheus::Collectable {
       one("octavo_export_relocation_failures_total",
           "Tries of that which failed, for want of memory or because of a lease", kCounter,
           static_cast<double>(exports.not_moved));
-      const auto feeds = source_.engine->buffers().feeds().Count();
+      const auto feeds = source_.engine->exports().feeds().Count();
       one("octavo_volume_feeds", "Clients that are told of the volumes of a scan as they complete",
           kGauge, static_cast<double>(feeds.feeds));
       one("octavo_volume_feed_told_total", "Volumes that they were told of", kCounter,

@@ -59,6 +59,7 @@ struct BufferStatus {
   TimePoint created;
   double expires_seconds = 0;
   int64_t shared_leases = 0, exclusive_leases = 0, charged_bytes = 0;
+  uint64_t revision = 0;  // counts its changes; `etag` is its text
   std::string etag;
   uint64_t sequence = 0;
 };

@@ -299,13 +299,13 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     return InvalidField("resume", "needs one scan and one product");
   }
   auto subscription =
-      std::make_shared<SubscriptionImpl>(spec, std::move(notify), loader_, clock_, counters_);
+      std::make_shared<SubscriptionImpl>(spec, std::move(notify), held_frames_, clock_, counters_);
   std::vector<model::FramePtr> replay;
   bool given = false;
   std::optional<uint64_t> first_kept;
   std::vector<model::VolumeStatus> held;  // asked for without the lock
-  if (!spec.scan.empty() && Wants(spec, model::Product::kBscan) && held_ != nullptr)
-    held = held_(spec.scan);
+  if (!spec.scan.empty() && Wants(spec, model::Product::kBscan) && held_frames_ != nullptr)
+    held = held_frames_->HeldBy(spec.scan);
   const auto wanted = [&](const model::FramePtr& frame) {
     return frame->complete || spec.previews;
   };

@@ -18,6 +18,7 @@
 #include "server/model/frame.h"
 #include "server/model/stats.h"
 #include "server/model/subscription.h"
+#include "server/publish/held_frame_source.h"
 
 namespace octavo::publish {
 
@@ -39,16 +40,9 @@ class Publisher {
       : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
 
-  /// Fetches the data of a frame that is kept without its payload, a volume or a B-scan of a held
-  /// volume: calls back once from another thread, with NotFound or FailedPrecondition if the volume
-  /// is gone.
-  using Loader = std::function<void(model::FramePtr header,
-                                    std::function<void(absl::StatusOr<model::FramePtr>)> done)>;
-  void SetLoader(Loader loader) { loader_ = std::move(loader); }
-  /// The held volumes of a scan or job, oldest first: B-scans of one that has ended are made of
-  /// them. Called without locks.
-  using Held = std::function<std::vector<model::VolumeStatus>(const std::string& scan)>;
-  void SetHeld(Held held) { held_ = std::move(held); }
+  /// Where frames of held volumes come from. Before the first subscription; `source` must outlive
+  /// all subscriptions that have not ended.
+  void SetHeldFrames(HeldFrameSource* source) { held_frames_ = source; }
 
   /// What a scan or job publishes.
   struct Show {
@@ -132,8 +126,7 @@ class Publisher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
-  Loader loader_;
-  Held held_;
+  HeldFrameSource* held_frames_ = nullptr;
   const int64_t most_remembered_bytes_;
   Mutex mutex_;
   std::map<std::string, Scan> scans_ ABSL_GUARDED_BY(mutex_);

@@ -307,7 +307,7 @@ void Publisher::SubscriptionImpl::StartLoad() {
     loading_ = true;
     header = replay_.front();
   }
-  loader_(header, [self = shared_from_this()](absl::StatusOr<model::FramePtr> frame) {
+  held_frames_->Load(header, [self = shared_from_this()](absl::StatusOr<model::FramePtr> frame) {
     {
       MutexLock lock(self->mutex_);
       self->loading_ = false;

@@ -27,11 +27,12 @@ model::FramePtr WithoutPayload(const model::Frame& frame);
 class Publisher::SubscriptionImpl final : public model::Subscription,
                                           public std::enable_shared_from_this<SubscriptionImpl> {
  public:
-  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify, Loader loader,
-                   const Clock* clock, std::shared_ptr<Counters> counters)
+  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify,
+                   HeldFrameSource* held_frames, const Clock* clock,
+                   std::shared_ptr<Counters> counters)
       : spec_(std::move(spec)),
         clock_(clock),
-        loader_(std::move(loader)),
+        held_frames_(held_frames),
         counters_(std::move(counters)),
         notify_(std::move(notify)) {}
 
@@ -81,7 +82,7 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
 
   const model::SubscribeSpec spec_;
   const Clock* const clock_;
-  const Loader loader_;
+  HeldFrameSource* const held_frames_;
   const std::shared_ptr<Counters> counters_;
   Mutex mutex_;
   std::deque<model::FramePtr> queue_ ABSL_GUARDED_BY(mutex_);

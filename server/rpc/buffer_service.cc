@@ -37,18 +37,23 @@ absl::Status ProtocolError(const std::string& field, const std::string& what) {
 class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                           public std::enable_shared_from_this<WriteStream> {
  public:
-  WriteStream(buffer::BufferStore* buffers, CallbackServerContext* context,
-              grpc::ByteBuffer* response)
-      : buffers_(buffers), context_(context), caller_(CallerOf(*context)), response_(response) {}
+  WriteStream(buffer::BufferStore* buffers, base::WorkerPool* workers,
+              CallbackServerContext* context, grpc::ByteBuffer* response)
+      : buffers_(buffers),
+        workers_(workers),
+        context_(context),
+        caller_(CallerOf(*context)),
+        response_(response) {}
 
   /// Keeps itself alive until OnDone.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Begin(buffer::BufferStore* buffers,
+                                                          base::WorkerPool* workers,
                                                           CallbackServerContext* context,
                                                           grpc::ByteBuffer* response) {
     std::shared_ptr<WriteStream> stream;
     const absl::Status made = Guarded([&] {
       (void)Failpoint("stream_made");
-      stream = std::make_shared<WriteStream>(buffers, context, response);
+      stream = std::make_shared<WriteStream>(buffers, workers, context, response);
       return absl::OkStatus();
     });
     if (stream == nullptr)
@@ -60,7 +65,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   void OnReadDone(bool ok) override {
     const absl::Status posted = Guarded([&] {
-      buffers_->Post([self = shared_from_this(), ok] {
+      workers_->Post([self = shared_from_this(), ok] {
         ok ? self->TakeOne() : self->Close(Guarded([&] { return self->End(); }));
       });
       return absl::OkStatus();
@@ -116,6 +121,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   }
 
   buffer::BufferStore* const buffers_;
+  base::WorkerPool* const workers_;
   CallbackServerContext* const context_;
   const model::Caller caller_;
   grpc::ByteBuffer* const response_;
@@ -144,7 +150,8 @@ using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
 
 class BufferServiceImpl final : public BufferBase {
  public:
-  explicit BufferServiceImpl(engine::Engine* engine) : buffers_(&engine->buffers()) {}
+  BufferServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
+      : buffers_(&engine->buffers()), exports_(engine->exports()), workers_(workers) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
                                    const v1::CreateBufferRequest* request,
@@ -209,35 +216,35 @@ class BufferServiceImpl final : public BufferBase {
   ServerUnaryReactor* DestroyBuffer(CallbackServerContext* context,
                                     const v1::DestroyBufferRequest* request,
                                     v1::DestroyBufferResponse* response) override {
-    return ReplyOn(buffers_, context, request, response, [this, request, context] {
+    return ReplyOn(workers_, context, request, response, [this, request, context] {
       return buffers_->Destroy(request->name(), request->etag(), request->lease_token(),
                                CallerOf(*context), request->detach_exports());
     });
   }
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request,
                              v1::ExportTicket* response) override {
-    return ReplyOn(
-        buffers_, context, request, response, [this, request, response, context]() -> absl::Status {
-          const model::Caller caller = CallerOf(*context);
-          exports::ExportPeer peer = LocalPeerOf(context->peer());
-          OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
-          peer.client = caller.client;
-          OCTAVO_ASSIGN_OR_RETURN(const auto ticket,
-                                  buffers_->Export({.name = request->name(),
-                                                    .replica = request->replica(),
-                                                    .lease_token = request->lease_token(),
-                                                    .lease_fence = request->lease_fence()},
-                                                   caller, peer));
-          PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
-          EncodeExportTicket(ticket, response);
-          return absl::OkStatus();
-        });
+    return ReplyOn(workers_, context, request, response,
+                   [this, request, response, context]() -> absl::Status {
+                     const model::Caller caller = CallerOf(*context);
+                     exports::ExportPeer peer = LocalPeerOf(context->peer());
+                     OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
+                     peer.client = caller.client;
+                     OCTAVO_ASSIGN_OR_RETURN(
+                         const auto ticket, exports_.Export({.name = request->name(),
+                                                             .replica = request->replica(),
+                                                             .lease_token = request->lease_token(),
+                                                             .lease_fence = request->lease_fence()},
+                                                            caller, peer));
+                     PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
+                     EncodeExportTicket(ticket, response);
+                     return absl::OkStatus();
+                   });
   }
   ServerUnaryReactor* RevokeExport(CallbackServerContext* context,
                                    const v1::RevokeExportRequest* request,
                                    v1::RevokeExportResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t count, buffers_->exports().Revoke(request->name()));
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t count, exports_.store().Revoke(request->name()));
       response->set_exports(static_cast<int32_t>(count));
       return absl::OkStatus();
     });
@@ -246,7 +253,7 @@ class BufferServiceImpl final : public BufferBase {
                                   const v1::ListExportsRequest* request,
                                   v1::ListExportsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& status : buffers_->exports().List(request->of()))
+      for (const auto& status : exports_.store().List(request->of()))
         EncodeExport(status, response->add_exports());
       return absl::OkStatus();
     });
@@ -298,14 +305,14 @@ class BufferServiceImpl final : public BufferBase {
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* WriteBuffer(CallbackServerContext* context,
                                                          grpc::ByteBuffer* response) override {
-    return WriteStream::Begin(buffers_, context, response);
+    return WriteStream::Begin(buffers_, workers_, context, response);
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadBuffer(CallbackServerContext* context,
                                                          const grpc::ByteBuffer* bytes) override {
     return RawStream<v1::ReadBufferRequest>(
         context, bytes, [&](const auto& request, const auto& writer) {
-          buffers_->Post(
+          workers_->Post(
               [this, request, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
                 auto to = weak.lock();
                 if (to == nullptr) return;
@@ -322,7 +329,7 @@ class BufferServiceImpl final : public BufferBase {
       CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
     return Stream<v1::BufferEvent>(
         context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
-          buffers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
+          workers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
             const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status,
                                      const std::string& text) {
               auto to = weak.lock();
@@ -357,7 +364,7 @@ class BufferServiceImpl final : public BufferBase {
   template <class Request, class F>
   ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request,
                             v1::Buffer* response, F call) {
-    return ReplyOn(buffers_, context, request, response,
+    return ReplyOn(workers_, context, request, response,
                    [response, call = std::move(call)]() -> absl::Status {
                      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer, call());
                      PassPoint(MethodOf<Request>(), ".answer");
@@ -378,9 +385,9 @@ class BufferServiceImpl final : public BufferBase {
     for (const uint32_t replica : reader->replicas()) header->add_replicas(replica);
     const int64_t total_bytes = reader->total_bytes();
     header->set_total_bytes(static_cast<uint64_t>(total_bytes));
-    const auto next = [buffers = buffers_, reader = std::move(reader),
+    const auto next = [workers = workers_, reader = std::move(reader),
                        chunk_bytes](PieceStream<v1::ReadBufferResponse>::Done done) {
-      buffers->Post([reader, chunk_bytes, done = std::move(done)] {
+      workers->Post([reader, chunk_bytes, done = std::move(done)] {
         done(base::ExceptionToStatus([&] { return reader->Next(chunk_bytes); }));
       });
     };
@@ -389,12 +396,15 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   buffer::BufferStore* const buffers_;
+  engine::Exports& exports_;
+  base::WorkerPool* const workers_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine) {
-  return std::make_unique<BufferServiceImpl>(engine);
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine,
+                                                 base::WorkerPool* workers) {
+  return std::make_unique<BufferServiceImpl>(engine, workers);
 }
 
 }  // namespace octavo::rpc

@@ -19,7 +19,8 @@ using grpc::ServerUnaryReactor;
 
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
-  JobServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
+  JobServiceImpl(engine::Engine* engine, SlowWork* slow)
+      : jobs_(engine->jobs()), clients_(engine->clients()), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request,
                                 v1::Job* response) override {
@@ -29,7 +30,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
           OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec,
                                   DecodeJobSpec(request->spec(), context->peer()));
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-          OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, engine_->SubmitJob(spec, report));
+          OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, jobs_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
           EncodeJob(job, /*brief=*/false, response);
           return absl::OkStatus();
@@ -43,7 +44,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                          OCTAVO_ASSIGN_OR_RETURN(const model::JobSpec spec,
                                                  DecodeJobSpec(request->spec(), context->peer()));
                          job::JobPlan plan;
-                         OCTAVO_ASSIGN_OR_RETURN(const auto report, engine_->PlanJob(spec, &plan));
+                         OCTAVO_ASSIGN_OR_RETURN(const auto report, jobs_.Plan(spec, &plan));
                          response->set_plan(Utf8(plan.text));
                          for (const std::string& warning : plan.warnings)
                            response->add_warnings(Utf8(warning));
@@ -54,11 +55,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
   ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request,
                              v1::Job* response) override {
-    return Answer(context, request, response, [&] { return engine_->GetJob(request->name()); });
+    return Answer(context, request, response, [&] { return jobs_.Get(request->name()); });
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request,
                                 v1::Job* response) override {
-    return Answer(context, request, response, [&] { return engine_->CancelJob(request->name()); });
+    return Answer(context, request, response, [&] { return jobs_.Cancel(request->name()); });
   }
 
   ServerUnaryReactor* ListJobs(CallbackServerContext* context, const v1::ListJobsRequest* request,
@@ -69,7 +70,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
         if (!v1::JobState_IsValid(state))
           return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
-      auto jobs = engine_->ListJobs();
+      auto jobs = jobs_.List();
       std::erase_if(jobs, [&](const job::JobStatus& job) {
         return !states.empty() &&
                std::find(states.begin(), states.end(), static_cast<int>(job.state)) == states.end();
@@ -100,7 +101,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
               if (IsFinal(job->state)) to->End({});
             });
           };
-          OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchJob(request->name(), tell));
+          OCTAVO_ASSIGN_OR_RETURN(auto handle, jobs_.Watch(request->name(), tell));
           writer->OnOver(
               [held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
           return absl::OkStatus();
@@ -110,8 +111,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
  private:
   absl::Status SetSession(const std::string& secret, model::JobSpec* spec) {
     if (!secret.empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session,
-                              engine_->sessions().Find(secret));
+      OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
       spec->session = session.name;
       spec->request_digest += session.name;  // another session's retry is another request: the job
                                              // would be its neighbour's
@@ -134,7 +134,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     });
   }
 
-  engine::Engine* const engine_;
+  engine::Jobs& jobs_;
+  engine::Clients& clients_;
   SlowWork* const slow_;
 };
 

@@ -40,7 +40,7 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeScanService(engine, &slow_));
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeJobService(engine, &slow_));
-    services_.push_back(MakeBufferService(engine));
+    services_.push_back(MakeBufferService(engine, &buffer_workers_));
     services_.push_back(MakeStreamService(engine, &workers_));
     services_.push_back(MakeSourceService(engine, &slow_.cameras, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
@@ -82,10 +82,10 @@ class RpcServerImpl final : public RpcServer {
     });
     stalls_ = std::make_unique<StallWatch>(
         std::chrono::duration<double>(config.stalled_seconds),
-        [engine] { engine->CountCut("stalled"); },
+        [engine] { engine->streams().CountCut("stalled"); },
         [this](const std::string& peer) { listener_->Cut(peer); });
     SetServing(true);
-    devices_ = engine->WatchDevices(
+    devices_ = engine->devices().Watch(
         [this](const std::vector<model::DeviceStatus>& devices) { SetDevices(devices); });
     return absl::OkStatus();
   }
@@ -140,6 +140,7 @@ class RpcServerImpl final : public RpcServer {
  private:
   base::WorkerPool workers_;
   base::WorkerPool copy_workers_{"oct-rpc-read", 2};
+  base::WorkerPool buffer_workers_{"oct-rpc-buffer", 4};
   SlowWork slow_;
   base::WorkerPool measure_workers_{"oct-measure", 1};
   std::vector<std::unique_ptr<grpc::Service>> services_;

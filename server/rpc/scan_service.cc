@@ -16,7 +16,8 @@ using grpc::ServerUnaryReactor;
 
 class ScanServiceImpl final : public v1::ScanService::CallbackService {
  public:
-  ScanServiceImpl(engine::Engine* engine, SlowWork* slow) : engine_(engine), slow_(slow) {}
+  ScanServiceImpl(engine::Engine* engine, SlowWork* slow)
+      : scans_(engine->scans()), clients_(engine->clients()), slow_(slow) {}
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context,
                                  const v1::SubmitScanRequest* request,
@@ -26,7 +27,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
         [this, request, response](model::AdmissionReport* report) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
-          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->SubmitScan(spec, report));
+          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
           EncodeScan(scan, response);
           return absl::OkStatus();
@@ -42,14 +43,14 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           std::vector<std::string> warnings;
           OCTAVO_ASSIGN_OR_RETURN(const auto report,
-                                  engine_->PlanScan(spec, response->mutable_plan(), &warnings));
+                                  scans_.Plan(spec, response->mutable_plan(), &warnings));
           PassPoint(MethodOf<v1::PlanScanRequest>(), ".answer");
           for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
           response->set_plan(Utf8(response->plan()));
           EncodeAdmissionReport(report, response->mutable_report());
           if (!request->waveform() && !request->plot()) return absl::OkStatus();
           OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave,
-                                  engine_->PlanWaveform(spec, request->odd_volume()));
+                                  scans_.PlanWaveform(spec, request->odd_volume()));
           if (request->waveform())
             OCTAVO_RETURN_IF_ERROR(
                 EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
@@ -63,7 +64,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                                v1::ScanEvent* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event,
-                              engine_->MarkScan(request->name(), request->marker()));
+                              scans_.Mark(request->name(), request->marker()));
       EncodeScanEvent(event, response);
       return absl::OkStatus();
     });
@@ -71,16 +72,16 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request,
                               v1::Scan* response) override {
-    return Answer(context, request, response, [&] { return engine_->GetScan(request->name()); });
+    return Answer(context, request, response, [&] { return scans_.Get(request->name()); });
   }
   ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request,
                                v1::Scan* response) override {
-    return Answer(context, request, response, [&] { return engine_->StopScan(request->name()); });
+    return Answer(context, request, response, [&] { return scans_.Stop(request->name()); });
   }
   ServerUnaryReactor* CancelScan(CallbackServerContext* context,
                                  const v1::CancelScanRequest* request,
                                  v1::Scan* response) override {
-    return Answer(context, request, response, [&] { return engine_->CancelScan(request->name()); });
+    return Answer(context, request, response, [&] { return scans_.Cancel(request->name()); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
                                  const v1::UpdateScanRequest* request,
@@ -90,7 +91,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                          OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing,
                                                  DecodeProcessing(request->processing()));
                          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                                 engine_->UpdateScan(request->name(), processing));
+                                                 scans_.Update(request->name(), processing));
                          PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
                          EncodeScan(scan, response);
                          return absl::OkStatus();
@@ -100,7 +101,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request,
                                 v1::ListScansResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      const auto scans = engine_->ListScans();
+      const auto scans = scans_.List();
       OCTAVO_ASSIGN_OR_RETURN(const Page page,
                               PageOf(request->page_size(), request->page_token(), scans.size()));
       for (size_t i = page.begin; i < page.end; ++i) {
@@ -130,7 +131,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                   if (IsFinal(scan->state)) to->End({});
                 });
               };
-          OCTAVO_ASSIGN_OR_RETURN(auto handle, engine_->WatchScan(request->name(), tell));
+          OCTAVO_ASSIGN_OR_RETURN(auto handle, scans_.Watch(request->name(), tell));
           writer->OnOver(
               [held = std::shared_ptr<base::Handle>(std::move(handle))] { held->Cancel(); });
           return absl::OkStatus();
@@ -140,7 +141,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
  private:
   absl::Status SetSession(const std::string& secret, model::ScanSpec* spec) {
     if (secret.empty()) return absl::OkStatus();
-    OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
+    OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
     spec->session = session.name;
     spec->request_digest +=
         session
@@ -168,7 +169,8 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     });
   }
 
-  engine::Engine* const engine_;
+  engine::Scans& scans_;
+  engine::Clients& clients_;
   SlowWork* const slow_;
 };
 

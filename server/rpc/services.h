@@ -43,7 +43,8 @@ std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::W
                                                  base::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
 std::unique_ptr<grpc::Service> MakeJobService(engine::Engine* engine, SlowWork* slow);
-std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine);
+/// `workers` read, write and change buffers, which may have to wait for memory or a device.
+std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::WorkerPool* workers);
 /// `workers` encode images and continue streams, so that gRPC's threads never wait for either.
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers);
 /// Sessions and leases.

@@ -47,25 +47,25 @@ absl::Status CheckText(const char* field, const std::string& text) {
 
 class SessionServiceImpl final : public v1::SessionService::CallbackService {
  public:
-  explicit SessionServiceImpl(engine::Engine* engine) : engine_(engine) {}
+  explicit SessionServiceImpl(engine::Engine* engine) : clients_(engine->clients()) {}
 
   ServerUnaryReactor* OpenSession(CallbackServerContext* context,
                                   const v1::OpenSessionRequest* request,
                                   v1::OpenSessionResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckText("client", request->client()));
-      OCTAVO_ASSIGN_OR_RETURN(const auto opened, engine_->OpenSession(request->client()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto opened, clients_.Open(request->client()));
       EncodeSession(opened.session, response->mutable_session());
       response->set_secret(opened.secret);
-      response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
-      response->set_expiry_seconds(engine_->sessions().config().expiry_seconds);
+      response->set_heartbeat_seconds(clients_.config().heartbeat_seconds);
+      response->set_expiry_seconds(clients_.config().expiry_seconds);
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request,
                                 v1::ClientSession* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->KeepAlive(request->secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.KeepAlive(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
@@ -74,7 +74,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::CloseSessionRequest* request,
                                    v1::ClientSession* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->CloseSession(request->secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Close(request->secret()));
       EncodeSession(session, response);
       return absl::OkStatus();
     });
@@ -83,8 +83,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::ListSessionsRequest* request,
                                    v1::ListSessionsResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& session : engine_->ListSessions())
-        EncodeSession(session, response->add_sessions());
+      for (const auto& session : clients_.List()) EncodeSession(session, response->add_sessions());
       return absl::OkStatus();
     });
   }
@@ -97,7 +96,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
           // It may stand in a queue: a client that goes away leaves it.
-          const uint64_t place = engine_->AcquireLease(
+          const uint64_t place = clients_.AcquireLease(
               decoded, CallerOf(*context),
               [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
                 const bool told = reply->Complete([&] {
@@ -105,9 +104,9 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                   return lease.status();
                 });
                 if (lease.ok() && !told)
-                  (void)engine_->leases().Release(lease->token);  // nobody will ever hear of it
+                  (void)clients_.leases().Release(lease->token);  // nobody will ever hear of it
               });
-          reply->OnCancelled([leases = &engine_->leases(), place] { leases->Withdraw(place); });
+          reply->OnCancelled([leases = &clients_.leases(), place] { leases->Withdraw(place); });
           return absl::OkStatus();
         });
   }
@@ -116,7 +115,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  v1::LeaseGrant* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto lease,
-                              engine_->leases().Renew(request->token(), request->seconds()));
+                              clients_.leases().Renew(request->token(), request->seconds()));
       EncodeLease(lease, clock_.Now().monotonic_ns, response);
       return absl::OkStatus();
     });
@@ -125,13 +124,13 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                    const v1::ReleaseLeaseRequest* request,
                                    v1::ReleaseLeaseResponse* response) override {
     return Reply(context, request, response,
-                 [&] { return engine_->leases().Release(request->token()); });
+                 [&] { return clients_.leases().Release(request->token()); });
   }
   ServerUnaryReactor* ListLeases(CallbackServerContext* context,
                                  const v1::ListLeasesRequest* request,
                                  v1::ListLeasesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& lease : engine_->leases().List(request->resource())) {
+      for (const auto& lease : clients_.leases().List(request->resource())) {
         auto* row = response->add_leases();
         EncodeLease(lease, clock_.Now().monotonic_ns, row);
         row->clear_token();  // the holder's own
@@ -155,7 +154,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                               .seconds = in.seconds(),
                               .wait_seconds = in.wait_seconds()};
     if (!in.session_secret().empty()) {
-      OCTAVO_ASSIGN_OR_RETURN(const auto session, engine_->sessions().Find(in.session_secret()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Find(in.session_secret()));
       out.session = session.name;
       if (out.holder.empty()) out.holder = session.client;
     } else if (in.seconds() == 0) {
@@ -166,7 +165,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     return out;
   }
 
-  engine::Engine* const engine_;
+  engine::Clients& clients_;
   const SystemClock clock_;
 };
 

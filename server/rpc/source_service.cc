@@ -26,7 +26,7 @@ constexpr uint32_t kPushDataField = 15;  // of PushRequest and PushProjectionsRe
 /// One connection that pushes records of a scan.
 class PushStream final : public PushStreamBase {
  public:
-  explicit PushStream(engine::Engine* engine) : engine_(engine) {}
+  explicit PushStream(engine::Scans* scans) : scans_(*scans) {}
 
  private:
   absl::Status Take(const grpc::ByteBuffer& message) override {
@@ -64,8 +64,8 @@ class PushStream final : public PushStreamBase {
       return InvalidField("scan", "is empty; the first message names the scan");
     if (has_data)
       return InvalidField("data", "is given in the first message, before there is credit");
-    OCTAVO_ASSIGN_OR_RETURN(auto port, engine_->OpenPush(request.scan()));
-    OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, engine_->GetScan(request.scan()));
+    OCTAVO_ASSIGN_OR_RETURN(auto port, scans_.OpenPush(request.scan()));
+    OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Get(request.scan()));
     const model::Acquisition& a = scan.spec.acquisition;
     if (request.samples_per_record() != 0 && request.samples_per_record() != a.samples_per_record) {
       return InvalidField("samples_per_record",
@@ -103,7 +103,7 @@ class PushStream final : public PushStreamBase {
     return {.last = progress->done, .message = grpc::ByteBuffer(&slice, 1)};
   }
 
-  engine::Engine* const engine_;
+  engine::Scans& scans_;
   std::shared_ptr<source::PushPort> port_;  // set once, by the first message
   int64_t connection_ = 0;
 };
@@ -112,8 +112,8 @@ class PushStream final : public PushStreamBase {
 /// threads do not wait for memory.
 class ProjectionStream final : public PushStreamBase {
  public:
-  ProjectionStream(engine::Engine* engine, base::WorkerPool* copiers)
-      : engine_(engine), copiers_(copiers) {}
+  ProjectionStream(engine::Jobs* jobs, base::WorkerPool* copiers)
+      : jobs_(*jobs), copiers_(copiers) {}
 
  private:
   void Work() override {
@@ -169,7 +169,7 @@ class ProjectionStream final : public PushStreamBase {
       return InvalidField("job", "is empty; the first message names the job");
     if (has_data)
       return InvalidField("data", "is given in the first message, before there is credit");
-    OCTAVO_ASSIGN_OR_RETURN(port_, engine_->OpenProjectionPush(request.job()));
+    OCTAVO_ASSIGN_OR_RETURN(port_, jobs_.OpenProjectionPush(request.job()));
     connection_ = port_->Connect();
     port_->OnProgress(connection_, [weak = weak_from_this()] {
       if (auto self = weak.lock()) static_cast<ProjectionStream&>(*self).Tell();
@@ -212,7 +212,7 @@ class ProjectionStream final : public PushStreamBase {
     return {.last = progress->done, .message = grpc::ByteBuffer(&slice, 1)};
   }
 
-  engine::Engine* const engine_;
+  engine::Jobs& jobs_;
   base::WorkerPool* const copiers_;
   std::shared_ptr<source::ProjectionPort> port_;  // set once, by the first message
   int64_t connection_ = 0;
@@ -225,15 +225,15 @@ class SourceServiceImpl final
                   v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
  public:
   SourceServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
-      : engine_(engine), workers_(workers), copiers_(copiers) {}
+      : scans_(engine->scans()), jobs_(engine->jobs()), workers_(workers), copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
       grpc::CallbackServerContext*) override {
-    return PushStreamBase::Begin<PushStream>(engine_);
+    return PushStreamBase::Begin<PushStream>(&scans_);
   }
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* PushProjections(
       grpc::CallbackServerContext*) override {
-    return PushStreamBase::Begin<ProjectionStream>(engine_, copiers_);
+    return PushStreamBase::Begin<ProjectionStream>(&jobs_, copiers_);
   }
 
   grpc::ServerUnaryReactor* OpenRing(grpc::CallbackServerContext* context,
@@ -246,7 +246,7 @@ class SourceServiceImpl final
                             "a ring is memory of this host; the call came from another one"),
                         {.reason = "NOT_LOCAL", .field = "", .numbers = {}});
       }
-      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, engine_->OpenRing(request->scan(), peer.uid));
+      OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket(ticket.path);
       response->set_ticket(ticket.nonce);
@@ -264,7 +264,7 @@ class SourceServiceImpl final
                                         const v1::ListCamerasRequest* request,
                                         v1::ListCamerasResponse* response) override {
     return ReplyOn(workers_, context, request, response, [this, response]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const auto cameras, engine_->ListCameras());
+      OCTAVO_ASSIGN_OR_RETURN(const auto cameras, scans_.ListCameras());
       for (const auto& camera : cameras) {
         auto* to = response->add_cameras();
         to->set_id(Utf8(camera.id));
@@ -280,7 +280,8 @@ class SourceServiceImpl final
   }
 
  private:
-  engine::Engine* const engine_;
+  engine::Scans& scans_;
+  engine::Jobs& jobs_;
   base::WorkerPool* const workers_;
   base::WorkerPool* const copiers_;
 };

@@ -189,7 +189,7 @@ class StreamServiceImpl final
     : public v1::StreamService::WithRawCallbackMethod_Subscribe<v1::StreamService::Service> {
  public:
   StreamServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
-      : engine_(engine), workers_(workers) {}
+      : streams_(engine->streams()), workers_(workers) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Subscribe(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* bytes) override {
@@ -200,7 +200,7 @@ class StreamServiceImpl final
           auto stream =
               std::make_shared<FrameStream>(std::move(options), writer, workers_, &pictures_);
           OCTAVO_ASSIGN_OR_RETURN(auto subscription,
-                                  engine_->Subscribe(spec, [weak = std::weak_ptr(stream)] {
+                                  streams_.Subscribe(spec, [weak = std::weak_ptr(stream)] {
                                     if (auto to = weak.lock()) to->Wake();
                                   }));
           writer->OnOver([stream] { stream->Close(); });
@@ -210,7 +210,7 @@ class StreamServiceImpl final
   }
 
  private:
-  engine::Engine* const engine_;
+  engine::Streams& streams_;
   base::WorkerPool* const workers_;
   PictureCache pictures_;
 };

@@ -16,7 +16,7 @@ namespace {
 class SystemServiceImpl final : public v1::SystemService::CallbackService {
  public:
   SystemServiceImpl(engine::Engine* engine, base::WorkerPool* workers, ServerInfo info)
-      : engine_(engine), workers_(workers), info_(std::move(info)) {}
+      : engine_(*engine), workers_(workers), info_(std::move(info)) {}
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
                                     const v1::GetInfoRequest* request,
@@ -33,8 +33,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         backend->set_reason(Utf8(report.reason));
         backend->set_devices(report.devices);
       }
-      auto quarantines = engine_->Quarantines();
-      for (const auto& root : engine_->storage_roots()) {
+      auto quarantines = engine_.Quarantines();
+      for (const auto& root : engine_.storage_roots()) {
         AddRoot(root, "commit", W_OK, response);
         const auto& use = quarantines[root];
         response->mutable_storage(response->storage_size() - 1)
@@ -43,7 +43,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       }
       for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
       EncodeTime(info_.started, response->mutable_started());
-      response->set_draining(engine_->draining());
+      response->set_draining(engine_.draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
       EncodeHostMemory(response->mutable_host_memory());
@@ -54,8 +54,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         source->set_reason(Utf8(kind.reason));
       }
       for (const auto& line : info_.recovered) response->add_recovered(Utf8(line));
-      response->set_heartbeat_seconds(engine_->sessions().config().heartbeat_seconds);
-      response->set_expiry_seconds(engine_->sessions().config().expiry_seconds);
+      response->set_heartbeat_seconds(engine_.clients().config().heartbeat_seconds);
+      response->set_expiry_seconds(engine_.clients().config().expiry_seconds);
       return absl::OkStatus();
     });
   }
@@ -64,7 +64,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& device : engine_->ListDevices())
+      for (const auto& device : engine_.devices().List())
         EncodeDeviceStatus(device, response->add_devices());
       return absl::OkStatus();
     });
@@ -87,7 +87,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
                                       const v1::GetMemoryRequest* request,
                                       v1::Memory* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
-      EncodeMemory(engine_->GetMemory(), response);
+      EncodeMemory(engine_.devices().GetMemory(), response);
       EncodeHostMemory(response->mutable_host());
       return absl::OkStatus();
     });
@@ -101,9 +101,9 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
                                    .samples = asked.samples(),
                                    .records = asked.records_per_block(),
                                    .seconds = asked.seconds()};
-    const auto devices = engine_->ListDevices();
+    const auto devices = engine_.devices().List();
     const absl::Status status =
-        engine_->Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
+        engine_.devices().Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
           auto to = weak.lock();
           if (gone || to == nullptr) return absl::CancelledError("the client has gone away");
           v1::Measurement out;
@@ -146,7 +146,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
                        : "read-only");
   }
 
-  engine::Engine* const engine_;
+  engine::Engine& engine_;
   base::WorkerPool* const workers_;
   const ServerInfo info_;
 };

@@ -31,25 +31,25 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
 
 class VolumeServiceImpl final : public Base {
  public:
-  explicit VolumeServiceImpl(engine::Engine* engine) : engine_(engine) {}
+  explicit VolumeServiceImpl(engine::Engine* engine)
+      : volumes_(engine->volumes()), scans_(engine->scans()), jobs_(engine->jobs()) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
                                 v1::Volume* response) override {
-    return Answer(context, request, response, [&] { return engine_->GetVolume(request->name()); });
+    return Answer(context, request, response, [&] { return volumes_.Get(request->name()); });
   }
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
                                  const v1::HoldVolumeRequest* request,
                                  v1::Volume* response) override {
     return Answer(context, request, response, [&] {
-      return engine_->HoldVolume(request->name(), request->release(), request->lease_token());
+      return volumes_.Hold(request->name(), request->release(), request->lease_token());
     });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,
                                     v1::Volume* response) override {
     return Answer(context, request, response, [&] {
-      return engine_->DiscardVolume(request->name(), request->detach_exports(),
-                                    request->lease_token());
+      return volumes_.Discard(request->name(), request->detach_exports(), request->lease_token());
     });
   }
 
@@ -66,7 +66,7 @@ class VolumeServiceImpl final : public Base {
       const bool in_memory = std::all_of(states.begin(), states.end(), [](int state) {
         return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING;
       });
-      auto volumes = engine_->ListVolumes({.scan = request->scan(), .in_memory = in_memory});
+      auto volumes = volumes_.List({.scan = request->scan(), .in_memory = in_memory});
       if (volumes.empty() && !request->scan().empty())
         OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
       std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
@@ -85,8 +85,8 @@ class VolumeServiceImpl final : public Base {
   /// NotFound for a scan or job that is not known and of which no volume is: a slip of the pen is
   /// no scan without volumes.
   absl::Status CheckScan(const std::string& scan) {
-    if (engine_->GetScan(scan).ok() || engine_->GetJob(scan).ok() ||
-        !engine_->ListVolumes({.scan = scan, .in_memory = false}).empty())
+    if (scans_.Get(scan).ok() || jobs_.Get(scan).ok() ||
+        !volumes_.List({.scan = scan, .in_memory = false}).empty())
       return absl::OkStatus();
     return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)),
                     {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
@@ -99,9 +99,9 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(const int64_t chunk_bytes,
                                   DecodeChunkBytes(request->chunk_bytes()));
           OCTAVO_ASSIGN_OR_RETURN(
-              auto reader, engine_->ReadVolume(request->name(),
-                                               {request->start().begin(), request->start().end()},
-                                               {request->count().begin(), request->count().end()}));
+              auto reader,
+              volumes_.Read(request->name(), {request->start().begin(), request->start().end()},
+                            {request->count().begin(), request->count().end()}));
           v1::ReadVolumeResponse header;
           EncodeVolume(reader->volume(), header.mutable_volume());
           for (const int64_t extent : reader->shape()) header.add_shape(extent);
@@ -129,8 +129,8 @@ class VolumeServiceImpl final : public Base {
                 "tier",
                 absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
           }
-          engine_->SpillVolume(request->name(), static_cast<model::Tier>(tier),
-                               Tell(reply, response), request->lease_token());
+          volumes_.Spill(request->name(), static_cast<model::Tier>(tier), Tell(reply, response),
+                         request->lease_token());
           return absl::OkStatus();
         });
   }
@@ -139,7 +139,7 @@ class VolumeServiceImpl final : public Base {
                                     v1::Volume* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-                        engine_->RestoreVolume(request->name(), Tell(reply, response));
+                        volumes_.Restore(request->name(), Tell(reply, response));
                         return absl::OkStatus();
                       });
   }
@@ -151,7 +151,7 @@ class VolumeServiceImpl final : public Base {
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
                         OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec,
                                                 DecodeDerive(*request));
-                        return engine_->DeriveVolume(spec, Tell(reply, response));
+                        return volumes_.Derive(spec, Tell(reply, response));
                       });
   }
 
@@ -160,8 +160,8 @@ class VolumeServiceImpl final : public Base {
                                  v1::Volume* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
-                        return engine_->WaitVolume(request->name(), Tell(reply, response),
-                                                   [reply] { return reply->over(); });
+                        return volumes_.Wait(request->name(), Tell(reply, response),
+                                             [reply] { return reply->over(); });
                       });
   }
 
@@ -178,7 +178,7 @@ class VolumeServiceImpl final : public Base {
               return InvalidField("name",
                                   "is given with check_only, which looks at the destination; "
                                   "allowed is an empty one");
-            OCTAVO_RETURN_IF_ERROR(engine_->CheckCommit(options));
+            OCTAVO_RETURN_IF_ERROR(volumes_.CheckCommit(options));
             v1::CommitProgress checked;
             checked.set_stage("checked");
             writer->Push(std::move(checked));
@@ -213,15 +213,15 @@ class VolumeServiceImpl final : public Base {
               message.set_disk_bytes(outcome->disk_bytes);
               message.set_seconds(outcome->seconds);
               EncodeCommitResult(*outcome, message.mutable_result());
-              if (const auto volume = engine_->GetVolume(name); volume.ok())
+              if (const auto volume = volumes_.Get(name); volume.ok())
                 EncodeVolume(*volume, message.mutable_volume());
               to->Push(std::move(message));
               to->End({});
             });
           };
-          OCTAVO_ASSIGN_OR_RETURN(
-              auto handle, engine_->CommitVolume(request->name(), options, request->request_id(),
-                                                 std::move(callbacks), request->lease_token()));
+          OCTAVO_ASSIGN_OR_RETURN(auto handle,
+                                  volumes_.Commit(request->name(), options, request->request_id(),
+                                                  std::move(callbacks), request->lease_token()));
           // A client that goes away takes its commit with it (unless others wait for it too).
           writer->OnOver([handle] { handle->Cancel(); });
           return absl::OkStatus();
@@ -250,7 +250,9 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  engine::Engine* const engine_;
+  engine::Volumes& volumes_;
+  engine::Scans& scans_;
+  engine::Jobs& jobs_;
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ bool LeaseTable::Fits(const Resource& resource, LeaseMode mode) {
 }
 
 absl::Status LeaseTable::CheckAlive(const std::string& session) const {
-  if (session.empty() || gone_ == nullptr || !gone_(session)) return absl::OkStatus();
+  if (session.empty() || sessions_ == nullptr || !sessions_->Gone(session)) return absl::OkStatus();
   return WithInfo(
       absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
       {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
@@ -417,7 +417,8 @@ void LeaseTable::Forget(const std::string& name, Told* told) {
 
 void LeaseTable::EndSessions(const std::set<std::string>& sessions) {
   const auto ended = [&](const std::string& session) {
-    return !session.empty() && sessions.count(session) > 0 && (gone_ == nullptr || gone_(session));
+    return !session.empty() && sessions.count(session) > 0 &&
+           (sessions_ == nullptr || sessions_->Gone(session));
   };
   Told told;
   {

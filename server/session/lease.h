@@ -14,6 +14,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "server/session/client_sessions.h"
 
 namespace octavo::session {
 
@@ -59,10 +60,10 @@ class LeaseTable {
   static void Tell(const Told& told);
 
   /// `most`: leases and places in queues, of all resources together.
-  explicit LeaseTable(const Clock* clock, int64_t most = 65'536) : clock_(clock), most_(most) {}
-  /// Whether a session has ended; asked under the table's lock, so that no lease is granted to one
-  /// that ends in this moment. Set once.
-  void SetGone(std::function<bool(const std::string& session)> gone) { gone_ = std::move(gone); }
+  /// `sessions`: asked under the table's lock whether a session has ended, so that no lease is
+  /// granted to one that ends in this moment; null: sessions are not looked at.
+  explicit LeaseTable(const Clock* clock, int64_t most = 65'536, ClientSessions* sessions = nullptr)
+      : clock_(clock), most_(most), sessions_(sessions) {}
 
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds,
   /// waiting) if it conflicts with a lease or somebody waits; wait_seconds is ignored.
@@ -211,8 +212,8 @@ class LeaseTable {
   absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock* const clock_;
-  std::function<bool(const std::string&)> gone_;  // null: none ends but by EndSession
   const int64_t most_;
+  ClientSessions* const sessions_;  // null: none ends but by EndSession
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token

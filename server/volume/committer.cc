@@ -291,9 +291,8 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
 absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned,
                                                         storage::SpillCursor* cursor) {
   const model::VolumeStatus& volume = pinned.status;
-  const auto home = context_.device_of(pinned.device);
-  Device* const device = home.first;
-  const std::shared_ptr<memory::FramePool>& pool = home.second;
+  Device* const device = &context_.devices.device(pinned.device);
+  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(pinned.device);
   const int64_t begun = context_.clock->Now().monotonic_ns;
   CommitProgress progress{.done_bytes = 0,
                           .total_bytes = volume.bytes,

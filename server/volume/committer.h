@@ -14,7 +14,7 @@
 #include "gpu/device/device.h"
 #include "server/base/callback_handle.h"
 #include "server/base/worker_pool.h"
-#include "server/memory/frame_pool.h"
+#include "server/memory/device_set.h"
 #include "server/model/scan_spec.h"
 #include "server/model/stats.h"
 #include "server/model/status_types.h"
@@ -39,8 +39,7 @@ class Committer {
     storage::CommitStore* storage = nullptr;
     VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
-    /// Device and pool of a device index.
-    std::function<std::pair<Device*, std::shared_ptr<memory::FramePool>>(int device)> device_of;
+    memory::DeviceSet devices;
     /// What the file must say of the volume.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };

@@ -122,9 +122,9 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
 
 Spiller::Spiller(Context context, int threads)
     : context_(std::move(context)), pool_("oct-spill", threads) {
-  for (int d = 0; d < context_.devices; ++d) {
+  for (int d = 0; d < context_.devices.size(); ++d) {
     host_pools_.push_back(std::make_shared<memory::FramePool>(
-        context_.device_of(d).first, context_.host_bytes, memory::FramePool::Sizes::kExact));
+        &context_.devices.device(d), context_.host_bytes, memory::FramePool::Sizes::kExact));
   }
 }
 
@@ -156,7 +156,8 @@ absl::Status Spiller::ForEachPiece(
     const PinnedVolume& pinned,
     const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
   const int64_t bytes = pinned.status.bytes;
-  const auto [device, pool] = context_.device_of(pinned.device);
+  Device* const device = &context_.devices.device(pinned.device);
+  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(pinned.device);
   // One piece on its way from the device while the other is taken. The stream comes after them: its
   // end waits for copies that an early return leaves behind.
   std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)),
@@ -381,7 +382,7 @@ void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const 
 absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(
     const PinnedVolume& pinned) {
   const model::VolumeStatus& volume = pinned.status;
-  const auto [device, frames] = context_.device_of(pinned.device);
+  Device* const device = &context_.devices.device(pinned.device);
   const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,

@@ -17,6 +17,7 @@
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 #include "server/base/worker_pool.h"
+#include "server/memory/device_set.h"
 #include "server/memory/frame_pool.h"
 #include "server/memory/ledger.h"
 #include "server/model/stats.h"
@@ -34,11 +35,9 @@ class Spiller {
     VolumeStore* volumes = nullptr;
     memory::Ledger* ledger = nullptr;
     const Clock* clock = nullptr;
-    /// Device and pool (for slabs on their way) of a device index.
-    std::function<std::pair<Device*, std::shared_ptr<memory::FramePool>>(int device)> device_of;
+    memory::DeviceSet devices;               // their pools are for slabs on their way
     storage::SpillFolder* folder = nullptr;  // null = no tier DISK
     int64_t host_bytes = 0;                  // 0 = no tier HOST
-    int devices = 1;
     /// What the files are to say of the volume, for a later process.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };

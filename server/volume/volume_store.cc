@@ -68,11 +68,13 @@ model::VolumeStatus VolumeStore::StatusOf(const Record& record) const {
 }
 
 void VolumeStore::Changed(const model::VolumeStatus& status) noexcept {
-  try {
-    on_change_(status);
-  } catch (...) {
-    Log(LogLevel::kError, "a change of a volume was not told to all",
-        {{"error", base::StatusOfException().ToString()}});
+  for (VolumeObserver* const observer : observers_) {
+    try {
+      observer->OnVolumeChanged(status);
+    } catch (...) {
+      Log(LogLevel::kError, "a change of a volume was not told to all",
+          {{"volume", status.name}, {"error", base::StatusOfException().ToString()}});
+    }
   }
 }
 
@@ -87,8 +89,8 @@ void VolumeStore::Purge() {
 
 void VolumeStore::LetGo(const std::string& name, Memory memory) noexcept {
   try {
-    if (memory.slot != nullptr && protections_.left != nullptr)
-      protections_.left(name, memory.slot->charge);
+    if (memory.slot != nullptr && protections_.mappings != nullptr)
+      protections_.mappings->Left(name, memory.slot->charge);
   } catch (...) {
     Log(LogLevel::kError, "who maps a volume's memory was not told that it has left",
         {{"volume", name}, {"error", base::StatusOfException().ToString()}});
@@ -271,9 +273,9 @@ absl::Status VolumeStore::CheckLeases(const Record& record, const ClientVerb* as
 }
 
 absl::Status VolumeStore::CheckExports(const Record& record, const ClientVerb* asked) {
-  if (asked == nullptr || asked->detach_exports || protections_.unmapped == nullptr)
+  if (asked == nullptr || asked->detach_exports || protections_.mappings == nullptr)
     return absl::OkStatus();
-  return protections_.unmapped(record.status.name);
+  return protections_.mappings->CheckFree(record.status.name);
 }
 
 absl::StatusOr<session::Lease> VolumeStore::AcquireLease(const session::LeaseRequest& request) {
@@ -427,7 +429,7 @@ std::set<std::string> VolumeStore::ScansInMemory() {
 int64_t VolumeStore::MappedOf(const std::string& scan) {
   MutexLock lock(mutex_);
   const std::set<std::string> mapped =
-      protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
+      protections_.mappings == nullptr ? std::set<std::string>() : protections_.mappings->Mapped();
   return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
     return record.status.scan == scan && record.status.tier == model::Tier::kDevice &&
            mapped.count(record.status.name) > 0;

@@ -55,6 +55,8 @@
 #include "server/model/status_types.h"
 #include "server/session/lease.h"
 #include "server/volume/spilled_volume.h"
+#include "server/volume/volume_mappings.h"
+#include "server/volume/volume_observer.h"
 
 namespace octavo::volume {
 
@@ -93,20 +95,14 @@ struct VolumeQuery {
 /// the lock).
 class VolumeStore {
  public:
-  /// `on_change` is called after each change of state, from the thread that made it, without locks.
-  VolumeStore(memory::Ledger* ledger, const Clock* clock,
-              std::function<void(const model::VolumeStatus&)> on_change)
-      : ledger_(ledger), clock_(clock), on_change_(std::move(on_change)) {}
+  VolumeStore(memory::Ledger* ledger, const Clock* clock) : ledger_(ledger), clock_(clock) {}
+  /// Before the first volume. The observer must outlive the store's last change.
+  void AddObserver(VolumeObserver* observer) { observers_.push_back(observer); }
   /// What protects volumes beside their own state. Set once, before the first volume; asked under
   /// the store's lock.
   struct Protections {
-    session::LeaseTable* leases = nullptr;          // null: there are none
-    std::function<std::set<std::string>()> mapped;  // which volumes other processes map; null: none
-    std::function<absl::Status(const std::string&)>
-        unmapped;  // EXPORTED if other processes map the volume; null: none does
-    // The volume is out of the memory of this charge, which is let go as soon as this returns,
-    // unless other processes map it. Called without locks.
-    std::function<void(const std::string& volume, memory::Ledger::ChargeId)> left;
+    session::LeaseTable* leases = nullptr;  // null: there are none
+    VolumeMappings* mappings = nullptr;     // null: no other process maps anything
   };
   void SetProtections(Protections protections) { protections_ = std::move(protections); }
 
@@ -293,7 +289,7 @@ class VolumeStore {
 
   memory::Ledger* const ledger_;
   const Clock* const clock_;
-  const std::function<void(const model::VolumeStatus&)> on_change_;
+  std::vector<VolumeObserver*> observers_;  // in the order in which they are called
   Mutex mutex_;
   // Those in memory, and apart from them (so that nothing on the way of a volume walks through
   // them) those that left it.

@@ -47,7 +47,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginSpill(const std::string& name,
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOldest(const std::string& scan) {
   MutexLock lock(mutex_);
   const std::set<std::string> mapped =
-      protections_.mapped == nullptr ? std::set<std::string>() : protections_.mapped();
+      protections_.mappings == nullptr ? std::set<std::string>() : protections_.mappings->Mapped();
   for (Record& record : records_) {
     const model::VolumeStatus& status = record.status;
     if (status.scan != scan || status.state != model::VolumeState::kHeld ||

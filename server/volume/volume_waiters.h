@@ -15,12 +15,13 @@
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
 #include "server/model/status_types.h"
+#include "server/volume/volume_observer.h"
 
 namespace octavo::volume {
 
 /// Who waits for volumes to be complete. Thread-safe; callbacks run without locks, on the thread
 /// that brought the news.
-class VolumeWaiters {
+class VolumeWaiters final : public VolumeObserver {
  public:
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
 
@@ -46,11 +47,11 @@ class VolumeWaiters {
     }
     // It may have become complete since: then those who wait are told here, or were by whoever
     // completed it.
-    if (auto now = get(name); now.ok()) Tell(*now);
+    if (auto now = get(name); now.ok()) OnVolumeChanged(*now);
     return absl::OkStatus();
   }
 
-  void Tell(const model::VolumeStatus& volume) {
+  void OnVolumeChanged(const model::VolumeStatus& volume) override {
     if (volume.state == model::VolumeState::kAcquiring) return;
     std::vector<Wait> told;
     {

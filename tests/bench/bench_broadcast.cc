@@ -151,9 +151,13 @@ struct Broadcast {
   void Store(size_t n) {
     SystemClock clock;
     engine::Ledger ledger(std::vector<int64_t>(n, 4 * bytes));
-    engine::VolumeStore volumes(&ledger, &clock, [](const engine::VolumeStatus&) {});
+    engine::VolumeStore volumes(&ledger, &clock);
     engine::LeaseTable leases(&clock);
-    engine::WorkerPool workers("bench", 1);
+    engine::ExportStore exports({.devices = {},
+                                 .ledger = &ledger,
+                                 .volumes = &volumes,
+                                 .clock = &clock,
+                                 .server_id = "benchmrk"});
     std::vector<std::shared_ptr<engine::FramePool>> frames;
     for (Device* device : devices)
       frames.push_back(std::make_shared<engine::FramePool>(device, int64_t{256} << 20));
@@ -163,10 +167,9 @@ struct Broadcast {
          .volumes = &volumes,
          .leases = &leases,
          .clock = &clock,
-         .workers = &workers,
+         .exports = &exports,
          .frames = frames,
-         .server_id = "benchmrk",
-         .draining = [] { return false; }});
+         .server_id = "benchmrk"});
     const std::string name =
         Take(
             store.Create({.scalar = Scalar::kU8, .shape = {static_cast<uint64_t>(bytes)}}, kCaller))

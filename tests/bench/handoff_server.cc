@@ -55,7 +55,7 @@ T Value(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-class Server {
+class Server final : public ScanLookup {
  public:
   Server(std::unique_ptr<Device> device, const std::string& folder, double grace_seconds)
       : device_(std::move(device)),
@@ -67,7 +67,7 @@ class Server {
         committer_({.storage = storage_.get(),
                     .volumes = &volumes_,
                     .clock = &clock_,
-                    .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                    .devices = DeviceSet({{device_.get(), frames_}}),
                     .meta_of =
                         [](const VolumeStatus& v) {
                           storage::VolumeMeta meta;
@@ -83,25 +83,21 @@ class Server {
                   .ledger = &ledger_,
                   .volumes = &volumes_,
                   .clock = &clock_,
-                  .server_id = "handtest",
-                  .draining = nullptr}),
-        feeds_(
-            {.exports = &exports_,
-             .volumes = &volumes_,
-             .ended = [this](const std::string&) -> absl::StatusOr<bool> { return ended_.load(); },
-             .spare = [](const VolumeStatus&) { return int64_t{1} << 20; },
-             .draining = nullptr,
-             .clock = &clock_}),
+                  .server_id = "handtest"}),
+        feeds_({.exports = &exports_, .volumes = &volumes_, .scans = this, .clock = &clock_}),
         socket_(Value(
             handoff::FdSocket::Open({.path = folder + "/handoff.sock", .group = ""}, &clock_))) {
-    volumes_.SetProtections(
-        {.unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); }});
+    volumes_.SetProtections({.mappings = &exports_});
+    volumes_.AddObserver(&feeds_);
     exports_.Start(socket_.get(), grace_seconds);
   }
-  ~Server() {
+  ~Server() override {
     socket_->Stop();
     if (pool_ != nullptr) pool_->Close();
   }
+
+  absl::StatusOr<bool> HasEnded(const std::string&) override { return ended_.load(); }
+  int64_t SpareSlots(const VolumeStatus&) override { return int64_t{1} << 20; }
 
   absl::StatusOr<json> Do(const std::string& line) {
     std::istringstream in(line);
@@ -242,13 +238,7 @@ class Server {
   const std::unique_ptr<storage::CommitStore> storage_;
   const std::shared_ptr<FramePool> frames_;
   Ledger ledger_{{int64_t{24} << 30}};
-  VolumeStore volumes_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
-                         const bool here = volume.state == VolumeState::kAcquiring ||
-                                           volume.state == VolumeState::kHeld ||
-                                           volume.state == VolumeState::kCommitting;
-                         if (!here) exports_.Gone(volume.name);
-                         if (volume.state == VolumeState::kHeld) feeds_.Offer(volume);
-                       }};
+  VolumeStore volumes_{&ledger_, &clock_};
   Committer committer_;
   ExportStore exports_;
   ExportFeeds feeds_;

@@ -64,18 +64,21 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
       frames_.push_back(std::make_shared<FramePool>(device.get(), int64_t{128} << 20));
     }
     ledger_ = std::make_unique<Ledger>(std::vector<int64_t>(devices.size(), kBudget));
-    volumes_ = std::make_unique<VolumeStore>(ledger_.get(), &clock_, [](const VolumeStatus&) {});
-    store_ =
-        std::make_unique<BufferStore>(BufferStore::Context{.devices = devices,
-                                                           .ledger = ledger_.get(),
-                                                           .volumes = volumes_.get(),
-                                                           .leases = &leases_,
-                                                           .clock = &clock_,
-                                                           .workers = &workers_,
-                                                           .frames = frames_,
-                                                           .server_id = "testtest",
-                                                           .draining = [this] { return draining_; },
-                                                           .quota_bytes = int64_t{300} << 20});
+    volumes_ = std::make_unique<VolumeStore>(ledger_.get(), &clock_);
+    exports_ = std::make_unique<ExportStore>(ExportStore::Context{.devices = devices,
+                                                                  .ledger = ledger_.get(),
+                                                                  .volumes = volumes_.get(),
+                                                                  .clock = &clock_,
+                                                                  .server_id = "testtest"});
+    store_ = std::make_unique<BufferStore>(BufferStore::Context{.devices = devices,
+                                                                .ledger = ledger_.get(),
+                                                                .volumes = volumes_.get(),
+                                                                .leases = &leases_,
+                                                                .clock = &clock_,
+                                                                .exports = exports_.get(),
+                                                                .frames = frames_,
+                                                                .server_id = "testtest",
+                                                                .quota_bytes = int64_t{300} << 20});
   }
   ~BufferStoreTest() override {
     store_ = nullptr;
@@ -150,11 +153,10 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
   std::vector<std::unique_ptr<FragileDevice>> devices_;
   std::vector<std::shared_ptr<FramePool>> frames_;
   LeaseTable leases_{&clock_};
-  WorkerPool workers_{"test", 1};
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<VolumeStore> volumes_;
+  std::unique_ptr<ExportStore> exports_;
   std::unique_ptr<BufferStore> store_;
-  bool draining_ = false;
 };
 
 #define EXPECT_REFUSED(result, wanted_code, wanted_reason)                 \

@@ -169,7 +169,7 @@ TEST_P(BufferStoreTest, NamesOwnersRequestsAndTombstones) {
   clock_.Advance(601);
   store_->Housekeep();
   EXPECT_THAT(store_->Get(first.name, kMe), IsError(absl::StatusCode::kNotFound, "no buffer"));
-  draining_ = true;
+  store_->BeginDrain();
   EXPECT_REFUSED(store_->Create({.scalar = Scalar::kU8, .shape = {4}}, kMe), kUnavailable,
                  "DRAINING");
   EXPECT_REFUSED(store_->Apply({.input = mine.name, .operations = {CopyOp{}}}, owner), kUnavailable,
@@ -207,20 +207,57 @@ TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 100}, kMe).value();
   const BufferStatus warned =
       store_->Create({.scalar = Scalar::kU8, .shape = {4}, .ttl_seconds = 300}, kMe).value();
-  Mutex mutex;
   bool prolonged = false;
   const auto watch =
       store_->Watch(kMe, [&](BufferEventKind kind, const BufferStatus& status, const std::string&) {
         if (kind != BufferEventKind::kExpiring || status.name != warned.name) return;
-        MutexLock lock(mutex);
         prolonged =
             store_->Change({.name = overdue.name, .set_ttl = true, .ttl_seconds = 100}, kMe).ok();
       });
   clock_.Advance(250);
   store_->Housekeep();
-  MutexLock lock(mutex);
-  EXPECT_EQ(store_->Get(overdue.name, kMe).ok(),
-            prolonged);  // the store's own thread may have been there first
+  EXPECT_TRUE(prolonged);
+  EXPECT_THAT(store_->Get(overdue.name, kMe), IsOk());
+}
+
+// Watchers that come while other threads change a buffer: each hears first that the buffer exists,
+// then of newer and newer states, and last of the newest.
+TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
+  const BufferStatus buffer = Make(Scalar::kU8, {4});
+  constexpr int kChanges = 400, kThreads = 2;
+  struct Log {
+    Mutex mutex;
+    std::vector<std::pair<BufferEventKind, uint64_t>> events ABSL_GUARDED_BY(mutex);
+  };
+  std::vector<std::shared_ptr<Log>> logs;
+  std::vector<std::shared_ptr<void>> watches;
+  {
+    std::vector<std::jthread> changers;
+    for (int t = 0; t < kThreads; ++t) {
+      changers.emplace_back([&] {
+        for (int i = 0; i < kChanges; ++i)
+          EXPECT_THAT(store_->Change({.name = buffer.name, .set_labels = true}, kMe), IsOk());
+      });
+    }
+    for (int i = 0; i < 50; ++i) {
+      auto log = logs.emplace_back(std::make_shared<Log>());
+      watches.push_back(store_->Watch(
+          kMe, [log](BufferEventKind kind, const BufferStatus& status, const std::string&) {
+            MutexLock lock(log->mutex);
+            log->events.emplace_back(kind, status.revision);
+          }));
+    }
+  }
+  const uint64_t newest = store_->Get(buffer.name, kMe)->revision;
+  EXPECT_GE(newest, uint64_t{kChanges * kThreads});
+  for (const auto& log : logs) {
+    MutexLock lock(log->mutex);
+    ASSERT_FALSE(log->events.empty());
+    EXPECT_EQ(log->events.front().first, BufferEventKind::kExists);
+    for (size_t i = 1; i < log->events.size(); ++i)
+      ASSERT_LE(log->events[i - 1].second, log->events[i].second);
+    EXPECT_EQ(log->events.back().second, newest);
+  }
 }
 
 TEST_P(BufferStoreTest, APrivateBufferIsWatchedByItsOwnerOnly) {

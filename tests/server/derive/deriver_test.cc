@@ -16,7 +16,7 @@ class DeriverTest : public testing::MemoryTest {
  protected:
   absl::StatusOr<VolumeStatus> Derive(const DeriveSpec& spec) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    OCTAVO_RETURN_IF_ERROR(engine_->DeriveVolume(
+    OCTAVO_RETURN_IF_ERROR(engine_->volumes().Derive(
         spec, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
     return promise.get_future().get();
   }
@@ -52,13 +52,14 @@ TEST_F(DeriverTest, TheOldestRequestsAreForgotten) {
   constexpr size_t kRequests = RequestIds::kMost + 1;
   std::atomic<size_t> done{0};
   for (size_t i = 0; i < kRequests; ++i) {
-    ASSERT_THAT(engine_->DeriveVolume(Plane(source, absl::StrCat(i)),
-                                      [&](const absl::StatusOr<VolumeStatus>& made) {
-                                        EXPECT_THAT(made, IsOk());
-                                        if (made.ok())
-                                          EXPECT_THAT(engine_->DiscardVolume(made->name), IsOk());
-                                        ++done;
-                                      }),
+    ASSERT_THAT(engine_->volumes().Derive(Plane(source, absl::StrCat(i)),
+                                          [&](const absl::StatusOr<VolumeStatus>& made) {
+                                            EXPECT_THAT(made, IsOk());
+                                            if (made.ok())
+                                              EXPECT_THAT(engine_->volumes().Discard(made->name),
+                                                          IsOk());
+                                            ++done;
+                                          }),
                 IsOk());
   }
   Until([&] { return done == kRequests; });

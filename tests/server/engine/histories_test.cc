@@ -52,7 +52,7 @@ class HistoriesTest : public testing::MemoryTest {
     const ScanStatus scan = Submit(spec);
     if (std::holds_alternative<PushSource>(spec.source) ||
         std::holds_alternative<RingSource>(spec.source))
-      EXPECT_THAT(engine_->CancelScan(scan.name), IsOk());
+      EXPECT_THAT(engine_->scans().Cancel(scan.name), IsOk());
     EXPECT_EQ(Finished(scan.name).state == ScanState::kFailed, false) << Finished(scan.name).reason;
     return scan.name;
   }
@@ -114,9 +114,10 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
     EXPECT_TRUE(Soon([&] { return Descriptors() <= before; }))
         << Descriptors() << " descriptors after 25 scans, " << before << " before";
   }
-  EXPECT_EQ(engine_->ListScans().size(), 26 * std::size(kinds)) << "all the same they are listed";
-  for (const ScanStatus& scan : engine_->ListScans()) {
-    EXPECT_THAT(engine_->UpdateScan(scan.name, {}),
+  EXPECT_EQ(engine_->scans().List().size(), 26 * std::size(kinds))
+      << "all the same they are listed";
+  for (const ScanStatus& scan : engine_->scans().List()) {
+    EXPECT_THAT(engine_->scans().Update(scan.name, {}),
                 IsError(absl::StatusCode::kFailedPrecondition,
                         "only QUEUED and RUNNING scans can be updated"));
   }
@@ -150,11 +151,12 @@ TEST_F(HistoriesTest, EndedScansAreBoundedInNumberAndBytes) {
   for (int i = 0; i < 20; ++i) names.push_back(Run(Spec(1, Discarded())));
   EXPECT_TRUE(Soon([&] {
     engine_->Housekeep();
-    return engine_->ListScans().size() <= 7;
-  })) << engine_->ListScans().size();
-  EXPECT_THAT(engine_->GetScan(held), IsOk());
-  EXPECT_THAT(engine_->GetScan(names.back()), IsOk());
-  EXPECT_THAT(engine_->GetScan(names.front()), IsError(absl::StatusCode::kNotFound, names.front()));
+    return engine_->scans().List().size() <= 7;
+  })) << engine_->scans().List().size();
+  EXPECT_THAT(engine_->scans().Get(held), IsOk());
+  EXPECT_THAT(engine_->scans().Get(names.back()), IsOk());
+  EXPECT_THAT(engine_->scans().Get(names.front()),
+              IsError(absl::StatusCode::kNotFound, names.front()));
   const Stats stats = engine_->Snapshot();
   EXPECT_EQ(stats.volumes_finished.at("discarded"), 20) << "what those counted that went is kept";
 
@@ -165,9 +167,9 @@ TEST_F(HistoriesTest, EndedScansAreBoundedInNumberAndBytes) {
   for (uint32_t i = 0; i < 12; ++i) Run(Freeform(64, 1024, i));  // 1 MiB of points each
   EXPECT_TRUE(Soon([&] {
     engine_->Housekeep();
-    return engine_->ListScans().size() <= 4;
-  })) << engine_->ListScans().size();
-  EXPECT_GE(engine_->ListScans().size(), 2u);
+    return engine_->scans().List().size() <= 4;
+  })) << engine_->scans().List().size();
+  EXPECT_GE(engine_->scans().List().size(), 2u);
 }
 
 // CPU seconds of this thread, the least of several tries: other processes do not count.
@@ -186,20 +188,20 @@ double Seconds(const std::function<void()>& work) {
 
 // Eight times as many take eight times as long, not sixty-four times.
 TEST_F(HistoriesTest, ListsAreLinear) {
-  LeaseTable& leases = engine_->leases();
+  LeaseTable& leases = engine_->clients().leases();
   double few = 0, few_buffers = 0;
   for (int i = 0; i < 40; ++i) {
     ASSERT_THAT(engine_->buffers().Create({.scalar = static_cast<Scalar>(1), .shape = {16}}, {}),
                 IsOk());
   }
   const auto lists = [&](double* sessions, double* buffers) {
-    *sessions = Seconds([&] { (void)engine_->ListSessions(); });
+    *sessions = Seconds([&] { (void)engine_->clients().List(); });
     *buffers = Seconds([&] { (void)engine_->buffers().List({}); });
   };
   std::vector<std::string> secrets;
   const auto grow = [&](size_t count) {
     while (secrets.size() < count) {
-      const auto session = engine_->OpenSession(absl::StrCat("client ", secrets.size()));
+      const auto session = engine_->clients().Open(absl::StrCat("client ", secrets.size()));
       ASSERT_THAT(session, IsOk());
       secrets.push_back(session->secret);
       ASSERT_THAT(leases.TryAcquire({.resource = absl::StrCat("buffers/", secrets.size()),
@@ -216,9 +218,9 @@ TEST_F(HistoriesTest, ListsAreLinear) {
   EXPECT_LT(many_buffers, 4 * few_buffers + 1e-4)
       << few_buffers << " s for 40 buffers: leases of others are not theirs";
   // Signs of life, and the end of all of them at once.
-  const double one = Seconds([&] { ASSERT_THAT(engine_->sessions().Find(secrets[4000]), IsOk()); });
+  const double one = Seconds([&] { ASSERT_THAT(engine_->clients().Find(secrets[4000]), IsOk()); });
   EXPECT_LT(one, 2e-4);
-  for (const std::string& secret : secrets) (void)engine_->sessions().Close(secret);
+  for (const std::string& secret : secrets) (void)engine_->clients().Close(secret);
   const double end = Seconds([&] { engine_->Housekeep(); });
   (void)end;
   EXPECT_TRUE(leases.List().empty());
@@ -231,27 +233,27 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
   Start();
   std::vector<std::string> secrets;
   for (int i = 0; i < 20; ++i) {
-    ASSERT_OK_AND_ASSIGN(const auto opened, engine_->OpenSession("a"));
+    ASSERT_OK_AND_ASSIGN(const auto opened, engine_->clients().Open("a"));
     secrets.push_back(opened.secret);
   }
-  EXPECT_THAT(engine_->OpenSession("a"),
+  EXPECT_THAT(engine_->clients().Open("a"),
               IsError(kExhausted, "20 sessions are open; allowed session.most = 20"));
-  ASSERT_THAT(engine_->CloseSession(secrets[3]), IsOk());
-  ASSERT_OK_AND_ASSIGN(const auto more, engine_->OpenSession("b"));
-  EXPECT_THAT(engine_->KeepAlive(secrets[3]), IsError(kExhausted, "session.most"))
+  ASSERT_THAT(engine_->clients().Close(secrets[3]), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto more, engine_->clients().Open("b"));
+  EXPECT_THAT(engine_->clients().KeepAlive(secrets[3]), IsError(kExhausted, "session.most"))
       << "reviving one is as good as opening one";
-  ASSERT_THAT(engine_->CloseSession(more.secret), IsOk());
-  EXPECT_THAT(engine_->KeepAlive(secrets[3]), IsOk());
+  ASSERT_THAT(engine_->clients().Close(more.secret), IsOk());
+  EXPECT_THAT(engine_->clients().KeepAlive(secrets[3]), IsOk());
   // Of those that ended, the newest are remembered.
   for (int i = 0; i < 100; ++i) {
-    ASSERT_THAT(engine_->CloseSession(secrets.back()), IsOk());
-    ASSERT_OK_AND_ASSIGN(const auto opened, engine_->OpenSession("c"));
+    ASSERT_THAT(engine_->clients().Close(secrets.back()), IsOk());
+    ASSERT_OK_AND_ASSIGN(const auto opened, engine_->clients().Open("c"));
     secrets.back() = opened.secret;
     engine_->Housekeep();
   }
-  EXPECT_LE(engine_->ListSessions().size(), 41u);
+  EXPECT_LE(engine_->clients().List().size(), 41u);
 
-  LeaseTable& leases = engine_->leases();
+  LeaseTable& leases = engine_->clients().leases();
   std::vector<std::string> tokens;
   int waited = 0;
   for (int i = 0; i < 25; ++i) {

@@ -40,20 +40,20 @@ TEST_F(JobSubmitTest, OneThatHangsDoesNotHoldUpOthers) {
   const UniqueFd lease(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (::fcntl(lease.get(), F_SETLEASE, F_WRLCK) != 0) GTEST_SKIP() << "no leases here";
   auto hangs = std::async(std::launch::async, [&] {
-    return engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr).status();
+    return engine_->jobs().Submit(Spec("hangs.zarr", "one"), nullptr).status();
   });
   Until([&] { return ::fcntl(lease.get(), F_GETLEASE) != F_WRLCK; });
-  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr"), nullptr),
+  EXPECT_THAT(engine_->jobs().Submit(Spec("missing.zarr"), nullptr),
               IsError(absl::StatusCode::kNotFound, "missing.zarr"));
-  EXPECT_THAT(engine_->SubmitJob(Spec("missing.zarr", "two"), nullptr),
+  EXPECT_THAT(engine_->jobs().Submit(Spec("missing.zarr", "two"), nullptr),
               IsError(absl::StatusCode::kNotFound, "missing.zarr"));
-  const auto retry = engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr);
+  const auto retry = engine_->jobs().Submit(Spec("hangs.zarr", "one"), nullptr);
   EXPECT_THAT(retry, IsError(absl::StatusCode::kUnavailable, "still at work"));
   EXPECT_EQ(InfoOf(retry.status()).reason, "IN_PROGRESS");
   EXPECT_EQ(hangs.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   ASSERT_EQ(::fcntl(lease.get(), F_SETLEASE, F_UNLCK), 0);
   EXPECT_THAT(hangs.get(), IsError(absl::StatusCode::kDataLoss, ".zarray"));
-  EXPECT_THAT(engine_->SubmitJob(Spec("hangs.zarr", "one"), nullptr),
+  EXPECT_THAT(engine_->jobs().Submit(Spec("hangs.zarr", "one"), nullptr),
               IsError(absl::StatusCode::kDataLoss, ".zarray"))
       << "the id is free again";
 }

@@ -79,7 +79,7 @@ class MemoryTest : public ::testing::Test {
     return spec;
   }
   ScanStatus Submit(const ScanSpec& spec) {
-    auto scan = engine_->SubmitScan(spec, nullptr);
+    auto scan = engine_->scans().Submit(spec, nullptr);
     EXPECT_THAT(scan, octavo::testing::IsOk());
     return scan.ok() ? *scan : ScanStatus{};
   }
@@ -89,17 +89,17 @@ class MemoryTest : public ::testing::Test {
     while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   ScanStatus Finished(const std::string& name) {
-    Until([&] { return IsFinal(engine_->GetScan(name)->state); });
-    return *engine_->GetScan(name);
+    Until([&] { return IsFinal(engine_->scans().Get(name)->state); });
+    return *engine_->scans().Get(name);
   }
   std::vector<VolumeStatus> Held() {
-    auto volumes = engine_->ListVolumes();
+    auto volumes = engine_->volumes().List();
     std::erase_if(volumes, [](const VolumeStatus& v) { return v.state != VolumeState::kHeld; });
     return volumes;
   }
   absl::StatusOr<std::string> Bytes_(const std::string& name, std::vector<int64_t> start = {},
                                      std::vector<int64_t> count = {}) {
-    OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->ReadVolume(name, start, count));
+    OCTAVO_ASSIGN_OR_RETURN(auto reader, engine_->volumes().Read(name, start, count));
     std::string all;
     for (;;) {
       std::promise<absl::StatusOr<Bytes>> promise;
@@ -112,14 +112,14 @@ class MemoryTest : public ::testing::Test {
   }
   absl::StatusOr<VolumeStatus> Spill(const std::string& name, Tier tier) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->SpillVolume(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
+    engine_->volumes().Spill(name, tier, [&](absl::StatusOr<VolumeStatus> volume) {
       promise.set_value(std::move(volume));
     });
     return promise.get_future().get();
   }
   absl::StatusOr<VolumeStatus> Restore(const std::string& name) {
     std::promise<absl::StatusOr<VolumeStatus>> promise;
-    engine_->RestoreVolume(
+    engine_->volumes().Restore(
         name, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); });
     return promise.get_future().get();
   }
@@ -133,12 +133,12 @@ class MemoryTest : public ::testing::Test {
     CommitOptions options{.destination = destination};
     options.writer.format = storage::Format::kNpy;
     OCTAVO_ASSIGN_OR_RETURN(auto handle,
-                            engine_->CommitVolume(name, options, "", std::move(callbacks)));
+                            engine_->volumes().Commit(name, options, "", std::move(callbacks)));
     return promise.get_future().get();
   }
-  DeviceStatus Device() { return engine_->ListDevices()[0]; }
+  DeviceStatus Device() { return engine_->devices().List()[0]; }
   TierUse Use(Tier tier) {
-    for (const TierUse& use : engine_->GetMemory().tiers) {
+    for (const TierUse& use : engine_->devices().GetMemory().tiers) {
       if (use.tier == tier) return use;
     }
     return {};

@@ -19,9 +19,9 @@ using testing::MemoryTest;
 
 TEST_F(MemoryTest, PlanAndSubmitGiveTheSameReport) {
   const auto compare = [&](const ScanSpec& spec) {
-    ASSERT_OK_AND_ASSIGN(const AdmissionReport planned, engine_->PlanScan(spec, nullptr));
+    ASSERT_OK_AND_ASSIGN(const AdmissionReport planned, engine_->scans().Plan(spec, nullptr));
     AdmissionReport answered;
-    const auto scan = engine_->SubmitScan(spec, &answered);
+    const auto scan = engine_->scans().Submit(spec, &answered);
     EXPECT_EQ(scan.ok(), planned.admitted);
     EXPECT_EQ(answered.admitted, planned.admitted);
     EXPECT_EQ(answered.wanted_bytes, planned.wanted_bytes);
@@ -43,12 +43,12 @@ TEST_F(MemoryTest, PlanAndSubmitGiveTheSameReport) {
 
 // Needs exactly the budget: granted. A byte less: refused, with the numbers.
 TEST_F(MemoryTest, TheExactBudgetIsEnough) {
-  ASSERT_OK_AND_ASSIGN(const AdmissionReport plan, engine_->PlanScan(Spec(5), nullptr));
+  ASSERT_OK_AND_ASSIGN(const AdmissionReport plan, engine_->scans().Plan(Spec(5), nullptr));
   Stop();
   budget_ = plan.wanted_bytes - 1;
   Start();
   AdmissionReport report;
-  const auto refused = engine_->SubmitScan(Spec(5), &report);
+  const auto refused = engine_->scans().Submit(Spec(5), &report);
   EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
   EXPECT_EQ(report.wanted_bytes - report.budget_bytes, 1);
   EXPECT_EQ(Device().used_bytes, 0);
@@ -56,9 +56,9 @@ TEST_F(MemoryTest, TheExactBudgetIsEnough) {
   budget_ = plan.wanted_bytes;
   Start();
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5);
-  EXPECT_EQ(InfoOf(engine_->SubmitScan(Spec(5), nullptr).status()).reason, "DEVICE_FULL")
+  EXPECT_EQ(InfoOf(engine_->scans().Submit(Spec(5), nullptr).status()).reason, "DEVICE_FULL")
       << "held volumes keep their room";
-  for (const auto& volume : Held()) EXPECT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+  for (const auto& volume : Held()) EXPECT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5) << "with the slots of the first scan";
 }
 
@@ -67,7 +67,7 @@ TEST_F(MemoryTest, TheExactBudgetIsEnough) {
 TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
   const ScanStatus beside = Submit(Spec(0, {.mode = RetentionMode::kLive}));
   Until([&] {
-    return engine_->GetScan(beside.name)->volumes_done > 100;
+    return engine_->scans().Get(beside.name)->volumes_done > 100;
   });  // it allocates nothing any more
   const int64_t reserved = Device().used_bytes;
   int64_t refused = 0;
@@ -76,7 +76,7 @@ TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
     ScanSpec spec = Spec(2);
     spec.pattern.bscans_per_volume = 8 + n;
     AllocationFault::Arm(n);
-    const auto scan = engine_->SubmitScan(spec, nullptr);
+    const auto scan = engine_->scans().Submit(spec, nullptr);
     const bool hit = !AllocationFault::Pending();
     AllocationFault::Arm(0);
     if (!hit) {
@@ -86,9 +86,9 @@ TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
     }
     if (scan.ok()) {  // page-locked frames made ahead of their need: a scan goes on without them
       Finished(scan->name);
-      for (const auto& volume : engine_->ListVolumes()) {
+      for (const auto& volume : engine_->volumes().List()) {
         if (volume.scan == scan->name && volume.state == VolumeState::kHeld)
-          ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+          ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
       }
       ASSERT_EQ(Device().used_bytes, reserved) << n;
       continue;
@@ -100,34 +100,34 @@ TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
     ASSERT_EQ(Device().used_bytes, reserved) << n;
   }
   EXPECT_GT(refused, 12) << "slots, ring, raw blocks, scratch, chain, digests";
-  const int64_t done = engine_->GetScan(beside.name)->volumes_done;
-  Until([&] { return engine_->GetScan(beside.name)->volumes_done > done + 3; });
-  EXPECT_EQ(engine_->GetScan(beside.name)->state, ScanState::kRunning);
-  EXPECT_EQ(engine_->GetScan(beside.name)->volumes_dropped, 0);
+  const int64_t done = engine_->scans().Get(beside.name)->volumes_done;
+  Until([&] { return engine_->scans().Get(beside.name)->volumes_done > done + 3; });
+  EXPECT_EQ(engine_->scans().Get(beside.name)->state, ScanState::kRunning);
+  EXPECT_EQ(engine_->scans().Get(beside.name)->volumes_dropped, 0);
 }
 
 TEST_F(MemoryTest, SlotsOfAnEndedScanAreReusedAndGiveWay) {
   ASSERT_THAT(Finished(Submit(Spec(3)).name).state, ScanState::kDone);
   EXPECT_EQ(Device().cached_bytes, 0) << "they hold volumes";
-  for (const auto& volume : Held()) ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+  for (const auto& volume : Held()) ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   const int64_t cached = Device().cached_bytes;
   EXPECT_GT(cached, 3 * 4096);
   EXPECT_EQ(Device().free_bytes, budget_) << "what is cached is there for whoever asks";
   const ScanStatus again = Submit(Spec(3));
   EXPECT_EQ(Device().cached_bytes, 0);
   Finished(again.name);
-  for (const auto& volume : Held()) ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+  for (const auto& volume : Held()) ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   EXPECT_EQ(Device().cached_bytes, cached);
   // A scan that needs all there is, to the last kilobyte.
   ScanSpec large = Spec(1);
   int64_t fits = 8, too_much = 130'000;
   while (too_much - fits > 1) {
     large.pattern.bscans_per_volume = (fits + too_much) / 2;
-    ASSERT_OK_AND_ASSIGN(const AdmissionReport plan, engine_->PlanScan(large, nullptr));
+    ASSERT_OK_AND_ASSIGN(const AdmissionReport plan, engine_->scans().Plan(large, nullptr));
     (plan.admitted ? fits : too_much) = large.pattern.bscans_per_volume;
   }
   large.pattern.bscans_per_volume = fits;
-  EXPECT_THAT(engine_->SubmitScan(large, nullptr), IsOk());
+  EXPECT_THAT(engine_->scans().Submit(large, nullptr), IsOk());
   EXPECT_EQ(Device().cached_bytes, 0);
   EXPECT_LE(Device().used_bytes, budget_);
 }
@@ -137,12 +137,13 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   const auto volumes = Held();
   ASSERT_EQ(volumes.size(), 3u);
   EXPECT_NEAR(volumes[0].expires_seconds, 100, 1);
-  ASSERT_THAT(engine_->HoldVolume(volumes[0].name, false), IsOk());
-  EXPECT_EQ(engine_->GetVolume(volumes[0].name)->expires_seconds, 0) << "held: it does not expire";
+  ASSERT_THAT(engine_->volumes().Hold(volumes[0].name, false), IsOk());
+  EXPECT_EQ(engine_->volumes().Get(volumes[0].name)->expires_seconds, 0)
+      << "held: it does not expire";
   ASSERT_THAT(Spill(volumes[1].name, Tier::kDisk), IsOk()) << "another tier does not save it";
   const auto warnings = [&] {
     int64_t n = 0;
-    const auto scan = engine_->GetScan(volumes[0].scan);
+    const auto scan = engine_->scans().Get(volumes[0].scan);
     for (const auto& event : scan->events) n += event.kind == EventKind::kExpiring;
     return n;
   };
@@ -157,12 +158,13 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   engine_->Housekeep();
   ASSERT_EQ(Held().size(), 1u);
   EXPECT_EQ(Held()[0].name, volumes[0].name);
-  EXPECT_NE(engine_->GetVolume(volumes[2].name)->reason.find("time to live"), std::string::npos);
+  EXPECT_NE(engine_->volumes().Get(volumes[2].name)->reason.find("time to live"),
+            std::string::npos);
   EXPECT_EQ(SpillFiles(), 0);
-  EXPECT_EQ(engine_->GetScan(volumes[0].scan)->volumes_expired, 2);
+  EXPECT_EQ(engine_->scans().Get(volumes[0].scan)->volumes_expired, 2);
   EXPECT_EQ(engine_->Snapshot().volumes_finished["expired"], 2);
-  ASSERT_THAT(engine_->HoldVolume(volumes[0].name, /*release=*/true), IsOk());
-  EXPECT_NEAR(engine_->GetVolume(volumes[0].name)->expires_seconds, 100, 1)
+  ASSERT_THAT(engine_->volumes().Hold(volumes[0].name, /*release=*/true), IsOk());
+  EXPECT_NEAR(engine_->volumes().Get(volumes[0].name)->expires_seconds, 100, 1)
       << "its time begins anew";
 }
 
@@ -172,15 +174,15 @@ TEST_F(MemoryTest, ARingKeepsTheLastAndTheMarked) {
   std::set<std::string> marked;
   Until([&] {
     const auto held = Held();
-    if (!held.empty() && marked.size() < 2 && engine_->HoldVolume(held.back().name, false).ok())
+    if (!held.empty() && marked.size() < 2 && engine_->volumes().Hold(held.back().name, false).ok())
       marked.insert(held.back().name);
     return marked.size() == 2;
   });
-  const int64_t done = engine_->GetScan(scan.name)->volumes_done;
-  Until([&] { return engine_->GetScan(scan.name)->volumes_done > done + 50; });
-  EXPECT_THAT(engine_->HoldVolume(Held().back().name, false),
+  const int64_t done = engine_->scans().Get(scan.name)->volumes_done;
+  Until([&] { return engine_->scans().Get(scan.name)->volumes_done > done + 50; });
+  EXPECT_THAT(engine_->volumes().Hold(Held().back().name, false),
               IsError(absl::StatusCode::kResourceExhausted, "2 hold slots"));
-  ASSERT_THAT(engine_->StopScan(scan.name), IsOk());
+  ASSERT_THAT(engine_->scans().Stop(scan.name), IsOk());
   scan = Finished(scan.name);
   const auto held = Held();
   EXPECT_EQ(held.size(), 7u);
@@ -199,46 +201,49 @@ TEST_F(MemoryTest, AMarkThatIsTakenBackIsTheRingsAgain) {
   std::string name;
   Until([&] {
     const auto held = Held();
-    if (held.empty() || !engine_->HoldVolume(held.back().name, false).ok()) return false;
+    if (held.empty() || !engine_->volumes().Hold(held.back().name, false).ok()) return false;
     name = held.back().name;
     return true;
   });
-  const int64_t done = engine_->GetScan(scan.name)->volumes_done;
-  Until([&] { return engine_->GetScan(scan.name)->volumes_done > done + 20; });
-  EXPECT_EQ(engine_->GetVolume(name)->state, VolumeState::kHeld);
-  ASSERT_THAT(engine_->HoldVolume(name, /*release=*/true), IsOk());
-  Until([&] { return engine_->GetVolume(name)->state == VolumeState::kDiscarded; });
+  const int64_t done = engine_->scans().Get(scan.name)->volumes_done;
+  Until([&] { return engine_->scans().Get(scan.name)->volumes_done > done + 20; });
+  EXPECT_EQ(engine_->volumes().Get(name)->state, VolumeState::kHeld);
+  ASSERT_THAT(engine_->volumes().Hold(name, /*release=*/true), IsOk());
+  Until([&] { return engine_->volumes().Get(name)->state == VolumeState::kDiscarded; });
 }
 
 class OrphanTest : public MemoryTest, public ::testing::WithParamInterface<Orphan> {};
 
 TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
-  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->clients().Open("microscope"));
   ScanSpec spec = Spec(2, {.orphan = GetParam()});
   spec.session = client.session.name;
   Finished(Submit(spec).name);
   Finished(Submit(Spec(1)).name);  // nobody's
   ASSERT_OK_AND_ASSIGN(const auto lease,
-                       engine_->leases().TryAcquire({.resource = "buffers/b",
-                                                     .mode = LeaseMode::kExclusive,
-                                                     .session = client.session.name}));
-  ASSERT_OK_AND_ASSIGN(const SessionStatus alive, engine_->KeepAlive(client.secret));
+                       engine_->clients().leases().TryAcquire({.resource = "buffers/b",
+                                                               .mode = LeaseMode::kExclusive,
+                                                               .session = client.session.name}));
+  ASSERT_OK_AND_ASSIGN(const SessionStatus alive, engine_->clients().KeepAlive(client.secret));
   EXPECT_EQ(alive.volumes, 2);
   EXPECT_EQ(alive.leases, 1);
   EXPECT_GE(alive.bytes, 2 * 4096);
   clock_.Advance(59);
   engine_->Housekeep();
   EXPECT_EQ(Held().size(), 3u);
-  EXPECT_THAT(engine_->leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive), IsOk());
+  EXPECT_THAT(engine_->clients().leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive),
+              IsOk());
   clock_.Advance(2);
   engine_->Housekeep();
-  EXPECT_EQ(
-      InfoOf(engine_->leases().Check("buffers/b", lease.token, 0, LeaseMode::kExclusive).status())
-          .reason,
-      "LEASE_LOST");
+  EXPECT_EQ(InfoOf(engine_->clients()
+                       .leases()
+                       .Check("buffers/b", lease.token, 0, LeaseMode::kExclusive)
+                       .status())
+                .reason,
+            "LEASE_LOST");
   Until([&] { return engine_->Idle(); });
   std::vector<VolumeStatus> mine;
-  for (const auto& volume : engine_->ListVolumes()) {
+  for (const auto& volume : engine_->volumes().List()) {
     if (volume.session == client.session.name) mine.push_back(volume);
   }
   ASSERT_EQ(mine.size(), 2u);
@@ -258,7 +263,7 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
     }
   }
   // Whoever has the secret takes up what is left.
-  ASSERT_THAT(engine_->KeepAlive(client.secret), IsOk());
+  ASSERT_THAT(engine_->clients().KeepAlive(client.secret), IsOk());
   for (const auto& volume : Held()) EXPECT_FALSE(volume.orphaned);
 }
 // What becomes of an orphan that other processes map and that finds no room on the disk: it is
@@ -271,9 +276,9 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
       const auto socket,
       handoff::FdSocket::Open({.path = temp_ / "handoff.sock", .group = ""}, &clock_));
   Start();
-  ExportStore& exports = engine_->buffers().exports();
+  ExportStore& exports = engine_->exports().store();
   exports.Start(socket.get(), 10);
-  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->clients().Open("microscope"));
   ScanSpec spec = Spec(2, {.orphan = Orphan::kSpillDisk});
   spec.session = client.session.name;
   Finished(Submit(spec).name);
@@ -284,20 +289,20 @@ TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   ASSERT_THAT(exports.Take(volumes[0].name, peer, {.uid = ::getuid(), .pid = 1},
                            nlohmann::json::object(), nullptr, &name),
               IsOk());
-  ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
+  ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
   engine_->Housekeep();
   Until([&] { return engine_->Idle(); });
   for (const VolumeStatus& before : volumes) {
-    ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, engine_->GetVolume(before.name));
+    ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, engine_->volumes().Get(before.name));
     EXPECT_TRUE(volume.orphaned);
     EXPECT_EQ(volume.tier, Tier::kDevice);
     EXPECT_NE(volume.last_error, "") << "the disk had no room for it";
   }
-  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name),
+  EXPECT_THAT(engine_->volumes().Discard(volumes[0].name),
               IsError(absl::StatusCode::kFailedPrecondition, "is mapped by other processes"));
-  EXPECT_THAT(engine_->DiscardVolume(volumes[1].name), IsOk());
+  EXPECT_THAT(engine_->volumes().Discard(volumes[1].name), IsOk());
   ASSERT_TRUE(exports.End(name));
-  EXPECT_THAT(engine_->DiscardVolume(volumes[0].name), IsOk());
+  EXPECT_THAT(engine_->volumes().Discard(volumes[0].name), IsOk());
   socket->Stop();
   Stop();
   ClientMemory::MakeExportable(false);
@@ -310,23 +315,23 @@ INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest,
 // A call finds the session, which ends before the lease is granted: without seconds it would stay
 // for ever.
 TEST_F(MemoryTest, NoLeaseIsGrantedToASessionThatHasEndedMeanwhile) {
-  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("microscope"));
-  ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->sessions().Find(client.secret));
-  ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->clients().Open("microscope"));
+  ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->clients().Find(client.secret));
+  ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
   engine_->Housekeep();
-  const auto lease = engine_->leases().TryAcquire(
+  const auto lease = engine_->clients().leases().TryAcquire(
       {.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = found.name});
   EXPECT_EQ(InfoOf(lease.status()).reason, "NO_SESSION") << lease.status();
-  EXPECT_TRUE(engine_->leases().List().empty());
+  EXPECT_TRUE(engine_->clients().leases().List().empty());
 }
 
 TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
-  ASSERT_OK_AND_ASSIGN(const auto client, engine_->OpenSession("viewer"));
+  ASSERT_OK_AND_ASSIGN(const auto client, engine_->clients().Open("viewer"));
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kLive, .orphan = Orphan::kDiscard});
   spec.session = client.session.name;
   const ScanStatus scan = Submit(spec);
-  Until([&] { return engine_->GetScan(scan.name)->volumes_done > 2; });
-  ASSERT_THAT(engine_->CloseSession(client.secret), IsOk());
+  Until([&] { return engine_->scans().Get(scan.name)->volumes_done > 2; });
+  ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
   EXPECT_EQ(Finished(scan.name).reason_code, "SESSION_EXPIRED");
   Until([&] {
     engine_->Housekeep();
@@ -343,28 +348,28 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   for (int round = 0; round < 40; ++round) {
     const auto held = Held();
     if (!held.empty()) {
-      (void)engine_->AcquireLease(
+      (void)engine_->clients().AcquireLease(
           {.resource = held.back().name, .mode = LeaseMode::kShared}, {},
           [&](const absl::StatusOr<Lease>& lease) {
             if (lease.ok()) tokens.push_back(lease->token);  // else the ring has turned since
           });
       if (readers.size() < 3) {  // each keeps a slot of the ring's
-        if (auto reader = engine_->ReadVolume(held.back().name, {}, {}); reader.ok())
+        if (auto reader = engine_->volumes().Read(held.back().name, {}, {}); reader.ok())
           readers.push_back(*reader);
       }
     }
-    const int64_t done = engine_->GetScan(scan.name)->volumes_done;
-    Until([&] { return engine_->GetScan(scan.name)->volumes_done > done + 1; });
+    const int64_t done = engine_->scans().Get(scan.name)->volumes_done;
+    Until([&] { return engine_->scans().Get(scan.name)->volumes_done > done + 1; });
   }
-  EXPECT_EQ(engine_->GetScan(scan.name)->state, ScanState::kRunning);
-  EXPECT_GT(engine_->GetScan(scan.name)->volumes_overwritten, 30);
+  EXPECT_EQ(engine_->scans().Get(scan.name)->state, ScanState::kRunning);
+  EXPECT_GT(engine_->scans().Get(scan.name)->volumes_overwritten, 30);
   EXPECT_FALSE(tokens.empty());
   for (const auto& token : tokens) {
-    const absl::Status released = engine_->leases().Release(token);
+    const absl::Status released = engine_->clients().leases().Release(token);
     if (!released.ok())
       EXPECT_EQ(InfoOf(released).reason, "LEASE_LOST") << released;  // with its volume
   }
-  EXPECT_TRUE(engine_->leases().List().empty());
+  EXPECT_TRUE(engine_->clients().leases().List().empty());
 }
 
 TEST_F(MemoryTest, ALeasedVolumeIsNotDiscardedByOthers) {
@@ -372,20 +377,20 @@ TEST_F(MemoryTest, ALeasedVolumeIsNotDiscardedByOthers) {
   const std::string name = Held()[0].name;
   ASSERT_OK_AND_ASSIGN(
       const auto lease,
-      engine_->leases().TryAcquire(
+      engine_->clients().leases().TryAcquire(
           {.resource = name, .mode = LeaseMode::kShared, .holder = "annotator", .seconds = 5}));
-  EXPECT_EQ(engine_->GetVolume(name)->shared_leases, 1);
-  const auto refused = engine_->DiscardVolume(name);
+  EXPECT_EQ(engine_->volumes().Get(name)->shared_leases, 1);
+  const auto refused = engine_->volumes().Discard(name);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "leased (SHARED) by annotator"));
   EXPECT_EQ(InfoOf(refused.status()).reason, "LEASED");
   clock_.Advance(6);
-  EXPECT_THAT(engine_->DiscardVolume(name), IsOk()) << "it has expired";
+  EXPECT_THAT(engine_->volumes().Discard(name), IsOk()) << "it has expired";
   (void)lease;
 }
 
 TEST_F(MemoryTest, RetentionIsChecked) {
   const auto refused = [&](Retention retention, const char* field) {
-    const auto scan = engine_->SubmitScan(Spec(3, retention), nullptr);
+    const auto scan = engine_->scans().Submit(Spec(3, retention), nullptr);
     EXPECT_EQ(scan.status().code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_EQ(InfoOf(scan.status()).field, field) << scan.status();
   };

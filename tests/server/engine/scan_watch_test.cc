@@ -25,7 +25,7 @@ TEST(JobWatches, WhatIsForgottenIsToldOnce) {
     job.state = JobState::kRunning;
     return job;
   };
-  JobWatches watches(get, [] {});
+  JobWatches watches(get);
   std::promise<JobState> running;
   std::promise<absl::Status> gone;
   bool told = false;

@@ -33,10 +33,10 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   // thread that seals it.
   SubscribeSpec events;
   events.products = {Product::kEvent};
-  ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->Subscribe(events, [this, gate] {
-    for (const VolumeStatus& volume : engine_->ListVolumes()) {
+  ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->streams().Subscribe(events, [this, gate] {
+    for (const VolumeStatus& volume : engine_->volumes().List()) {
       if (volume.state != VolumeState::kAcquiring || gate->asked.exchange(true)) continue;
-      (void)engine_->WaitVolume(volume.name, [gate](const absl::StatusOr<VolumeStatus>&) {
+      (void)engine_->volumes().Wait(volume.name, [gate](const absl::StatusOr<VolumeStatus>&) {
         gate->reached.set_value();
         gate->opened.wait();
       });

@@ -40,7 +40,7 @@ TEST_F(TiersTest, ACaptureSpillsToDiskAndNothingIsLost) {
   EXPECT_EQ(SpillFiles(), scan.volumes_spilled);
   EXPECT_EQ(Use(Tier::kDisk).volumes, scan.volumes_spilled);
   EXPECT_GT(Use(Tier::kDisk).used_bytes, 36 * 4096);
-  for (const auto& volume : volumes) ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+  for (const auto& volume : volumes) ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   EXPECT_EQ(SpillFiles(), 0) << "discarded files are removed";
   EXPECT_EQ(Use(Tier::kDisk).used_bytes, 0);
   EXPECT_EQ(Device().used_bytes, 0);
@@ -61,7 +61,7 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
   EXPECT_EQ(stopped.volumes_held, stopped.volumes_done) << "what was acquired is there";
   for (const auto& volume : Held()) {
     EXPECT_THAT(Bytes_(volume.name), IsOk());
-    ASSERT_THAT(engine_->DiscardVolume(volume.name), IsOk());
+    ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   }
   const ScanStatus dropped = Finished(Submit(Spec(60, {.mode = RetentionMode::kCapture,
                                                        .hold_slots = 4,
@@ -79,7 +79,7 @@ TEST_F(TiersTest, AFullDiskLeavesTheVolumeWhereItIs) {
   ArmFailpoint("spill_write:errno=28");
   EXPECT_THAT(Spill(name, Tier::kDisk),
               IsError(absl::StatusCode::kResourceExhausted, "No space left"));
-  const VolumeStatus volume = *engine_->GetVolume(name);
+  const VolumeStatus volume = *engine_->volumes().Get(name);
   EXPECT_EQ(volume.tier, Tier::kDevice);
   EXPECT_EQ(volume.moving, "");
   EXPECT_NE(volume.last_error.find("No space left"), std::string::npos);
@@ -118,7 +118,7 @@ TEST_F(TiersTest, TiersThereAndBack) {
   ASSERT_OK_AND_ASSIGN(const auto outcome, Commit(before.name, "v.npy"));
   EXPECT_EQ(outcome.raw_bytes, 4096);
   EXPECT_EQ(SpillFiles(), 0) << "committed from disk";
-  EXPECT_EQ(engine_->GetVolume(before.name)->state, VolumeState::kCommitted);
+  EXPECT_EQ(engine_->volumes().Get(before.name)->state, VolumeState::kCommitted);
   EXPECT_EQ(InfoOf(Spill("volumes/none", Tier::kDisk).status()).reason, "NO_VOLUME");
   EXPECT_THAT(Spill(before.name, Tier::kDisk),
               IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
@@ -135,8 +135,8 @@ TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
   waits.source.emplace<PushSource>();  // nobody pushes: it has what it was granted
   waits.acquisition.raw_type_given = true;
   waits.acquisition.record_rate_hz = 0;
-  ASSERT_OK_AND_ASSIGN(const AdmissionReport three, engine_->PlanScan(spec, nullptr));
-  ASSERT_OK_AND_ASSIGN(const AdmissionReport one, engine_->PlanScan(waits, nullptr));
+  ASSERT_OK_AND_ASSIGN(const AdmissionReport three, engine_->scans().Plan(spec, nullptr));
+  ASSERT_OK_AND_ASSIGN(const AdmissionReport one, engine_->scans().Plan(waits, nullptr));
   Stop();
   // Two volumes, and what the scan that waits needs.
   budget_ = std::max(three.wanted_bytes, one.wanted_bytes + 2 * (three.needs[0].bytes / 3));
@@ -148,15 +148,15 @@ TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
   ASSERT_LT(Device().free_bytes, 4096);
   if (may_move) {  // the client chose that volumes move to make room
     ASSERT_THAT(Restore(name), IsOk());
-    EXPECT_EQ(engine_->GetVolume(next)->tier, TierOf(GetParam()));
+    EXPECT_EQ(engine_->volumes().Get(next)->tier, TierOf(GetParam()));
     EXPECT_THAT(Bytes_(next), IsOk());
     return;
   }
   EXPECT_THAT(Restore(name), IsError(absl::StatusCode::kResourceExhausted, "largest holder"));
-  EXPECT_EQ(engine_->GetVolume(name)->tier, Tier::kDisk);
-  EXPECT_EQ(engine_->GetVolume(name)->moving, "");
+  EXPECT_EQ(engine_->volumes().Get(name)->tier, Tier::kDisk);
+  EXPECT_EQ(engine_->volumes().Get(name)->moving, "");
   EXPECT_THAT(Bytes_(name), IsOk()) << "still to be read";
-  ASSERT_THAT(engine_->CancelScan(other.name), IsOk());
+  ASSERT_THAT(engine_->scans().Cancel(other.name), IsOk());
   Finished(other.name);
   EXPECT_THAT(Restore(name), IsOk());
 }
@@ -206,7 +206,7 @@ TEST_F(TiersTest, ADamagedSpillFileIsNotTaken) {
   EXPECT_THAT(Bytes_(name), IsError(absl::StatusCode::kDataLoss, "CRC"));
   EXPECT_THAT(Restore(name), IsError(absl::StatusCode::kDataLoss, "CRC"));
   EXPECT_THAT(Commit(name, "v.npy"), IsError(absl::StatusCode::kDataLoss, "CRC"));
-  EXPECT_EQ(engine_->GetVolume(name)->state, VolumeState::kHeld);
+  EXPECT_EQ(engine_->volumes().Get(name)->state, VolumeState::kHeld);
   EXPECT_FALSE(std::filesystem::exists(temp_ / "data/v.npy"));
 }
 
@@ -261,14 +261,15 @@ TEST_F(TiersTest, ATierThatIsOffIsRefusedBeforeTheFirstRecord) {
   Start();
   for (const OnFull on_full : {OnFull::kSpillHost, OnFull::kSpillDisk}) {
     const auto refused =
-        engine_->SubmitScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr);
+        engine_->scans().Submit(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr);
     EXPECT_THAT(refused,
                 IsError(absl::StatusCode::kFailedPrecondition, "retention.on_full: the tier"));
     EXPECT_EQ(InfoOf(refused.status()).reason, "SPILL_OFF");
-    EXPECT_EQ(engine_->PlanScan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr).status(),
-              refused.status());
+    EXPECT_EQ(
+        engine_->scans().Plan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr).status(),
+        refused.status());
   }
-  EXPECT_TRUE(engine_->ListScans().empty());
+  EXPECT_TRUE(engine_->scans().List().empty());
 }
 
 }  // namespace

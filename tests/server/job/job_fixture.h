@@ -21,16 +21,13 @@ class JobFixture : public octavo::testing::BackendTest {
   JobFixture() {
     frames_ = std::make_shared<FramePool>(&device_, 16 << 20);
     queue_ =
-        std::make_unique<JobQueue>(JobQueue::Context{.devices = 1,
-                                                     .device_of = [this](int) { return &device_; },
-                                                     .frames_of = [this](int) { return frames_; },
+        std::make_unique<JobQueue>(JobQueue::Context{.devices = DeviceSet({{&device_, frames_}}),
                                                      .ledger = &ledger_,
                                                      .volumes = &store_,
                                                      .publisher = &publisher_,
                                                      .clock = &clock_,
                                                      .server_id = "testtest",
-                                                     .spiller = {},
-                                                     .changed = [this] { news_.Tell(); }});
+                                                     .observer = &observer_});
   }
 
   /// Steps are told without waking anybody: looked at again after a while.
@@ -60,10 +57,19 @@ class JobFixture : public octavo::testing::BackendTest {
 
   const SystemClock clock_;
   Ledger ledger_{{int64_t{1} << 30}};
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  VolumeStore store_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   std::shared_ptr<FramePool> frames_;
   octavo::testing::News news_;
+  /// Tells the news that jobs have changed.
+  class Observer final : public JobObserver {
+   public:
+    explicit Observer(octavo::testing::News* news) : news_(*news) {}
+    void OnJobsChanged() override { news_.Tell(); }
+
+   private:
+    octavo::testing::News& news_;
+  } observer_{&news_};
   std::unique_ptr<JobQueue> queue_;
 };
 

@@ -141,20 +141,20 @@ class JobQueueTest : public ::testing::Test {
  protected:
   static constexpr int kDevices = 2;
   JobQueueTest() {
+    std::vector<DeviceSet::Member> devices;
     for (int d = 0; d < kDevices; ++d) {
       opened_.push_back(OpenDevices("host").value());
-      frames_.push_back(std::make_shared<FramePool>(opened_.back().devices[0].get(), 1 << 20));
+      Device* const device = opened_.back().devices[0].get();
+      frames_.push_back(std::make_shared<FramePool>(device, 1 << 20));
+      devices.push_back({device, frames_.back()});
     }
-    queue_ = std::make_unique<JobQueue>(JobQueue::Context{
-        .devices = kDevices,
-        .device_of = [this](int d) { return opened_[static_cast<size_t>(d)].devices[0].get(); },
-        .frames_of = [this](int d) { return frames_[static_cast<size_t>(d)]; },
-        .ledger = &ledger_,
-        .volumes = &volumes_,
-        .publisher = &publisher_,
-        .clock = &clock_,
-        .server_id = "testtest",
-        .changed = [this] { news_.Tell(); }});
+    queue_ = std::make_unique<JobQueue>(JobQueue::Context{.devices = DeviceSet(std::move(devices)),
+                                                          .ledger = &ledger_,
+                                                          .volumes = &volumes_,
+                                                          .publisher = &publisher_,
+                                                          .clock = &clock_,
+                                                          .server_id = "testtest",
+                                                          .observer = &observer_});
   }
 
   static JobSpec Spec(int priority = 0, std::string group = "", std::string device = "") {
@@ -189,9 +189,18 @@ class JobQueueTest : public ::testing::Test {
   std::vector<OpenedDevices> opened_;
   std::vector<std::shared_ptr<FramePool>> frames_;
   Ledger ledger_{{kBudget, kBudget}};
-  VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  VolumeStore volumes_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   octavo::testing::News news_;
+  /// Tells the news that jobs have changed.
+  class Observer final : public JobObserver {
+   public:
+    explicit Observer(octavo::testing::News* news) : news_(*news) {}
+    void OnJobsChanged() override { news_.Tell(); }
+
+   private:
+    octavo::testing::News& news_;
+  } observer_{&news_};
   std::unique_ptr<JobQueue> queue_;
 };
 

@@ -210,15 +210,13 @@ TEST_F(JobTurnsTest, TimeSpentWaitingIsNoTimePerStep) {
   octavo::testing::FakeClock clock;
   std::vector<double> etas;
   auto work = std::make_unique<HourLongScan>(clock, etas);
-  JobQueue::Context context{.devices = 1,
-                            .device_of = [this](int) { return opened_[0].devices[0].get(); },
-                            .frames_of = [this](int) { return frames_[0]; },
+  JobQueue::Context context{.devices = DeviceSet({{opened_[0].devices[0].get(), frames_[0]}}),
                             .ledger = &ledger_,
                             .volumes = &volumes_,
                             .publisher = &publisher_,
                             .clock = &clock,
                             .server_id = "testtest",
-                            .changed = [] {}};
+                            .observer = &observer_};
   JobQueue queue(std::move(context));
   work->queue = &queue;
   ASSERT_TRUE(queue.Submit(Spec(), std::move(work), nullptr).ok());

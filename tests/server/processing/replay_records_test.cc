@@ -197,7 +197,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
 
   const SystemClock clock_;
   Ledger ledger_{{int64_t{1} << 30}};
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  VolumeStore store_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
 };
 

@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/memory/frame_pool.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/held_frames.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
@@ -22,7 +23,10 @@ const TopicKey kMipKey{.product = Product::kMip};
 
 class PublisherTest : public ::testing::Test {
  protected:
-  PublisherTest() { publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {.extents = {4, 8, 16}}); }
+  PublisherTest() {
+    publisher_.SetHeldFrames(&held_frames_);
+    publisher_.ScanStarted("scans/a", {{"rig", "1"}}, {.extents = {4, 8, 16}});
+  }
 
   void Publish(int count, Product product = Product::kMip, const std::string& scan = "scans/a",
                bool complete = true) {
@@ -57,6 +61,7 @@ class PublisherTest : public ::testing::Test {
   FakeClock clock_;
   std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
   std::atomic<int> notified_{0};
+  octavo::testing::HeldFrames held_frames_;
   Publisher publisher_{&clock_};
 };
 
@@ -151,12 +156,12 @@ std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
 // when it is their turn.
 TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   std::vector<VolumeStatus> held = HeldVolumes(0, 3);
-  publisher_.SetHeld([&](const std::string& scan) {
+  held_frames_.held_by = ([&](const std::string& scan) {
     return scan == "scans/a" ? held : std::vector<VolumeStatus>();
   });
   std::vector<std::string> asked;
-  publisher_.SetLoader(
-      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
         asked.push_back(absl::StrCat(header->volume, " ", Name(header->axis), header->plane_index));
         auto loaded = std::make_shared<Frame>(*header);
         loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
@@ -230,10 +235,10 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
 // A viewer took some B-scans while the scan ran; the scan went on without it.
 TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);
-  publisher_.SetHeld([&](const std::string&) { return held; });
+  held_frames_.held_by = ([&](const std::string&) { return held; });
   std::vector<std::string> asked;
-  publisher_.SetLoader(
-      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
         asked.push_back(header->volume);
         auto loaded = std::make_shared<Frame>(*header);
         loaded->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
@@ -277,9 +282,9 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
 
 // More volumes are held than are tried in vain: the frame that is kept is not cut off.
 TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
-  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(1, 60); });
-  publisher_.SetLoader(
-      [&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+  held_frames_.held_by = ([&](const std::string&) { return HeldVolumes(1, 60); });
+  held_frames_.load =
+      ([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
         done(absl::NotFoundError("gone"));
       });
   Frame frame;
@@ -301,9 +306,9 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
 // Between the last block and the last event: who comes then finds an ended scan, who was there sees
 // the event.
 TEST_F(PublisherTest, AScanThatIsEnding) {
-  publisher_.SetHeld([&](const std::string&) { return HeldVolumes(0, 1); });
-  publisher_.SetLoader(
-      [&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+  held_frames_.held_by = ([&](const std::string&) { return HeldVolumes(0, 1); });
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
         done(header);
       });
   ASSERT_OK_AND_ASSIGN(
@@ -325,8 +330,8 @@ TEST_F(PublisherTest, AScanThatIsEnding) {
 
 // The newest volume is gone: what else was asked for comes all the same.
 TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
-  publisher_.SetLoader(
-      [&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+  held_frames_.load =
+      ([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
         done(absl::NotFoundError("gone"));
       });
   Publish(2);
@@ -343,7 +348,7 @@ TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
 }
 
 TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
-  publisher_.SetHeld([](const std::string&) { return std::vector<VolumeStatus>(); });
+  held_frames_.held_by = ([](const std::string&) { return std::vector<VolumeStatus>(); });
   const auto subscribe = [&](SubscribeSpec spec) {
     spec.scan = "scans/a";
     if (spec.products.empty()) spec.products = {Product::kMip};
@@ -446,14 +451,15 @@ TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
 
 TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
   std::vector<uint64_t> loaded;
-  publisher_.SetLoader([&](FramePtr header, std::function<void(absl::StatusOr<FramePtr>)> done) {
-    EXPECT_EQ(header->payload.data, nullptr) << "a remembered volume holds no memory";
-    loaded.push_back(header->sequence);
-    auto full = std::make_shared<Frame>(*header);
-    full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
-    if (header->sequence == 4) return done(absl::FailedPreconditionError("discarded"));
-    done(full);
-  });
+  held_frames_.load =
+      ([&](const FramePtr& header, const std::function<void(absl::StatusOr<FramePtr>)>& done) {
+        EXPECT_EQ(header->payload.data, nullptr) << "a remembered volume holds no memory";
+        loaded.push_back(header->sequence);
+        auto full = std::make_shared<Frame>(*header);
+        full->payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+        if (header->sequence == 4) return done(absl::FailedPreconditionError("discarded"));
+        done(full);
+      });
   Publish(6, Product::kVolume);
   ASSERT_OK_AND_ASSIGN(const auto subscription,
                        publisher_.Subscribe({.scan = "scans/a",

@@ -132,9 +132,10 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   ASSERT_TRUE(Submit("devices/0", 0, &kept).ok());
   std::promise<void> told;
   bool once = false;
-  const auto watch = engine_->WatchDevices([&](const std::vector<engine::DeviceStatus>& devices) {
-    if (!devices[1].healthy && !std::exchange(once, true)) told.set_value();
-  });
+  const auto watch =
+      engine_->devices().Watch([&](const std::vector<engine::DeviceStatus>& devices) {
+        if (!devices[1].healthy && !std::exchange(once, true)) told.set_value();
+      });
   EXPECT_TRUE(Serving("devices/1"));
   devices_[1]->InjectFault("fell off the bus");
   const v1::Scan ended = WaitForTheEnd(lost.name());

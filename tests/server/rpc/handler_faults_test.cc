@@ -83,7 +83,7 @@ class HandlerFaultsTest : public ::testing::Test {
     config.handoff = socket_.get();
     ASSERT_OK_AND_ASSIGN(engine_,
                          engine::Engine::Create(config, std::move(opened.devices), store_.get()));
-    engine_->buffers().exports().Start(socket_.get(), 10);
+    engine_->exports().store().Start(socket_.get(), 10);
     ASSERT_OK_AND_ASSIGN(server_, RpcServer::Start({.tcp = {"127.0.0.1:0"}}, engine_.get(), {}));
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
     stub_ = std::make_unique<grpc::GenericStub>(channel_);
@@ -208,8 +208,8 @@ class HandlerFaultsTest : public ::testing::Test {
     const std::string scan = Submit(Spec(1));
     std::string name;
     Until([&] {
-      if (!engine::IsFinal(engine_->GetScan(scan)->state)) return false;
-      for (const auto& volume : engine_->ListVolumes({.scan = scan, .in_memory = true}))
+      if (!engine::IsFinal(engine_->scans().Get(scan)->state)) return false;
+      for (const auto& volume : engine_->volumes().List({.scan = scan, .in_memory = true}))
         name = volume.name;
       return true;
     });
@@ -433,35 +433,37 @@ class HandlerFaultsTest : public ::testing::Test {
   };
   Taken Now() {
     Taken taken;
-    const engine::MemoryStatus memory = engine_->GetMemory();
+    const engine::MemoryStatus memory = engine_->devices().GetMemory();
     for (const auto& d : memory.devices)
       taken.memory += d.reserved_bytes + d.held_bytes + d.buffer_bytes + d.detached_bytes;
     for (const auto& tier : memory.tiers) taken.host_tier += tier.used_bytes;
-    taken.leases = std::ssize(engine_->leases().List());
-    taken.exports = std::ssize(engine_->buffers().exports().List());
+    taken.leases = std::ssize(engine_->clients().leases().List());
+    taken.exports = std::ssize(engine_->exports().store().List());
     taken.buffers = engine_->buffers().Count().buffers;
-    for (const auto& job : engine_->ListJobs()) taken.running_jobs += !engine::IsFinal(job.state);
-    taken.held = std::ssize(engine_->ListVolumes({.in_memory = true}));
+    for (const auto& job : engine_->jobs().List())
+      taken.running_jobs += !engine::IsFinal(job.state);
+    taken.held = std::ssize(engine_->volumes().List({.in_memory = true}));
     taken.descriptors = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                                       std::filesystem::directory_iterator());
     return taken;
   }
   /// Ends all that clients know of. What is left afterwards is what nobody knows of.
   void Clear() {
-    for (const auto& job : engine_->ListJobs()) (void)engine_->CancelJob(job.name);
-    for (const auto& scan : engine_->ListScans()) {
-      if (!engine::IsFinal(scan.state)) (void)engine_->CancelScan(scan.name);
+    for (const auto& job : engine_->jobs().List()) (void)engine_->jobs().Cancel(job.name);
+    for (const auto& scan : engine_->scans().List()) {
+      if (!engine::IsFinal(scan.state)) (void)engine_->scans().Cancel(scan.name);
     }
     Until([&] { return engine_->Idle(); });
-    for (const auto& e : engine_->buffers().exports().List())
-      (void)engine_->buffers().exports().Revoke(e.name);
-    for (const auto& lease : engine_->leases().List()) (void)engine_->leases().Release(lease.token);
+    for (const auto& e : engine_->exports().store().List())
+      (void)engine_->exports().store().Revoke(e.name);
+    for (const auto& lease : engine_->clients().leases().List())
+      (void)engine_->clients().leases().Release(lease.token);
     for (const auto& buffer : engine_->buffers().List({}))
       (void)engine_->buffers().Destroy(buffer.name, "", "", {});
     Until([&] {
-      for (const auto& volume : engine_->ListVolumes({.in_memory = true}))
-        (void)engine_->DiscardVolume(volume.name, true);
-      return engine_->ListVolumes({.in_memory = true}).empty();
+      for (const auto& volume : engine_->volumes().List({.in_memory = true}))
+        (void)engine_->volumes().Discard(volume.name, true);
+      return engine_->volumes().List({.in_memory = true}).empty();
     });
   }
   /// What is taken when nothing is: memory of buffers goes when the device has passed its last use.

@@ -92,7 +92,7 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
   Outcome Run(const ResolvedScan& scan, std::vector<Piece> pieces) {
     const SystemClock clock;
     Ledger ledger({int64_t{1} << 30});
-    VolumeStore store(&ledger, &clock, [](const VolumeStatus&) {});
+    VolumeStore store(&ledger, &clock);
     Publisher publisher(&clock);
     Outcome outcome;
     outcome.scan =

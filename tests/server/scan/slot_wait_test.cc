@@ -8,6 +8,7 @@
 #include "tests/support/rooms.h"
 #include "tests/support/scan/session_fixture.h"
 #include "tests/support/seed.h"
+#include "tests/support/volume_callback.h"
 
 namespace octavo::engine {
 namespace {
@@ -41,13 +42,15 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
   std::atomic<int64_t> asked{2};  // the last volume that the compute thread, looking for a slot for
                                   // the next one, may find sealed
   octavo::testing::News news;
-  VolumeStore store(&ledger, &clock, [&](const VolumeStatus& volume) {
+  octavo::testing::VolumeCallback observer([&](const VolumeStatus& volume) {
     if (volume.state == VolumeState::kAcquiring) compute = std::this_thread::get_id();
     // The retire thread, which has sealed it and has not said that it is through with it: not
     // before the compute thread has asked.
     if (volume.state == VolumeState::kHeld && volume.index >= 2 && volume.index + 1 < kVolumes)
       news.Await([&] { return asked > volume.index; });
   });
+  VolumeStore store(&ledger, &clock);
+  store.AddObserver(&observer);
   const auto last = [&store] { return store.List().back(); };
   int64_t looks = 0;
   SessionContext context{.device = &SharedDevice(GetParam()),

@@ -14,6 +14,7 @@
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/volume_callback.h"
 
 namespace octavo::engine {
 namespace {
@@ -27,6 +28,7 @@ using Outcome = absl::StatusOr<storage::CommitOutcome>;
 class CommitterTest : public ::testing::Test {
  protected:
   CommitterTest() {
+    volumes_.AddObserver(&observer_);
     storage_ = storage::CommitStore::Open(temp_ / "state", {temp_ / "data"}, nullptr).value();
     device_ = std::move(OpenDevices("host").value().devices[0]);
     frames_ = std::make_shared<FramePool>(device_.get(), 16 << 20);
@@ -34,7 +36,7 @@ class CommitterTest : public ::testing::Test {
         Committer::Context{.storage = storage_.get(),
                            .volumes = &volumes_,
                            .clock = &clock_,
-                           .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                           .devices = DeviceSet({{device_.get(), frames_}}),
                            .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
         1);
   }
@@ -76,7 +78,8 @@ class CommitterTest : public ::testing::Test {
   FakeClock clock_;
   Ledger ledger_{{1000}};
   std::function<void(const VolumeStatus&)> on_change_ = [](const VolumeStatus&) {};
-  VolumeStore volumes_{&ledger_, &clock_, [this](const VolumeStatus& v) { on_change_(v); }};
+  octavo::testing::VolumeCallback observer_{[this](const VolumeStatus& v) { on_change_(v); }};
+  VolumeStore volumes_{&ledger_, &clock_};
   std::unique_ptr<storage::CommitStore> storage_;
   std::unique_ptr<Device> device_;
   std::shared_ptr<FramePool> frames_;

@@ -18,9 +18,7 @@ using octavo::testing::IsOk;
 
 class LendingTest : public ::testing::Test {
  protected:
-  LendingTest() {
-    store_.SetProtections({.mapped = [this] { return mapped_; }});
-  }
+  LendingTest() { store_.SetProtections({.mappings = &mappings_}); }
   std::shared_ptr<VolumeSlot> Slot(const std::string& owner) {
     auto slot = std::make_shared<VolumeSlot>();
     slot->charge = ledger_.Reserve(0, owner, "", {{"volume", 10, 1}}, nullptr).value()[0];
@@ -45,8 +43,16 @@ class LendingTest : public ::testing::Test {
 
   FakeClock clock_;
   Ledger ledger_{{1000}};
-  std::set<std::string> mapped_;
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  /// Other processes map these.
+  class Mappings final : public VolumeMappings {
+   public:
+    std::set<std::string> names;
+    std::set<std::string> Mapped() override { return names; }
+    absl::Status CheckFree(const std::string&) override { return absl::OkStatus(); }
+    void Left(const std::string&, Ledger::ChargeId) override {}
+  } mappings_;
+  std::set<std::string>& mapped_ = mappings_.names;
+  VolumeStore store_{&ledger_, &clock_};
 };
 
 TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {

@@ -34,7 +34,7 @@ class SpillerTest : public ::testing::Test {
         Spiller::Context{.volumes = &volumes_,
                          .ledger = &ledger_,
                          .clock = &clock_,
-                         .device_of = [this](int) { return std::pair(device_.get(), frames_); },
+                         .devices = DeviceSet({{device_.get(), frames_}}),
                          .folder = folder_.get(),
                          .host_bytes = 1,
                          .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
@@ -74,7 +74,7 @@ class SpillerTest : public ::testing::Test {
   TempFolder temp_;
   FakeClock clock_;
   Ledger ledger_{{1000}};
-  VolumeStore volumes_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  VolumeStore volumes_{&ledger_, &clock_};
   std::vector<storage::SpillFolder::Found> found_;
   std::vector<std::string> report_;
   std::unique_ptr<storage::SpillFolder> folder_;

@@ -26,6 +26,7 @@
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/volume_callback.h"
 
 namespace octavo::engine {
 namespace {
@@ -58,13 +59,8 @@ class VerbsTest : public ::testing::Test {
     socket_ =
         handoff::FdSocket::Open({.path = folder_ / "handoff.sock", .group = ""}, &clock_).value();
     exports_.Start(socket_.get(), 10);
-    leases_.SetGone([this](const std::string& session) { return sessions_.Gone(session); });
-    store_.SetProtections(
-        {.leases = &leases_,
-         .mapped = [this] { return exports_.Mapped(); },
-         .unmapped = [this](const std::string& volume) { return exports_.CheckFree(volume); },
-         .left = [this](const std::string& volume,
-                        Ledger::ChargeId charge) { exports_.Left(volume, charge); }});
+    store_.AddObserver(&observer_);
+    store_.SetProtections({.leases = &leases_, .mappings = &exports_});
     pool_ = std::make_shared<SlotPool>(&ledger_);
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
@@ -239,18 +235,18 @@ class VerbsTest : public ::testing::Test {
   octavo::testing::TempFolder folder_;
   const std::unique_ptr<Device> device_;
   Ledger ledger_{{int64_t{1} << 30}};
-  LeaseTable leases_{&clock_};
   ClientSessions sessions_{&clock_, {}, "testtest"};
+  LeaseTable leases_{&clock_, 65'536, &sessions_};
   std::function<void(const VolumeStatus&)> on_change_;  // null: nothing
-  VolumeStore store_{&ledger_, &clock_, [this](const VolumeStatus& volume) {
-                       if (on_change_ != nullptr) on_change_(volume);
-                     }};
+  octavo::testing::VolumeCallback observer_{[this](const VolumeStatus& volume) {
+    if (on_change_ != nullptr) on_change_(volume);
+  }};
+  VolumeStore store_{&ledger_, &clock_};
   ExportStore exports_{{.devices = {device_.get()},
                         .ledger = &ledger_,
                         .volumes = &store_,
                         .clock = &clock_,
-                        .server_id = "testtest",
-                        .draining = nullptr}};
+                        .server_id = "testtest"}};
   std::unique_ptr<handoff::FdSocket> socket_;
   std::shared_ptr<SlotPool> pool_;
   const ExportPeer peer_{.local = true, .uid = ::getuid(), .client = "a program", .accept = {}};

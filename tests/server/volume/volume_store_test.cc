@@ -5,6 +5,7 @@
 #include "tests/support/fake_clock.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/volume_callback.h"
 
 namespace octavo::engine {
 namespace {
@@ -15,6 +16,7 @@ using octavo::testing::IsOk;
 
 class VolumeStoreTest : public ::testing::Test {
  protected:
+  VolumeStoreTest() { store_.AddObserver(&observer_); }
   VolumeStatus Status(const std::string& name, const std::string& scan = "scans/a") {
     VolumeStatus status;
     status.name = name;
@@ -39,8 +41,9 @@ class VolumeStoreTest : public ::testing::Test {
   FakeClock clock_;
   Ledger ledger_{{1000}};
   std::vector<std::pair<std::string, VolumeState>> changes_;
-  VolumeStore store_{&ledger_, &clock_,
-                     [this](const VolumeStatus& v) { changes_.emplace_back(v.name, v.state); }};
+  octavo::testing::VolumeCallback observer_{
+      [this](const VolumeStatus& v) { changes_.emplace_back(v.name, v.state); }};
+  VolumeStore store_{&ledger_, &clock_};
 };
 
 TEST(VolumeTransitions, ExactlyThoseOfTheStateMachine) {
@@ -58,6 +61,25 @@ TEST(VolumeTransitions, ExactlyThoseOfTheStateMachine) {
         EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition, Name(step.first)));
     }
   }
+}
+
+TEST_F(VolumeStoreTest, EachObserverIsToldInItsTurnWhateverTheOthersDo) {
+  std::vector<std::string> told;
+  octavo::testing::VolumeCallback first([&](const VolumeStatus& v) {
+    told.push_back(absl::StrCat("first ", Name(v.state)));
+    throw std::bad_alloc();
+  });
+  octavo::testing::VolumeCallback second(
+      [&](const VolumeStatus& v) { told.push_back(absl::StrCat("second ", Name(v.state))); });
+  VolumeStore store(&ledger_, &clock_);
+  store.AddObserver(&first);
+  store.AddObserver(&second);
+  auto slot = std::make_shared<VolumeSlot>();
+  slot->charge = ledger_.Reserve(0, "scans/a", "", {{"volume", 10, 1}}, nullptr).value()[0];
+  store.Add(Status("volumes/x"), slot, 0);
+  store.Seal(Status("volumes/x"), /*kept=*/false);
+  EXPECT_EQ(told, (std::vector<std::string>{"first ACQUIRING", "second ACQUIRING", "first HELD",
+                                            "second HELD"}));
 }
 
 TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {

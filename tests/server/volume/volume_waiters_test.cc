@@ -27,7 +27,7 @@ TEST(VolumeWaitsTest, WhoHasGoneAwayIsForgottenBeforeTheVolumeIsComplete) {
   ASSERT_THAT(waits.Add("volumes/a", get, tell, [] { return false; }), IsOk());
   ASSERT_THAT(waits.Add("volumes/a", get, tell), IsOk());
   volume.state = VolumeState::kHeld;
-  waits.Tell(volume);
+  waits.OnVolumeChanged(volume);
   EXPECT_EQ(told, 2);
   EXPECT_EQ(kept.use_count(), before);
 }

@@ -203,7 +203,7 @@ class SessionRun {
   const std::vector<Device*> devices_;
   const SystemClock clock_;
   Ledger ledger_;
-  VolumeStore store_{&ledger_, &clock_, [](const VolumeStatus&) {}};
+  VolumeStore store_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   octavo::testing::News news_;
   std::unique_ptr<ScanSession> session_;

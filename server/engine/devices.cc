@@ -1,3 +1,5 @@
+#include "server/engine/devices.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -8,7 +10,7 @@
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
-#include "server/engine/engine_impl.h"
+#include "server/engine/internal.h"
 #include "server/memory/device_placement.h"
 
 namespace octavo::engine {
@@ -22,13 +24,13 @@ int64_t BytesOf(const std::vector<model::AdmissionReport::Item>& needs) {
 
 }  // namespace
 
-std::vector<model::DeviceStatus> EngineImpl::ListDevices() {
+std::vector<model::DeviceStatus> Devices::List() {
   std::vector<model::DeviceStatus> list;
-  const auto sessions = Sessions();
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    const DeviceInfo& info = devices_[d]->info();
-    const memory::Ledger::Use use = ledger_.UseOf(static_cast<int>(d));
-    const absl::Status health = devices_[d]->Health();
+  const auto sessions = components_.scans.All();
+  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
+    const DeviceInfo& info = components_.owned_devices[d]->info();
+    const memory::Ledger::Use use = components_.ledger.UseOf(static_cast<int>(d));
+    const absl::Status health = components_.owned_devices[d]->Health();
     model::DeviceStatus status;
     status.name = base::DeviceName(static_cast<int>(d));
     status.backend = info.backend;
@@ -48,27 +50,27 @@ std::vector<model::DeviceStatus> EngineImpl::ListDevices() {
     status.peak_bytes = use.peak;
     for (const auto& session : sessions)
       status.running_scans += session->Uses(static_cast<int>(d)) && !IsFinal(session->state());
-    status.running_jobs = jobs_.RunningOn(static_cast<int>(d));
+    status.running_jobs = components_.jobs.RunningOn(static_cast<int>(d));
     list.push_back(std::move(status));
   }
   return list;
 }
 
-std::unique_ptr<base::Handle> EngineImpl::WatchDevices(
+std::unique_ptr<base::Handle> Devices::Watch(
     std::function<void(const std::vector<model::DeviceStatus>&)> callback) {
-  return device_watch_.Add(std::move(callback), ListDevices());
+  return watch_.Add(std::move(callback), List());
 }
 
-absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
+absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   if (spec.device.empty()) spec.device = base::DeviceName(0);
   size_t d = 0;
-  while (d < devices_.size() && base::DeviceName(static_cast<int>(d)) != spec.device) ++d;
-  if (d == devices_.size()) {
+  while (d < components_.owned_devices.size() && base::DeviceName(static_cast<int>(d)) != spec.device) ++d;
+  if (d == components_.owned_devices.size()) {
     return InvalidField("device",
                         absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/",
-                                     devices_.size() - 1));
+                                     components_.owned_devices.size() - 1));
   }
-  Device& device = *devices_[d];
+  Device& device = *components_.owned_devices[d];
   OCTAVO_RETURN_IF_ERROR(device.Health());
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
   if (measuring_.exchange(true)) {
@@ -76,8 +78,8 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
                     {.reason = "MEASURING", .field = "", .numbers = {}});
   }
   const absl::Cleanup measured = [this] { measuring_ = false; };
-  const int64_t scans = scans_admitted_;
-  for (const auto& session : Sessions()) {
+  const int64_t scans = components_.scans.admitted();
+  for (const auto& session : components_.scans.All()) {
     if (session->finished() || IsFinal(session->state())) continue;
     return WithInfo(
         absl::FailedPreconditionError(
@@ -86,15 +88,15 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
   }
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
-      ledger_.Reserve(static_cast<int>(d), "measurement", "",
+      components_.ledger.Reserve(static_cast<int>(d), "measurement", "",
                       {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}},
                       nullptr));
   const absl::Cleanup refund = [&] {
-    for (const auto id : charges) ledger_.Release(id);
+    for (const auto id : charges) components_.ledger.Release(id);
   };
   const auto may_go_on = [&]() -> absl::Status {
-    if (draining_) return Draining();
-    if (scans_admitted_ == scans) return absl::OkStatus();
+    OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+    if (components_.scans.admitted() == scans) return absl::OkStatus();
     return WithInfo(absl::AbortedError("a scan was submitted while the device was measured"),
                     {.reason = "MEASUREMENT_DISTURBED", .field = "", .numbers = {}});
   };
@@ -104,57 +106,34 @@ absl::Status EngineImpl::Measure(MeasureSpec spec, const TellMeasured& tell) {
   });
 }
 
-model::MemoryStatus EngineImpl::GetMemory() {
+model::MemoryStatus Devices::GetMemory() {
   model::MemoryStatus memory;
-  memory.devices = ListDevices();
+  memory.devices = List();
   std::map<std::string, std::string> session_of;
-  for (const auto& session : Sessions()) {
+  for (const auto& session : components_.scans.All()) {
     if (!session->finished() && !session->client_session().empty())
       session_of[session->name()] = session->client_session();
   }
-  for (const auto& volume : volumes_.List({.in_memory = true}))
+  for (const auto& volume : components_.volumes.List({.in_memory = true}))
     session_of[volume.name] = volume.session;
-  for (int d = 0; d < ledger_.devices(); ++d) {
-    for (const auto& holder : ledger_.HoldersOf(d)) {
+  for (int d = 0; d < components_.ledger.devices(); ++d) {
+    for (const auto& holder : components_.ledger.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
       memory.holders.push_back({.what = holder,
                                 .device = base::DeviceName(d),
                                 .session = it == session_of.end() ? "" : it->second});
     }
   }
-  memory.tiers = spiller_->Uses();
+  memory.tiers = components_.spiller.Uses();
   return memory;
 }
 
-void EngineImpl::BeginDrain() {
-  draining_ = true;
-  jobs_.BeginDrain();
-  for (const auto& session : Sessions()) {
-    if (!session->finished()) session->Stop("DRAINED", "the server is draining");
-  }
-}
-
-void EngineImpl::EndNow(const std::string& why) {
-  for (const auto& session : Sessions()) {
-    if (!session->finished()) session->Cancel("SERVER_STOPPED", why);
-  }
-  jobs_.CancelAll("SERVER_STOPPED", why);
-  committer_.CancelAll();
-}
-
-bool EngineImpl::Idle() {
-  const auto sessions = Sessions();
-  return committer_.Pending() == 0 && deriver_.Pending() == 0 && spiller_->Pending() == 0 &&
-         jobs_.Idle() &&
-         std::all_of(sessions.begin(), sessions.end(), [](const auto& s) { return s->finished(); });
-}
-
-absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(model::ResolvedScan& scan) {
+absl::StatusOr<std::vector<int>> Devices::ChooseFor(model::ResolvedScan* scan) {
   std::vector<memory::DeviceLoad> loads;
-  const auto sessions = Sessions();
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    memory::DeviceLoad load{.health = devices_[d]->Health(),
-                            .free_bytes = ledger_.UseOf(static_cast<int>(d)).free()};
+  const auto sessions = components_.scans.All();
+  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
+    memory::DeviceLoad load{.health = components_.owned_devices[d]->Health(),
+                            .free_bytes = components_.ledger.UseOf(static_cast<int>(d)).free()};
     for (const auto& session : sessions) {
       if (session->finished() || !session->Uses(static_cast<int>(d))) continue;
       ++(session->state() == model::ScanState::kQueued ? load.waiting : load.running);
@@ -163,31 +142,31 @@ absl::StatusOr<std::vector<int>> EngineImpl::DevicesFor(model::ResolvedScan& sca
   }
   const auto healthy = std::count_if(
       loads.begin(), loads.end(), [](const memory::DeviceLoad& load) { return load.health.ok(); });
-  if (const model::Spread& spread = scan.spec.spread; spread.striped) {
+  if (const model::Spread& spread = scan->spec.spread; spread.striped) {
     const int64_t named = spread.devices.empty() ? spread.count : std::ssize(spread.devices);
-    scan.stripe_devices = named > 0 ? named : healthy;
+    scan->stripe_devices = named > 0 ? named : healthy;
   }
-  memory::DeviceWish wish{.device = scan.spec.device, .spread = scan.spec.spread};
-  for (const auto& device : devices_) {  // what one needs, they all need
+  memory::DeviceWish wish{.device = scan->spec.device, .spread = scan->spec.spread};
+  for (const auto& device : components_.owned_devices) {  // what one needs, they all need
     if (!device->Health().ok()) continue;
-    wish.home_bytes = BytesOf(scan::ScanSession::Needs(scan, *device));
-    wish.peer_bytes = BytesOf(scan::ScanSession::PeerNeeds(scan, *device));
+    wish.home_bytes = BytesOf(scan::ScanSession::Needs(*scan, *device));
+    wish.peer_bytes = BytesOf(scan::ScanSession::PeerNeeds(*scan, *device));
     break;
   }
   OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, memory::ChooseDevices(wish, loads));
-  if (scan.stripe_devices > 0) scan.stripe_devices = std::ssize(chosen);
+  if (scan->stripe_devices > 0) scan->stripe_devices = std::ssize(chosen);
   return chosen;
 }
 
-void EngineImpl::PollDeviceHealth() {
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    const absl::Status health = devices_[d]->Health();
-    if (health.ok() || !device_watch_.Lost(static_cast<int>(d))) continue;
+void Devices::PollHealth() {
+  for (size_t d = 0; d < components_.owned_devices.size(); ++d) {
+    const absl::Status health = components_.owned_devices[d]->Health();
+    if (health.ok() || !watch_.Lost(static_cast<int>(d))) continue;
     Log(LogLevel::kError, "device lost",
         {{"device", base::DeviceName(static_cast<int>(d))},
          {"reason", std::string(health.message())}});
-    device_watch_.Tell(ListDevices());
-    for (const auto& session : Sessions()) {
+    watch_.Tell(List());
+    for (const auto& session : components_.scans.All()) {
       if (session->Uses(static_cast<int>(d))) session->DeviceLost();
     }
   }

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "server/model/buffer_types.h"
+#include "server/session/client_sessions.h"
+#include "server/session/lease.h"
+
+namespace octavo::engine {
+
+struct Components;
+class Devices;
+
+/// Sessions of clients, what they hold, and leases: what SessionService asks for.
+class Clients {
+ public:
+  Clients(Components* components, Devices* devices)
+      : components_(*components), devices_(*devices) {}
+
+  /// ResourceExhausted (SESSIONS).
+  absl::StatusOr<session::ClientSessions::Opened> Open(const std::string& client);
+  /// A sign of life; revives an expired session. NotFound (NO_SESSION).
+  absl::StatusOr<session::SessionStatus> KeepAlive(const std::string& secret);
+  absl::StatusOr<session::SessionStatus> Close(const std::string& secret);
+  /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION).
+  absl::StatusOr<session::SessionStatus> Find(const std::string& secret);
+  std::vector<session::SessionStatus> List();
+  const session::SessionConfig& config() const;
+
+  /// The leases of volumes and client buffers. Scans never ask for any.
+  session::LeaseTable& leases();
+  /// A lease of a volume or a buffer, granted under the lock of the store that owns it. As
+  /// LeaseTable::Acquire; NotFound and FailedPrecondition (VOLUME_STATE) if it is not there to be
+  /// leased.
+  uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller,
+                        std::function<void(absl::StatusOr<session::Lease>)> done);
+
+ private:
+  std::vector<session::SessionStatus> WithHoldings(std::vector<session::SessionStatus> sessions);
+
+  Components& components_;
+  Devices& devices_;
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <utility>
+
+#include "gpu/base/log.h"
+#include "gpu/base/memory_limit.h"
+#include "server/engine/internal.h"
+
+namespace octavo::engine {
+namespace {
+
+const SystemClock kSystemClock;
+
+int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }
+
+memory::DeviceSet WithFrames(const std::vector<std::unique_ptr<Device>>& devices,
+                             int64_t frame_pool_bytes) {
+  std::vector<memory::DeviceSet::Member> members;
+  for (const auto& device : devices) {
+    members.push_back(
+        {.device = device.get(),
+         .frames = std::make_shared<memory::FramePool>(device.get(), frame_pool_bytes)});
+  }
+  return memory::DeviceSet(std::move(members));
+}
+
+std::vector<Device*> PointersTo(const std::vector<std::unique_ptr<Device>>& devices) {
+  std::vector<Device*> pointers;
+  for (const auto& device : devices) pointers.push_back(device.get());
+  return pointers;
+}
+
+std::vector<std::shared_ptr<memory::FramePool>> FramesOf(const memory::DeviceSet& devices) {
+  std::vector<std::shared_ptr<memory::FramePool>> frames;
+  for (int d = 0; d < devices.size(); ++d) frames.push_back(devices.frames(d));
+  return frames;
+}
+
+std::vector<StreamRef> RefsTo(const std::vector<Stream>& streams) {
+  std::vector<StreamRef> refs;
+  for (const Stream& stream : streams) refs.push_back(stream.ref());
+  return refs;
+}
+
+}  // namespace
+
+Components::Components(EngineConfig configuration, std::vector<std::unique_ptr<Device>> all_devices,
+                       const std::vector<int64_t>& budgets, std::vector<Stream> streams,
+                       storage::CommitStore* store, job::JobObserver* job_observer)
+    : config(std::move(configuration)),
+      clock(config.clock != nullptr ? config.clock : &kSystemClock),
+      storage(store),
+      owned_devices(std::move(all_devices)),
+      read_streams(std::move(streams)),
+      devices(WithFrames(owned_devices, config.frame_pool_bytes)),
+      ledger(budgets),
+      slot_cache(&ledger, config.slot_cache_bytes),
+      sessions(clock, config.sessions, config.server_id),
+      leases(clock, config.most_leases, &sessions),
+      exports({.devices = PointersTo(owned_devices),
+               .ledger = &ledger,
+               .volumes = &volumes,
+               .clock = clock,
+               .server_id = config.server_id}),
+      feeds({.exports = &exports, .volumes = &volumes, .scans = &scans, .clock = clock}),
+      buffers({.devices = PointersTo(owned_devices),
+               .ledger = &ledger,
+               .volumes = &volumes,
+               .leases = &leases,
+               .clock = clock,
+               .exports = &exports,
+               .frames = FramesOf(devices),
+               .server_id = config.server_id,
+               .quota_bytes = config.buffer_quota_bytes}),
+      publisher(clock, config.frame_pool_bytes / 4),
+      volume_events(&publisher, clock),
+      derived_volumes(&scans, &deriver),
+      volumes(&ledger, clock),
+      scans({.entries = config.history_entries, .bytes = config.history_bytes}, &volumes, &spiller),
+      annotations(config.software, devices, &scans),
+      auto_committer(&committer, &volumes, &scans),
+      held_frames({.devices = devices,
+                   .streams = RefsTo(read_streams),
+                   .volumes = &volumes,
+                   .jobs = &jobs,
+                   .workers = &workers}),
+      spiller(
+          {.volumes = &volumes,
+           .ledger = &ledger,
+           .clock = clock,
+           .devices = devices,
+           .folder = config.spill_folder,
+           .host_bytes = config.spill_host_bytes,
+           .meta_of = [this](const model::VolumeStatus& volume) { return annotations.Of(volume); }},
+          std::max(1, config.spill_threads)),
+      deriver({.devices = devices,
+               .ledger = &ledger,
+               .volumes = &volumes,
+               .clock = clock,
+               .workers = &workers,
+               .server_id = config.server_id,
+               .spiller = &spiller}),
+      workers("oct-io", 4),
+      committer(
+          {.storage = store,
+           .volumes = &volumes,
+           .clock = clock,
+           .devices = devices,
+           .meta_of = [this](const model::VolumeStatus& volume) { return annotations.Of(volume); }},
+          std::max(1, config.commit_threads)),
+      projection_memory(config.projection_bytes > 0 ? config.projection_bytes : HalfOfMemory()),
+      jobs({.devices = devices,
+            .ledger = &ledger,
+            .volumes = &volumes,
+            .publisher = &publisher,
+            .clock = clock,
+            .server_id = config.server_id,
+            .spiller = &spiller,
+            .observer = job_observer}) {
+  volumes.SetProtections({.leases = &leases, .mappings = &exports});
+  volumes.AddObserver(&feeds);
+  volumes.AddObserver(&volume_events);
+  volumes.AddObserver(&waiters);
+  volumes.AddObserver(&derived_volumes);
+  publisher.SetHeldFrames(&held_frames);
+  for (const std::string& line : spiller.Recover(config.spilled))
+    Log(LogLevel::kWarning, "spilled volume found", {{"volume", line}});
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "server/base/callback_handle.h"
+#include "server/engine/device_benchmark.h"
+#include "server/engine/device_health.h"
+#include "server/model/resolved_scan.h"
+#include "server/model/status_types.h"
+
+namespace octavo::engine {
+
+struct Components;
+
+/// The devices, their health and what their memory is used for.
+class Devices {
+ public:
+  explicit Devices(Components* components) : components_(*components) {}
+
+  std::vector<model::DeviceStatus> List();
+  /// Calls `callback` at once with how the devices are, and from an engine thread when one of them
+  /// is lost.
+  std::unique_ptr<base::Handle> Watch(
+      std::function<void(const std::vector<model::DeviceStatus>&)> callback);
+  model::MemoryStatus GetMemory();
+  /// Measures a device, figure by figure; the one call that takes seconds: from a thread that may
+  /// wait. FailedPrecondition (SCANS_RUNNING, MEASURING), Aborted (MEASUREMENT_DISTURBED) once a
+  /// scan is submitted, Unavailable when draining; see device_benchmark.h.
+  absl::Status Measure(MeasureSpec spec, const TellMeasured& tell);
+
+  /// The devices that a scan would run on now, home first. Sets scan->stripe_devices.
+  absl::StatusOr<std::vector<int>> ChooseFor(model::ResolvedScan* scan);
+  /// Looks for devices that were lost since the last look: their scans end, and the watchers are
+  /// told.
+  void PollHealth();
+
+ private:
+  Components& components_;
+  DeviceHealthWatch watch_;
+  std::atomic<bool> measuring_{false};
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,83 @@
+#include "server/engine/held_frames.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+#include "server/memory/stripe_layout.h"
+#include "server/model/volume_states.h"
+#include "server/publish/plane_frame.h"
+#include "server/volume/copy_volume.h"
+#include "server/volume/volume_reader.h"
+
+namespace octavo::engine {
+
+void HeldFrames::Load(const model::FramePtr& header,
+                      std::function<void(absl::StatusOr<model::FramePtr>)> done) {
+  context_.workers->Post([this, header, done = std::move(done)] {
+    auto frame = base::ExceptionToStatus([&]() -> absl::StatusOr<model::FramePtr> {
+      auto loaded = std::make_shared<model::Frame>(*header);
+      OCTAVO_ASSIGN_OR_RETURN(loaded->payload, ReadPayload(*header));
+      return loaded;
+    });
+    if (!frame.ok() && !absl::IsNotFound(frame.status()) &&
+        !absl::IsFailedPrecondition(frame.status())) {
+      Log(LogLevel::kWarning, "a frame of a held volume could not be made",
+          {{"volume", header->volume}, {"error", frame.status().ToString()}});
+    }
+    done(std::move(frame));
+  });
+}
+
+absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header) {
+  std::unique_ptr<storage::SpillCursor> cursor;
+  OCTAVO_ASSIGN_OR_RETURN(const volume::PinnedVolume pinned,
+                          context_.volumes->OpenAnyTier(header.volume, &cursor));
+  Device& device = context_.devices.device(pinned.device);
+  memory::FramePool& frames = *context_.devices.frames(pinned.device);
+  const StreamRef stream = context_.streams[static_cast<size_t>(pinned.device)];
+  if (header.product == model::Product::kVolume)
+    return volume::CopyVolumeToHost(device, stream, frames, pinned);
+  const model::VolumeStatus& volume = pinned.status;
+  const Box3 box = publish::PlaneBox(volume, header);
+  const int64_t bytes = publish::BytesOf(header);
+  const auto memory = frames.Get(bytes, memory::FramePool::Use::kFrame);
+  if (memory == nullptr)
+    return absl::ResourceExhaustedError("no page-locked memory left for frames");
+  if (cursor != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(
+        volume::ReadBox(*cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
+  } else {
+    OCTAVO_RETURN_IF_ERROR(
+        memory::CopyVolumeBox(device, stream, memory.get(), *pinned.slot, volume, box));
+    OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
+  }
+  return model::Bytes{.owner = memory, .data = memory.get(), .size = bytes};
+}
+
+std::vector<model::VolumeStatus> HeldFrames::HeldBy(const std::string& name) {
+  std::vector<model::VolumeStatus> held;
+  if (absl::StartsWith(name, "jobs/")) {
+    const auto job = context_.jobs->Get(name);
+    if (!job.ok()) return held;
+    for (const std::string& volume : job->volumes) {
+      if (auto status = context_.volumes->Get(volume); status.ok())
+        held.push_back(*std::move(status));
+    }
+  } else {
+    held = context_.volumes->List({.scan = name, .in_memory = true});
+    std::erase_if(held, [](const model::VolumeStatus& volume) {
+      return !volume.job.empty() || !volume.derived_from.empty();
+    });
+  }
+  std::erase_if(held, [](const model::VolumeStatus& volume) {
+    return !model::IsComplete(volume.state) || volume.is_raw;
+  });
+  return held;
+}
+
+}  // namespace octavo::engine

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/base/mutex.h"
+
+namespace octavo::engine {
+
+/// The one timer of the engine: a thread that runs each task again and again, at the task's own
+/// period. Tasks run one at a time and must be short. Time is the steady clock's: tasks that look
+/// at another clock find out for themselves what is due.
+class Housekeeping {
+ public:
+  struct Task {
+    std::string name;  // for the log
+    std::chrono::milliseconds period;
+    std::function<void()> run;
+  };
+  explicit Housekeeping(std::vector<Task> tasks);
+  ~Housekeeping();
+
+  /// Runs all tasks once, on the calling thread, whether they are due or not.
+  void RunNow();
+  /// Waits for the task that runs and ends the thread. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+  void RunTask(const Task& task);
+
+  const std::vector<Task> tasks_;
+  Mutex task_mutex_;  // held while a task runs
+  Mutex mutex_;
+  CondVar wake_;
+  bool end_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+}  // namespace octavo::engine

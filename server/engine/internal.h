@@ -1,0 +1,83 @@
+#pragma once
+
+// Private to this folder: what the engine is made of. The members stand in the order in which they
+// are made; what uses a thing is destroyed before it.
+
+#include <memory>
+#include <vector>
+
+#include "gpu/device/device.h"
+#include "gpu/device/stream.h"
+#include "server/base/worker_pool.h"
+#include "server/buffer/buffer_store.h"
+#include "server/derive/deriver.h"
+#include "server/engine/auto_committer.h"
+#include "server/engine/derived_volumes.h"
+#include "server/engine/drain_state.h"
+#include "server/engine/engine_config.h"
+#include "server/engine/held_frames.h"
+#include "server/engine/scan_registry.h"
+#include "server/engine/volume_annotations.h"
+#include "server/engine/volume_events.h"
+#include "server/exports/export_feed.h"
+#include "server/exports/export_store.h"
+#include "server/job/job_queue.h"
+#include "server/memory/device_set.h"
+#include "server/memory/ledger.h"
+#include "server/publish/publisher.h"
+#include "server/session/client_sessions.h"
+#include "server/session/lease.h"
+#include "server/source/push_projections.h"
+#include "server/storage/commit/commit_store.h"
+#include "server/volume/committer.h"
+#include "server/volume/spiller.h"
+#include "server/volume/volume_store.h"
+#include "server/volume/volume_waiters.h"
+
+namespace octavo::engine {
+
+/// The stores, queues and workers of one engine, connected. The VolumeStore tells its observers of
+/// each change of a volume in this order:
+///   1. ExportFeeds: processes that map volumes as they complete wait for nothing else;
+///   2. VolumeEvents: subscribers of the scan's events;
+///   3. VolumeWaiters: clients that wait for this volume;
+///   4. DerivedVolumes: what the scan wants made of the volume takes longer than the rest.
+struct Components {
+  Components(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
+             const std::vector<int64_t>& budgets, std::vector<Stream> streams,
+             storage::CommitStore* store, job::JobObserver* job_observer);
+
+  const EngineConfig config;
+  const Clock* const clock;
+  storage::CommitStore* const storage;
+  const std::vector<std::unique_ptr<Device>> owned_devices;
+  const std::vector<Stream> read_streams;  // by device, of low priority
+  const memory::DeviceSet devices;
+  DrainState drain;
+  memory::Ledger ledger;
+  memory::SlotCache slot_cache;  // before the volumes: their slots go there
+  session::ClientSessions sessions;
+  session::LeaseTable leases;
+  volume::VolumeWaiters waiters;
+  exports::ExportStore exports;
+  exports::ExportFeeds feeds;
+  buffer::BufferStore buffers;
+  publish::Publisher publisher;
+  VolumeEvents volume_events;
+  DerivedVolumes derived_volumes;
+  volume::VolumeStore volumes;
+  // Before the spiller and the committer: what these finish while they are destroyed looks for its
+  // scan.
+  ScanRegistry scans;
+  VolumeAnnotations annotations;
+  AutoCommitter auto_committer;
+  HeldFrames held_frames;
+  volume::Spiller spiller;
+  derive::Deriver deriver;
+  base::WorkerPool workers;
+  volume::Committer committer;
+  source::ProjectionMemory projection_memory;  // before the jobs, whose ports take of it
+  job::JobQueue jobs;
+};
+
+}  // namespace octavo::engine

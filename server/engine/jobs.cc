@@ -1,0 +1,105 @@
+#include "server/engine/jobs.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/engine/internal.h"
+#include "server/engine/job_kinds.h"
+
+namespace octavo::engine {
+
+Jobs::Jobs(Components* components)
+    : components_(*components),
+      watches_([this](const std::string& name) { return components_.jobs.Get(name); }) {}
+
+Jobs::~Jobs() = default;
+
+job::JobEnvironment Jobs::Environment() {
+  return {.volumes = &components_.volumes,
+          .ledger = &components_.ledger,
+          .buffers = &components_.buffers,
+          .spiller = &components_.spiller,
+          .file_roots = components_.config.replay_roots,
+          .projection_memory = &components_.projection_memory,
+          .clock = components_.clock};
+}
+
+absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,
+                                            model::AdmissionReport* report) {
+  if (spec.request_id.empty()) return SubmitNew(spec, report);
+  {
+    // Two retries of one request must not both be queued. The lock is not kept while a job is made:
+    // that opens files, and storage that hangs would stop all who submit.
+    MutexLock lock(submit_mutex_);
+    OCTAVO_ASSIGN_OR_RETURN(const std::optional<job::JobStatus> earlier,
+                            components_.jobs.Earlier(spec));
+    if (earlier.has_value()) return *earlier;
+    if (!submitted_.insert(spec.request_id).second) {
+      return WithInfo(
+          absl::UnavailableError(
+              absl::StrCat("request_id '", spec.request_id, "' is still at work; ask again")),
+          {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
+    }
+  }
+  const absl::Cleanup over = [&] {
+    MutexLock lock(submit_mutex_);
+    submitted_.erase(spec.request_id);
+  };
+  return SubmitNew(spec, report);
+}
+
+absl::StatusOr<job::JobStatus> Jobs::SubmitNew(const model::JobSpec& spec,
+                                               model::AdmissionReport* report) {
+  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
+  OCTAVO_ASSIGN_OR_RETURN(auto work, MakeJobWork(spec, Environment()));
+  OCTAVO_ASSIGN_OR_RETURN(job::JobStatus job,
+                          components_.jobs.Submit(spec, std::move(work), report));
+  // The session may have ended while the job was made: its end found no job then.
+  if (spec.orphan == model::Orphan::kDiscard && components_.sessions.Gone(spec.session))
+    return components_.jobs.CancelScratch(job);
+  return job;
+}
+
+// As Scans::CheckSpill does for scans.
+absl::Status Jobs::CheckOrphan(const model::JobSpec& spec) {
+  if (spec.orphan != model::Orphan::kSpillDisk) return absl::OkStatus();
+  const absl::Status status = components_.spiller.CheckTier(model::Tier::kDisk);
+  if (status.ok()) return status;
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat("orphan: ", status.message())),
+      {.reason = InfoOf(status).reason, .field = "orphan", .numbers = InfoOf(status).numbers});
+}
+
+absl::StatusOr<model::AdmissionReport> Jobs::Plan(const model::JobSpec& spec, job::JobPlan* plan) {
+  OCTAVO_RETURN_IF_ERROR(CheckOrphan(spec));
+  OCTAVO_ASSIGN_OR_RETURN(const auto work, MakeJobWork(spec, Environment()));
+  return components_.jobs.Plan(spec, *work, plan);
+}
+
+absl::StatusOr<job::JobStatus> Jobs::Get(const std::string& name) {
+  return components_.jobs.Get(name);
+}
+
+std::vector<job::JobStatus> Jobs::List() { return components_.jobs.List(); }
+
+absl::StatusOr<std::unique_ptr<base::Handle>> Jobs::Watch(
+    const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback) {
+  OCTAVO_RETURN_IF_ERROR(components_.jobs.Get(name).status());
+  return watches_.Add(name, std::move(callback));
+}
+
+absl::StatusOr<job::JobStatus> Jobs::Cancel(const std::string& name) {
+  return components_.jobs.Cancel(name);
+}
+
+absl::StatusOr<std::shared_ptr<source::ProjectionPort>> Jobs::OpenProjectionPush(
+    const std::string& job) {
+  return components_.jobs.ProjectionPortOf(job);
+}
+
+}  // namespace octavo::engine

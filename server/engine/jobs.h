@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "server/base/callback_handle.h"
+#include "server/engine/scan_watch.h"
+#include "server/job/job.h"
+#include "server/job/job_environment.h"
+#include "server/job/job_observer.h"
+#include "server/source/push_projections.h"
+
+namespace octavo::engine {
+
+struct Components;
+
+/// Jobs of every kind (job_kinds.cc lists them): what JobService asks for.
+class Jobs final : public job::JobObserver {
+ public:
+  explicit Jobs(Components* components);
+  ~Jobs() override;
+
+  /// On refusal for memory `report` (may be null) tells why.
+  absl::StatusOr<job::JobStatus> Submit(const model::JobSpec& spec, model::AdmissionReport* report);
+  absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, job::JobPlan* plan);
+  absl::StatusOr<job::JobStatus> Get(const std::string& name);
+  std::vector<job::JobStatus> List();  // newest first
+  /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second)
+  /// and about twice a second, until its final state; with NotFound, once, if the job is forgotten
+  /// before.
+  absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
+      const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback);
+  absl::StatusOr<job::JobStatus> Cancel(const std::string& name);
+  /// Where a client pushes projections of a job. FailedPrecondition (NOT_PUSH, JOB_STATE).
+  absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
+      const std::string& job);
+
+  /// Wakes the watchers' thread.
+  void OnJobsChanged() override { watches_.Wake(); }
+  /// Watchers are not called any more.
+  void StopWatching() { watches_.Stop(); }
+
+ private:
+  job::JobEnvironment Environment();
+  absl::StatusOr<job::JobStatus> SubmitNew(const model::JobSpec& spec,
+                                           model::AdmissionReport* report);
+  absl::Status CheckOrphan(const model::JobSpec& spec);
+
+  Components& components_;
+  Mutex submit_mutex_;
+  std::set<std::string> submitted_
+      ABSL_GUARDED_BY(submit_mutex_);  // request ids of jobs that are being made
+  JobWatches watches_;                 // last: its thread uses the rest
+};
+
+}  // namespace octavo::engine

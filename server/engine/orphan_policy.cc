@@ -1,0 +1,68 @@
+#include "server/engine/orphan_policy.h"
+
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+
+namespace octavo::engine {
+
+void OrphanPolicy::Apply(const model::VolumeStatus& volume) {
+  model::Retention retention =
+      volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
+  if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
+  const absl::Status done = Do(volume, retention);
+  if (InfoOf(done).reason == "LEASED") {
+    // Somebody leased it since the store looked; the store tells again when the lease has ended.
+    return volumes_->TellOrphanAgain(volume.name);
+  }
+  Log(LogLevel::kInfo, "volume orphaned",
+      {{"volume", volume.name},
+       {"session", volume.session},
+       {"policy", static_cast<int>(retention.orphan)},
+       {"result", done.ToString()}});
+}
+
+absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
+                              const model::Retention& retention) {
+  const volume::ClientVerb asked{.detach_exports = true, .of_orphans = true};
+  switch (retention.orphan) {
+    case model::Orphan::kSpillDisk: {
+      // What the spiller tells at once; it logs what goes wrong later, and the volume stays held.
+      auto begun = std::make_shared<absl::Status>();
+      const auto done = [begun, here = std::this_thread::get_id()](
+                            const absl::StatusOr<model::VolumeStatus>& spilled) {
+        if (std::this_thread::get_id() == here) *begun = spilled.status();
+      };
+      spiller_->Spill(volume.name, model::Tier::kDisk, done, &asked);
+      return *begun;
+    }
+    case model::Orphan::kCommitDefault: {
+      model::CommitOptions options = retention.auto_commit;
+      // The volumes that jobs make of one scan must not have one name.
+      if (options.destination.empty()) {
+        options.destination =
+            volume.job.empty()
+                ? "orphaned/{scan}_{index:05}"
+                : absl::StrCat("orphaned/", absl::StripPrefix(volume.job, "jobs/"), "_{index:05}");
+      }
+      // Nor may what a scan keeps beside a volume: its raw records, and what was derived from it.
+      if (volume.is_raw) options.destination += "_raw";
+      if (!volume.derived_from.empty())
+        options.destination += absl::StrCat("_", absl::StripPrefix(volume.name, "volumes/"));
+      return committer_->Begin(volume.name, options, &asked);
+    }
+    case model::Orphan::kDiscard:
+      return volumes_
+          ->Discard(volume.name, absl::StrCat("its client's ", volume.session, " has ended"),
+                    &asked)
+          .status();
+    default: return absl::OkStatus();
+  }
+}
+
+}  // namespace octavo::engine

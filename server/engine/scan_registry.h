@@ -1,0 +1,78 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "server/exports/export_feed.h"
+#include "server/model/stats.h"
+#include "server/scan/scan_session.h"
+#include "server/volume/spiller.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::engine {
+
+/// The scans that clients can see: those that run or wait, and the ended ones that are still
+/// listed. It also keeps the sums of what the forgotten scans counted. Thread-safe; its lock comes
+/// before the VolumeStore's.
+class ScanRegistry final : public exports::ScanLookup {
+ public:
+  struct Limits {
+    int64_t entries = 1000;              // ended scans that stay listed
+    int64_t bytes = int64_t{256} << 20;  // of host memory that they take
+  };
+  ScanRegistry(Limits limits, volume::VolumeStore* volumes, volume::Spiller* spiller)
+      : limits_(limits), volumes_(volumes), spiller_(spiller) {}
+
+  /// Lists a scan, and forgets old ones if there are too many now.
+  void Add(const std::shared_ptr<scan::ScanSession>& session);
+  /// Takes a scan that did not begin off the list.
+  void Remove(const std::string& name);
+  /// NotFound (NO_SCAN).
+  absl::StatusOr<std::shared_ptr<scan::ScanSession>> Find(const std::string& name);
+  std::vector<std::shared_ptr<scan::ScanSession>> All();
+  /// Takes the oldest ended scans without volumes in memory off the list, while there are more, or
+  /// they take more memory, than the limits allow. What they counted stays counted.
+  void ForgetOld();
+  /// Takes all off the list.
+  void Clear();
+
+  /// How many scans were listed since the start.
+  int64_t admitted() const { return admitted_; }
+  /// A submission was refused with this status.
+  void CountRejected(const absl::Status& status);
+  /// Memory of `device` that admission had granted could not be allocated.
+  void CountAllocationFailure(const std::string& device);
+  /// The scans that are listed and, in `stats`, the sums of those that no longer are, at one
+  /// moment: a scan that is forgotten while the caller adds must not be counted twice, or the
+  /// counters would fall with the next look.
+  std::vector<std::shared_ptr<scan::ScanSession>> AllAndPast(model::Stats* stats);
+  /// Adds what one scan counted.
+  static void AddScan(scan::ScanSession& session, const model::ScanStatus& scan,
+                      model::Stats* stats);
+
+  absl::StatusOr<bool> HasEnded(const std::string& scan) override;
+  int64_t SpareSlots(const model::VolumeStatus& volume) override;
+
+ private:
+  void ForgetOldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Limits limits_;
+  volume::VolumeStore* const volumes_;
+  volume::Spiller* const spiller_;
+  std::atomic<int64_t> admitted_{0};
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<scan::ScanSession>> sessions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<std::string, int64_t> rejected_ ABSL_GUARDED_BY(mutex_);
+  model::Stats past_ ABSL_GUARDED_BY(mutex_);  // of scans that are no longer listed
+};
+
+}  // namespace octavo::engine

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/mutex.h"
+#include "server/base/callback_handle.h"
+#include "server/base/request_ids.h"
+#include "server/engine/scan_watch.h"
+#include "server/memory/ledger.h"
+#include "server/model/scan_spec.h"
+#include "server/model/status_types.h"
+#include "server/pattern/plan.h"
+#include "server/scan/scan_queue.h"
+#include "server/scan/scan_session.h"
+#include "server/source/camera.h"
+#include "server/source/source.h"
+
+namespace octavo::engine {
+
+struct Components;
+class Devices;
+
+/// How a process gets at a ring: what it says on which socket, and what it will find.
+struct RingTicket {
+  std::string path, nonce;
+  double expires_seconds = 0;
+  int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
+};
+
+/// Scans and their sources: what ScanService and SourceService ask for.
+class Scans {
+ public:
+  Scans(Components* components, Devices* devices);
+  ~Scans();
+
+  /// On refusal for memory `report` (may be null) tells why.
+  absl::StatusOr<model::ScanStatus> Submit(const model::ScanSpec& spec,
+                                           model::AdmissionReport* report);
+  absl::StatusOr<model::AdmissionReport> Plan(const model::ScanSpec& spec, std::string* plan,
+                                              std::vector<std::string>* warnings = nullptr);
+  /// The scanner's waveforms of an even (or odd) volume of the scan. Milliseconds to seconds for
+  /// millions of records.
+  absl::StatusOr<pattern::PatternWaveform> PlanWaveform(const model::ScanSpec& spec,
+                                                        bool odd_volume);
+  absl::StatusOr<model::ScanStatus> Get(const std::string& name);
+  std::vector<model::ScanStatus> List();  // newest first
+  /// Calls `callback` from an engine thread with the scan now, on each change and about twice a
+  /// second, until its final state; with NotFound, once, if the scan is forgotten before.
+  absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
+      const std::string& name,
+      std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback);
+  absl::StatusOr<model::ScanStatus> Update(const std::string& name,
+                                           const model::Processing& processing);
+  absl::StatusOr<model::ScanStatus> Stop(const std::string& name);
+  absl::StatusOr<model::ScanStatus> Cancel(const std::string& name);
+  /// Puts a marker at the record that is being processed now.
+  absl::StatusOr<model::ScanEvent> Mark(const std::string& name, const std::string& marker);
+
+  /// Where a client pushes records of a scan. FailedPrecondition (NOT_PUSH, SCAN_STATE).
+  absl::StatusOr<std::shared_ptr<source::PushPort>> OpenPush(const std::string& scan);
+  /// A ticket for the memory through which a process on this host feeds a scan; for processes of
+  /// user `uid`, or any that may connect. FailedPrecondition (NOT_RING, RING_TAKEN, SCAN_STATE;
+  /// HANDOFF_DISABLED: there is no socket for it).
+  absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid);
+  /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
+  absl::StatusOr<std::vector<source::CameraInfo>> ListCameras();
+
+  /// Running scans end after their current volume.
+  void StopAll(const char* reason_code, const std::string& reason);
+  void CancelAll(const char* reason_code, const std::string& reason);
+  /// Watchers are not called any more.
+  void StopWatching() { watches_.Stop(); }
+
+ private:
+  model::ScanStatus StatusOf(scan::ScanSession& session);
+  absl::StatusOr<model::ScanStatus> SubmitNow(const model::ScanSpec& spec,
+                                              model::AdmissionReport* report,
+                                              base::RequestClaim* claim);
+  absl::StatusOr<std::shared_ptr<scan::ScanSession>> Admit(const model::ScanSpec& spec,
+                                                           model::AdmissionReport* report);
+  memory::ChargeHolder HoldForScan();
+  /// Resolves a spec and checks it against what this server has.
+  absl::StatusOr<model::ResolvedScan> Resolve(const model::ScanSpec& spec) const;
+  /// What a spread scan needs on its further devices; `held` has it, too.
+  absl::StatusOr<std::vector<scan::SessionPeer>> ReservePeers(const model::ResolvedScan& scan,
+                                                              const std::string& name,
+                                                              const std::vector<int>& chosen,
+                                                              memory::ChargeHolder* held,
+                                                              model::AdmissionReport* report);
+  /// A scan that wants a tier must not find out in its middle that there is none.
+  absl::Status CheckSpill(const model::Retention& retention) const;
+  int64_t SpillFree(const model::ResolvedScan& scan) const;
+
+  Components& components_;
+  Devices& devices_;
+  Mutex submit_mutex_;
+  base::RequestIds requests_ ABSL_GUARDED_BY(submit_mutex_){"scan"};
+  scan::ScanQueues queues_;
+  ScanWatches watches_;  // last: its thread uses the rest
+};
+
+}  // namespace octavo::engine
