@@ -75,7 +75,7 @@ absl::Status ChainPlanner::Add(StepSpec spec, ArrayType out) {
     if (d > most_numbers_ / numbers) {
       return WithInfo(InvalidField(field_, absl::StrCat("makes ", absl::StrJoin(out.dims, " x "),
                                                         " elements; allowed ", most_numbers_)),
-                      {.reason = "TOO_MANY_ELEMENTS",
+                      {.reason = Reason::kTooManyElements,
                        .field = field_,
                        .numbers = {{"allowed", absl::StrCat(most_numbers_)}}});
     }

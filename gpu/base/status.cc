@@ -14,7 +14,7 @@ constexpr char kNumber[] = "octavo/number/";
 
 absl::Status WithInfo(absl::Status status, const ErrorInfo& info) {
   if (status.ok()) return status;
-  status.SetPayload(kReason, absl::Cord(info.reason));
+  status.SetPayload(kReason, absl::Cord(Name(info.reason)));
   if (!info.field.empty()) status.SetPayload(kField, absl::Cord(info.field));
   for (const auto& [key, value] : info.numbers) {
     status.SetPayload(absl::StrCat(kNumber, key), absl::Cord(value));
@@ -26,7 +26,7 @@ ErrorInfo InfoOf(const absl::Status& status) {
   ErrorInfo info;
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
     if (url == kReason) {
-      info.reason = std::string(value);
+      info.reason = ReasonNamed(std::string(value)).value_or(Reason::kNone);
     } else if (url == kField) {
       info.field = std::string(value);
     } else if (absl::ConsumePrefix(&url, kNumber)) {
@@ -36,9 +36,15 @@ ErrorInfo InfoOf(const absl::Status& status) {
   return info;
 }
 
+std::string ReasonOrCode(const absl::Status& status) {
+  const Reason reason = InfoOf(status).reason;
+  return reason == Reason::kNone ? absl::StatusCodeToString(status.code())
+                                 : std::string(Name(reason));
+}
+
 absl::Status InvalidField(absl::string_view field, absl::string_view what) {
   return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
-                  {.reason = "BAD_FIELD", .field = std::string(field), .numbers = {}});
+                  {.reason = Reason::kBadField, .field = std::string(field), .numbers = {}});
 }
 
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {

@@ -8,6 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "gpu/base/reason.h"
+
 // Returns from the enclosing function if `expr` is not OK.
 #define OCTAVO_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                     \
@@ -35,16 +37,20 @@ namespace octavo::inline gpu {
 /// What a program can read of an error, carried in the status' payload and sent to clients as
 /// ErrorDetail.
 struct ErrorInfo {
-  std::string reason;  // UPPER_SNAKE_CASE
-  std::string field;   // request field at fault, dotted; may be empty
+  Reason reason = Reason::kNone;
+  std::string field;  // request field at fault, dotted; may be empty
   std::vector<std::pair<std::string, std::string>> numbers;
 };
 
 /// Returns `status` with `info` attached (replacing what was attached before). OK stays OK.
 absl::Status WithInfo(absl::Status status, const ErrorInfo& info);
 
-/// What WithInfo attached; empty strings where nothing was.
+/// What WithInfo attached; kNone and empty strings where nothing was.
 ErrorInfo InfoOf(const absl::Status& status);
+
+/// The name of the status' reason, or of its code where it has none: what is counted and what ended
+/// scans and jobs tell.
+std::string ReasonOrCode(const absl::Status& status);
 
 /// InvalidArgument that names the field: "<field>: <what>".
 absl::Status InvalidField(absl::string_view field, absl::string_view what);

@@ -158,7 +158,7 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         "no reflector stands out of the record: the largest bin ", peak, " has ",
                         std::abs(seen[static_cast<size_t>(peak)]), ", the mean is ", mean)),
-                    {.reason = "NO_FRINGE", .field = "", .numbers = {}});
+                    {.reason = Reason::kNoFringe, .field = "", .numbers = {}});
   }
 
   // The analytic signal: positive frequencies around the peak, as wide as leaves out what lies at 0
@@ -226,11 +226,12 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
   for (int64_t j = 0; j < samples; ++j) {
     phase_at(static_cast<double>(j), &slope);
     if (!(slope > 0)) {
-      return WithInfo(
-          absl::FailedPreconditionError(
-              absl::StrCat("the fitted phase turns back at sample ", j,
-                           "; use a lower polynomial_degree, a larger edge or a deeper reflector")),
-          {.reason = "PHASE_NOT_MONOTONIC", .field = "", .numbers = {{"sample", absl::StrCat(j)}}});
+      return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                          "the fitted phase turns back at sample ", j,
+                          "; use a lower polynomial_degree, a larger edge or a deeper reflector")),
+                      {.reason = Reason::kPhaseNotMonotonic,
+                       .field = "",
+                       .numbers = {{"sample", absl::StrCat(j)}}});
     }
   }
   const double begin = phase_at(0, &slope), end = phase_at(top, &slope);

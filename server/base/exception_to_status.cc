@@ -12,7 +12,7 @@
 namespace octavo::base {
 namespace {
 
-absl::Status Exhausted(const std::string& what, const char* reason) {
+absl::Status Exhausted(const std::string& what, Reason reason) {
   return WithInfo(absl::ResourceExhaustedError(what),
                   {.reason = reason, .field = "", .numbers = {{"retryable", "true"}}});
 }
@@ -21,20 +21,20 @@ absl::Status Describe() {
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return Exhausted("no host memory left for it; try again", "OUT_OF_MEMORY");
+    return Exhausted("no host memory left for it; try again", Reason::kOutOfMemory);
   } catch (const std::system_error& e) {
     if (e.code() == std::errc::resource_unavailable_try_again) {
       return Exhausted(
           absl::StrCat("the system has no thread left for it (", e.what(), "); try again"),
-          "NO_THREAD");
+          Reason::kNoThread);
     }
     if (e.code() == std::errc::not_enough_memory)
-      return Exhausted("the system has no memory left for it; try again", "OUT_OF_MEMORY");
+      return Exhausted("the system has no memory left for it; try again", Reason::kOutOfMemory);
     if (e.code() == std::errc::too_many_files_open ||
         e.code() == std::errc::too_many_files_open_in_system) {
       return Exhausted(absl::StrCat("the process has no file descriptor left for it (", e.what(),
                                     "); try again"),
-                       "NO_DESCRIPTORS");
+                       Reason::kNoDescriptors);
     }
     return absl::InternalError(e.what());
   } catch (const std::exception& e) {

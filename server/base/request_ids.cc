@@ -31,7 +31,7 @@ absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::
   }
   const Request& first = it->second;
   if (first.digest != digest) {
-    ErrorInfo info{.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}};
+    ErrorInfo info{.reason = Reason::kIdempotencyMismatch, .field = "request_id", .numbers = {}};
     if (!made_.empty() && !first.name.empty()) info.numbers.emplace_back(made_, first.name);
     const std::string name = first.name.empty() ? "" : absl::StrCat(" (", first.name, ")");
     return WithInfo(absl::AlreadyExistsError(
@@ -41,7 +41,7 @@ absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::
   if (first.name.empty()) {
     return WithInfo(
         absl::UnavailableError(absl::StrCat("request_id '", id, "' is still at work; ask again")),
-        {.reason = "IN_PROGRESS", .field = "request_id", .numbers = {{"retryable", "true"}}});
+        {.reason = Reason::kInProgress, .field = "request_id", .numbers = {{"retryable", "true"}}});
   }
   return first.name;
 }

@@ -70,8 +70,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyNow(const model::BufferApp
 absl::Status BufferStore::CheckOperand(const Buffer& buffer) const {
   for (size_t i = 0; i < buffer.replicas.size(); ++i) {
     if (buffer.replicas[i]->version != buffer.replicas[0]->version) {
-      return Precondition("INCOHERENT", absl::StrCat("the replicas of ", buffer.status.name,
-                                                     " differ; use SyncReplicas first"));
+      return Precondition(Reason::kIncoherent, absl::StrCat("the replicas of ", buffer.status.name,
+                                                            " differ; use SyncReplicas first"));
     }
     OCTAVO_RETURN_IF_ERROR(CheckReadable(buffer, i, false));
   }
@@ -135,12 +135,12 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     const ArrayType& type = output->status.type;
     if (type.scalar != chain->out.scalar || type.lanes != chain->out.lanes) {
       return BadField(
-          "TYPE_MISMATCH", "output",
+          Reason::kTypeMismatch, "output",
           absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
     }
     if (type.dims != chain->out.dims) {
       return BadField(
-          "SHAPE_MISMATCH", "output",
+          Reason::kShapeMismatch, "output",
           absl::StrCat("is ", type.Text(), "; the operations make ", chain->out.Text()));
     }
   }
@@ -155,7 +155,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     (here ? compute : forward).push_back(replica);
   }
   if (compute.empty()) {
-    return BadField("BAD_PLACEMENT", "output",
+    return BadField(Reason::kBadPlacement, "output",
                     "has no replica on a device that has all that is read; use SyncReplicas or "
                     "another placement");
   }
@@ -214,7 +214,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     OCTAVO_RETURN_IF_ERROR(FindLocked(spec.output, caller).status());
     for (const auto& replica : output->replicas) {
       if (replica->state == model::BufferState::kWriting)
-        return Precondition("PARTIAL", absl::StrCat(spec.output, " is being written"));
+        return Precondition(Reason::kPartial, absl::StrCat(spec.output, " is being written"));
     }
   }
   const uint64_t version = NewestOf(*output) + 1;

@@ -12,48 +12,50 @@
 // The errors of buffers that several calls give.
 namespace octavo::buffer {
 
-inline absl::Status BadField(const std::string& reason, const std::string& field,
-                             const std::string& what) {
+inline absl::Status BadField(Reason reason, const std::string& field, const std::string& what) {
   return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
                   {.reason = reason, .field = field, .numbers = {}});
 }
-inline absl::Status Precondition(const std::string& reason, const std::string& what) {
+inline absl::Status Precondition(Reason reason, const std::string& what) {
   return WithInfo(absl::FailedPreconditionError(what),
                   {.reason = reason, .field = "name", .numbers = {}});
 }
 inline absl::Status BadReplica(const std::string& field, uint64_t index, size_t count) {
-  return WithInfo(
-      absl::OutOfRangeError(
-          absl::StrCat(field, ": is replica ", index, "; there are 0 to ", count - 1)),
-      {.reason = "BAD_REPLICA", .field = field, .numbers = {{"replicas", absl::StrCat(count)}}});
+  return WithInfo(absl::OutOfRangeError(
+                      absl::StrCat(field, ": is replica ", index, "; there are 0 to ", count - 1)),
+                  {.reason = Reason::kBadReplica,
+                   .field = field,
+                   .numbers = {{"replicas", absl::StrCat(count)}}});
 }
 inline absl::Status BadRange(const std::string& field, const std::string& what) {
   return WithInfo(absl::OutOfRangeError(absl::StrCat(field, ": ", what)),
-                  {.reason = "BAD_RANGE", .field = field, .numbers = {}});
+                  {.reason = Reason::kBadRange, .field = field, .numbers = {}});
 }
 inline absl::Status CheckEtag(const std::string& name, const std::string& wanted,
                               const std::string& is) {
   if (wanted.empty() || wanted == is) return absl::OkStatus();
   return WithInfo(
       absl::AbortedError(absl::StrCat(name, " has changed: its etag is ", is, ", not ", wanted)),
-      {.reason = "VERSION", .field = "etag", .numbers = {{"etag", is}}});
+      {.reason = Reason::kVersion, .field = "etag", .numbers = {{"etag", is}}});
 }
 inline absl::Status WrongVersion(const std::string& name, uint32_t replica, uint64_t is,
                                  uint64_t wanted) {
-  return WithInfo(
-      absl::AbortedError(
-          absl::StrCat("replica ", replica, " of ", name, " has version ", is, ", not ", wanted)),
-      {.reason = "VERSION", .field = "if_version", .numbers = {{"version", absl::StrCat(is)}}});
+  return WithInfo(absl::AbortedError(absl::StrCat("replica ", replica, " of ", name,
+                                                  " has version ", is, ", not ", wanted)),
+                  {.reason = Reason::kVersion,
+                   .field = "if_version",
+                   .numbers = {{"version", absl::StrCat(is)}}});
 }
 inline absl::Status BeingWritten(const std::string& name) {
-  return WithInfo(
-      absl::AbortedError(absl::StrCat(name, " is being written")),
-      {.reason = "LEASED", .field = "", .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
+  return WithInfo(absl::AbortedError(absl::StrCat(name, " is being written")),
+                  {.reason = Reason::kLeased,
+                   .field = "",
+                   .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
 }
 inline absl::Status NoStaging(int64_t bytes) {
   return WithInfo(absl::ResourceExhaustedError(
                       "no page-locked memory left: too many reads and writes at once; try again"),
-                  {.reason = "NO_STAGING",
+                  {.reason = Reason::kNoStaging,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
@@ -74,7 +76,7 @@ inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
                     ": destroy buffers, discard volumes or stop scans; the largest: ", holders);
   }
   return WithInfo(absl::ResourceExhaustedError(text),
-                  {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
+                  {.reason = report.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
                                {"free", absl::StrCat(report.free_bytes)},

@@ -27,9 +27,8 @@ BufferStore::~BufferStore() { (void)Drain(); }
 
 void BufferStore::CountRefusal(const absl::Status& answer) {
   if (answer.ok()) return;
-  const std::string reason = InfoOf(answer).reason;
   MutexLock lock(mutex_);
-  ++totals_.refusals[reason.empty() ? absl::StatusCodeToString(answer.code()) : reason];
+  ++totals_.refusals[ReasonOrCode(answer)];
 }
 
 absl::StatusOr<model::BufferStatus> BufferStore::Create(const model::BufferSpec& spec,
@@ -81,7 +80,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
             name, " is a volume: sealed, it can be read and be the input of operations only")),
-        {.reason = "SEALED", .field = "name", .numbers = {}});
+        {.reason = Reason::kSealed, .field = "name", .numbers = {}});
   }
   auto it = by_name_.find(name);
   if (it == by_name_.end()) {
@@ -91,13 +90,13 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::FindLocked(const std::string
                                 ? absl::StrCat("no buffer ", name,
                                                " (one that is gone is remembered for ten minutes)")
                                 : absl::StrCat(name, " is gone: ", gone->second)),
-        {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
+        {.reason = Reason::kNoBuffer, .field = "name", .numbers = {}});
   }
   if (it->second->status.is_private && it->second->key != caller.key) {
     return WithInfo(
         absl::PermissionDeniedError(absl::StrCat(
             name, " is private; its owner's calls carry a key in the metadata octavo-owner-key")),
-        {.reason = "NOT_OWNER", .field = "name", .numbers = {}});
+        {.reason = Reason::kNotOwner, .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -170,18 +169,18 @@ absl::Status BufferStore::CheckReadable(const Buffer& buffer, size_t replica,
     case model::BufferState::kReady: return absl::OkStatus();
     case model::BufferState::kUninitialized:
       if (allow_uninitialized) return absl::OkStatus();
-      return Precondition("UNINITIALIZED", absl::StrCat(who, " was never written"));
+      return Precondition(Reason::kUninitialized, absl::StrCat(who, " was never written"));
     case model::BufferState::kWriting:
-      return Precondition("PARTIAL", absl::StrCat(who, " is being written"));
+      return Precondition(Reason::kPartial, absl::StrCat(who, " is being written"));
     case model::BufferState::kPartial:
       return Precondition(
-          "PARTIAL",
+          Reason::kPartial,
           absl::StrCat(who, " was written in part only; write it whole, or use SyncReplicas"));
     case model::BufferState::kLost: break;
   }
   return WithInfo(
       absl::DataLossError(absl::StrCat(who, " is lost with ", base::DeviceName(r.device))),
-      {.reason = "LOST", .field = "name", .numbers = {}});
+      {.reason = Reason::kLost, .field = "name", .numbers = {}});
 }
 
 absl::StatusOr<model::BufferStatus> BufferStore::Get(const std::string& name,

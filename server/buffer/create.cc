@@ -26,28 +26,28 @@ absl::StatusOr<ArrayType> BufferStore::CheckType(Scalar scalar, uint64_t lanes,
                  .lanes = lanes == 0 ? 1 : static_cast<int64_t>(std::min<uint64_t>(lanes, 1 << 20)),
                  .dims = {}};
   if (scalar == Scalar{} || static_cast<int>(scalar) > kMostScalar) {
-    return BadField("BAD_TYPE", "type.scalar",
+    return BadField(Reason::kBadType, "type.scalar",
                     absl::StrCat("has the unknown value ", static_cast<int>(scalar),
                                  "; allowed SCALAR_U8 to SCALAR_C128"));
   }
   if (type.lanes > 4)
-    return BadField("BAD_TYPE", "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));
+    return BadField(Reason::kBadType, "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));
   if (type.lanes > 1 && IsComplex(scalar)) {
-    return BadField("BAD_TYPE", "type.lanes",
+    return BadField(Reason::kBadType, "type.lanes",
                     absl::StrCat("is ", lanes, "; complex elements (", NameOf(scalar), ") have 1"));
   }
   if (shape.empty() || shape.size() > 3)
-    return BadField("BAD_SHAPE", "shape",
+    return BadField(Reason::kBadShape, "shape",
                     absl::StrCat("has ", shape.size(), " dims; allowed 1 to 3"));
   uint64_t elements = 1;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (shape[d] == 0)
-      return BadField("BAD_SHAPE", "shape", absl::StrCat("[", d, "] is 0; allowed >= 1"));
+      return BadField(Reason::kBadShape, "shape", absl::StrCat("[", d, "] is 0; allowed >= 1"));
     if (shape[d] > static_cast<uint64_t>(context_.most_elements) / elements) {
       return WithInfo(absl::InvalidArgumentError(
                           absl::StrCat("shape: ", absl::StrJoin(shape, " x "), " makes more than ",
                                        context_.most_elements, " elements")),
-                      {.reason = "TOO_MANY_ELEMENTS",
+                      {.reason = Reason::kTooManyElements,
                        .field = "shape",
                        .numbers = {{"allowed", absl::StrCat(context_.most_elements)}}});
     }
@@ -63,11 +63,11 @@ absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(
   for (const uint32_t device : devices) {
     if (device >= context_.devices.size()) {
       return BadField(
-          "BAD_PLACEMENT", "placement.devices",
+          Reason::kBadPlacement, "placement.devices",
           absl::StrCat("names device ", device, "; there are 0 to ", context_.devices.size() - 1));
     }
     if (std::find(out.begin(), out.end(), static_cast<int>(device)) != out.end()) {
-      return BadField("BAD_PLACEMENT", "placement.devices",
+      return BadField(Reason::kBadPlacement, "placement.devices",
                       absl::StrCat("names device ", device, " twice"));
     }
     out.push_back(static_cast<int>(device));
@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<int>> BufferStore::CheckDevices(
     if (const absl::Status health = order_.device(d).Health(); !health.ok()) {
       return WithInfo(
           absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
-          {.reason = "DEVICE_DOWN",
+          {.reason = Reason::kDeviceDown,
            .field = "placement.devices",
            .numbers = {{"device", absl::StrCat(d)}}});
     }
@@ -95,7 +95,7 @@ absl::Status BufferStore::NotDraining() const {
   if (!draining_) return absl::OkStatus();
   return WithInfo(absl::UnavailableError(
                       "the server is draining and takes no new work; try another one or later"),
-                  {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
+                  {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", "true"}}});
 }
 
 absl::StatusOr<std::string> BufferStore::BeginRequest(const std::string& id,
@@ -120,7 +120,7 @@ absl::Status BufferStore::CheckQuota(const std::string& owner, int64_t bytes) {
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                         "'", owner, "' has buffers of ", has, " bytes; ", bytes,
                         " more pass its quota of ", context_.quota_bytes, "; destroy some")),
-                    {.reason = "QUOTA",
+                    {.reason = Reason::kQuota,
                      .field = "",
                      .numbers = {{"held", absl::StrCat(has)},
                                  {"wanted", absl::StrCat(bytes)},

@@ -23,7 +23,7 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
                         spec.name,
                         " is handed over only to a client that has an exclusive lease of "
                         "it (AcquireLease); otherwise others may write to it")),
-                    {.reason = "EXPORT_LEASE", .field = "lease_token", .numbers = {}});
+                    {.reason = Reason::kExportLease, .field = "lease_token", .numbers = {}});
   }
   exports::ExportedMemory memory;
   SharedEvent last_write;
@@ -65,7 +65,7 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
           return WithInfo(
               absl::AbortedError(
                   absl::StrCat(spec.name, " has moved to other memory meanwhile; ask again")),
-              {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+              {.reason = Reason::kMoving, .field = "name", .numbers = {{"retryable", "true"}}});
         }
         return make();
       });

@@ -104,10 +104,11 @@ class LargeReader final : public BufferStore::Reader {
   absl::StatusOr<model::Bytes> Next(int64_t max_bytes) override {
     MutexLock lock(mutex_);
     if (cut_) {
-      return WithInfo(absl::AbortedError(absl::StrCat("the client took nothing for ",
-                                                      store_->context_.slow_reader_seconds,
-                                                      " s; the buffer was let go: read it again")),
-                      {.reason = "SLOW_READER", .field = "", .numbers = {{"retryable", "true"}}});
+      return WithInfo(
+          absl::AbortedError(absl::StrCat("the client took nothing for ",
+                                          store_->context_.slow_reader_seconds,
+                                          " s; the buffer was let go: read it again")),
+          {.reason = Reason::kSlowReader, .field = "", .numbers = {{"retryable", "true"}}});
     }
     last_ns_ = store_->context_.clock->Now().monotonic_ns;
     if (ahead_.memory == nullptr) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes));
@@ -149,14 +150,16 @@ class LargeReader final : public BufferStore::Reader {
       if (source.replica != nullptr && source.replica->state == model::BufferState::kLost) {
         return WithInfo(absl::DataLossError(absl::StrCat("replica ", replicas_[before.source],
                                                          " was lost while it was read")),
-                        {.reason = "LOST", .field = "name", .numbers = {}});
+                        {.reason = Reason::kLost, .field = "name", .numbers = {}});
       }
       if (source.replica != nullptr &&
           (source.replica->version != source.version || source.replica->state != source.state)) {
         return WithInfo(
             absl::FailedPreconditionError("the lease ended while the buffer was read, and it was "
                                           "written since; read it again"),
-            {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {{"retryable", "true"}}});
+            {.reason = Reason::kLeaseLost,
+             .field = "lease_token",
+             .numbers = {{"retryable", "true"}}});
       }
       OCTAVO_ASSIGN_OR_RETURN(
           part.event,
@@ -226,7 +229,7 @@ absl::StatusOr<std::vector<uint32_t>> BufferStore::ReplicasToRead(
     std::string text;
     for (const auto& r : replicas)
       absl::StrAppend(&text, text.empty() ? "" : ", ", r->version, " ", Name(r->state));
-    return Precondition("INCOHERENT",
+    return Precondition(Reason::kIncoherent,
                         absl::StrCat("the replicas of ", spec.name, " differ (versions ", text,
                                      "); name one, use SyncReplicas, or allow_incoherent"));
   }

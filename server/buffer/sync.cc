@@ -116,7 +116,7 @@ absl::Status BufferStore::Wait(const std::string& name, const model::Caller& cal
       }
       return done(WithInfo(
           absl::DataLossError(absl::StrCat(name, ": work on it failed: ", self->first.message())),
-          {.reason = "LOST", .field = "name", .numbers = {}}));
+          {.reason = Reason::kLost, .field = "name", .numbers = {}}));
     }
     auto next = self->events.extract(self->events.begin());
     order_.WhenPassed(next.key(), std::move(next.mapped()), [self](const absl::Status& status) {

@@ -65,11 +65,11 @@ class BufferWriter final : public BufferStore::Writer {
     int64_t bytes = 0;
     for (const auto& piece : pieces) bytes += static_cast<int64_t>(piece.second);
     if (bytes > BufferStore::kMostChunk)
-      return BadField("PROTOCOL", "data",
+      return BadField(Reason::kProtocol, "data",
                       absl::StrCat("has ", bytes, " bytes; allowed ", BufferStore::kMostChunk));
     if (bytes > total_ - received_) {
       return BadField(
-          "PROTOCOL", "data",
+          Reason::kProtocol, "data",
           absl::StrCat("makes ", received_ + bytes, " bytes; header.total_bytes is ", total_));
     }
     for (auto [data, size] : pieces) {
@@ -91,13 +91,13 @@ class BufferWriter final : public BufferStore::Writer {
   absl::StatusOr<model::BufferStatus> End() {
     if (received_ < total_) {
       return BadField(
-          "SHORT_STREAM", "data",
+          Reason::kShortStream, "data",
           absl::StrCat("ended after ", received_, " bytes; header.total_bytes is ", total_));
     }
     if (spec_.has_crc && spec_.crc32c != crc_) {
       return WithInfo(absl::DataLossError(absl::StrCat("header.crc32c is ", absl::Hex(spec_.crc32c),
                                                        ", that of what came is ", absl::Hex(crc_))),
-                      {.reason = "CHECKSUM", .field = "header.crc32c", .numbers = {}});
+                      {.reason = Reason::kChecksum, .field = "header.crc32c", .numbers = {}});
     }
     if (staging_ != nullptr) OCTAVO_RETURN_IF_ERROR(Apply());
     Close(model::BufferState::kReady);
@@ -137,7 +137,7 @@ class BufferWriter final : public BufferStore::Writer {
     OCTAVO_RETURN_IF_ERROR(guard_.Stands());
     if (!store_->by_name_.contains(spec_.name)) {
       return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")),
-                      {.reason = "NO_BUFFER", .field = "name", .numbers = {}});
+                      {.reason = Reason::kNoBuffer, .field = "name", .numbers = {}});
     }
     for (const size_t target :
          targets_) {  // under the same lease it may be written, or have been written since
@@ -263,13 +263,13 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(
                                    "; the buffer has ", bytes));
     }
     if (spec.byte_offset % element != 0 || spec.total_bytes % element != 0) {
-      return BadField("MISALIGNED",
+      return BadField(Reason::kMisaligned,
                       spec.byte_offset % element != 0 ? "header.byte_offset" : "header.total_bytes",
                       absl::StrCat("is no multiple of the element's ", element, " bytes"));
     }
     if (spec.has_type && (spec.scalar != type.scalar ||
                           static_cast<int64_t>(spec.lanes == 0 ? 1 : spec.lanes) != type.lanes)) {
-      return BadField("TYPE_MISMATCH", "header.type",
+      return BadField(Reason::kTypeMismatch, "header.type",
                       absl::StrCat("is ", NameOf(spec.scalar), " x ", spec.lanes,
                                    "; the buffer is ", type.Text()));
     }
@@ -279,7 +279,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(
                    [](uint64_t a, int64_t b) { return a == static_cast<uint64_t>(b); });
     if (!shaped)
       return BadField(
-          "SHAPE_MISMATCH", "header.shape",
+          Reason::kShapeMismatch, "header.shape",
           absl::StrCat("is ", absl::StrJoin(spec.shape, " x "), "; the buffer is ", type.Text()));
     for (const size_t target : targets) {
       BufferReplica& replica = *buffer->replicas[target];
@@ -288,7 +288,7 @@ absl::StatusOr<std::unique_ptr<BufferStore::Writer>> BufferStore::OpenWriteNow(
       if (replica.state == model::BufferState::kWriting) {
         return WithInfo(
             absl::AbortedError(absl::StrCat(spec.name, " is being written with the same lease")),
-            {.reason = "LEASED", .field = "", .numbers = {}});
+            {.reason = Reason::kLeased, .field = "", .numbers = {}});
       }
       OCTAVO_RETURN_IF_ERROR(CheckVersion(spec, target, replica.version));
     }

@@ -101,7 +101,7 @@ absl::Status NoPattern(const model::VolumeStatus& volume) {
                       absl::StrCat(volume.name,
                                    " was recovered from a file that does not say where its A-scans "
                                    "lie; allowed are operations on arrays")),
-                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
+                  {.reason = Reason::kRecovered, .field = "name", .numbers = {}});
 }
 
 int64_t BytesOf(const model::VolumeStatus& v) {
@@ -113,7 +113,7 @@ int64_t BytesOf(const model::VolumeStatus& v) {
 absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& spec) {
   auto work = std::make_shared<Work>();
   auto pinned = context_.volumes->Pin(spec.name);
-  if (InfoOf(pinned.status()).reason == "SPILLED") {
+  if (InfoOf(pinned.status()).reason == Reason::kSpilled) {
     OCTAVO_RETURN_IF_ERROR(context_.spiller->RestoreNow(spec.name).status());
     pinned = context_.volumes->Pin(spec.name);
   }

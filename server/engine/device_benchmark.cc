@@ -31,7 +31,7 @@ double SecondsSince(Clock::time_point start) {
 
 absl::Status Wrong(const std::string& what) {
   return WithInfo(absl::DataLossError(absl::StrCat(what, "; no figure is told of a wrong output")),
-                  {.reason = "MEASUREMENT_WRONG", .field = "", .numbers = {}});
+                  {.reason = Reason::kMeasurementWrong, .field = "", .numbers = {}});
 }
 
 struct Rounds {

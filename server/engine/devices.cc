@@ -64,7 +64,9 @@ std::unique_ptr<base::Handle> Devices::Watch(
 absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   if (spec.device.empty()) spec.device = base::DeviceName(0);
   size_t d = 0;
-  while (d < components_.owned_devices.size() && base::DeviceName(static_cast<int>(d)) != spec.device) ++d;
+  while (d < components_.owned_devices.size() &&
+         base::DeviceName(static_cast<int>(d)) != spec.device)
+    ++d;
   if (d == components_.owned_devices.size()) {
     return InvalidField("device",
                         absl::StrCat("is '", spec.device, "'; allowed are devices/0 to devices/",
@@ -75,7 +77,7 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
   OCTAVO_RETURN_IF_ERROR(ResolveMeasure(&spec, device));
   if (measuring_.exchange(true)) {
     return WithInfo(absl::FailedPreconditionError("another measurement runs"),
-                    {.reason = "MEASURING", .field = "", .numbers = {}});
+                    {.reason = Reason::kMeasuring, .field = "", .numbers = {}});
   }
   const absl::Cleanup measured = [this] { measuring_ = false; };
   const int64_t scans = components_.scans.admitted();
@@ -84,13 +86,13 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
     return WithInfo(
         absl::FailedPreconditionError(
             absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
-        {.reason = "SCANS_RUNNING", .field = "", .numbers = {{"scan", session->name()}}});
+        {.reason = Reason::kScansRunning, .field = "", .numbers = {{"scan", session->name()}}});
   }
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
-      components_.ledger.Reserve(static_cast<int>(d), "measurement", "",
-                      {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}},
-                      nullptr));
+      components_.ledger.Reserve(
+          static_cast<int>(d), "measurement", "",
+          {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) components_.ledger.Release(id);
   };
@@ -98,7 +100,7 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
     OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
     if (components_.scans.admitted() == scans) return absl::OkStatus();
     return WithInfo(absl::AbortedError("a scan was submitted while the device was measured"),
-                    {.reason = "MEASUREMENT_DISTURBED", .field = "", .numbers = {}});
+                    {.reason = Reason::kMeasurementDisturbed, .field = "", .numbers = {}});
   };
   return MeasureDevice(device, spec, may_go_on, [&](const Measured& figure) -> absl::Status {
     OCTAVO_RETURN_IF_ERROR(may_go_on());

@@ -18,7 +18,7 @@ class DrainState {
     if (!draining_) return absl::OkStatus();
     return WithInfo(absl::UnavailableError(
                         "the server is draining and takes no new scans; try another one or later"),
-                    {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
+                    {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", "true"}}});
   }
 
  private:

@@ -110,14 +110,14 @@ void Engine::BeginDrain() {
   components_->exports.BeginDrain();
   components_->buffers.BeginDrain();
   components_->jobs.BeginDrain();
-  scans_.StopAll("DRAINED", "the server is draining");
+  scans_.StopAll(Reason::kDrained, "the server is draining");
 }
 
 bool Engine::draining() const { return components_->drain.draining(); }
 
 void Engine::EndNow(const std::string& why) {
-  scans_.CancelAll("SERVER_STOPPED", why);
-  components_->jobs.CancelAll("SERVER_STOPPED", why);
+  scans_.CancelAll(Reason::kServerStopped, why);
+  components_->jobs.CancelAll(Reason::kServerStopped, why);
   components_->committer.CancelAll();
 }
 

@@ -40,7 +40,7 @@ void Lifetimes::EndWorkOf(const std::set<std::string>& sessions) {
     if (sessions.count(scan->client_session()) == 0 || scan->finished() ||
         scan->Resolved().spec.retention.orphan != model::Orphan::kDiscard)
       continue;
-    scan->Stop("SESSION_EXPIRED",
+    scan->Stop(Reason::kSessionExpired,
                absl::StrCat(scan->client_session(), " has ended; the scan's volumes are scratch"));
   }
   context_.jobs->CancelScratchOf(sessions);

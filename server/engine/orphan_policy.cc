@@ -16,7 +16,7 @@ void OrphanPolicy::Apply(const model::VolumeStatus& volume) {
       volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
   if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = Do(volume, retention);
-  if (InfoOf(done).reason == "LEASED") {
+  if (InfoOf(done).reason == Reason::kLeased) {
     // Somebody leased it since the store looked; the store tells again when the lease has ended.
     return volumes_->TellOrphanAgain(volume.name);
   }

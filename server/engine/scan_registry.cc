@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> ScanRegistry::Find(const std:
   auto it = sessions_.find(name);
   if (it == sessions_.end()) {
     return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", name)),
-                    {.reason = "NO_SCAN", .field = "name", .numbers = {}});
+                    {.reason = Reason::kNoScan, .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -104,9 +104,8 @@ void ScanRegistry::Clear() {
 }
 
 void ScanRegistry::CountRejected(const absl::Status& status) {
-  const std::string reason = InfoOf(status).reason;
   MutexLock lock(mutex_);
-  ++rejected_[reason.empty() ? absl::StatusCodeToString(status.code()) : reason];
+  ++rejected_[ReasonOrCode(status)];
 }
 
 void ScanRegistry::CountAllocationFailure(const std::string& device) {

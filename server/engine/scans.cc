@@ -53,7 +53,7 @@ Scans::Scans(Components* components, Devices* devices)
 Scans::~Scans() = default;
 
 absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
-                                                         model::AdmissionReport* report) {
+                                                model::AdmissionReport* report) {
   MutexLock submit(submit_mutex_);  // one at a time: two retries of one request must not both start
   OCTAVO_ASSIGN_OR_RETURN(const std::string answered,
                           requests_.Begin(spec.request_id, spec.request_digest));
@@ -65,8 +65,8 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
 }
 
 absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
-                                                        model::AdmissionReport* report,
-                                                        base::RequestClaim* claim) {
+                                                   model::AdmissionReport* report,
+                                                   base::RequestClaim* claim) {
   OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
@@ -81,16 +81,15 @@ absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
   return status;
 }
 
-absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec,
-                                                            std::string* plan,
-                                                            std::vector<std::string>* warnings) {
+absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, std::string* plan,
+                                                   std::vector<std::string>* warnings) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
-  model::AdmissionReport report =
-      components_.ledger.Plan(chosen[0], scan::ScanSession::Needs(scan, components_.devices.device(chosen[0])));
+  model::AdmissionReport report = components_.ledger.Plan(
+      chosen[0], scan::ScanSession::Needs(scan, components_.devices.device(chosen[0])));
   for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
-    model::AdmissionReport of_peer =
-        components_.ledger.Plan(chosen[i], scan::ScanSession::PeerNeeds(scan, components_.devices.device(chosen[i])));
+    model::AdmissionReport of_peer = components_.ledger.Plan(
+        chosen[i], scan::ScanSession::PeerNeeds(scan, components_.devices.device(chosen[i])));
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &report);
@@ -105,7 +104,7 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec,
 }
 
 absl::StatusOr<pattern::PatternWaveform> Scans::PlanWaveform(const model::ScanSpec& spec,
-                                                                  bool odd_volume) {
+                                                             bool odd_volume) {
   OCTAVO_ASSIGN_OR_RETURN(const model::ResolvedScan scan,
                           scan::ResolveScan(spec, components_.config.replay_roots));
   const pattern::Pattern& pattern = scan.spec.pattern;
@@ -138,7 +137,7 @@ absl::StatusOr<std::unique_ptr<base::Handle>> Scans::Watch(
 }
 
 absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
-                                                         const model::Processing& processing) {
+                                                const model::Processing& processing) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
   const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
@@ -154,7 +153,7 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
 
 absl::StatusOr<model::ScanStatus> Scans::Stop(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
-  session->Stop("STOPPED", "stopped by a client after the current volume");
+  session->Stop(Reason::kStopped, "stopped by a client after the current volume");
   return session->Status();
 }
 
@@ -164,8 +163,7 @@ absl::StatusOr<model::ScanStatus> Scans::Cancel(const std::string& name) {
   return session->Status();
 }
 
-absl::StatusOr<model::ScanEvent> Scans::Mark(const std::string& name,
-                                                      const std::string& marker) {
+absl::StatusOr<model::ScanEvent> Scans::Mark(const std::string& name, const std::string& marker) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
   return session->Mark(marker);
 }
@@ -175,17 +173,17 @@ absl::StatusOr<std::shared_ptr<source::PushPort>> Scans::OpenPush(const std::str
   return session->Push();
 }
 
-absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan,
-                                                std::optional<uint32_t> uid) {
+absl::StatusOr<RingTicket> Scans::OpenRing(const std::string& scan, std::optional<uint32_t> uid) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(scan));
   OCTAVO_ASSIGN_OR_RETURN(auto port, session->Ring());
   if (components_.config.handoff == nullptr) {
     return WithInfo(absl::FailedPreconditionError(
                         "this server has no socket that hands descriptors over (handoff.unix)"),
-                    {.reason = "HANDOFF_DISABLED", .field = "", .numbers = {}});
+                    {.reason = Reason::kHandoffDisabled, .field = "", .numbers = {}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(const handoff::Ticket ticket,
-                          components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
+  OCTAVO_ASSIGN_OR_RETURN(
+      const handoff::Ticket ticket,
+      components_.config.handoff->Issue(std::make_shared<source::RingGrant>(port), uid));
   const source::RingLimits& limits = port->limits();
   return RingTicket{.path = ticket.path,
                     .nonce = ticket.nonce,
@@ -213,22 +211,24 @@ absl::StatusOr<model::ResolvedScan> Scans::Resolve(const model::ScanSpec& spec) 
   return scan;
 }
 
-absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(
-    const model::ScanSpec& spec, model::AdmissionReport* report) {
+absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::ScanSpec& spec,
+                                                                model::AdmissionReport* report) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
   const int index = chosen[0];
-  OCTAVO_ASSIGN_OR_RETURN(auto source, source::OpenSource(scan.spec, components_.config.replay_roots, components_.clock));
+  OCTAVO_ASSIGN_OR_RETURN(
+      auto source,
+      source::OpenSource(scan.spec, components_.config.replay_roots, components_.clock));
   Device& device = components_.devices.device(index);
   const std::string name = absl::StrCat("scans/", base::NewId(components_.config.server_id));
   model::AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
-  auto grant =
-      components_.ledger.ReserveReusing(index, name, spec.title, scan::ScanSession::Needs(scan, device),
-                             striped ? std::vector<memory::Ledger::ChargeId>{}
-                                     : components_.slot_cache.Find(scan::ScanSession::LayoutOf(scan, index)),
-                             &admission);
+  auto grant = components_.ledger.ReserveReusing(
+      index, name, spec.title, scan::ScanSession::Needs(scan, device),
+      striped ? std::vector<memory::Ledger::ChargeId>{}
+              : components_.slot_cache.Find(scan::ScanSession::LayoutOf(scan, index)),
+      &admission);
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
@@ -254,7 +254,8 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(
           [this](const std::string& volume, const model::CommitOptions& options) {
             (void)components_.auto_committer.Begin(volume, options);
           },
-      .commits_pending = [this](const std::string& s) { return components_.committer.PendingOf(s); },
+      .commits_pending =
+          [this](const std::string& s) { return components_.committer.PendingOf(s); },
       .slot_cache = &components_.slot_cache,
       .spill = [this](const std::string& s,
                       model::Tier tier) { return components_.spiller.Request(s, tier); },
@@ -277,26 +278,29 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(
   (void)Failpoint("scan_begun");
   std::move(unlisted).Cancel();
   if (components_.drain.draining())
-    session->Stop("DRAINED",
+    session->Stop(Reason::kDrained,
                   "the server is draining");  // it may have begun since this scan was let in
   return session;
 }
 
 memory::ChargeHolder Scans::HoldForScan() {
   // A slot of the cache that was to be used by the scan is freed.
-  return memory::ChargeHolder(&components_.ledger,
-                              [this](memory::Ledger::ChargeId id) { (void)components_.slot_cache.Take(id); });
+  return memory::ChargeHolder(&components_.ledger, [this](memory::Ledger::ChargeId id) {
+    (void)components_.slot_cache.Take(id);
+  });
 }
 
-absl::StatusOr<std::vector<scan::SessionPeer>> Scans::ReservePeers(
-    const model::ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
-    memory::ChargeHolder* held, model::AdmissionReport* report) {
+absl::StatusOr<std::vector<scan::SessionPeer>> Scans::ReservePeers(const model::ResolvedScan& scan,
+                                                                   const std::string& name,
+                                                                   const std::vector<int>& chosen,
+                                                                   memory::ChargeHolder* held,
+                                                                   model::AdmissionReport* report) {
   std::vector<scan::SessionPeer> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = components_.devices.device(chosen[i]);
     model::AdmissionReport of_peer;
     auto charges = components_.ledger.Reserve(chosen[i], name, scan.spec.title,
-                                   scan::ScanSession::PeerNeeds(scan, device), &of_peer);
+                                              scan::ScanSession::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();
@@ -334,13 +338,13 @@ absl::StatusOr<std::vector<source::CameraInfo>> Scans::ListCameras() {
   return source::ListCameras();
 }
 
-void Scans::StopAll(const char* reason_code, const std::string& reason) {
+void Scans::StopAll(Reason reason_code, const std::string& reason) {
   for (const auto& session : components_.scans.All()) {
     if (!session->finished()) session->Stop(reason_code, reason);
   }
 }
 
-void Scans::CancelAll(const char* reason_code, const std::string& reason) {
+void Scans::CancelAll(Reason reason_code, const std::string& reason) {
   for (const auto& session : components_.scans.All()) {
     if (!session->finished()) session->Cancel(reason_code, reason);
   }

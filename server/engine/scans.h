@@ -73,8 +73,8 @@ class Scans {
   absl::StatusOr<std::vector<source::CameraInfo>> ListCameras();
 
   /// Running scans end after their current volume.
-  void StopAll(const char* reason_code, const std::string& reason);
-  void CancelAll(const char* reason_code, const std::string& reason);
+  void StopAll(Reason reason_code, const std::string& reason);
+  void CancelAll(Reason reason_code, const std::string& reason);
   /// Watchers are not called any more.
   void StopWatching() { watches_.Stop(); }
 

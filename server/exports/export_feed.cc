@@ -81,7 +81,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       if (it == taken_.end()) {
         return WithInfo(
             absl::NotFoundError(absl::StrCat(name, " is no export of this connection (any more)")),
-            {.reason = "NO_EXPORT", .field = "release", .numbers = {}});
+            {.reason = Reason::kNoExport, .field = "release", .numbers = {}});
       }
       GiveBackLocked(it);
       CatchUpLocked();
@@ -96,7 +96,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     }
     return WithInfo(absl::InvalidArgumentError("allowed are {\"release\": \"exports/...\"}, "
                                                "{\"forget\": [\"<memory>\"]}, {\"end\": true}"),
-                    {.reason = "PROTOCOL", .field = "", .numbers = {}});
+                    {.reason = Reason::kProtocol, .field = "", .numbers = {}});
   }
 
   void Ended(handoff::GrantEnd) override {

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr size_t kMostUses = 4096;
 
-absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& what,
+absl::Status Refusal(absl::StatusCode code, Reason reason, const std::string& what,
                      std::vector<std::pair<std::string, std::string>> numbers = {}) {
   return WithInfo(absl::Status(code, what),
                   {.reason = reason, .field = "name", .numbers = std::move(numbers)});
@@ -55,14 +55,14 @@ class ExportStore::Port final : public handoff::Grant {
       const auto name = release->get<std::string>();
       const auto it = std::find(names_.begin(), names_.end(), name);
       if (it == names_.end())
-        return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT",
+        return Refusal(absl::StatusCode::kNotFound, Reason::kNoExport,
                        absl::StrCat(name, " is no export of this connection (any more)"));
       names_.erase(it);
       (void)store_->End(name);
       return handoff::Answer{.message = {{"released", name}}, .fds = {}, .keep = nullptr};
     }
     return Refusal(
-        absl::StatusCode::kInvalidArgument, "PROTOCOL",
+        absl::StatusCode::kInvalidArgument, Reason::kProtocol,
         "allowed are {\"take\": \"volumes/...\"}, {\"release\": \"exports/...\"}, {\"end\": true}");
   }
   void Ended(handoff::GrantEnd) override {
@@ -85,27 +85,27 @@ void ExportStore::Start(handoff::FdSocket* socket, double grace_seconds) {
 
 absl::Status ExportStore::Refuse(absl::Status status) {
   MutexLock lock(mutex_);
-  ++counts_.refused[InfoOf(status).reason];
+  ++counts_.refused[ReasonOrCode(status)];
   return status;
 }
 
 absl::Status ExportStore::AdmitLocked(const ExportPeer& peer) {
   if (socket_ == nullptr) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_DISABLED",
+    return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportDisabled,
                    "this server hands no memory over (handoff.unix is \"none\")");
   }
   if (!peer.local) {
     return Refusal(
-        absl::StatusCode::kPermissionDenied, "EXPORT_REMOTE",
+        absl::StatusCode::kPermissionDenied, Reason::kExportRemote,
         "memory is handed over on the same host only: call by the Unix socket or loopback");
   }
   if (draining_) {
-    return Refusal(absl::StatusCode::kUnavailable, "DRAINING",
+    return Refusal(absl::StatusCode::kUnavailable, Reason::kDraining,
                    "the server is draining and takes no new work; try another one or later");
   }
   for (const auto& [number, entry] : entries_) {
     if (peer.uid.has_value() && entry.status.uid == peer.uid && IsOverdue(entry)) {
-      return Refusal(absl::StatusCode::kPermissionDenied, "EXPORT_REFUSED",
+      return Refusal(absl::StatusCode::kPermissionDenied, Reason::kExportRefused,
                      absl::StrCat("user ", *peer.uid, " was asked to give ", entry.status.name,
                                   " back and has not"),
                      {{"export", entry.status.name}, {"pid", absl::StrCat(entry.status.pid)}});
@@ -132,7 +132,7 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
                           ? absl::StatusOr<SharedMemory>(absl::NotFoundError("the device has none"))
                           : shareable->Share(memory);
   if (!shared.ok()) {
-    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SHAREABLE",
+    return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportNotShareable,
                    absl::StrCat("the memory of ", out->name, " on ", base::DeviceName(out->device),
                                 " cannot be handed over: ", shared.status().message()));
   }
@@ -144,12 +144,12 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
                                                      bool borrowed) {
   auto pinned = context_.volumes->PinAnyTier(name);
   if (!pinned.ok()) {
-    if (InfoOf(pinned.status()).reason != "VOLUME_STATE") return pinned.status();
-    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_NOT_SEALED",
+    if (InfoOf(pinned.status()).reason != Reason::kVolumeState) return pinned.status();
+    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportNotSealed,
                           std::string(pinned.status().message())));
   }
   if (pinned->slot == nullptr) {
-    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_SPILLED",
+    return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportSpilled,
                           absl::StrCat(name, " was spilled (tier ", Name(pinned->status.tier),
                                        "); restore it to its device first (RestoreVolume)"),
                           {{"tier", Name(pinned->status.tier)}}));
@@ -157,7 +157,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
   if (replica != 0) {
     return WithInfo(
         absl::OutOfRangeError(absl::StrCat("replica: is ", replica, "; a volume has replica 0")),
-        {.reason = "BAD_REPLICA", .field = "replica", .numbers = {{"replicas", "1"}}});
+        {.reason = Reason::kBadReplica, .field = "replica", .numbers = {{"replicas", "1"}}});
   }
   // Said before anything is made for it; WhileMappable has the last word.
   if (const absl::Status may =
@@ -226,7 +226,7 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
                                                 const Under& under) {
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(
-        Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
+        Refusal(absl::StatusCode::kUnimplemented, Reason::kExportKind,
                 absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend,
                              " backend; the client accepts ", absl::StrJoin(peer.accept, ", "))));
   }
@@ -289,7 +289,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Open(const std::string& name,
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const auto& e) { return e.second.status.name == name; });
   if (it == entries_.end())
-    return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORT_REVOKED",
+    return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportRevoked,
                    absl::StrCat(name, " was revoked"));
   Entry& entry = it->second;
   entry.status.state = ExportState::kOpen;
@@ -305,14 +305,14 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
                                                   std::string* name, int64_t most_slots) {
   if (!absl::StartsWith(of, "volumes/")) {
     return Refusal(
-        absl::StatusCode::kInvalidArgument, "PROTOCOL",
+        absl::StatusCode::kInvalidArgument, Reason::kProtocol,
         absl::StrCat("take: '", of, "' is no volume; buffers need a lease, and a ticket each"));
   }
   OCTAVO_RETURN_IF_ERROR(Admit(peer));
   OCTAVO_ASSIGN_OR_RETURN(ExportedMemory memory, OfVolume(of, 0, peer.borrows));
   if (!peer.accept.empty() && peer.accept.count(memory.backend) == 0) {
     return Refuse(
-        Refusal(absl::StatusCode::kUnimplemented, "EXPORT_KIND",
+        Refusal(absl::StatusCode::kUnimplemented, Reason::kExportKind,
                 absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
   const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
@@ -324,7 +324,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
         MutexLock lock(mutex_);
         if (SlotsLocked(memory.scan) >= most_slots) {
           return Refusal(
-              absl::StatusCode::kResourceExhausted, "SLOTS",
+              absl::StatusCode::kResourceExhausted, Reason::kSlots,
               absl::StrCat("all of the ", most_slots, " slots of ", memory.scan, " are mapped"));
         }
         Entry& entry = AddLocked(*name, std::move(memory), peer);
@@ -371,7 +371,7 @@ absl::StatusOr<int64_t> ExportStore::Revoke(const std::string& name) {
     }
   }
   if (found == 0)
-    return Refusal(absl::StatusCode::kNotFound, "NO_EXPORT",
+    return Refusal(absl::StatusCode::kNotFound, Reason::kNoExport,
                    absl::StrCat("no export ", name, ", and none of it"));
   for (const auto& export_name : unopened) (void)End(export_name);
   for (const auto& [export_name, link] : told)
@@ -401,7 +401,7 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
   }
   if (count == 0) return absl::OkStatus();
   const std::string who = absl::StrJoin(users, ", ");
-  return Refusal(absl::StatusCode::kFailedPrecondition, "EXPORTED",
+  return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExported,
                  absl::StrCat(of, " is mapped by other processes (", count, " exports, of users ",
                               who, "); revoke them, or set detach_exports"),
                  {{"exports", absl::StrCat(count)}, {"uids", who}});

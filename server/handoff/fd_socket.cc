@@ -28,7 +28,7 @@ using nlohmann::json;
 constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no good any more
 constexpr size_t kMostRemembered = 16384;
 
-absl::Status Refusal(absl::StatusCode code, const std::string& reason, const std::string& what) {
+absl::Status Refusal(absl::StatusCode code, Reason reason, const std::string& what) {
   return WithInfo(absl::Status(code, what), {.reason = reason, .field = "", .numbers = {}});
 }
 
@@ -38,7 +38,7 @@ json ErrorOf(const absl::Status& status) {
   for (const auto& [name, value] : info.numbers) numbers[name] = value;
   return {{"error",
            {{"code", absl::StatusCodeToString(status.code())},
-            {"reason", info.reason},
+            {"reason", Name(info.reason)},
             {"field", info.field},
             {"message", std::string(status.message())},
             {"numbers", numbers}}}};
@@ -82,7 +82,7 @@ std::string RandomHex128() {
 }
 
 absl::StatusOr<Answer> Grant::Message(const json&) {
-  return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
+  return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
                  "this grant takes no messages but {\"end\": true}");
 }
 
@@ -250,12 +250,13 @@ absl::StatusOr<Ticket> FdSocket::Issue(std::shared_ptr<Grant> grant, std::option
   Ticket ticket{
       .nonce = RandomHex128(), .path = config_.path, .expires_seconds = config_.ticket_seconds};
   MutexLock lock(mutex_);
-  if (stopped_) return Refusal(absl::StatusCode::kUnavailable, "DRAINING", "the server stops");
+  if (stopped_)
+    return Refusal(absl::StatusCode::kUnavailable, Reason::kDraining, "the server stops");
   if (waiting_.size() >= kMostTickets) {
     return WithInfo(
         absl::ResourceExhaustedError(absl::StrCat(
             waiting_.size(), " tickets wait to be presented; present or let expire some first")),
-        {.reason = "TICKETS",
+        {.reason = Reason::kTickets,
          .field = "",
          .numbers = {{"allowed", absl::StrCat(kMostTickets)}, {"retryable", "true"}}});
   }
@@ -308,7 +309,7 @@ void FdSocket::Accept() {
       ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
     CountRefusal("CONNECTIONS");
     (void)SendPacket(fd.get(),
-                     ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, "CONNECTIONS",
+                     ErrorOf(Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
                                      absl::StrCat("there are ", kMostConnections, " connections"))),
                      {});
     return;
@@ -346,20 +347,20 @@ void FdSocket::Handle(Connection& connection, const std::string& text) {
   const auto answer = [&]() -> absl::StatusOr<Answer> {
     if (!request.is_object()) {
       return Refusal(
-          absl::StatusCode::kInvalidArgument, "PROTOCOL",
+          absl::StatusCode::kInvalidArgument, Reason::kProtocol,
           absl::StrCat("a message is one JSON object of at most ", kMostMessageBytes, " bytes",
                        parsed.ok() ? "" : "; this one ", parsed.status().message()));
     }
     if (request.contains("ticket")) return Present(connection, request, &id);
     const auto number = request.find("grant");
     if (number == request.end() || !number->is_number_unsigned()) {
-      return Refusal(absl::StatusCode::kInvalidArgument, "PROTOCOL",
+      return Refusal(absl::StatusCode::kInvalidArgument, Reason::kProtocol,
                      "a message names a ticket or a grant");
     }
     const auto it = connection.grants.find(number->get<uint64_t>());
     if (it == connection.grants.end()) {
       return Refusal(
-          absl::StatusCode::kNotFound, "NO_GRANT",
+          absl::StatusCode::kNotFound, Reason::kNoGrant,
           absl::StrCat("grant ", number->get<uint64_t>(), " is none of this connection's"));
     }
     id = it->first;
@@ -372,7 +373,7 @@ void FdSocket::Handle(Connection& connection, const std::string& text) {
     return Answer{.message = {{"ended", true}}, .fds = {}, .keep = nullptr};
   }();
   json message = answer.ok() ? answer->message : ErrorOf(answer.status());
-  if (!answer.ok()) CountRefusal(InfoOf(answer.status()).reason);
+  if (!answer.ok()) CountRefusal(ReasonOrCode(answer.status()));
   if (id != 0) message["grant"] = id;
   if (request.is_object() && request.contains("re")) message["re"] = request["re"];
   (void)connection.Send(message, answer.ok() ? answer->fds : std::vector<int>{});
@@ -393,32 +394,32 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& req
     const auto it = waiting_.find(nonce);
     if (it == waiting_.end()) {
       const auto known = spent_.find(nonce);
-      const std::string reason = known == spent_.end() ? "TICKET_UNKNOWN" : known->second.first;
+      const Reason reason = known == spent_.end() ? Reason::kTicketUnknown : known->second.first;
       return Refusal(absl::StatusCode::kPermissionDenied, reason,
-                     reason == "TICKET_EXPIRED"
+                     reason == Reason::kTicketExpired
                          ? absl::StrCat("the ticket was good for ", config_.ticket_seconds,
                                         " s; ask for another one")
-                     : reason == "TICKET_UNKNOWN"
+                     : reason == Reason::kTicketUnknown
                          ? "no such ticket"
                          : "the ticket was presented before; it is good once");
     }
     waiting = std::move(it->second);
     waiting_.erase(it);
     const bool late = NowNs() > waiting.until_ns;
-    spent_[nonce] = {late ? "TICKET_EXPIRED" : "TICKET_USED", NowNs() + kRememberNs};
+    spent_[nonce] = {late ? Reason::kTicketExpired : Reason::kTicketUsed, NowNs() + kRememberNs};
     if (late) {
-      refused = Refusal(absl::StatusCode::kPermissionDenied, "TICKET_EXPIRED",
+      refused = Refusal(absl::StatusCode::kPermissionDenied, Reason::kTicketExpired,
                         absl::StrCat("the ticket was good for ", config_.ticket_seconds,
                                      " s; ask for another one"));
     } else if (waiting.uid.has_value() && *waiting.uid != connection.peer.uid) {
       // The nonce is known to whom it was not given: it is burnt.
-      refused = Refusal(absl::StatusCode::kPermissionDenied, "WRONG_PEER",
+      refused = Refusal(absl::StatusCode::kPermissionDenied, Reason::kWrongPeer,
                         "the ticket was made for another user");
     }
   }
   if (!refused.ok()) {
-    waiting.grant->Ended(InfoOf(refused).reason == "TICKET_EXPIRED" ? GrantEnd::kExpired
-                                                                    : GrantEnd::kRefused);
+    waiting.grant->Ended(InfoOf(refused).reason == Reason::kTicketExpired ? GrantEnd::kExpired
+                                                                          : GrantEnd::kRefused);
     return refused;
   }
   const uint64_t number = next_grant_++;

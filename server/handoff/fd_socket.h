@@ -16,6 +16,7 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/reason.h"
 #include "gpu/base/unique_fd.h"
 
 /// Handing file descriptors to programs on the same host, beside gRPC (which cannot carry any).
@@ -157,7 +158,7 @@ class FdSocket {
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce
-  std::map<std::string, std::pair<std::string, int64_t>> spent_
+  std::map<std::string, std::pair<Reason, int64_t>> spent_
       ABSL_GUARDED_BY(mutex_);  // nonce → why it is no good, until when that is known
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;

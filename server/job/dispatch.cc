@@ -42,7 +42,7 @@ void JobQueue::Warn(Entry& entry, const std::string& text) {
   octavo::Log(LogLevel::kWarning, "job warning", {{"job", status.name}, {"warning", text}});
 }
 
-void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& code,
+void JobQueue::SetStateLocked(Entry& entry, JobState state, absl::string_view code,
                               const std::string& reason) {
   JobStatus& status = entry.status;
   if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
@@ -56,7 +56,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, const std::string& c
     queue_seconds_.Add(Seconds(status.created, now));
   }
   status.state = state;
-  status.reason_code = code;
+  status.reason_code = std::string(code);
   status.reason = reason;
   Record(entry, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
   if (!IsFinal(state)) return;
@@ -180,11 +180,11 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
   }
   if (!healthy) {
     gone_.push_back(std::move(entry->work));
-    SetStateLocked(*entry, JobState::kFailed, "DEVICE_DOWN",
+    SetStateLocked(*entry, JobState::kFailed, Name(Reason::kDeviceDown),
                    "no device that the job could run on is healthy any more");
     *changed = true;
   } else if (status.reason_code != code || status.reason != reason) {
-    status.reason_code = code;
+    status.reason_code = std::string(code);
     status.reason = reason;
     ++status.event_count;
     *changed = true;

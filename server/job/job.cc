@@ -32,7 +32,7 @@ absl::Status CheckTransition(const std::string& job, JobState from, JobState to)
   if (allowed) return absl::OkStatus();
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat(job, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = "JOB_STATE",
+                  {.reason = Reason::kJobState,
                    .field = "name",
                    .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }

@@ -65,7 +65,7 @@ void JobQueue::Shutdown() {
     MutexLock lock(mutex_);
     ends_ = true;  // nothing begins any more
   }
-  CancelAll("SERVER_STOPPED", "the server ended");
+  CancelAll(Reason::kServerStopped, "the server ended");
   std::vector<std::unique_ptr<Worker>> workers;
   {
     MutexLock lock(mutex_);
@@ -91,7 +91,9 @@ absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const model::JobSpec&
     return WithInfo(
         absl::AlreadyExistsError(absl::StrCat("request_id '", spec.request_id,
                                               "' was used with another body (", name, ")")),
-        {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {{"job", name}}});
+        {.reason = Reason::kIdempotencyMismatch,
+         .field = "request_id",
+         .numbers = {{"job", name}}});
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   return std::optional<JobStatus>(StatusLocked(*entry));
@@ -119,7 +121,7 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec
   std::erase_if(devices, [&](int d) { return !context_.devices.device(d).Health().ok(); });
   if (!devices.empty()) return devices;
   return WithInfo(absl::UnavailableError("no device that the job could run on is healthy"),
-                  {.reason = "DEVICE_DOWN", .field = "device", .numbers = {}});
+                  {.reason = Reason::kDeviceDown, .field = "device", .numbers = {}});
 }
 
 std::vector<model::AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
@@ -163,7 +165,7 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
       refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                              admission.device, " has a budget of ", admission.budget_bytes,
                              " bytes, the job needs ", admission.wanted_bytes)),
-                         {.reason = "EXCEEDS_BUDGET",
+                         {.reason = Reason::kExceedsBudget,
                           .field = "",
                           .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},
                                       {"budget", absl::StrCat(admission.budget_bytes)},
@@ -189,17 +191,19 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
   {
     MutexLock lock(mutex_);
     if (draining_) {
-      return WithInfo(absl::UnavailableError(
-                          "the server is draining and takes no new jobs; try another one or later"),
-                      {.reason = "DRAINING", .field = "", .numbers = {{"retryable", "true"}}});
+      return WithInfo(
+          absl::UnavailableError(
+              "the server is draining and takes no new jobs; try another one or later"),
+          {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", "true"}}});
     }
     const auto queued = std::count_if(entries_.begin(), entries_.end(), [](const auto& e) {
       return e->status.state == JobState::kQueued;
     });
     if (static_cast<size_t>(queued) >= kMostQueued) {
-      return WithInfo(absl::ResourceExhaustedError(
-                          absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
-                      {.reason = "QUEUE_FULL", .field = "", .numbers = {{"retryable", "true"}}});
+      return WithInfo(
+          absl::ResourceExhaustedError(
+              absl::StrCat(queued, " jobs wait already; allowed ", kMostQueued)),
+          {.reason = Reason::kQueueFull, .field = "", .numbers = {{"retryable", "true"}}});
     }
     if (const auto& extents = plan.view_extents; extents[0] > 0) {
       context_.publisher->ScanStarted(
@@ -229,7 +233,7 @@ absl::StatusOr<std::shared_ptr<JobQueue::Entry>> JobQueue::FindLocked(const std:
   if (it == entries_.end()) {
     return WithInfo(absl::NotFoundError(absl::StrCat("no job ", name, " (the last ", kEndedKept,
                                                      " that ended are remembered)")),
-                    {.reason = "NO_JOB", .field = "name", .numbers = {}});
+                    {.reason = Reason::kNoJob, .field = "name", .numbers = {}});
   }
   return *it;
 }
@@ -246,14 +250,15 @@ absl::StatusOr<std::shared_ptr<source::ProjectionPort>> JobQueue::ProjectionPort
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
   if (entry->projections != nullptr) return entry->projections;
   if (IsFinal(entry->status.state)) {
-    return WithInfo(
-        absl::FailedPreconditionError(
-            absl::StrCat(name, " is ", Name(entry->status.state), " and takes no projections")),
-        {.reason = "JOB_STATE", .field = "job", .numbers = {{"state", Name(entry->status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        name, " is ", Name(entry->status.state), " and takes no projections")),
+                    {.reason = Reason::kJobState,
+                     .field = "job",
+                     .numbers = {{"state", Name(entry->status.state)}}});
   }
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat(name, " takes no projections: its input is not `push`")),
-                  {.reason = "NOT_PUSH", .field = "job", .numbers = {}});
+                  {.reason = Reason::kNotPush, .field = "job", .numbers = {}});
 }
 
 std::vector<JobStatus> JobQueue::List() {
@@ -280,7 +285,7 @@ JobStatus JobQueue::StatusLocked(const Entry& entry) {
   return status;
 }
 
-absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* reason_code,
+absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, Reason reason_code,
                                            const std::string& reason) {
   JobStatus status;
   std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
@@ -289,10 +294,10 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* 
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
     if (entry->status.state == JobState::kQueued) {
       gone = std::move(entry->work);
-      SetStateLocked(*entry, JobState::kCancelled, reason_code,
+      SetStateLocked(*entry, JobState::kCancelled, Name(reason_code),
                      absl::StrCat("before it began: ", reason));
     } else if (entry->status.state == JobState::kRunning && !entry->finishing) {
-      SetStateLocked(*entry, JobState::kCancelling, reason_code, reason);
+      SetStateLocked(*entry, JobState::kCancelling, Name(reason_code), reason);
       entry->stop.request_stop();
       cv_.NotifyAll();  // it may be waiting for its device
     }
@@ -303,7 +308,7 @@ absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, const char* 
   return status;
 }
 
-void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
+void JobQueue::CancelAll(Reason reason_code, const std::string& reason) {
   std::vector<std::string> names;
   for (const auto& job : List()) {
     if (!IsFinal(job.state)) names.push_back(job.name);
@@ -312,7 +317,7 @@ void JobQueue::CancelAll(const char* reason_code, const std::string& reason) {
 }
 
 absl::StatusOr<JobStatus> JobQueue::CancelScratch(const JobStatus& job) {
-  return Cancel(job.name, "SESSION_EXPIRED",
+  return Cancel(job.name, Reason::kSessionExpired,
                 absl::StrCat(job.spec.session, " has ended; what the job would make is scratch"));
 }
 
@@ -333,7 +338,7 @@ void JobQueue::BeginDrain() {
     for (const auto& entry : entries_) {
       if (entry->status.state != JobState::kQueued) continue;
       gone.push_back(std::move(entry->work));
-      SetStateLocked(*entry, JobState::kCancelled, "DRAINED",
+      SetStateLocked(*entry, JobState::kCancelled, Name(Reason::kDrained),
                      "the server is draining; the job had not begun");
     }
   }

@@ -61,7 +61,7 @@ class JobQueue {
                                               JobPlan* chosen);
   absl::StatusOr<JobStatus> Get(const std::string& name);
   std::vector<JobStatus> List();  // newest first
-  absl::StatusOr<JobStatus> Cancel(const std::string& name, const char* reason_code = "CANCELLED",
+  absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason reason_code = Reason::kCancelled,
                                    const std::string& reason = "cancelled by a client");
   /// Cancels a job whose result is scratch because its session has ended (SESSION_EXPIRED).
   absl::StatusOr<JobStatus> CancelScratch(const JobStatus& job);
@@ -76,7 +76,7 @@ class JobQueue {
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
-  void CancelAll(const char* reason_code, const std::string& reason);
+  void CancelAll(Reason reason_code, const std::string& reason);
   /// Cancels what waits and runs, waits for it and ends the workers: the observer is not called
   /// any more.
   void Shutdown();
@@ -116,7 +116,7 @@ class JobQueue {
   Worker& WorkerOfLocked(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool LeavesLocked(int device, const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetStateLocked(Entry& entry, JobState state, const std::string& code,
+  void SetStateLocked(Entry& entry, JobState state, absl::string_view code,
                       const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusLocked(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Record(Entry& entry, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

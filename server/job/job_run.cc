@@ -230,7 +230,7 @@ absl::Status JobQueue::Running::Store(size_t index, const void* data, int64_t by
   if (memory == nullptr) {
     return WithInfo(
         absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
-        {.reason = "NO_STAGING",
+        {.reason = Reason::kNoStaging,
          .field = "",
          .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
   }

@@ -71,17 +71,14 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
   JobStatus& job = entry->status;
   if (entry->finishing) {
     job.fraction = 1;
-    SetStateLocked(*entry, JobState::kDone, "COMPLETED", "");
+    SetStateLocked(*entry, JobState::kDone, Name(Reason::kCompleted), "");
   } else if (entry->stop.stop_requested()) {
     job.volumes.clear();
     const std::string code = job.reason_code, reason = job.reason;  // as whoever cancelled it said
     SetStateLocked(*entry, JobState::kCancelled, code, reason);
   } else {
     job.volumes.clear();
-    const std::string reason = InfoOf(status).reason;
-    SetStateLocked(*entry, JobState::kFailed,
-                   reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
-                   std::string(status.message()));
+    SetStateLocked(*entry, JobState::kFailed, ReasonOrCode(status), std::string(status.message()));
   }
   octavo::Log(job.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
               {{"job", job.name},

@@ -14,8 +14,9 @@ namespace {
 bool IsAuto(const std::string& device) { return device.empty() || device == "auto"; }
 
 absl::Status Down(const std::string& field, const std::string& text) {
-  return WithInfo(absl::UnavailableError(text),
-                  {.reason = "DEVICE_DOWN", .field = field, .numbers = {{"retryable", "true"}}});
+  return WithInfo(
+      absl::UnavailableError(text),
+      {.reason = Reason::kDeviceDown, .field = field, .numbers = {{"retryable", "true"}}});
 }
 
 // The device that `name` names, if it can be used.

@@ -30,7 +30,7 @@ absl::Status Refusal(const model::AdmissionReport& report) {
   return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                       report.device, " has ", report.free_bytes, " of ", report.budget_bytes,
                       " bytes free, the scan needs ", report.wanted_bytes, ": ", report.advice)),
-                  {.reason = report.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET",
+                  {.reason = report.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget,
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(report.wanted_bytes)},
                                {"free", absl::StrCat(report.free_bytes)},

@@ -47,7 +47,7 @@ absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
                       volume.name,
                       " are raw spectra that were recovered after a restart: they can be read and "
                       "committed; to process them again, replay what was committed")),
-                  {.reason = "RECOVERED", .field = "name", .numbers = {}});
+                  {.reason = Reason::kRecovered, .field = "name", .numbers = {}});
 }
 
 absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw,

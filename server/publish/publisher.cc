@@ -49,7 +49,7 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
                     : "; derive one from a volume while that is held (DeriveVolume), or subscribe "
                       "while it runs");
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
-                  {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+                  {.reason = Reason::kNothingKept, .field = "scan", .numbers = {}});
 }
 
 bool IsImage(model::Product p) {
@@ -315,19 +315,19 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
       auto entry = scans_.find(spec.scan);
       if (entry == scans_.end()) {
         return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)),
-                        {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+                        {.reason = Reason::kNoScan, .field = "scan", .numbers = {}});
       }
       Scan& scan = entry->second;
       if (wants_aip && !scan.show.has_aip) {
         return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                             spec.scan, " computes no AIP; submit it with products.aip")),
-                        {.reason = "NO_AIP", .field = "products", .numbers = {}});
+                        {.reason = Reason::kNoAip, .field = "products", .numbers = {}});
       }
       if (Wants(spec, model::Product::kAngiogram) && !scan.show.has_angiogram) {
         return WithInfo(
             absl::FailedPreconditionError(absl::StrCat(
                 spec.scan, " computes no angiogram; submit it with products.angiography")),
-            {.reason = "NO_ANGIOGRAM", .field = "products", .numbers = {}});
+            {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
       }
       for (const TopicKey& key : KeysOf(spec, scan)) {
         const bool across =
@@ -338,7 +338,7 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
                               "axis: goes across the devices of ", spec.scan,
                               ", whose volumes are striped; allowed are B-scans along y "
                               "and MIPs along z, or a scan with spread and without striped")),
-                          {.reason = "STRIPED", .field = "axis", .numbers = {}});
+                          {.reason = Reason::kStriped, .field = "axis", .numbers = {}});
         }
         const size_t dim = key.axis == model::FrameAxis::kY   ? 0
                            : key.axis == model::FrameAxis::kX ? 1
@@ -347,7 +347,7 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
           return WithInfo(absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index,
                                                              "; the axis has 0 to ",
                                                              scan.show.extents[dim] - 1)),
-                          {.reason = "BAD_RANGE",
+                          {.reason = Reason::kBadRange,
                            .field = "index",
                            .numbers = {{"extent", absl::StrCat(scan.show.extents[dim])}}});
         }
@@ -361,7 +361,7 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
             return WithInfo(absl::OutOfRangeError(absl::StrCat("from_sequence is ",
                                                                spec.from_sequence, "; kept are ",
                                                                first, " to ", topic.next_sequence)),
-                            {.reason = "SEQUENCE_GONE",
+                            {.reason = Reason::kSequenceGone,
                              .field = "from_sequence",
                              .numbers = {{"first_available", absl::StrCat(first)},
                                          {"next", absl::StrCat(topic.next_sequence)}}});

@@ -250,7 +250,7 @@ void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume
   status_ = WithInfo(
       absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
                                                 Name(frame.product), " while it is kept")),
-      {.reason = "SLOW_SUBSCRIBER",
+      {.reason = Reason::kSlowSubscriber,
        .field = "",
        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
   MutexLock lock(counters_->mutex);
@@ -273,7 +273,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
     status_ = WithInfo(
         absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume,
                                                   " could not be made: ", why.message())),
-        {.reason = "NO_FRAME", .field = "", .numbers = {{"retryable", "true"}}});
+        {.reason = Reason::kNoFrame, .field = "", .numbers = {{"retryable", "true"}}});
     replay_.clear();
     queue_.clear();
     return;
@@ -282,7 +282,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
     ended_ = true;
     status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (",
                                                           gone->volume, ") is no longer kept")),
-                       {.reason = "SEQUENCE_GONE",
+                       {.reason = Reason::kSequenceGone,
                         .field = "from_sequence",
                         .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
     replay_.clear();
@@ -295,7 +295,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
     status_ = WithInfo(absl::FailedPreconditionError(
                            absl::StrCat(gone->volume, ", of which a ", Name(gone->product),
                                         " was to be made, is gone meanwhile")),
-                       {.reason = "NOTHING_KEPT", .field = "scan", .numbers = {}});
+                       {.reason = Reason::kNothingKept, .field = "scan", .numbers = {}});
   }
 }
 

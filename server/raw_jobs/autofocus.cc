@@ -253,7 +253,7 @@ class AutofocusWork final : public job::JobWork {
     if (!std::isfinite(squares) || !(sum > 0)) {
       return WithInfo(absl::FailedPreconditionError(
                           "the A-scans that are looked at hold no power, or no numbers"),
-                      {.reason = "NO_SIGNAL", .field = "", .numbers = {}});
+                      {.reason = Reason::kNoSignal, .field = "", .numbers = {}});
     }
     return squares / (sum * sum);
   }

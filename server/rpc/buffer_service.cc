@@ -29,7 +29,7 @@ constexpr uint32_t kBufferDataField = 15;
 
 absl::Status ProtocolError(const std::string& field, const std::string& what) {
   return WithInfo(absl::InvalidArgumentError(absl::StrCat(field, ": ", what)),
-                  {.reason = "PROTOCOL", .field = field, .numbers = {}});
+                  {.reason = Reason::kProtocol, .field = field, .numbers = {}});
 }
 
 /// A client's write: a message at a time, dealt with by a worker, because uploads may have to be

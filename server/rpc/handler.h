@@ -129,7 +129,7 @@ grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
     if (pool->TryPost(most, turn)) return absl::OkStatus();
     return WithInfo(absl::ResourceExhaustedError(
                         absl::StrCat("the server plans ", most, " requests already; try again")),
-                    {.reason = "BUSY",
+                    {.reason = Reason::kBusy,
                      .field = "",
                      .numbers = {{"waiting", absl::StrCat(most)}, {"retryable", "true"}}});
   });
@@ -200,7 +200,7 @@ absl::Status Received(const grpc::ByteBuffer& bytes, uint32_t payload_field, Tak
       return WithInfo(absl::InvalidArgumentError(absl::StrCat(
                           "data: the message does not parse as ", Request::descriptor()->name(),
                           " with data as its last field")),
-                      {.reason = "PROTOCOL", .field = "data", .numbers = {}});
+                      {.reason = Reason::kProtocol, .field = "data", .numbers = {}});
     }
     return Handle(split->message, [&]() -> absl::Status {
       int64_t carried = 0;

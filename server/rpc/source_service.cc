@@ -244,7 +244,7 @@ class SourceServiceImpl final
       if (!peer.local) {
         return WithInfo(absl::PermissionDeniedError(
                             "a ring is memory of this host; the call came from another one"),
-                        {.reason = "NOT_LOCAL", .field = "", .numbers = {}});
+                        {.reason = Reason::kNotLocal, .field = "", .numbers = {}});
       }
       OCTAVO_ASSIGN_OR_RETURN(const auto ticket, scans_.OpenRing(request->scan(), peer.uid));
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");

@@ -89,7 +89,7 @@ class VolumeServiceImpl final : public Base {
         !volumes_.List({.scan = scan, .in_memory = false}).empty())
       return absl::OkStatus();
     return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)),
-                    {.reason = "NO_SCAN", .field = "scan", .numbers = {}});
+                    {.reason = Reason::kNoScan, .field = "scan", .numbers = {}});
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context,

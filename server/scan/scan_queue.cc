@@ -38,9 +38,9 @@ void ScanQueues::Add(const std::shared_ptr<ScanSession>& session,
   }
   const std::string reason = absl::StrCat("interrupted by ", session->name());
   if (options.insert == model::QueueInsert::kInterruptNow) {
-    interrupted->Cancel("INTERRUPTED", reason);
+    interrupted->Cancel(Reason::kInterrupted, reason);
   } else {
-    interrupted->Stop("INTERRUPTED", reason + " after the current volume");
+    interrupted->Stop(Reason::kInterrupted, reason + " after the current volume");
   }
 }
 

@@ -135,12 +135,11 @@ void ScanSession::SetState(model::ScanState state) {
   context_.changed();
 }
 
-bool ScanSession::EndWith(model::ScanState state, const std::string& code,
-                          const std::string& reason) {
+bool ScanSession::EndWith(model::ScanState state, Reason code, const std::string& reason) {
   MutexLock lock(status_mutex_);
   if (!status_.reason_code.empty()) return false;
   end_state_ = state;
-  status_.reason_code = code;
+  status_.reason_code = std::string(Name(code));
   status_.reason = reason;
   return true;
 }
@@ -264,7 +263,7 @@ absl::Status ScanSession::CanUpdate() {
   return WithInfo(
       absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state),
                                                  "; only QUEUED and RUNNING scans can be updated")),
-      {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+      {.reason = Reason::kScanState, .field = "name", .numbers = {{"state", Name(status_.state)}}});
 }
 
 absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
@@ -278,7 +277,7 @@ absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
   MutexLock lock(update_mutex_);
   if (finished_) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")),
-                    {.reason = "SCAN_STATE", .field = "name", .numbers = {}});
+                    {.reason = Reason::kScanState, .field = "name", .numbers = {}});
   }
   next_processor_.swap(processor);
   next_peer_processors_.swap(of_peers);
@@ -296,7 +295,7 @@ std::shared_ptr<processing::ChainState> ScanSession::chain_memory() {
   return chain_memory_;
 }
 
-void ScanSession::Stop(const char* reason_code, const std::string& reason) {
+void ScanSession::Stop(Reason reason_code, const std::string& reason) {
   if (EndWith(model::ScanState::kDone, reason_code, reason))
     PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
   stop_at_volume_ = true;
@@ -307,7 +306,7 @@ void ScanSession::Stop(const char* reason_code, const std::string& reason) {
   }
 }
 
-void ScanSession::Cancel(const char* reason_code, const std::string& reason) {
+void ScanSession::Cancel(Reason reason_code, const std::string& reason) {
   bool news = EndWith(model::ScanState::kCancelled, reason_code, reason);
   {
     // A stop that has not come to its end yet becomes a cancel.
@@ -315,7 +314,7 @@ void ScanSession::Cancel(const char* reason_code, const std::string& reason) {
     if (!IsFinal(status_.state) && end_state_ == model::ScanState::kDone) {
       news = true;
       end_state_ = model::ScanState::kCancelled;
-      status_.reason_code = reason_code;
+      status_.reason_code = std::string(Name(reason_code));
       status_.reason = reason;
     }
   }

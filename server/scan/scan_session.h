@@ -20,6 +20,7 @@
 #include "gpu/array/project.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
+#include "gpu/base/reason.h"
 #include "gpu/device/device.h"
 #include "gpu/spectral/spectral.h"
 #include "server/base/rate_meter.h"
@@ -119,9 +120,9 @@ class ScanSession {
   /// Host memory that the scan takes while it is listed, about: what the client asked for, and
   /// events.
   int64_t ListedBytes();
-  void Stop(const char* reason_code,
+  void Stop(Reason reason_code,
             const std::string& reason);  // after the current volume; QUEUED: at once
-  void Cancel(const char* reason_code = "CANCELLED",
+  void Cancel(Reason reason_code = Reason::kCancelled,
               const std::string& reason = "cancelled by a client");  // at once
   /// What its chains may use; null: no chains, or the scan is over.
   std::shared_ptr<processing::ChainState> chain_memory();
@@ -300,7 +301,7 @@ class ScanSession {
 
   void SetState(model::ScanState state);
   /// The first reason to end wins.
-  bool EndWith(model::ScanState state, const std::string& code, const std::string& reason);
+  bool EndWith(model::ScanState state, Reason code, const std::string& reason);
 
   const std::string name_, client_session_;
   const SessionContext context_;

@@ -38,7 +38,7 @@ void ScanSession::Acquire(std::stop_token stop) {
         ended = WithInfo(
             absl::DataLossError(absl::StrCat("the source overran the ring of ", ring_memory_.size(),
                                              " blocks: the device was too slow for it")),
-            {.reason = "SOURCE_OVERRUN", .field = "", .numbers = {}});
+            {.reason = Reason::kSourceOverrun, .field = "", .numbers = {}});
         break;
       }
       const auto skipped = groups.Skip(*source_, records, stop);

@@ -272,13 +272,13 @@ void ScanSession::End() {
   const bool all_acquired = !stop_reached_ && !aborted && all_acquired_;
   if (!stop_reached_ && !aborted && !all_acquired) {
     if (!source_status.ok()) {
-      const std::string reason = InfoOf(source_status).reason;
-      const bool known =
-          reason == "SOURCE_OVERRUN" || reason == "SOURCE_STALLED" || reason == "SOURCE_LOST";
-      EndWith(model::ScanState::kFailed, known ? reason : "SOURCE_ERROR",
+      const Reason reason = InfoOf(source_status).reason;
+      const bool known = reason == Reason::kSourceOverrun || reason == Reason::kSourceStalled ||
+                         reason == Reason::kSourceLost;
+      EndWith(model::ScanState::kFailed, known ? reason : Reason::kSourceError,
               std::string(source_status.message()));
     } else {
-      EndWith(model::ScanState::kDone, "SOURCE_ENDED",
+      EndWith(model::ScanState::kDone, Reason::kSourceEnded,
               absl::StrCat("the source ended after ", next_volume_, " volumes"));
     }
   }
@@ -299,7 +299,7 @@ void ScanSession::End() {
       MutexLock lock(status_mutex_);
       status_.volumes_dropped += lost;
     }
-    EndWith(model::ScanState::kDone, "COMPLETED",
+    EndWith(model::ScanState::kDone, Reason::kCompleted,
             absl::StrCat("all ", volumes, " volumes acquired"));
   }
   SetState(model::ScanState::kDraining);

@@ -118,7 +118,9 @@ absl::StatusOr<model::ScanEvent> ScanSession::Mark(const std::string& marker) {
       return WithInfo(
           absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state),
                                                      "; only a scan that runs can be marked")),
-          {.reason = "SCAN_STATE", .field = "name", .numbers = {{"state", Name(status_.state)}}});
+          {.reason = Reason::kScanState,
+           .field = "name",
+           .numbers = {{"state", Name(status_.state)}}});
     }
   }
   const int64_t record = next_record_;
@@ -134,14 +136,15 @@ absl::StatusOr<std::shared_ptr<source::PushPort>> ScanSession::Push() {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
             name_, " fetches its records itself; only scans with source push take them")),
-        {.reason = "NOT_PUSH", .field = "scan", .numbers = {}});
+        {.reason = Reason::kNotPush, .field = "scan", .numbers = {}});
   }
   MutexLock lock(status_mutex_);
   if (status_.state == model::ScanState::kFailed || status_.state == model::ScanState::kCancelled) {
-    return WithInfo(
-        absl::FailedPreconditionError(
-            absl::StrCat(name_, " is ", Name(status_.state), ": ", status_.reason)),
-        {.reason = "SCAN_STATE", .field = "scan", .numbers = {{"state", Name(status_.state)}}});
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(name_, " is ", Name(status_.state), ": ", status_.reason)),
+                    {.reason = Reason::kScanState,
+                     .field = "scan",
+                     .numbers = {{"state", Name(status_.state)}}});
   }
   return push_;
 }
@@ -150,7 +153,7 @@ absl::StatusOr<std::shared_ptr<source::RingPort>> ScanSession::Ring() {
   if (ring_port_ == nullptr) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         name_, " has another source; only scans with source ring take a producer")),
-                    {.reason = "NOT_RING", .field = "scan", .numbers = {}});
+                    {.reason = Reason::kNotRing, .field = "scan", .numbers = {}});
   }
   OCTAVO_RETURN_IF_ERROR(ring_port_->CanAttach());
   return ring_port_;

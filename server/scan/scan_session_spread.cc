@@ -427,10 +427,11 @@ absl::Status ScanSession::PeersStatus() {
 }
 
 void ScanSession::FailForDevice(const absl::Status& status) {
-  std::string code = "DEVICE_ERROR", reason(status.message());
+  Reason code = Reason::kDeviceError;
+  std::string reason(status.message());
   const auto look = [&](Device& device, int index) {
     if (const absl::Status health = device.Health(); !health.ok()) {
-      code = "DEVICE_LOST";
+      code = Reason::kDeviceLost;
       reason = absl::StrCat(base::DeviceName(index), " is lost: ", health.message());
     }
   };
@@ -442,7 +443,7 @@ void ScanSession::FailForDevice(const absl::Status& status) {
     const bool open = status_.reason_code.empty() || end_state_ == model::ScanState::kDone;
     if (IsFinal(status_.state) || !open) return;
     end_state_ = model::ScanState::kFailed;
-    status_.reason_code = code;
+    status_.reason_code = std::string(Name(code));
     status_.reason = reason;
   }
   abort_.request_stop();

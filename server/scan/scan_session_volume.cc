@@ -101,7 +101,7 @@ absl::Status ScanSession::BeginVolume(int64_t index, const source::SourceBlock& 
   if (volume->slot == nullptr && (tier_full || retention.on_full == model::OnFull::kStopAtVolume)) {
     const int64_t mapped = tier_full ? context_.store->MappedOf(name_) : 0;
     EndWith(
-        model::ScanState::kDone, "HOLD_SLOTS_FULL",
+        model::ScanState::kDone, Reason::kHoldSlotsFull,
         absl::StrCat(
             "all ", VolumeSlots(scan_), " hold slots are full",
             tier_full ? absl::StrCat(" and the tier ", Name(model::TierOf(retention.on_full)),
@@ -267,7 +267,7 @@ absl::Status ScanSession::FinishVolume(const std::shared_ptr<ActiveVolume>& volu
   missing_ascans_ += volume->assembly.missing_ascans();
   const int64_t last = scan_.spec.pattern.volumes - 1;
   if (volume->index == last) {
-    EndWith(model::ScanState::kDone, "COMPLETED",
+    EndWith(model::ScanState::kDone, Reason::kCompleted,
             absl::StrCat("all ", last + 1, " volumes acquired"));
     stop_reached_ = true;
   } else if (stop_at_volume_) {

@@ -49,7 +49,7 @@ absl::Status ClientSessions::CheckRoom() {
   if (std::ssize(alive_) < config_.most) return absl::OkStatus();
   return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                       alive_.size(), " sessions are open; allowed session.most = ", config_.most)),
-                  {.reason = "SESSIONS",
+                  {.reason = Reason::kSessions,
                    .field = "",
                    .numbers = {{"allowed", absl::StrCat(config_.most)}, {"retryable", "true"}}});
 }
@@ -66,7 +66,7 @@ absl::StatusOr<ClientSessions::Sessions::iterator> ClientSessions::FindLocked(
   if (it == by_secret_.end()) {
     return WithInfo(absl::NotFoundError("no session has this secret; open one (the server forgets "
                                         "a session within a day of its end, and when it restarts)"),
-                    {.reason = "NO_SESSION", .field = "session_secret", .numbers = {}});
+                    {.reason = Reason::kNoSession, .field = "session_secret", .numbers = {}});
   }
   return it->second;
 }
@@ -117,7 +117,7 @@ absl::StatusOr<SessionStatus> ClientSessions::Find(const std::string& secret) {
   if (session->ended_ns != 0) {
     return WithInfo(absl::NotFoundError(
                         absl::StrCat(session->status.name, " has expired; KeepAlive revives it")),
-                    {.reason = "NO_SESSION",
+                    {.reason = Reason::kNoSession,
                      .field = "session_secret",
                      .numbers = {{"session", session->status.name}}});
   }

@@ -18,7 +18,7 @@ int64_t Nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 absl::Status Lost(const std::string& what) {
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat("the lease is lost: ", what, "; acquire it again")),
-                  {.reason = "LEASE_LOST", .field = "lease_token", .numbers = {}});
+                  {.reason = Reason::kLeaseLost, .field = "lease_token", .numbers = {}});
 }
 
 absl::Status CheckSeconds(const char* field, double seconds, double most) {
@@ -44,7 +44,7 @@ absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
         absl::FailedPreconditionError(absl::StrCat(
             request.resource,
             " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
-        {.reason = "SEALED", .field = "mode", .numbers = {}});
+        {.reason = Reason::kSealed, .field = "mode", .numbers = {}});
   }
   return absl::OkStatus();
 }
@@ -58,7 +58,7 @@ absl::Status LeaseTable::CheckAlive(const std::string& session) const {
   if (session.empty() || sessions_ == nullptr || !sessions_->Gone(session)) return absl::OkStatus();
   return WithInfo(
       absl::NotFoundError(absl::StrCat(session, " has ended; KeepAlive revives it")),
-      {.reason = "NO_SESSION", .field = "session_secret", .numbers = {{"session", session}}});
+      {.reason = Reason::kNoSession, .field = "session_secret", .numbers = {{"session", session}}});
 }
 
 absl::Status LeaseTable::Conflict(const Resource& resource, const std::string& name, bool waited) {
@@ -83,7 +83,7 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
       resource.waiting.empty() ? "" : absl::StrCat(", and ", resource.waiting.size(), " wait"),
       waited ? "; the wait ran out" : "");
   return WithInfo(waited ? absl::DeadlineExceededError(text) : absl::AbortedError(text),
-                  {.reason = "LEASED",
+                  {.reason = Reason::kLeased,
                    .field = "",
                    .numbers = {{"mode", mode},
                                {"holder", who},
@@ -173,7 +173,7 @@ absl::Status LeaseTable::CheckRoom() {
   return WithInfo(absl::ResourceExhaustedError(
                       absl::StrCat("there are ", resource_of_.size(), " leases, and ", waiting_,
                                    " wait for one; allowed lease.most = ", most_)),
-                  {.reason = "LEASES",
+                  {.reason = Reason::kLeases,
                    .field = "",
                    .numbers = {{"allowed", absl::StrCat(most_)}, {"retryable", "true"}}});
 }
@@ -323,7 +323,7 @@ absl::StatusOr<Lease> LeaseTable::Check(const std::string& resource, const std::
   if (mode == LeaseMode::kExclusive && lease->mode != LeaseMode::kExclusive) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         "the lease of ", resource, " is SHARED; writing needs an EXCLUSIVE one")),
-                    {.reason = "LEASE_MODE", .field = "lease_token", .numbers = {}});
+                    {.reason = Reason::kLeaseMode, .field = "lease_token", .numbers = {}});
   }
   return *lease;
 }
@@ -409,7 +409,7 @@ void LeaseTable::Forget(const std::string& name, Told* told) {
   for (Waiter& waiter : it->second.waiting) {
     told->emplace_back(std::move(waiter.done),
                        WithInfo(absl::NotFoundError(absl::StrCat(name, " is gone")),
-                                {.reason = "NO_BUFFER", .field = "resource", .numbers = {}}));
+                                {.reason = Reason::kNoBuffer, .field = "resource", .numbers = {}}));
   }
   waiting_ -= std::ssize(it->second.waiting);
   resources_.erase(it);

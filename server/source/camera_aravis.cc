@@ -62,7 +62,7 @@ absl::StatusOr<std::string> FindLocked(const std::string& wanted)
     return InvalidField("camera.id", absl::StrCat("is not given; ", there));
   return WithInfo(
       absl::NotFoundError(absl::StrCat("camera.id: no camera '", wanted, "'; ", there)),
-      {.reason = "NO_CAMERA", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+      {.reason = Reason::kNoCamera, .field = "camera.id", .numbers = {{"retryable", "true"}}});
 }
 
 absl::Status Within(const char* field, int64_t value, int64_t lo, int64_t hi, int64_t step) {
@@ -93,7 +93,7 @@ bool Has(const std::vector<std::string>& list, const std::string& text) {
 absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error) {
   return WithInfo(
       absl::UnavailableError(absl::StrCat("camera ", camera, ": ", doing, ": ", error.text())),
-      {.reason = "CAMERA_ERROR", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+      {.reason = Reason::kCameraError, .field = "camera.id", .numbers = {{"retryable", "true"}}});
 }
 
 absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
@@ -103,7 +103,7 @@ absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
     return WithInfo(
         absl::FailedPreconditionError(
             absl::StrCat("camera ", id, " is used by another scan; put both scans into one queue")),
-        {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+        {.reason = Reason::kCameraBusy, .field = "camera.id", .numbers = {{"retryable", "true"}}});
   }
   Error error;
   Object<ArvCamera> camera(arv_camera_new(id.c_str(), error.out()));
@@ -325,7 +325,9 @@ absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
       return WithInfo(
           absl::FailedPreconditionError(absl::StrCat(
               "camera ", id, " is used by another scan; put both scans into one queue")),
-          {.reason = "CAMERA_BUSY", .field = "camera.id", .numbers = {{"retryable", "true"}}});
+          {.reason = Reason::kCameraBusy,
+           .field = "camera.id",
+           .numbers = {{"retryable", "true"}}});
     }
     if (format == nullptr)
       return InvalidField("camera.pixel_format",

@@ -72,7 +72,7 @@ class CameraRecords final : public Source {
           absl::FailedPreconditionError(absl::StrCat(
               "camera ", opened_.id, " has changed since the scan was submitted: it delivers ",
               shape_.width, " samples of ", shape_.format->name)),
-          {.reason = "CAMERA_CHANGED", .field = "camera", .numbers = {}});
+          {.reason = Reason::kCameraChanged, .field = "camera", .numbers = {}});
     }
     ArvCamera* camera = opened_.camera.get();
     aravis::Error error;
@@ -164,7 +164,7 @@ class CameraRecords final : public Source {
       if (control_lost_) {
         return WithInfo(
             absl::UnavailableError(absl::StrCat("camera ", opened_.id, " has gone away")),
-            {.reason = "SOURCE_LOST", .field = "camera.id", .numbers = {}});
+            {.reason = Reason::kSourceLost, .field = "camera.id", .numbers = {}});
       }
       if (wait && source_.frame_timeout_s > 0 &&
           std::chrono::duration<double>(now - last_frame_at_).count() > source_.frame_timeout_s) {
@@ -172,7 +172,7 @@ class CameraRecords final : public Source {
             absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id,
                                                      " has sent no whole frame for ",
                                                      source_.frame_timeout_s, " s")),
-            {.reason = "SOURCE_STALLED", .field = "camera.frame_timeout_s", .numbers = {}});
+            {.reason = Reason::kSourceStalled, .field = "camera.frame_timeout_s", .numbers = {}});
       }
       return absl::OkStatus();
     }

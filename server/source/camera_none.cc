@@ -12,7 +12,7 @@ namespace {
 absl::Status NoSupport() {
   return WithInfo(absl::UnimplementedError(
                       absl::StrCat("this server has no camera source: ", CameraSupport().reason)),
-                  {.reason = "NO_CAMERA_SUPPORT", .field = "camera", .numbers = {}});
+                  {.reason = Reason::kNoCameraSupport, .field = "camera", .numbers = {}});
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class PushedInput final : public storage::ProjectionInput {
 absl::StatusOr<std::shared_ptr<char>> ProjectionMemory::Take(int64_t bytes) {
   const auto refused = [&](int64_t free, const std::string& why) {
     return WithInfo(absl::ResourceExhaustedError(why),
-                    {.reason = "HOST_MEMORY",
+                    {.reason = Reason::kHostMemory,
                      .field = "push.frames",
                      .numbers = {{"wanted", absl::StrCat(bytes)},
                                  {"free", absl::StrCat(free)},
@@ -189,7 +189,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
       return WithInfo(
           absl::ResourceExhaustedError(
               absl::StrCat("message ", from->received + 1, " came without credit for it")),
-          {.reason = "CREDIT_EXCEEDED",
+          {.reason = Reason::kCreditExceeded,
            .field = "",
            .numbers = {{"credit", absl::StrCat(from->told_credit)}, {"retryable", "true"}}});
     }
@@ -338,7 +338,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
       return WithInfo(absl::DeadlineExceededError(absl::StrCat(
                           "no projections came for ", spec_.idle_timeout_s, " s (", who, "); ",
                           counts_.frames, " of ", spec_.frames, " frames are in")),
-                      {.reason = "SOURCE_STALLED",
+                      {.reason = Reason::kSourceStalled,
                        .field = "push.idle_timeout_s",
                        .numbers = {{"frames", absl::StrCat(counts_.frames)}}});
     }
@@ -384,7 +384,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> ProjectionPort::Snapsh
   }
   if (index[0].empty()) {
     return WithInfo(absl::FailedPreconditionError("no projection has come"),
-                    {.reason = "NO_PROJECTIONS", .field = "push", .numbers = {}});
+                    {.reason = Reason::kNoProjections, .field = "push", .numbers = {}});
   }
   info.projections = std::ssize(index[0]);
   info.flats = std::ssize(index[1]);

@@ -25,7 +25,7 @@ constexpr size_t kLook =
 absl::Status PushPort::CheckConnection(int64_t connection) const {
   if (connection == connection_) return absl::OkStatus();
   return WithInfo(absl::AbortedError("another connection pushes to this scan now"),
-                  {.reason = "REPLACED", .field = "", .numbers = {}});
+                  {.reason = Reason::kReplaced, .field = "", .numbers = {}});
 }
 
 int64_t PushPort::Connect() {
@@ -71,7 +71,7 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
       return WithInfo(absl::ResourceExhaustedError(
                           absl::StrCat("block ", received_ + 1, " came without credit; ",
                                        queue_.size(), " blocks wait for the device")),
-                      {.reason = "CREDIT_EXCEEDED",
+                      {.reason = Reason::kCreditExceeded,
                        .field = "",
                        .numbers = {{"credit", absl::StrCat(received_)},
                                    {"next_record", absl::StrCat(next_record_)},
@@ -118,7 +118,7 @@ absl::Status PushPort::CheckMarks(const PushBlock& block) const {
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
                         marks_.size(), " markers wait for their records; with ", block.marks.size(),
                         " more they would be more than the ", kMostMarks, " that may")),
-                    {.reason = "MARKERS_WAITING",
+                    {.reason = Reason::kMarkersWaiting,
                      .field = "markers",
                      .numbers = {{"waiting", absl::StrCat(marks_.size())}}});
   }
@@ -376,7 +376,7 @@ absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& st
       return WithInfo(absl::DeadlineExceededError(
                           absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,
                                        "); the next would be record ", next_record_)),
-                      {.reason = "SOURCE_STALLED",
+                      {.reason = Reason::kSourceStalled,
                        .field = "push.idle_timeout_s",
                        .numbers = {{"next_record", absl::StrCat(next_record_)}}});
     }

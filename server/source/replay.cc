@@ -28,7 +28,7 @@ absl::StatusOr<storage::RecordFile> Open(const model::ScanSpec& spec,
                           storage::ConfinePath(replay.path, roots, kField));
   // Not blocking: opening a named pipe would wait for its writer.
   auto opened = storage::OpenBeneath(confined.path, roots, O_RDONLY | O_NONBLOCK);
-  if (!opened.ok() && InfoOf(opened.status()).reason == "OUTSIDE_ROOTS")
+  if (!opened.ok() && InfoOf(opened.status()).reason == Reason::kOutsideRoots)
     return storage::OutsideRoots(kField, replay.path, roots);
   if (!opened.ok())
     return storage::NoAccess(kField, replay.path,
@@ -102,7 +102,7 @@ class ReplayRecords final : public Source {
             absl::DataLossError(absl::StrCat(
                 file_.name, n == 0 ? " became shorter while it was read" : " cannot be read",
                 " at byte ", offset, n == 0 ? "" : absl::StrCat(": errno ", errno))),
-            {.reason = "SOURCE_READ",
+            {.reason = Reason::kSourceRead,
              .field = "replay.path",
              .numbers = {{"offset", absl::StrCat(offset)}}});
       }

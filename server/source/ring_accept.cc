@@ -50,7 +50,7 @@ void RingPort::Look() {
     Ended();
     failed_ = WithInfo(
         absl::UnavailableError(absl::StrCat("the producer failed: ", TextOf(producer()->error))),
-        {.reason = "SOURCE_LOST",
+        {.reason = Reason::kSourceLost,
          .field = "",
          .numbers = {{"next_record", absl::StrCat(next_record_)}}});
   }

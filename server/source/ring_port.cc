@@ -80,12 +80,12 @@ int64_t RingPort::total_records() {
 absl::Status RingPort::CanAttachLocked() const {
   if (!open_ || closed_ || ended_ || !failed_.ok()) {
     return WithInfo(absl::FailedPreconditionError("the scan takes no more records"),
-                    {.reason = "SCAN_STATE", .field = "scan", .numbers = {}});
+                    {.reason = Reason::kScanState, .field = "scan", .numbers = {}});
   }
   if (counts_.connected) {
     return WithInfo(absl::FailedPreconditionError(
                         "a producer is attached to this ring; another one may be when it has gone"),
-                    {.reason = "RING_TAKEN",
+                    {.reason = Reason::kRingTaken,
                      .field = "scan",
                      .numbers = {{"connection", absl::StrCat(connection_)}}});
   }
@@ -199,7 +199,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
   if (!counts_.connected && counts_.connections > 0) {
     left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - Seconds(now - gone_));
     if (left.count() <= 0) {
-      const ErrorInfo info{.reason = "SOURCE_LOST",
+      const ErrorInfo info{.reason = Reason::kSourceLost,
                            .field = "ring.restart_grace_s",
                            .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(
@@ -216,7 +216,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
                         : !counts_.connected     ? "no producer is attached"
                         : feeding_               ? "a producer is attached, but silent"
                                                  : "the producer broke the ring";
-      const ErrorInfo info{.reason = "SOURCE_STALLED",
+      const ErrorInfo info{.reason = Reason::kSourceStalled,
                            .field = "ring.idle_timeout_s",
                            .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(absl::DeadlineExceededError(
@@ -254,7 +254,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
                   absl::StrCat("the producer overran the ring of ", limits_.slots,
                                " slots: ", counts_.overrun_records,
                                " records were dropped; the device was too slow for it")),
-              {.reason = "SOURCE_OVERRUN",
+              {.reason = Reason::kSourceOverrun,
                .field = "",
                .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }
@@ -275,7 +275,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
           return WithInfo(
               absl::DataLossError(absl::StrCat("the producer overran the ring: its last ",
                                                counts_.overrun_records, " records were dropped")),
-              {.reason = "SOURCE_OVERRUN",
+              {.reason = Reason::kSourceOverrun,
                .field = "",
                .numbers = {{"overrun_records", absl::StrCat(counts_.overrun_records)}}});
         }

@@ -92,7 +92,7 @@ absl::Status TomographyRunner::LookForMissing() {
     return WithInfo(
         absl::FailedPreconditionError(
             absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
-        {.reason = "FRAMES_MISSING",
+        {.reason = Reason::kFramesMissing,
          .field = "tomography.push.on_missing",
          .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
   }
@@ -376,7 +376,7 @@ absl::Status TomographyRunner::Doubt(const std::vector<std::string>& doubts) {
     run_.Found(report_);
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat("tomography.center: ", doubts.front())),
-        {.reason = "AXIS_IN_DOUBT", .field = "tomography.center", .numbers = {}});
+        {.reason = Reason::kAxisInDoubt, .field = "tomography.center", .numbers = {}});
   }
   for (const std::string& doubt : doubts) run_.Warn(doubt);
   return absl::OkStatus();

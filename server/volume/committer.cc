@@ -44,7 +44,7 @@ std::string DateOf(int64_t unix_ns) {
 
 absl::Status Cancelled() {
   return WithInfo(absl::CancelledError("the commit was cancelled; the volume stays held"),
-                  {.reason = "COMMIT_CANCELLED", .field = "", .numbers = {}});
+                  {.reason = Reason::kCommitCancelled, .field = "", .numbers = {}});
 }
 
 }  // namespace
@@ -225,7 +225,7 @@ absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(
   if (found != nullptr && found->volume != name) {
     return WithInfo(absl::AlreadyExistsError(absl::StrCat("request_id '", request_id,
                                                           "' was used to commit ", found->volume)),
-                    {.reason = "IDEMPOTENCY_MISMATCH", .field = "request_id", .numbers = {}});
+                    {.reason = Reason::kIdempotencyMismatch, .field = "request_id", .numbers = {}});
   }
   if (found == nullptr && otherwise != nullptr) jobs_.push_back(otherwise);
   return found;
@@ -271,8 +271,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
                                   .at_ns = context_.clock->Now().monotonic_ns};
       }
     } else {
-      const std::string reason = InfoOf(outcome.status()).reason;
-      ++errors_[reason.empty() ? absl::StatusCodeToString(outcome.status().code()) : reason];
+      ++errors_[ReasonOrCode(outcome.status())];
     }
   }
   if (outcome.ok()) {
@@ -317,7 +316,7 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
     return WithInfo(absl::ResourceExhaustedError(
                         absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes,
                                      " bytes; use a smaller chunk or shard along y")),
-                    {.reason = "NO_STAGING",
+                    {.reason = Reason::kNoStaging,
                      .field = "options.chunk",
                      .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
   }

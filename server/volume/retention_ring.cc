@@ -24,7 +24,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Keep(const std::string& name, i
     return WithInfo(absl::FailedPreconditionError(
                         absl::StrCat(name, " is ", Name(it->status.state),
                                      "; only HELD and COMMITTING volumes can be kept")),
-                    {.reason = "VOLUME_STATE",
+                    {.reason = Reason::kVolumeState,
                      .field = "name",
                      .numbers = {{"state", Name(it->status.state)}}});
   }
@@ -48,7 +48,7 @@ absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
       absl::ResourceExhaustedError(absl::StrCat(of.status.scan, " keeps ", kept,
                                                 " volumes, all of its ", limit,
                                                 " hold slots; commit or discard one first")),
-      {.reason = "HOLD_SLOTS_FULL",
+      {.reason = Reason::kHoldSlotsFull,
        .field = "name",
        .numbers = {
            {"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
@@ -60,7 +60,7 @@ absl::Status VolumeStore::Lend(const std::string& name, int64_t limit) {
   if (it->status.state != model::VolumeState::kHeld) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state),
                                                                "; only HELD volumes can be lent")),
-                    {.reason = "VOLUME_STATE",
+                    {.reason = Reason::kVolumeState,
                      .field = "name",
                      .numbers = {{"state", Name(it->status.state)}}});
   }
@@ -97,7 +97,7 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Unmark(const std::string& name,
     return WithInfo(absl::FailedPreconditionError(
                         absl::StrCat(name, " is ", Name(it->status.state),
                                      "; only HELD and COMMITTING volumes have a mark")),
-                    {.reason = "VOLUME_STATE",
+                    {.reason = Reason::kVolumeState,
                      .field = "name",
                      .numbers = {{"state", Name(it->status.state)}}});
   }

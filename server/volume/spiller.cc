@@ -28,7 +28,7 @@ absl::Status Changed(const std::string& volume, const std::string& sealed, const
   return WithInfo(
       absl::DataLossError(absl::StrCat(volume, " changed since it was sealed: its digest was ",
                                        sealed, " and is ", now)),
-      {.reason = "DIGEST", .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
+      {.reason = Reason::kDigest, .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
 }
 
 class MemoryCursor final : public storage::SpillCursor {
@@ -141,7 +141,7 @@ absl::Status Spiller::CheckTier(model::Tier tier) const {
   return WithInfo(
       absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key,
                                                  " of the server's configuration is 0")),
-      {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
+      {.reason = Reason::kSpillOff, .field = "", .numbers = {{"key", key}}});
 }
 
 int64_t Spiller::FreeOf(model::Tier tier) const {
@@ -166,7 +166,7 @@ absl::Status Spiller::ForEachPiece(
   if (memory[0] == nullptr) {
     return WithInfo(
         absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
-        {.reason = "NO_STAGING", .field = "", .numbers = {{"retryable", "true"}}});
+        {.reason = Reason::kNoStaging, .field = "", .numbers = {{"retryable", "true"}}});
   }
   if (pinned.spilled != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
@@ -206,7 +206,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(
         absl::ResourceExhaustedError(absl::StrCat(
             "the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
             " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
-        {.reason = "SPILL_QUOTA",
+        {.reason = Reason::kSpillQuota,
          .field = "",
          .numbers = {{"wanted", absl::StrCat(bytes)},
                      {"used", absl::StrCat(used)},
@@ -220,7 +220,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(
   if (block == nullptr) {
     return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
                                                               " bytes of page-locked memory left")),
-                    {.reason = "OUT_OF_MEMORY",
+                    {.reason = Reason::kOutOfMemory,
                      .field = "",
                      .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
   }
@@ -450,7 +450,7 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
   auto slot = base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> {
     auto moved = MoveToDevice(pinned);
     const auto& origin = pinned.status.origin;
-    if (InfoOf(moved.status()).reason == "DEVICE_FULL" && origin != nullptr &&
+    if (InfoOf(moved.status()).reason == Reason::kDeviceFull && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
       // Its client said that volumes may be moved to make room: the oldest of the same scan goes in
       // its stead.

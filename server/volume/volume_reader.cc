@@ -76,7 +76,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     if (memory == nullptr) {
       return WithInfo(absl::ResourceExhaustedError(
                           "no page-locked memory left: too many readers at once; try again"),
-                      {.reason = "NO_STAGING",
+                      {.reason = Reason::kNoStaging,
                        .field = "",
                        .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
     }
@@ -135,7 +135,7 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
       return WithInfo(absl::OutOfRangeError(absl::StrCat(
                           "the box leaves the volume: axis ", d, " has 0 to ", extent - 1,
                           ", asked are ", box.start[d], " and ", box.count[d], " from there")),
-                      {.reason = "BAD_RANGE",
+                      {.reason = Reason::kBadRange,
                        .field = box.start[d] < 0 || box.start[d] >= extent ? "start" : "count",
                        .numbers = {{"axis", absl::StrCat(d)}, {"extent", absl::StrCat(extent)}}});
     }

@@ -37,7 +37,7 @@ absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
   if (Allowed(from, to)) return absl::OkStatus();
   return WithInfo(absl::FailedPreconditionError(
                       absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = "VOLUME_STATE",
+                  {.reason = Reason::kVolumeState,
                    .field = "name",
                    .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
 }
@@ -49,7 +49,7 @@ absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::stri
         absl::NotFoundError(absl::StrCat(
             "no volume ", name,
             " (of those that left memory the last 10000 are remembered for ten minutes)")),
-        {.reason = "NO_VOLUME", .field = "name", .numbers = {}});
+        {.reason = Reason::kNoVolume, .field = "name", .numbers = {}});
   }
   return it->second;
 }
@@ -208,17 +208,18 @@ absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
             name, " is striped over ", absl::StrJoin(pinned.status.spread_devices, ", "),
             " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
             pinned.status.device, " (ReadVolume and CommitVolume take it as it is)")),
-        {.reason = "STRIPED",
+        {.reason = Reason::kStriped,
          .field = "name",
          .numbers = {{"device", pinned.status.device},
                      {"devices", absl::StrCat(pinned.slot->stripes.size())},
                      {"retryable", "false"}}});
   }
-  return WithInfo(
-      absl::FailedPreconditionError(
-          absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier),
-                       "); restore it to its device first (RestoreVolume)")),
-      {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier),
+                                   "); restore it to its device first (RestoreVolume)")),
+                  {.reason = Reason::kSpilled,
+                   .field = "name",
+                   .numbers = {{"tier", Name(pinned.status.tier)}}});
 }
 
 absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
@@ -229,7 +230,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
     return WithInfo(
         absl::FailedPreconditionError(
             absl::StrCat(name, " is still being acquired; wait until it is HELD")),
-        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(state)}}});
+        {.reason = Reason::kVolumeState, .field = "name", .numbers = {{"state", Name(state)}}});
   }
   if (!model::InMemory(state)) {
     return WithInfo(
@@ -237,7 +238,7 @@ absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
             name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ",
             it->status.reason,
             it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
-        {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(state)}}});
+        {.reason = Reason::kVolumeGone, .field = "name", .numbers = {{"state", Name(state)}}});
   }
   return PinOf(*it, StatusOf(*it));
 }
@@ -266,7 +267,7 @@ absl::Status VolumeStore::CheckLeases(const Record& record, const ClientVerb* as
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
             record.status.name, " is no orphan: ", record.status.session, " has come back")),
-        {.reason = "ADOPTED", .field = "name", .numbers = {}});
+        {.reason = Reason::kAdopted, .field = "name", .numbers = {}});
   }
   if (protections_.leases == nullptr) return absl::OkStatus();
   return protections_.leases->CheckNobodyElse(record.status.name, asked->lease_token);
@@ -287,7 +288,7 @@ absl::StatusOr<session::Lease> VolumeStore::AcquireLease(const session::LeaseReq
                         status.name, " is ", Name(status.state),
                         status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
                         "; only HELD volumes can be leased")),
-                    {.reason = "VOLUME_STATE",
+                    {.reason = Reason::kVolumeState,
                      .field = "resource",
                      .numbers = {{"state", Name(status.state)}}});
   }
@@ -304,18 +305,21 @@ absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowe
     return WithInfo(
         absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state),
                                          status.reason.empty() ? "" : ", ", status.reason)),
-        {.reason = "VOLUME_GONE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+        {.reason = Reason::kVolumeGone,
+         .field = "name",
+         .numbers = {{"state", Name(status.state)}}});
   }
   if (it->slot != pinned.slot || status.moving == "SPILLING") {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is being moved; ask again")),
-                    {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(name, " is being moved; ask again")),
+        {.reason = Reason::kMoving, .field = "name", .numbers = {{"retryable", "true"}}});
   }
   if (!status.kept || (!borrowed && it->lent && !status.marked)) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(name,
                                                    " is a volume of a LIVE scan's ring, which may "
                                                    "overwrite it; hold it first (HoldVolume)")),
-        {.reason = "EXPORT_NOT_HELD", .field = "name", .numbers = {}});
+        {.reason = Reason::kExportNotHeld, .field = "name", .numbers = {}});
   }
   return act();
 }

@@ -18,16 +18,18 @@ namespace octavo::volume {
 absl::StatusOr<PinnedVolume> VolumeStore::BeginSpillOf(Record& record) {
   model::VolumeStatus& status = record.status;
   if (!model::IsComplete(status.state)) {
-    return WithInfo(
-        absl::FailedPreconditionError(
-            absl::StrCat(status.name, " is ", Name(status.state),
-                         "; only HELD and COMMITTING volumes can be moved")),
-        {.reason = "VOLUME_STATE", .field = "name", .numbers = {{"state", Name(status.state)}}});
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(status.name, " is ", Name(status.state),
+                                     "; only HELD and COMMITTING volumes can be moved")),
+                    {.reason = Reason::kVolumeState,
+                     .field = "name",
+                     .numbers = {{"state", Name(status.state)}}});
   }
   if (!status.moving.empty()) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        status.name, " is being moved already (", status.moving, "); ask again")),
-                    {.reason = "MOVING", .field = "name", .numbers = {{"retryable", "true"}}});
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(status.name, " is being moved already (", status.moving, "); ask again")),
+        {.reason = Reason::kMoving, .field = "name", .numbers = {{"retryable", "true"}}});
   }
   return PinOf(record, StatusOf(record));
 }
@@ -129,10 +131,11 @@ absl::StatusOr<PinnedVolume> VolumeStore::BeginRelocate(const std::string& name)
   OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
   OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, BeginSpillOf(*it));
   if (pinned.slot == nullptr) {
-    return WithInfo(
-        absl::FailedPreconditionError(
-            absl::StrCat(name, " is not on its device (tier ", Name(pinned.status.tier), ")")),
-        {.reason = "SPILLED", .field = "name", .numbers = {{"tier", Name(pinned.status.tier)}}});
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is not on its device (tier ",
+                                                               Name(pinned.status.tier), ")")),
+                    {.reason = Reason::kSpilled,
+                     .field = "name",
+                     .numbers = {{"tier", Name(pinned.status.tier)}}});
   }
   it->status.moving = "RELOCATING";
   return pinned;

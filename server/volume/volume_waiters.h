@@ -64,7 +64,7 @@ class VolumeWaiters final : public VolumeObserver {
     for (const auto& [done, over] : told) {
       if (volume.state == model::VolumeState::kFailed) {
         done(WithInfo(absl::DataLossError(absl::StrCat(volume.name, " failed: ", volume.reason)),
-                      {.reason = "VOLUME_FAILED", .field = "name", .numbers = {}}));
+                      {.reason = Reason::kVolumeFailed, .field = "name", .numbers = {}}));
       } else {
         done(volume);
       }

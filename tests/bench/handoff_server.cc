@@ -265,7 +265,7 @@ int Run(const std::string& backend, const std::string& folder, double grace_seco
     } else {
       const absl::Status& status = answer.status();
       std::cout << json{{"code", absl::StatusCodeToString(status.code())},
-                        {"reason", InfoOf(status).reason},
+                        {"reason", Name(InfoOf(status).reason)},
                         {"message", std::string(status.message())}}
                        .dump()
                 << std::endl;

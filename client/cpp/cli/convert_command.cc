@@ -76,13 +76,14 @@ void Convert(Session& session, const std::string& source, const std::string& des
     if (session.json) {
       std::cout << nlohmann::json({{"code", static_cast<int>(outcome.status().code())},
                                    {"message", std::string(outcome.status().message())},
-                                   {"reason", info.reason},
+                                   {"reason", Name(info.reason)},
                                    {"field", info.field}})
                        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
                 << "\n";
     } else {
       std::cerr << "octavo: " << outcome.status().message()
-                << (info.reason.empty() ? "" : " [" + info.reason + "]") << "\n";
+                << (info.reason == Reason::kNone ? "" : absl::StrCat(" [", Name(info.reason), "]"))
+                << "\n";
     }
     return;
   }

@@ -302,10 +302,11 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   }
   static absl::Status Fault(int64_t bytes) {
     if (!AllocationFault::Hits()) return absl::OkStatus();
-    return WithInfo(
-        absl::ResourceExhaustedError(
-            absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
-        {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    return WithInfo(absl::ResourceExhaustedError(
+                        absl::StrCat("a test fails this allocation of ", bytes, " bytes")),
+                    {.reason = Reason::kOutOfMemory,
+                     .field = "",
+                     .numbers = {{"wanted", absl::StrCat(bytes)}}});
   }
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes,
                     cudaMemcpyKind kind) {

@@ -199,7 +199,7 @@ class HostDevice final : public Device, public ExportableMemory {
   }
   void InjectFault(const std::string& reason) override {
     health_->Lose(WithInfo(absl::UnavailableError(reason),
-                           {.reason = "DEVICE_LOST", .field = "", .numbers = {}}));
+                           {.reason = Reason::kDeviceLost, .field = "", .numbers = {}}));
   }
 
   absl::Status Stamp(StreamRef stream, int64_t* out) override {
@@ -234,7 +234,9 @@ class HostDevice final : public Device, public ExportableMemory {
     if (data == nullptr) {
       return WithInfo(
           absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes, " bytes left")),
-          {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+          {.reason = Reason::kOutOfMemory,
+           .field = "",
+           .numbers = {{"wanted", absl::StrCat(bytes)}}});
     }
     if (alignment == kHugePage) (void)madvise(data, size, MADV_HUGEPAGE);
     return data;

@@ -9,7 +9,7 @@ namespace octavo::inline gpu::cuda {
 absl::Status DeviceHealth::Lost() {
   MutexLock lock(mutex);
   return WithInfo(absl::UnavailableError(reason),
-                  {.reason = "DEVICE_LOST", .field = "", .numbers = {}});
+                  {.reason = Reason::kDeviceLost, .field = "", .numbers = {}});
 }
 
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line,
@@ -22,7 +22,7 @@ absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int
     case cudaErrorMemoryAllocation:
       (void)cudaGetLastError();  // not sticky: clear it
       return WithInfo(absl::ResourceExhaustedError(text),
-                      {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {}});
+                      {.reason = Reason::kOutOfMemory, .field = "", .numbers = {}});
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInitializationError: return absl::FailedPreconditionError(text);

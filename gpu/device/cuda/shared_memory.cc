@@ -42,9 +42,10 @@ absl::Status VirtualMemory::ToStatus(CUresult result, const char* call, int64_t 
   const std::string what =
       absl::StrCat(call, " of ", bytes, " bytes: ", text, " (", static_cast<int>(result), ")");
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    return WithInfo(
-        absl::ResourceExhaustedError(what),
-        {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    return WithInfo(absl::ResourceExhaustedError(what),
+                    {.reason = Reason::kOutOfMemory,
+                     .field = "",
+                     .numbers = {{"wanted", absl::StrCat(bytes)}}});
   }
   if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_PERMITTED)
     return absl::UnimplementedError(what);

@@ -23,11 +23,12 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
                                                    int64_t bytes) {
   if (bytes <= 0) return absl::InvalidArgumentError(absl::StrCat("asked for ", bytes, " bytes"));
   const auto none = [&](const char* what) {
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
-                                                  " bytes left to share (", what, ": ",
-                                                  std::strerror(errno), ")")),
-        {.reason = "OUT_OF_MEMORY", .field = "", .numbers = {{"wanted", absl::StrCat(bytes)}}});
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
+                                                              " bytes left to share (", what, ": ",
+                                                              std::strerror(errno), ")")),
+                    {.reason = Reason::kOutOfMemory,
+                     .field = "",
+                     .numbers = {{"wanted", absl::StrCat(bytes)}}});
   };
   errno = ENOMEM;
   if (AllocationFault::Hits()) return none("a test");

@@ -275,7 +275,7 @@ absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_
   if (first_sample >= total) {
     return WithInfo(absl::OutOfRangeError(absl::StrCat("first_sample is ", first_sample,
                                                        "; the waveforms have ", total, " samples")),
-                    {.reason = "OUT_OF_RANGE",
+                    {.reason = Reason::kOutOfRange,
                      .field = "first_sample",
                      .numbers = {{"total_samples", absl::StrCat(total)}}});
   }

@@ -34,7 +34,7 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
     Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   v1::ErrorDetail detail;
   detail.set_domain("octavo");
-  detail.set_reason(info.reason.empty() ? absl::StatusCodeToString(status.code()) : info.reason);
+  detail.set_reason(ReasonOrCode(status));
   detail.set_field(Utf8(info.field));
   for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = Shortened(value);
   v1::AdmissionReport encoded;

@@ -69,7 +69,7 @@ grpc::Status PendingAnswer::Begin(grpc::Status status) {
           absl::ResourceExhaustedError(
               absl::StrCat("the client does not read its answers: ", waiting,
                            " bytes wait for it; this one would be ", bytes, " more")),
-          {.reason = "SLOW_CLIENT",
+          {.reason = Reason::kSlowClient,
            .field = "",
            .numbers = {{"waiting_bytes", absl::StrCat(waiting)}, {"retryable", "true"}}});
     });

@@ -211,7 +211,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
         final_ = ToGrpc(WithInfo(
             absl::ResourceExhaustedError(
                 absl::StrCat("the client does not read: ", waiting_bytes_, " bytes wait for it")),
-            {.reason = "SLOW_SUBSCRIBER", .field = "", .numbers = {{"retryable", "true"}}}));
+            {.reason = Reason::kSlowSubscriber, .field = "", .numbers = {{"retryable", "true"}}}));
       }
     }
     Advance();

@@ -276,7 +276,7 @@ class Transaction final : public CommitTransaction {
       return WithInfo(absl::DataLossError(absl::StrCat(
                           meta_.volume_name, " changed since it was sealed: its digest was ",
                           meta_.digest, " and is ", digest)),
-                      {.reason = "DIGEST",
+                      {.reason = Reason::kDigest,
                        .field = "",
                        .numbers = {{"sealed", meta_.digest}, {"read", digest}}});
     }
@@ -296,10 +296,11 @@ class Transaction final : public CommitTransaction {
     if (const int error = Failpoint("before_rename"))
       return ErrnoStatus(error, "renaming to", paths_.final);
     if (!IsSameRoot(paths_)) {
-      return WithInfo(absl::UnavailableError(
-                          absl::StrCat("the storage root ", paths_.root,
-                                       " is away, or another one; is its disk still mounted?")),
-                      {.reason = "ROOT_AWAY", .field = "", .numbers = {{"retryable", "true"}}});
+      return WithInfo(
+          absl::UnavailableError(
+              absl::StrCat("the storage root ", paths_.root,
+                           " is away, or another one; is its disk still mounted?")),
+          {.reason = Reason::kRootAway, .field = "", .numbers = {{"retryable", "true"}}});
     }
     if (!held_.HasTemporaryName())
       return absl::AbortedError(

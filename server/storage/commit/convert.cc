@@ -85,10 +85,11 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   }
   const std::string digest = absl::StrFormat("sum64:%016x", sums.Sum());
   if (!meta.digest.empty() && meta.digest != digest) {
-    return WithInfo(
-        absl::DataLossError(
-            absl::StrCat(source, " is damaged: its digest was ", meta.digest, " and is ", digest)),
-        {.reason = "DIGEST", .field = "", .numbers = {{"sealed", meta.digest}, {"read", digest}}});
+    return WithInfo(absl::DataLossError(absl::StrCat(source, " is damaged: its digest was ",
+                                                     meta.digest, " and is ", digest)),
+                    {.reason = Reason::kDigest,
+                     .field = "",
+                     .numbers = {{"sealed", meta.digest}, {"read", digest}}});
   }
   OCTAVO_RETURN_IF_ERROR(writer->Finish());
   const Manifest manifest{.commit = paths.id,

@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path,
     if (errno != EWOULDBLOCK) return ErrnoStatus(errno, "locking", lock_path);
     return WithInfo(absl::FailedPreconditionError(
                         absl::StrCat("another process uses the state directory of ", path)),
-                    {.reason = "STATE_IN_USE", .field = "", .numbers = {}});
+                    {.reason = Reason::kStateInUse, .field = "", .numbers = {}});
   }
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return ErrnoStatus(errno, "opening journal", path);

@@ -123,7 +123,8 @@ absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const Comm
   const std::string folder = ParentOf(paths.final);
   auto opened = OpenBeneath(folder, roots, O_RDONLY | O_DIRECTORY);
   // The path was one without links when it was chosen.
-  if (InfoOf(opened.status()).reason == "OUTSIDE_ROOTS" || (opened.ok() && opened->path != folder))
+  if (InfoOf(opened.status()).reason == Reason::kOutsideRoots ||
+      (opened.ok() && opened->path != folder))
     return InvalidField("options.destination", absl::StrCat("leads through a link: ", folder));
   OCTAVO_RETURN_IF_ERROR(opened.status());
   HeldPaths held{.folder = std::move(opened->fd), .temporary = {}, .paths = paths, .known = paths};

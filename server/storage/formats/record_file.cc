@@ -21,7 +21,7 @@ constexpr int64_t kLeastSamples = 16, kMostSamples = 65536;
 absl::Status CannotRead(const std::string& name, int error) {
   return WithInfo(absl::PermissionDeniedError(
                       absl::StrCat(kField, ": '", name, "' cannot be read: errno ", error)),
-                  {.reason = "NO_ACCESS", .field = kField, .numbers = {}});
+                  {.reason = Reason::kNoAccess, .field = kField, .numbers = {}});
 }
 
 // As many bytes from `offset` as the file has, up to `bytes`.

@@ -169,7 +169,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
         InvalidField(kField, absl::StrCat("is mat (MATLAB v5), whose variables hold up to ",
                                           kMatlabMaxBytes, " bytes; the volume has ", bytes,
                                           "; use hdf5, which MATLAB reads too")),
-        {.reason = "FORMAT_LIMIT",
+        {.reason = Reason::kFormatLimit,
          .field = kField,
          .numbers = {{"bytes", absl::StrCat(bytes)}, {"allowed", absl::StrCat(kMatlabMaxBytes)}}});
   }

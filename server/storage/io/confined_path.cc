@@ -26,12 +26,12 @@ std::string Named(const std::vector<std::string>& roots) {
 absl::Status OutsideRoots(const std::string& field, const std::string& path,
                           const std::vector<std::string>& roots) {
   return WithInfo(InvalidField(field, absl::StrCat("'", path, "' lies outside ", Named(roots))),
-                  {.reason = "OUTSIDE_ROOTS", .field = field, .numbers = {}});
+                  {.reason = Reason::kOutsideRoots, .field = field, .numbers = {}});
 }
 
 absl::Status NoAccess(const std::string& field, const std::string& path, const std::string& what) {
   return WithInfo(absl::PermissionDeniedError(absl::StrCat(field, ": '", path, "' ", what)),
-                  {.reason = "NO_ACCESS", .field = field, .numbers = {}});
+                  {.reason = Reason::kNoAccess, .field = field, .numbers = {}});
 }
 
 absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
@@ -42,7 +42,7 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
   if (roots.empty()) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                         field, ": this server has no replay roots; set storage.replay_roots")),
-                    {.reason = "NO_REPLAY_ROOT", .field = field, .numbers = {}});
+                    {.reason = Reason::kNoReplayRoot, .field = field, .numbers = {}});
   }
   bool inside = false, denied = false;
   for (const std::string& root : roots) {
@@ -70,7 +70,7 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
   if (denied) return NoAccess(field, path, "may not be read");
   return WithInfo(
       absl::NotFoundError(absl::StrCat(field, ": no file '", path, "' under ", Named(roots))),
-      {.reason = "NO_FILE", .field = field, .numbers = {}});
+      {.reason = Reason::kNoFile, .field = field, .numbers = {}});
 }
 
 }  // namespace octavo::storage

@@ -55,7 +55,7 @@ absl::Status Hdf5Error(const std::string& doing, const std::string& path) {
   const std::string text = Hdf5Reason(&error);
   if (error != 0) return ErrnoStatus(error, doing, path);
   return WithInfo(absl::InternalError(absl::StrCat(doing, " ", path, ": HDF5: ", text)),
-                  {.reason = "IO_ERROR", .field = "", .numbers = {}});
+                  {.reason = Reason::kIoError, .field = "", .numbers = {}});
 }
 
 }  // namespace octavo::storage

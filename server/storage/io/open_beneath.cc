@@ -68,7 +68,7 @@ UniqueFd OpenEvenIfLeased(int folder, const std::string& below, int flags, mode_
 absl::Status Outside() {
   return WithInfo(
       absl::PermissionDeniedError("leads outside of the configured roots, or to nothing"),
-      {.reason = "OUTSIDE_ROOTS", .field = "", .numbers = {}});
+      {.reason = Reason::kOutsideRoots, .field = "", .numbers = {}});
 }
 
 absl::Status Refused(int error, const std::string& path) {
@@ -77,7 +77,7 @@ absl::Status Refused(int error, const std::string& path) {
     return absl::NotFoundError(absl::StrCat("no file ", name));
   if (error == EACCES || error == EPERM)
     return WithInfo(absl::PermissionDeniedError(absl::StrCat(name, " may not be opened")),
-                    {.reason = "NO_ACCESS", .field = "", .numbers = {}});
+                    {.reason = Reason::kNoAccess, .field = "", .numbers = {}});
   return ErrnoStatus(error, "opening", name);
 }
 

@@ -121,7 +121,7 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
     const auto beneath = OpenBeneath(real, roots_, O_RDONLY | O_NONBLOCK);
     struct stat info {};
     if (!beneath.ok())
-      return refuse(InfoOf(beneath.status()).reason == "OUTSIDE_ROOTS"
+      return refuse(InfoOf(beneath.status()).reason == Reason::kOutsideRoots
                         ? "lies outside of the configured roots"
                         : "may not be read");
     if (::fstat(beneath->fd.get(), &info) != 0 || !S_ISREG(info.st_mode))

@@ -70,7 +70,7 @@ std::string EncodeAnswer(const absl::Status& status) {
   const ErrorInfo info = InfoOf(status);
   return Bytes({{"code", static_cast<int>(status.code())},
                 {"message", std::string(status.message())},
-                {"reason", info.reason},
+                {"reason", Name(info.reason)},
                 {"field", info.field},
                 {"numbers", info.numbers}});
 }
@@ -81,7 +81,7 @@ std::optional<absl::Status> DecodeAnswer(const std::string& bytes) try {
   if (!parsed.ok()) return std::nullopt;
   const Json& json = *parsed;
   ErrorInfo info;
-  json.at("reason").get_to(info.reason);
+  info.reason = ReasonNamed(json.at("reason").get<std::string>()).value_or(Reason::kNone);
   json.at("field").get_to(info.field);
   json.at("numbers").get_to(info.numbers);
   return WithInfo(absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),

@@ -76,7 +76,7 @@ void LoadAs(const char* in, const StoredType& type, int64_t count, To* out) {
   }
 }
 
-absl::Status WithDataset(absl::Status status, const char* reason, const std::string& dataset,
+absl::Status WithDataset(absl::Status status, Reason reason, const std::string& dataset,
                          const std::string& value, const std::string& allowed) {
   return WithInfo(std::move(status),
                   {.reason = reason,
@@ -227,19 +227,19 @@ absl::Status BadProjections(const std::string& path, const std::string& dataset,
                             const std::string& value, const std::string& allowed) {
   return WithDataset(absl::InvalidArgumentError(absl::StrCat(BaseOf(path), ": ", dataset, " ",
                                                              value, "; allowed ", allowed)),
-                     "BAD_PROJECTIONS", dataset, value, allowed);
+                     Reason::kBadProjections, dataset, value, allowed);
 }
 
 absl::Status DamagedProjections(const std::string& path, const std::string& dataset,
                                 const std::string& what) {
   return WithDataset(absl::DataLossError(absl::StrCat(BaseOf(path), ": ", dataset, " ", what)),
-                     "DAMAGED_FILE", dataset, what, "");
+                     Reason::kDamagedFile, dataset, what, "");
 }
 
 absl::Status ReplacedProjections(const std::string& path) {
   return WithInfo(absl::AbortedError(absl::StrCat(
                       BaseOf(path), " was replaced or removed while it was opened; ask again")),
-                  {.reason = "REPLACED", .field = "", .numbers = {{"retryable", "true"}}});
+                  {.reason = Reason::kReplaced, .field = "", .numbers = {{"retryable", "true"}}});
 }
 
 absl::Status UnknownCompression(const std::string& path, const std::string& dataset,
@@ -247,7 +247,7 @@ absl::Status UnknownCompression(const std::string& path, const std::string& data
   return WithDataset(
       absl::UnimplementedError(absl::StrCat(BaseOf(path), ": ", dataset, " is compressed with ",
                                             what, ", which this server does not know")),
-      "UNKNOWN_COMPRESSION", dataset, what, "");
+      Reason::kUnknownCompression, dataset, what, "");
 }
 
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& a) {

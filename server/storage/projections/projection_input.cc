@@ -86,7 +86,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::stri
   constexpr int kTries = 5;
   for (int tries = 1;; ++tries) {
     auto input = OpenOnce(path, options);
-    if (InfoOf(input.status()).reason != "REPLACED" || tries == kTries) return input;
+    if (InfoOf(input.status()).reason != Reason::kReplaced || tries == kTries) return input;
   }
 }
 

@@ -63,7 +63,7 @@ class Quota {
           absl::ResourceExhaustedError(absl::StrCat(
               "the spill directory has ", used, " of its ", most_, " bytes in use, ", bytes,
               " more are wanted; commit or discard spilled volumes, or raise spill.disk_bytes")),
-          {.reason = "SPILL_QUOTA",
+          {.reason = Reason::kSpillQuota,
            .field = "",
            .numbers = {{"wanted", absl::StrCat(bytes)},
                        {"used", absl::StrCat(used)},
@@ -124,10 +124,11 @@ class Cursor final : public SpillCursor {
   absl::Status Verify(int64_t block, const void* data, int64_t size) const {
     if (Crc32c(data, static_cast<size_t>(size)) == (*crcs_)[static_cast<size_t>(block)])
       return absl::OkStatus();
-    return WithInfo(
-        absl::DataLossError(
-            absl::StrCat(path_, " changed since it was written: MiB ", block, " has another CRC")),
-        {.reason = "SPILL_DAMAGED", .field = "", .numbers = {{"block", absl::StrCat(block)}}});
+    return WithInfo(absl::DataLossError(absl::StrCat(path_, " changed since it was written: MiB ",
+                                                     block, " has another CRC")),
+                    {.reason = Reason::kSpillDamaged,
+                     .field = "",
+                     .numbers = {{"block", absl::StrCat(block)}}});
   }
 
   const std::string path_;

@@ -93,7 +93,7 @@ TEST_P(ShareableTest, AFailedAllocationLeavesNothing) {
   const auto failed = memory_->AllocateExportable(1);
   AllocationFault::Arm(0);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(InfoOf(failed.status()).reason, "OUT_OF_MEMORY");
+  EXPECT_EQ(InfoOf(failed.status()).reason, Reason::kOutOfMemory);
   EXPECT_EQ(memory_->AllocateExportable(int64_t{1} << 50).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(OpenDescriptors(), before);

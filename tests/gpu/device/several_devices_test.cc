@@ -136,7 +136,7 @@ TEST_P(SeveralDevicesTest, ALostDeviceSaysSoAndTheOtherGoesOn) {
   devices_[1]->InjectFault("a second reason");
   const auto is_lost = IsError(absl::StatusCode::kUnavailable, "pulled out");
   EXPECT_THAT(devices_[1]->Health(), is_lost);
-  EXPECT_EQ(InfoOf(devices_[1]->Health()).reason, "DEVICE_LOST");
+  EXPECT_EQ(InfoOf(devices_[1]->Health()).reason, Reason::kDeviceLost);
   // What was under way ends with it, and nothing waits for ever.
   EXPECT_THAT(event.Synchronize(), is_lost);
   EXPECT_THAT(event.Query(), is_lost);

@@ -21,7 +21,7 @@ TEST(RequestIdsTest, ARetryGetsWhatTheFirstOneMade) {
   EXPECT_EQ(ids.Begin("a", "body").value(), "scans/1");
   const absl::Status other = ids.Begin("a", "other").status();
   EXPECT_THAT(other, IsError(absl::StatusCode::kAlreadyExists, "another body (scans/1)"));
-  EXPECT_EQ(InfoOf(other).reason, "IDEMPOTENCY_MISMATCH");
+  EXPECT_EQ(InfoOf(other).reason, Reason::kIdempotencyMismatch);
   EXPECT_EQ(InfoOf(other).numbers,
             (std::vector<std::pair<std::string, std::string>>{{"scan", "scans/1"}}));
 }

@@ -39,10 +39,10 @@ TEST_F(DeriverTest, ARetryGetsWhatTheFirstOneMade) {
   spec.request_digest = "another";
   const auto other = Derive(spec);
   EXPECT_THAT(other, IsError(absl::StatusCode::kAlreadyExists, "another body"));
-  EXPECT_EQ(InfoOf(other.status()).reason, "IDEMPOTENCY_MISMATCH");
+  EXPECT_EQ(InfoOf(other.status()).reason, Reason::kIdempotencyMismatch);
   // What failed has not been.
   spec = Plane("volumes/none", "two");
-  EXPECT_EQ(InfoOf(Derive(spec).status()).reason, "NO_VOLUME");
+  EXPECT_EQ(InfoOf(Derive(spec).status()).reason, Reason::kNoVolume);
   EXPECT_THAT(Derive(Plane(source, "two")), IsOk());
 }
 

@@ -66,7 +66,7 @@ TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
   ArmFailpoint("measured_output:errno=5:3");  // that of the third figure of the chain
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
-  EXPECT_EQ(InfoOf(status).reason, "MEASUREMENT_WRONG");
+  EXPECT_EQ(InfoOf(status).reason, Reason::kMeasurementWrong);
   EXPECT_THAT(names_, ElementsAre("upload", "download", "device copy", "launch", "resident",
                                   "resident, no dispersion"));
 }

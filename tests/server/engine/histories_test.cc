@@ -267,7 +267,7 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
     place = leases.Acquire(
         {.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
         [&](const absl::StatusOr<Lease>& lease) {
-          waited += InfoOf(lease.status()).reason == "LEASES";
+          waited += InfoOf(lease.status()).reason == Reason::kLeases;
         });
     EXPECT_NE(place, 0u);
   }
@@ -276,7 +276,7 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
   EXPECT_EQ(
       leases.Acquire({.resource = "buffers/0", .mode = LeaseMode::kExclusive, .wait_seconds = 100},
                      [&](const absl::StatusOr<Lease>& lease) {
-                       waited += 100 * (InfoOf(lease.status()).reason == "LEASES");
+                       waited += 100 * (InfoOf(lease.status()).reason == Reason::kLeases);
                      }),
       0u);
   EXPECT_EQ(waited, 100);

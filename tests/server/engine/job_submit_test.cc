@@ -49,7 +49,7 @@ TEST_F(JobSubmitTest, OneThatHangsDoesNotHoldUpOthers) {
               IsError(absl::StatusCode::kNotFound, "missing.zarr"));
   const auto retry = engine_->jobs().Submit(Spec("hangs.zarr", "one"), nullptr);
   EXPECT_THAT(retry, IsError(absl::StatusCode::kUnavailable, "still at work"));
-  EXPECT_EQ(InfoOf(retry.status()).reason, "IN_PROGRESS");
+  EXPECT_EQ(InfoOf(retry.status()).reason, Reason::kInProgress);
   EXPECT_EQ(hangs.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   ASSERT_EQ(::fcntl(lease.get(), F_SETLEASE, F_UNLCK), 0);
   EXPECT_THAT(hangs.get(), IsError(absl::StatusCode::kDataLoss, ".zarray"));

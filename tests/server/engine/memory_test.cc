@@ -49,14 +49,14 @@ TEST_F(MemoryTest, TheExactBudgetIsEnough) {
   Start();
   AdmissionReport report;
   const auto refused = engine_->scans().Submit(Spec(5), &report);
-  EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_EQ(report.wanted_bytes - report.budget_bytes, 1);
   EXPECT_EQ(Device().used_bytes, 0);
   Stop();
   budget_ = plan.wanted_bytes;
   Start();
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5);
-  EXPECT_EQ(InfoOf(engine_->scans().Submit(Spec(5), nullptr).status()).reason, "DEVICE_FULL")
+  EXPECT_EQ(InfoOf(engine_->scans().Submit(Spec(5), nullptr).status()).reason, Reason::kDeviceFull)
       << "held volumes keep their room";
   for (const auto& volume : Held()) EXPECT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5) << "with the slots of the first scan";
@@ -240,7 +240,7 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
                        .Check("buffers/b", lease.token, 0, LeaseMode::kExclusive)
                        .status())
                 .reason,
-            "LEASE_LOST");
+            Reason::kLeaseLost);
   Until([&] { return engine_->Idle(); });
   std::vector<VolumeStatus> mine;
   for (const auto& volume : engine_->volumes().List()) {
@@ -321,7 +321,7 @@ TEST_F(MemoryTest, NoLeaseIsGrantedToASessionThatHasEndedMeanwhile) {
   engine_->Housekeep();
   const auto lease = engine_->clients().leases().TryAcquire(
       {.resource = "buffers/b", .mode = LeaseMode::kExclusive, .session = found.name});
-  EXPECT_EQ(InfoOf(lease.status()).reason, "NO_SESSION") << lease.status();
+  EXPECT_EQ(InfoOf(lease.status()).reason, Reason::kNoSession) << lease.status();
   EXPECT_TRUE(engine_->clients().leases().List().empty());
 }
 
@@ -367,7 +367,7 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   for (const auto& token : tokens) {
     const absl::Status released = engine_->clients().leases().Release(token);
     if (!released.ok())
-      EXPECT_EQ(InfoOf(released).reason, "LEASE_LOST") << released;  // with its volume
+      EXPECT_EQ(InfoOf(released).reason, Reason::kLeaseLost) << released;  // with its volume
   }
   EXPECT_TRUE(engine_->clients().leases().List().empty());
 }
@@ -382,7 +382,7 @@ TEST_F(MemoryTest, ALeasedVolumeIsNotDiscardedByOthers) {
   EXPECT_EQ(engine_->volumes().Get(name)->shared_leases, 1);
   const auto refused = engine_->volumes().Discard(name);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "leased (SHARED) by annotator"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "LEASED");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kLeased);
   clock_.Advance(6);
   EXPECT_THAT(engine_->volumes().Discard(name), IsOk()) << "it has expired";
   (void)lease;

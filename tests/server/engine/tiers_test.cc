@@ -119,7 +119,7 @@ TEST_F(TiersTest, TiersThereAndBack) {
   EXPECT_EQ(outcome.raw_bytes, 4096);
   EXPECT_EQ(SpillFiles(), 0) << "committed from disk";
   EXPECT_EQ(engine_->volumes().Get(before.name)->state, VolumeState::kCommitted);
-  EXPECT_EQ(InfoOf(Spill("volumes/none", Tier::kDisk).status()).reason, "NO_VOLUME");
+  EXPECT_EQ(InfoOf(Spill("volumes/none", Tier::kDisk).status()).reason, Reason::kNoVolume);
   EXPECT_THAT(Spill(before.name, Tier::kDisk),
               IsError(absl::StatusCode::kFailedPrecondition, "COMMITTED"));
 }
@@ -264,7 +264,7 @@ TEST_F(TiersTest, ATierThatIsOffIsRefusedBeforeTheFirstRecord) {
         engine_->scans().Submit(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr);
     EXPECT_THAT(refused,
                 IsError(absl::StatusCode::kFailedPrecondition, "retention.on_full: the tier"));
-    EXPECT_EQ(InfoOf(refused.status()).reason, "SPILL_OFF");
+    EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kSpillOff);
     EXPECT_EQ(
         engine_->scans().Plan(Spec(9, {.hold_slots = 4, .on_full = on_full}), nullptr).status(),
         refused.status());

@@ -116,16 +116,16 @@ TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
   auto script = std::make_shared<Script>();
   script->result_bytes = 1600;
   script->end = WithInfo(absl::DataLossError("the data is broken"),
-                         {.reason = "BROKEN", .field = "", .numbers = {}});
+                         {.reason = Reason::kDamagedFile, .field = "", .numbers = {}});
   script->may_end.Open();
   const JobStatus end = AwaitEnd(Submit(script).name);
   EXPECT_EQ(end.state, JobState::kFailed);
-  EXPECT_EQ(end.reason_code, "BROKEN");
+  EXPECT_EQ(end.reason_code, "DAMAGED_FILE");
   EXPECT_EQ(end.reason, "the data is broken");
   EXPECT_EQ(Used(), 0);
   Stats stats;
   queue_->AddTo(&stats);
-  EXPECT_EQ((stats.jobs_finished.at({"scripted", "BROKEN"})), 1);
+  EXPECT_EQ((stats.jobs_finished.at({"scripted", "DAMAGED_FILE"})), 1);
   EXPECT_EQ(stats.jobs_by_state.at("FAILED"), 1);
   EXPECT_EQ(stats.job_run_seconds.at("scripted").count, 1);
 }
@@ -230,7 +230,7 @@ TEST_F(JobQueueTest, RefusesWhatCanNeverRun) {
   AdmissionReport report;
   const auto refused = queue_->Submit(Spec(), std::make_unique<ScriptedWork>(script), &report);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "budget"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_EQ(report.wanted_bytes, kBudget + 256);
   ASSERT_OK_AND_ASSIGN(report, queue_->Plan(Spec(), ScriptedWork(script), nullptr));
   EXPECT_FALSE(report.admitted);

@@ -42,7 +42,7 @@ TEST(DeviceChoiceTest, ANamedDeviceIsTakenOrItIsSaidWhyNot) {
               IsError(Code::kInvalidArgument, "allowed are auto, devices/0 to devices/1"));
   const auto down = ChooseDevices({.device = "devices/0"}, {Lost(), Load(0, 1)});
   EXPECT_THAT(down, IsError(Code::kUnavailable, "devices/0 is down: gone"));
-  EXPECT_EQ(InfoOf(down.status()).reason, "DEVICE_DOWN");
+  EXPECT_EQ(InfoOf(down.status()).reason, Reason::kDeviceDown);
   EXPECT_THAT(ChooseDevices({}, {Lost(), Lost()}),
               IsError(Code::kUnavailable, "no device is healthy"));
 }

@@ -26,7 +26,7 @@ TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
   const auto refused = ledger.Reserve(0, "scans/b", "", {{"volume", 301, 1}}, &report);
   ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
                                "devices/0 has 300 of 1000 bytes free, the scan needs 301"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "DEVICE_FULL");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kDeviceFull);
   EXPECT_FALSE(report.admitted);
   EXPECT_TRUE(report.retryable);
   ASSERT_EQ(report.holders.size(), 1u);
@@ -40,7 +40,7 @@ TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
 TEST(Ledger, WhatCanNeverFitSaysSo) {
   Ledger ledger({1000});
   const auto refused = ledger.Reserve(0, "scans/a", "", {{"volume", 1001, 1}}, nullptr);
-  EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
                                "raise the budget of devices/0 by 1 bytes"));
 }
@@ -126,7 +126,7 @@ TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
   AdmissionReport report;
   const auto refused =
       ledger.Reserve(0, "scans/a", "", {{"volume", kBudget, 64}, {"ring", kGranule, 1}}, &report);
-  EXPECT_EQ(InfoOf(refused.status()).reason, "EXCEEDS_BUDGET");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_EQ(report.wanted_bytes, kBudget + kGranule);
   EXPECT_EQ(report.free_bytes, kBudget);
   EXPECT_EQ(ledger.UseOf(0).granted(), 0);

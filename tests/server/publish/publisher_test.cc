@@ -220,16 +220,16 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     ASSERT_TRUE(large->Ended(&status));
     EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted,
                                 "a bscan of volumes/large could not be made: no memory left"));
-    EXPECT_EQ(InfoOf(status).reason, "NO_FRAME");
+    EXPECT_EQ(InfoOf(status).reason, Reason::kNoFrame);
   }
   // None is held: one sentence says why nothing comes and what to do.
   held.clear();
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason,
-            "NOTHING_KEPT");
+            Reason::kNothingKept);
   EXPECT_THAT(subscribe(Delivery::kLatest).status(),
               IsError(absl::StatusCode::kFailedPrecondition,
                       "nor is one of its volumes held; subscribe while"));
-  EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, "NOTHING_KEPT");
+  EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, Reason::kNothingKept);
 }
 
 // A viewer took some B-scans while the scan ran; the scan went on without it.

@@ -63,7 +63,7 @@ TEST_F(ClientSessionsTest, CloseEndsAtOnce) {
   EXPECT_FALSE(sessions_.Gone(b.session.name));
   EXPECT_EQ(sessions_.Expire(), std::vector<std::string>{a.session.name});
   EXPECT_EQ(sessions_.Count().alive, 1);
-  EXPECT_EQ(InfoOf(sessions_.Find("no such secret").status()).reason, "NO_SESSION");
+  EXPECT_EQ(InfoOf(sessions_.Find("no such secret").status()).reason, Reason::kNoSession);
   EXPECT_EQ(sessions_.List().size(), 2u);
 }
 

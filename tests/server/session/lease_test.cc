@@ -57,7 +57,7 @@ TEST_F(LeaseTest, SharedOnesGoTogetherAnExclusiveOneGoesAlone) {
   const auto refused = Try(kExclusive);
   ASSERT_THAT(refused,
               IsError(absl::StatusCode::kAborted, "buffers/a is leased (SHARED) by tester"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "LEASED");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kLeased);
   EXPECT_THAT(table_.Release(a.token), IsOk());
   EXPECT_THAT(Try(kExclusive), IsError(absl::StatusCode::kAborted, "SHARED"));
   EXPECT_THAT(table_.Release(b.token), IsOk());
@@ -81,13 +81,13 @@ TEST_F(LeaseTest, ExpiryFreesAndTheStaleTokenIsRefused) {
   EXPECT_GT(now.fence, old.fence);
   for (const auto& stale :
        {table_.Check("buffers/a", old.token, old.fence, kExclusive), table_.Renew(old.token, 5)}) {
-    EXPECT_EQ(InfoOf(stale.status()).reason, "LEASE_LOST");
+    EXPECT_EQ(InfoOf(stale.status()).reason, Reason::kLeaseLost);
   }
   EXPECT_EQ(InfoOf(table_.Check("buffers/a", now.token, old.fence, kExclusive).status()).reason,
-            "LEASE_LOST")
+            Reason::kLeaseLost)
       << "an earlier fencing number";
   EXPECT_EQ(InfoOf(table_.Check("buffers/b", now.token, 0, kExclusive).status()).reason,
-            "LEASE_LOST")
+            Reason::kLeaseLost)
       << "of something else";
   EXPECT_THAT(table_.Check("buffers/a", now.token, 0, kShared), IsOk()) << "who may write may read";
   EXPECT_EQ(table_.CountAll().expired, 1);
@@ -96,7 +96,7 @@ TEST_F(LeaseTest, ExpiryFreesAndTheStaleTokenIsRefused) {
 TEST_F(LeaseTest, ASharedTokenDoesNotWrite) {
   ASSERT_OK_AND_ASSIGN(const Lease shared, Try(kShared));
   EXPECT_EQ(InfoOf(table_.Check("buffers/a", shared.token, 0, kExclusive).status()).reason,
-            "LEASE_MODE");
+            Reason::kLeaseMode);
 }
 
 TEST_F(LeaseTest, FirstComeFirstServedSoThatAWriterDoesNotStarve) {
@@ -125,7 +125,7 @@ TEST_F(LeaseTest, AWaitIsBounded) {
   table_.Expire();
   ASSERT_EQ(answers_.count("a"), 1u);
   EXPECT_THAT(answers_.at("a"), IsError(absl::StatusCode::kDeadlineExceeded, "EXCLUSIVE"));
-  EXPECT_EQ(InfoOf(answers_.at("a").status()).reason, "LEASED");
+  EXPECT_EQ(InfoOf(answers_.at("a").status()).reason, Reason::kLeased);
   EXPECT_THAT(table_.Release(held.token), IsOk());
   EXPECT_THAT(answers_.at("b"), IsOk());
   EXPECT_THAT(table_.TryAcquire({.resource = "buffers/a", .mode = kShared, .wait_seconds = 301}),
@@ -155,7 +155,7 @@ TEST_F(LeaseTest, EndOfTheSessionEndsItsLeasesAndWaits) {
   EXPECT_THAT(answers_.at("dead too"), IsError(absl::StatusCode::kCancelled, "sessions/dead"));
   ASSERT_THAT(answers_.at("alive"), IsOk());
   EXPECT_EQ(InfoOf(table_.Check("buffers/a", dead.token, 0, kShared).status()).reason,
-            "LEASE_LOST");
+            Reason::kLeaseLost);
   table_.EndSession("sessions/alive");
   EXPECT_TRUE(table_.List().empty());
 }
@@ -164,7 +164,7 @@ TEST_F(LeaseTest, AResourceThatGoesTakesItsLeasesAlong) {
   ASSERT_OK_AND_ASSIGN(const Lease held, Try(kExclusive));
   Wait("waiter", kShared, 100);
   table_.Forget("buffers/a");
-  EXPECT_EQ(InfoOf(answers_.at("waiter").status()).reason, "NO_BUFFER");
+  EXPECT_EQ(InfoOf(answers_.at("waiter").status()).reason, Reason::kNoBuffer);
   EXPECT_THAT(table_.Release(held.token), IsError(absl::StatusCode::kFailedPrecondition, ""));
   EXPECT_EQ(table_.CountAll().now.exclusive, 0);
 }
@@ -172,7 +172,7 @@ TEST_F(LeaseTest, AResourceThatGoesTakesItsLeasesAlong) {
 TEST_F(LeaseTest, VolumesAreSealedAndKnowSharedLeasesOnly) {
   EXPECT_THAT(table_.TryAcquire({.resource = "volumes/v", .mode = kShared}), IsOk());
   const auto refused = table_.TryAcquire({.resource = "volumes/v", .mode = kExclusive});
-  EXPECT_EQ(InfoOf(refused.status()).reason, "SEALED");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kSealed);
 }
 
 TEST_F(LeaseTest, OperationsExcludeEachOtherAndTakeTheCallersLease) {

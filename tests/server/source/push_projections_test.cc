@@ -196,7 +196,7 @@ TEST_F(ProjectionPortTest, CreditIsKept) {
       .rows = kRows, .parts = {{reinterpret_cast<const char*>(pixels.data()), pixels.size() * 2}}};
   EXPECT_THAT(port_->Offer(connection_, frame),
               IsError(absl::StatusCode::kResourceExhausted, "message 1 came without credit"));
-  EXPECT_EQ(InfoOf(port_->Offer(connection_, frame)).reason, "CREDIT_EXCEEDED");
+  EXPECT_EQ(InfoOf(port_->Offer(connection_, frame)).reason, Reason::kCreditExceeded);
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.credit, 4);
   for (int i = 0; i < 4; ++i) ASSERT_THAT(port_->Offer(connection_, frame), IsOk());
@@ -347,7 +347,7 @@ TEST_F(ProjectionPortTest, HostMemoryIsCountedAndGivenBack) {
   const auto second = ProjectionPort::Create(Spec(41), &memory, &clock_);
   EXPECT_THAT(second, IsError(absl::StatusCode::kResourceExhausted,
                               "of 2400 for pushed projections 960 are free"));
-  EXPECT_EQ(InfoOf(second.status()).reason, "HOST_MEMORY");
+  EXPECT_EQ(InfoOf(second.status()).reason, Reason::kHostMemory);
   first.reset();
   EXPECT_EQ(memory.used_bytes(), 0);
 }
@@ -367,7 +367,7 @@ TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
       stalled,
       IsError(absl::StatusCode::kDeadlineExceeded,
               "no projections came for 5 s (a client is connected, but silent); 1 of 3 frames"));
-  EXPECT_EQ(InfoOf(stalled.status()).reason, "SOURCE_STALLED");
+  EXPECT_EQ(InfoOf(stalled.status()).reason, Reason::kSourceStalled);
   // Woken by a frame, by the end, by stop
   ASSERT_THAT(Send(1), IsOk());
   {

@@ -89,7 +89,7 @@ TEST_F(PushPortTest, CreditIsWhatThereIsRoomForAndNeverTakenBack) {
   EXPECT_EQ(Progress(c).credit, 3);
   const absl::Status status = port_.Offer(c, Block(30, 10));
   EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "without credit"));
-  EXPECT_EQ(InfoOf(status).reason, "CREDIT_EXCEEDED");
+  EXPECT_EQ(InfoOf(status).reason, Reason::kCreditExceeded);
   for (int64_t taken = 0; taken < 30; taken += 5) {
     EXPECT_EQ(Next(5), Run(taken, 5)) << "half a block at a time";
     EXPECT_GE(Progress(c).credit, credit);
@@ -244,7 +244,7 @@ TEST_F(PushPortTest, MarkersThatWaitAreBounded) {
   for (int i = 0; i < 64; ++i) ASSERT_THAT(offer(), IsOk());
   const absl::Status status = offer();
   EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "4096 markers wait"));
-  EXPECT_EQ(InfoOf(status).reason, "MARKERS_WAITING");
+  EXPECT_EQ(InfoOf(status).reason, Reason::kMarkersWaiting);
   EXPECT_EQ(port_.TakeMarks(1'000'000).size(), 4096u) << "none of those that were taken is lost";
   EXPECT_THAT(offer(), IsOk());
 }
@@ -257,7 +257,7 @@ TEST_F(PushPortTest, ANewConnectionTakesOverAndIsToldWhereToGoOn) {
   EXPECT_EQ(old_news, 1);
   const int64_t now = port_.Connect();
   EXPECT_EQ(old_news, 2) << "it learns that it was replaced";
-  EXPECT_EQ(InfoOf(port_.Progress(old).status()).reason, "REPLACED");
+  EXPECT_EQ(InfoOf(port_.Progress(old).status()).reason, Reason::kReplaced);
   EXPECT_THAT(port_.Offer(old, Block(20, 20)),
               IsError(absl::StatusCode::kAborted, "another connection"));
   EXPECT_THAT(port_.EndOfRecords(old), IsError(absl::StatusCode::kAborted, "another connection"));
@@ -276,7 +276,7 @@ TEST_F(PushPortTest, SilenceIsAStall) {
   std::vector<char> slot(4);
   const absl::Status status = port_.Next(slot.data(), 1, stop_.get_token()).status();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDeadlineExceeded, "no client ever connected"));
-  EXPECT_EQ(InfoOf(status).reason, "SOURCE_STALLED");
+  EXPECT_EQ(InfoOf(status).reason, Reason::kSourceStalled);
 }
 
 TEST_F(PushPortTest, TheEndComesAfterWhatWasSent) {

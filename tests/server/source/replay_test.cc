@@ -388,7 +388,7 @@ TEST_F(ReplayTest, PathsAreConfinedToTheRoots) {
   EXPECT_THAT(told,
               IsError(absl::StatusCode::kInvalidArgument,
                       absl::StrCat("the replay roots ", folder_.path(), " (storage.replay_roots")));
-  EXPECT_EQ(InfoOf(told).reason, "OUTSIDE_ROOTS");
+  EXPECT_EQ(InfoOf(told).reason, Reason::kOutsideRoots);
   EXPECT_THAT(Inspect("missing.raw").status(),
               IsError(absl::StatusCode::kNotFound,
                       absl::StrCat("under the replay roots ", folder_.path())));

@@ -261,12 +261,12 @@ TEST_F(RingPortTest, AnOverrunFailsAScanThatAsksForIt) {
   EXPECT_EQ(Next().first, 0);
   EXPECT_EQ(Next().first, 53);
   const auto loan = port_->Lend(stop_.get_token());
-  EXPECT_EQ(InfoOf(loan.status()).reason, "SOURCE_OVERRUN");
+  EXPECT_EQ(InfoOf(loan.status()).reason, Reason::kSourceOverrun);
   EXPECT_EQ(loan.status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(RingPortTest, SilenceEndsInTime) {
-  EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_STALLED");
+  EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, Reason::kSourceStalled);
   EXPECT_THAT(port_->Lend(stop_.get_token()).status(),
               IsError(absl::StatusCode::kDeadlineExceeded, "no producer ever attached"));
   Attach();
@@ -303,20 +303,20 @@ TEST_F(RingPortTest, TheGraceIsOverOnce) {
   EXPECT_EQ(Next(), Run(0, 50));
   const auto began = std::chrono::steady_clock::now();
   const auto loan = port_->Lend(stop_.get_token());
-  EXPECT_EQ(InfoOf(loan.status()).reason, "SOURCE_LOST");
+  EXPECT_EQ(InfoOf(loan.status()).reason, Reason::kSourceLost);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
   Make({.idle_timeout_s = 0, .restart_grace_s = -1});
   Attach();
   Write(50);
   Detach();
   EXPECT_EQ(Next(), Run(0, 50)) << "what was published counts";
-  EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_LOST");
+  EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, Reason::kSourceLost);
 }
 
 TEST_F(RingPortTest, OneProducerAtATime) {
   Attach();
   const auto second = port_->Attach([] {});
-  EXPECT_EQ(InfoOf(second.status()).reason, "RING_TAKEN");
+  EXPECT_EQ(InfoOf(second.status()).reason, Reason::kRingTaken);
   EXPECT_EQ(port_->Counts().connections, 1);
   Detach();
   port_->Detach(connection_);  // again: harmless
@@ -327,9 +327,9 @@ TEST_F(RingPortTest, OneProducerAtATime) {
   EXPECT_EQ(octavo_ring_begin(&ring_, 0), nullptr);
   EXPECT_EQ(errno, EPIPE);
   Detach();
-  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, "SCAN_STATE");
+  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, Reason::kScanState);
   port_->CloseMemory();
-  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, "SCAN_STATE");
+  EXPECT_EQ(InfoOf(port_->Attach([] {}).status()).reason, Reason::kScanState);
   EXPECT_EQ(port_->Counts().records, 50);
 }
 
@@ -345,7 +345,7 @@ TEST_F(RingPortTest, AnEndAndAFailureAreHeard) {
   octavo_ring_fail(&ring_, "the trigger cable\x01 is out");
   EXPECT_EQ(Next(), Run(0, 50));
   const auto loan = port_->Lend(stop_.get_token());
-  EXPECT_EQ(InfoOf(loan.status()).reason, "SOURCE_LOST");
+  EXPECT_EQ(InfoOf(loan.status()).reason, Reason::kSourceLost);
   EXPECT_THAT(loan.status(), IsError(absl::StatusCode::kUnavailable, "the trigger cable? is out"));
 }
 

@@ -46,7 +46,7 @@ TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
     EXPECT_EQ(Next(), Run(0, 50));
     cuts_ = 0;
     wrongs[i]();
-    EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, "SOURCE_STALLED");
+    EXPECT_EQ(InfoOf(port_->Lend(stop_.get_token()).status()).reason, Reason::kSourceStalled);
     EXPECT_EQ(cuts_, 1);
     EXPECT_EQ(octavo_ring_trouble(&ring_), EPROTO);
     EXPECT_NE(std::string(Server().error).find("the ring is broken"), std::string::npos)

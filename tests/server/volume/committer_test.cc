@@ -119,7 +119,7 @@ TEST_F(CommitterTest, AnIdIsForOneVolumeAlsoWhileItIsCommitted) {
   EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
   const auto refused = other.get();
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAlreadyExists, "volumes/a"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "IDEMPOTENCY_MISMATCH");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kIdempotencyMismatch);
   EXPECT_EQ(volumes_.Get("volumes/b")->state, VolumeState::kHeld);
 }
 

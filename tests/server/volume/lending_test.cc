@@ -80,7 +80,7 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   EXPECT_TRUE(Lent("volumes/a"));
   const absl::Status full = store_.Lend("volumes/b", 1);
   EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
-  EXPECT_EQ(InfoOf(full).reason, "HOLD_SLOTS_FULL");
+  EXPECT_EQ(InfoOf(full).reason, Reason::kHoldSlotsFull);
   EXPECT_TRUE(store_.OverwriteOldest("scans/a"));  // volumes/b
   EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
   store_.TakeBack("volumes/a", /*ring=*/true);

@@ -102,7 +102,7 @@ TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {
   const auto moved = Spill("volumes/a", Tier::kDisk);
   EXPECT_THAT(moved,
               IsError(absl::StatusCode::kNotFound, "has left memory: DISCARDED, somebody else's"));
-  EXPECT_EQ(InfoOf(moved.status()).reason, "VOLUME_GONE");
+  EXPECT_EQ(InfoOf(moved.status()).reason, Reason::kVolumeGone);
   EXPECT_EQ(folder_->used_bytes(), 0);
 }
 

@@ -144,7 +144,7 @@ class VerbsTest : public ::testing::Test {
     for (const VolumeStatus& volume : due.orphans) {
       const absl::Status status =
           store_.Discard(volume.name, "its session has ended", &asked).status();
-      if (InfoOf(status).reason == "LEASED") store_.TellOrphanAgain(volume.name);
+      if (InfoOf(status).reason == Reason::kLeased) store_.TellOrphanAgain(volume.name);
     }
     return WhatBecame(name, "its session has ended");
   }
@@ -214,8 +214,9 @@ class VerbsTest : public ::testing::Test {
         ++won[one.a.ok() ? 0 : 1];
         const absl::Status& loser = one.a.ok() ? one.b : one.a;
         const ErrorInfo info = InfoOf(loser);
-        if (!reasons.empty()) ASSERT_TRUE(reasons.contains(info.reason)) << loser;
-        if (info.reason == "LEASED") {
+        if (!reasons.empty())
+          ASSERT_TRUE(reasons.contains(std::string(Name(info.reason)))) << loser;
+        if (info.reason == Reason::kLeased) {
           ASSERT_TRUE(absl::StrContains(loser.message(), "a viewer")) << loser;
           const auto holder = std::find(info.numbers.begin(), info.numbers.end(),
                                         std::pair<std::string, std::string>{"holder", "a viewer"});
@@ -393,7 +394,7 @@ TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
           leases_.EndSession(opened.session.name);
         });
     ASSERT_TRUE(leases_.List(name_).empty()) << "round " << round;
-    if (!leased.ok()) ASSERT_EQ(InfoOf(leased).reason, "NO_SESSION");
+    if (!leased.ok()) ASSERT_EQ(InfoOf(leased).reason, Reason::kNoSession);
     Clear();
   }
 }
@@ -456,7 +457,7 @@ TEST_F(VerbsTest, OnesOwnLease) {
     const auto mine = lease("me"), theirs = lease("a viewer");
     const absl::Status refused = verbs[i]({.lease_token = mine.token});
     EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "by a viewer")) << i;
-    EXPECT_EQ(InfoOf(verbs[i]({.lease_token = "0123"})).reason, "LEASE_LOST") << i;
+    EXPECT_EQ(InfoOf(verbs[i]({.lease_token = "0123"})).reason, Reason::kLeaseLost) << i;
     EXPECT_EQ(store_.Get(name_)->state, VolumeState::kHeld);
     EXPECT_EQ(store_.Get(name_)->moving, "");
     EXPECT_TRUE(store_.Get(name_)->kept);

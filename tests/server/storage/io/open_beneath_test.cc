@@ -116,7 +116,7 @@ TEST_P(OpenBeneathTest, NothingOutsideIsOpenedOrToldOf) {
         "outside/a/b/file", "outside/nothing", "one/folder"}) {
     const auto opened = OpenBeneath(folder_ / path, roots_, O_RDONLY);
     EXPECT_THAT(opened, IsError(kDenied, told)) << path;
-    EXPECT_EQ(InfoOf(opened.status()).reason, "OUTSIDE_ROOTS");
+    EXPECT_EQ(InfoOf(opened.status()).reason, Reason::kOutsideRoots);
   }
   EXPECT_THAT(OpenBeneath("/etc/passwd", roots_, O_RDONLY), IsError(kDenied, told));
   EXPECT_THAT(OpenBeneath(folder_ / "oneself", roots_, O_RDONLY), IsError(kDenied, told))

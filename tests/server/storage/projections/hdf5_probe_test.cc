@@ -94,7 +94,7 @@ TEST_F(Hdf5ProbeTest, WhatCrashesTheLibraryIsRefused) {
     const auto input = OpenProjections(DamagedHeap(bytes), {});
     EXPECT_THAT(input, IsError(kDataLoss,
                                "damaged.nxs: the file is damaged: the HDF5 library crashes on it"));
-    EXPECT_EQ(InfoOf(input.status()).reason, "DAMAGED_FILE");
+    EXPECT_EQ(InfoOf(input.status()).reason, Reason::kDamagedFile);
   }
 }
 
@@ -216,7 +216,7 @@ TEST_F(Hdf5ProbeTest, AFileThatIsReplacedAgainAndAgainIsRefused) {
   const absl::Status refused = OpenProjections(path, {}).status();
   EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted,
                                "scan.nxs was replaced or removed while it was opened"));
-  EXPECT_EQ(InfoOf(refused).reason, "REPLACED");
+  EXPECT_EQ(InfoOf(refused).reason, Reason::kReplaced);
 }
 
 TEST_F(Hdf5ProbeTest, WithoutItFilesAreOpenedAllTheSame) {

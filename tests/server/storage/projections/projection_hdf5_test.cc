@@ -214,8 +214,8 @@ TEST_P(BrokenFileTest, IsRefusedNamingTheDataset) {
   const auto input = OpenProjections(path, {});
   EXPECT_THAT(input, IsError(broken.code, broken.text));
   const ErrorInfo info = InfoOf(input.status());
-  EXPECT_THAT(info.reason,
-              ::testing::AnyOf("BAD_PROJECTIONS", "DAMAGED_FILE", "UNKNOWN_COMPRESSION"));
+  EXPECT_THAT(info.reason, ::testing::AnyOf(Reason::kBadProjections, Reason::kDamagedFile,
+                                            Reason::kUnknownCompression));
   std::map<std::string, std::string> numbers(info.numbers.begin(), info.numbers.end());
   EXPECT_THAT(std::string(broken.text), HasSubstr(numbers["dataset"]));
   EXPECT_FALSE(numbers["dataset"].empty());
@@ -316,7 +316,7 @@ TEST_F(ProjectionInputTest, DamageIsDataLoss) {
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 300);
   EXPECT_THAT(OpenProjections(path, {}),
               IsError(absl::StatusCode::kDataLoss, "the file cannot be opened"));
-  EXPECT_EQ(InfoOf(OpenProjections(path, {}).status()).reason, "DAMAGED_FILE");
+  EXPECT_EQ(InfoOf(OpenProjections(path, {}).status()).reason, Reason::kDamagedFile);
   // A chunk whose compressed bytes are wrong: found when it is read, and only then.
   std::pair<int64_t, int64_t> chunk;
   path = DataExchange([&](Hdf5Builder& file) { chunk = file.FirstChunk("/exchange/data"); },
@@ -377,7 +377,7 @@ TEST_F(ProjectionInputTest, UnknownCompressionIsNamed) {
   const auto input = OpenProjections(path, {});
   EXPECT_THAT(input, IsError(absl::StatusCode::kUnimplemented,
                              "/exchange/data is compressed with filter 300 (secret)"));
-  EXPECT_EQ(InfoOf(input.status()).reason, "UNKNOWN_COMPRESSION");
+  EXPECT_EQ(InfoOf(input.status()).reason, Reason::kUnknownCompression);
 }
 
 }  // namespace

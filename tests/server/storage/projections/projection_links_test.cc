@@ -62,7 +62,7 @@ class ProjectionLinksTest : public ::testing::Test {
     const auto input = OpenProjections(path, options_);
     EXPECT_THAT(input, IsError(kInvalid, link));
     EXPECT_THAT(std::string(input.status().message()), AllOf(HasSubstr(target), HasSubstr(why)));
-    EXPECT_EQ(InfoOf(input.status()).reason, "BAD_PROJECTIONS");
+    EXPECT_EQ(InfoOf(input.status()).reason, Reason::kBadProjections);
   }
 
   const TempFolder folder_;

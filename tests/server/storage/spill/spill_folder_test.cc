@@ -297,7 +297,7 @@ TEST_F(SpillFolderTest, TheQuotaHoldsAndComesBack) {
   ASSERT_OK_AND_ASSIGN(const auto a, Write(*folder, "a", Random(1 << 20, 1)));
   const auto refused = Write(*folder, "b", Random(1 << 20, 2));
   ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "spill.disk_bytes"));
-  EXPECT_EQ(InfoOf(refused.status()).reason, "SPILL_QUOTA");
+  EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kSpillQuota);
   EXPECT_EQ(Names(), std::vector<std::string>{"a.spill"});
   a->Remove();
   EXPECT_THAT(Write(*folder, "b", Random(1 << 20, 2)).status(), IsOk());
