@@ -20,7 +20,7 @@
 namespace octavo::storage {
 namespace {
 
-/// A JSON file in an open folder; null where there is none, or it is none.
+/// A JSON file in an open folder; null if it is missing or is not JSON.
 nlohmann::json ParseFile(const UniqueFd& folder, const std::string& name,
                          const JsonLimits& limits = {}) {
   const UniqueFd fd = OpenWithin(folder, name, O_RDONLY | O_NONBLOCK);
@@ -36,7 +36,8 @@ std::string TextAt(const nlohmann::json& json, const char* pointer) {
                                                                        : "";
 }
 
-/// Whether what has the final name came from this commit; another program may have taken the name.
+/// Whether the file with the final name came from this commit; another program may have taken the
+/// name.
 bool IsOurs(const HeldPaths& held) {
   const CommitPaths& paths = held.known;
   if (!paths.folder)
@@ -47,7 +48,7 @@ bool IsOurs(const HeldPaths& held) {
           TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume);
 }
 
-/// DataLoss if a file in an open folder is not what the manifest says.
+/// DataLoss if a file in an open folder differs from the manifest.
 absl::Status VerifyWithin(const UniqueFd& folder, const std::string& path,
                           const Manifest::File& file) {
   const UniqueFd fd = OpenWithin(folder, BaseOf(path), O_RDONLY | O_NONBLOCK);
@@ -126,7 +127,7 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, HeldPaths& hel
     const bool removed = paths.folder || RemoveTree(held.paths.temporary);
     return {absl::StrCat(paths.final, ": was written and is published now, verified"), removed};
   }
-  // Renaming begins when the manifest is there; before that no final name is ours.
+  // Renaming begins only after the manifest is written; before that no final name is ours.
   if (!paths.folder && held.temporary &&
       PathExists(absl::StrCat(NameOfOpen(held.temporary), "/", kManifestName)))
     (void)WithdrawFiles(held.Moving());

@@ -8,7 +8,7 @@
 
 #include "server/storage/formats/writer.h"
 
-// What the ending of a file's name says about its format. Upper and lower case mean the same.
+// Derives a file's format from the ending of its name, ignoring case.
 namespace octavo::storage {
 
 struct Ending {
@@ -28,10 +28,10 @@ std::vector<std::string> FormatEndings();
 /// sentence without its subject, "is 'x.png', ...".
 std::string WhyForeign(const std::string& path, const Ending& ending);
 
-/// The format of what is written as `destination`: what its ending says, else `asked`, else
-/// OME-Zarr. InvalidArgument (<field>.format or <field>.destination) where the two contradict each
-/// other, and for the ending of a file of another kind unless a format is asked for: what was to be
-/// x.png is not to become x.png.ome.zarr.
+/// The format in which `destination` is written: by its ending, else `asked`, else OME-Zarr.
+/// InvalidArgument (<field>.format or <field>.destination) if the two contradict each other, and
+/// for the ending of another kind of file unless a format is given: x.png must not become
+/// x.png.ome.zarr.
 absl::StatusOr<Format> FormatFor(const std::string& field, const std::string& destination,
                                  std::optional<Format> asked);
 

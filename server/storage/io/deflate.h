@@ -20,7 +20,7 @@ class DeflateStream {
 
   /// What comes first.
   std::string Head() const;
-  /// What these bytes become, in order.
+  /// The compressed form of these bytes, in order.
   absl::StatusOr<std::vector<std::string>> Add(const void* data, int64_t bytes);
   /// What comes last.
   std::string Tail() const;
