@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to camera_aravis.cc and camera_aravis_source.cc: Aravis' objects as owners, and what is
-// done with a camera before it runs.
+// Private to camera_aravis.cc and camera_aravis_source.cc: owners of Aravis' objects, and the
+// preparation of a camera.
 
 #include <arv.h>
 #include <memory>
@@ -56,18 +56,18 @@ struct OpenedCamera {
 absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex);
 
-/// What the camera would deliver for a request.
+/// The records that the camera would deliver for a request.
 struct Shape {
   int width = 0, height = 0, x = 0, y = 0;
   const PixelFormat* format = nullptr;
   double frame_rate_hz = 0;  // 0 = unknown
 };
 
-/// Compares the request with what the camera says of itself. Writes nothing to it.
+/// Checks the request against the camera's features. Writes nothing to the camera.
 absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec,
                             const model::CameraSource& source);
 
-/// Puts the camera into the state that the request asks for, and reads back that it is there.
+/// Configures the camera as requested, and reads the settings back to verify them.
 absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& source,
                        const Shape& shape);
 
