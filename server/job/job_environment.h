@@ -21,7 +21,7 @@ class Spiller;
 
 namespace octavo::job {
 
-/// What the kinds of jobs need of the engine around them. All must outlive the jobs.
+/// The parts of the server that the kinds of jobs use. All must outlive the jobs.
 struct JobEnvironment {
   volume::VolumeStore* volumes = nullptr;
   // Of tomography jobs; what is missing is refused.
