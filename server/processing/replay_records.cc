@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::Re
         device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
     self->spans_ = SpansOf(scan.spec.pattern, kind);
   }
-  // The copy reads the table from the scan's memory, and the processor's tables from its own.
+  // Wait for the copies, which read the table from the scan's memory and the processor's tables
+  // from the processor's.
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   return self;
 }

@@ -144,11 +144,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     spec->session = session.name;
     spec->request_digest +=
         session
-            .name;  // another session's retry is another request: the scan would be its neighbour's
+            // a retry by another session is another request, because the scan would belong to the
+            // first one
+            .name;
     return absl::OkStatus();
   }
 
-  // What asks a camera waits for the others that do, and not for the rest.
+  // Calls that query a camera wait for each other only.
   template <class Request, class Response, class Work>
   ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most,
                                      CallbackServerContext* context, const Request* request,

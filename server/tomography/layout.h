@@ -16,12 +16,12 @@
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 
-// What a tomography job computes from what is read: ranges, sizes, and the configuration of each
-// step for any batch of slices. A batch is the unit of work: any device can make any batch, and no
-// result depends on how slices are dealt to batches.
+// The layout of a tomography job: ranges, sizes, and the configuration of each step for any batch
+// of slices. A batch is the unit of work: any device can compute any batch, and no result depends
+// on the division of slices into batches.
 namespace octavo::tomography {
 
-/// Rows of the detector that a batch reads, and where the slices are among them.
+/// Rows of the detector that a batch reads, and the places of its slices among them.
 struct BatchRows {
   int64_t first = 0, count = 0, step = 1;  // raw rows that are read, those of the margin included
   int64_t crop = 0, crop_rows = 0;         // of those, raw rows that become slices
@@ -50,11 +50,11 @@ class TomographyLayout {
   }  // axes of try_centers, whole detector; empty: not such a job
   int64_t center_slice() const {
     return center_slice_;
-  }  // among the slices, for the search of the axis and for try_centers
+  }  // index among the slices, for the search of the axis and for try_centers
   bool stitched() const { return prepare_.stitching.enabled; }
   bool overlap_unknown() const {
     return overlap_unknown_;
-  }  // to be found; sizes are those of the widest result meanwhile
+  }  // still to be found; until then sizes are those of the widest result
 
   /// Slices [first, first + count) of the rows (of try_centers: any, its row is center_slice()).
   BatchRows RowsOf(int64_t first, int64_t count) const;
@@ -71,27 +71,26 @@ class TomographyLayout {
   /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
   const char* CenterSource() const;  // of them: "given", "file", "middle"
-  /// From a pixel index among prepared columns to one of the whole detector.
+  /// Converts a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
-  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole
-  /// detector.
+  /// The configuration of the axis search in `slices` slices, and its result in columns of the
+  /// whole detector.
   AxisConfig AxisSearch(int64_t slices) const;
   AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
-  /// Whether the iterations may have a wider support than the circle: the caller did not say where
-  /// they end.
+  /// Whether the iterations may use a wider support than the circle, because the caller set
+  /// neither the padding nor a smaller mask.
   bool may_widen() const;
   TomographyLayout Widened(double support) const;
-  /// Of a few of the projections, each by itself and as the detector saw it: to look for objects
-  /// that are wider than it.
+  /// The configuration for a few projections, each as the detector saw it, to detect objects wider
+  /// than the detector.
   absl::StatusOr<TomographyLayout> Sparse(const storage::ProjectionInfo& info) const;
-  /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center`
-  /// (of ReconstructFor's columns) is.
+  /// The axis at `center` (in ReconstructFor's columns), in the columns of
+  /// TomographyLayout::Sparse, which are not stitched.
   double UnjoinedCenter(double center) const;
   int64_t search_slices() const;  // that the search looks at
-  /// Whether an axis that nobody looks for is compared with what a few slices say of it, and with
-  /// how many; 0 = it is not.
+  /// The number of slices for checking an axis that the job does not search; 0 = no check.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
 
