@@ -40,7 +40,7 @@ absl::Status Bad(const char* key, const std::string& value, const std::string& a
   return InvalidField(key, absl::StrCat("is '", value, "'; allowed ", allowed));
 }
 
-// What a value must look like beyond its type; null = anything.
+// An additional check of a value beyond its type; null = none.
 using Check = absl::Status (*)(const char* key, const std::string& value);
 
 absl::Status CheckAddress(const char* key, const std::string& value) {
@@ -281,7 +281,8 @@ std::string TextOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_floating_point()) {
     char
-        digits[40];  // the shortest that reads back the same: an error shows 0.96 as it was written
+        // the shortest form that reads back the same, so that an error shows 0.96 as it was written
+        digits[40];
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, number->get()).ptr);
   }
   std::ostringstream out;
@@ -293,7 +294,7 @@ absl::Status ApplyNode(Config* config, const Key& key, const toml::node& node) {
   const auto* array = node.as_array();
   if (array == nullptr) return ApplySetting(config, key.name, TextOf(node));
   if (!key.list) return InvalidField(key.name, "is a list; allowed one value");
-  Values values;  // not joined to one text: a path may hold a comma
+  Values values;  // not joined into one text, because a path may contain a comma
   for (const auto& item : *array) {
     if (!item.is_string())
       return InvalidField(key.name, "holds something other than text; allowed a list of texts");
@@ -464,7 +465,7 @@ absl::Status Finalise(Config* config) {
   if (config->storage_roots.empty()) {
     config->storage_roots = {
         directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
-    config->storage_create_roots = true;  // nobody has named it: it can be no mistake
+    config->storage_create_roots = true;  // not configured, so it cannot be a mistake
   }
   const auto make_absolute = [](std::string* path) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
@@ -481,7 +482,7 @@ absl::Status Finalise(Config* config) {
     config->listen_unix.clear();
   } else {
     make_absolute(
-        &config->listen_unix);  // ready lines and logs name it to programs in other directories
+        &config->listen_unix);  // ready lines and logs name it for programs in other directories
   }
   if (config->handoff_unix == "auto")
     config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");

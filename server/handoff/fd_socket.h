@@ -20,19 +20,17 @@
 
 /// Hands file descriptors to programs on the same host, because gRPC cannot carry them.
 ///
-/// The wire: a Unix socket of type SOCK_SEQPACKET, a JSON object a packet, at most
-/// kMostMessageBytes, descriptors by SCM_RIGHTS with the packet that speaks of them. A client's
-/// first message on a connection presents a ticket that it got over gRPC:
-///   → {"ticket": "<32 hex digits>", …}                   ← {"grant": 7, …} with descriptors
-///   → {"grant": 7, …}                                    ← {"grant": 7, …}, as the kind of grant
-///       defines
-///   → {"grant": 7, "end": true}                          ← {"grant": 7, "ended": true}
-///                                                        ← {"grant": 7, …} at any time (a
-///                                                        revocation)
+/// The wire: a Unix socket of type SOCK_SEQPACKET. Each packet is a JSON object of at most
+/// kMostMessageBytes, with its descriptors by SCM_RIGHTS. A client's first message on a connection
+/// presents a ticket that it got over gRPC (→ client to server, ← server to client):
+///   → {"ticket": "<32 hex digits>", …}  ← {"grant": 7, …} with descriptors
+///   → {"grant": 7, …}                   ← {"grant": 7, …}, as the kind of grant defines
+///   → {"grant": 7, "end": true}         ← {"grant": 7, "ended": true}
+///                                       ← {"grant": 7, …} at any time (a revocation)
 /// Any refusal is {"error": {"code": "PERMISSION_DENIED", "reason": "TICKET_USED", "field": "",
-/// "message": "…"}}. A message may carry "re" (anything); its answer carries it too. One connection
-/// may present several tickets. The connection is the reference: when it ends, by close or by the
-/// death of the client, its grants end.
+/// "message": "…"}}. A message may carry "re" (any value); its answer carries the same value. One
+/// connection may present several tickets. The connection is the reference: when the client closes
+/// it or dies, its grants end.
 namespace octavo::handoff {
 
 /// The process at the other end, as the kernel reported it at connect.

@@ -40,8 +40,9 @@ inline bool IsFinal(JobState s) {
   return s == JobState::kDone || s == JobState::kFailed || s == JobState::kCancelled;
 }
 /// OK if a job may go from one state to the other; FailedPrecondition that names both otherwise.
-///   queued → running | cancelled | failed;  running → done | failed | cancelling;  cancelling →
-///       cancelled | failed
+///   queued → running | cancelled | failed
+///   running → done | failed | cancelling
+///   cancelling → cancelled | failed
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to);
 
 /// All fields as in octavo.v1.JobStep.

@@ -21,8 +21,8 @@ Point OwnPositionMm(const Pattern& pattern, int64_t bscan, int64_t ascan);
 /// Sample position (mm) → scanner position (mm without a warp, else degrees): the inverse of the
 /// warp.
 ///   angular      deg = mm / mm_per_deg
-///   telecentric  deg = atan2(mm, lens_spacing) / rad_per_deg;  forward: mm = lens_spacing tan(deg
-///                rad_per_deg)
+///   telecentric  deg = atan2(mm, lens_spacing) / rad_per_deg
+///                (forward: mm = lens_spacing tan(deg rad_per_deg))
 Point ToScanner(const Pattern& pattern, Point mm);
 /// Scanner position → sample position: the warp itself.
 Point FromScanner(const Pattern& pattern, Point scanner);

@@ -22,15 +22,14 @@ struct StoredForm {
 
 /// The defaults of type and levels where the request leaves them open. `chain` is complete up to
 /// step 6 (SpectralConfig); `dtype` 0: open too.
-///   type: U16 where a step of it is at most 0.01 dB over all that the chain can give, which is so
-///       for DB of raw integers. Else F32
-///   (no 65536 steps do that for magnitudes and powers, nor for raw F32 of unknown range); C64 for
-///   COMPLEX. levels of U16: all that the chain can give. DB: for any number of the raw type; else
-///   for
-///       numbers of `adc_bits`.
-///   levels of U8 and I8: DB: from 20 dB below the noise of digitising to a full-scale constant;
-///       else up to a single reflector of full
-///   contrast. Floating types: none.
+///   Type: U16 if its step is at most 0.01 dB over the whole range of the chain, which holds for DB
+///       of raw integers. Else F32 (65536 steps are too coarse for magnitudes and powers, and for
+///       raw F32 of unknown range); C64 for COMPLEX.
+///   Levels of U16: the whole range of the chain. DB: for every number of the raw type; else for
+///       every number of `adc_bits`.
+///   Levels of U8 and I8: DB: from 20 dB below the noise of digitising to a full-scale constant;
+///       else up to a single reflector of full contrast.
+///   Floating types have no levels.
 StoredForm DefaultForm(const SpectralConfig& chain, int64_t adc_bits, bool dtype_given,
                        DType dtype);
 

@@ -4,9 +4,9 @@
 // below:
 //
 //   Reply        a unary call that is answered at once, on gRPC's thread
-//   ReplyOn      one that is answered by a worker
-//   ReplyInTurn  the same for what takes long: of a few workers, with a bounded queue before them
-//   ReplyLater   one whose answer comes from the engine, some time (DeferredUnaryReactor)
+//   ReplyOn      a unary call that a worker answers
+//   ReplyInTurn  a long unary call that one of a few workers answers, with a bounded queue
+//   ReplyLater   a unary call answered later by a callback (DeferredUnaryReactor)
 //   Stream, RawStream   a server stream (QueuedWriter)
 //   Received     a message of a client's stream (PushStreamBase, WriteStream)
 //

@@ -24,8 +24,7 @@ const std::map<std::string, v1::Shuffle> kShuffles = {
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN},
                                                           {"en-face", v1::TIFF_EN_FACE}};
 
-// What would be left out without a word by the formats that have no such thing; the rest the server
-// refuses.
+// Refuses options that a format would silently ignore; the server refuses the others.
 const std::vector<FlagOf> kOfFormats = {
     {"--chunk", {"zarr", "hdf5"}}, {"--shard", {"zarr"}}, {"--zstd", {"zarr"}}};
 
@@ -33,7 +32,7 @@ std::string NameOf(v1::Format format) {
   for (const auto& [name, value] : kFormats) {
     if (value == format) return name;
   }
-  return "zarr";  // what the server chooses
+  return "zarr";  // the server's choice
 }
 
 }  // namespace

@@ -64,13 +64,13 @@ void PrintJob(const Session& session, const v1::Job& job) {
     if (!found.stop().empty())
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }
-  std::cout << "\n" << std::flush;  // a script that reads the name has it at once
+  std::cout << "\n" << std::flush;  // so that a script gets the name at once
 }
 
 namespace {
 
-// Prints a refused job as Check does; where the file is here and not on the server's side, what to
-// do.
+// Prints a refused job like Check; if the file is on this computer but not on the server, says what
+// to do.
 bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status) {
   if (Check(session, status)) return true;
   const std::string& path = spec.tomography().file().path();

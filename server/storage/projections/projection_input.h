@@ -113,11 +113,12 @@ class ProjectionInput {
 /// dataset is missing, of wrong rank, shape, count or type, or leads to another file that may not
 /// be read), DAMAGED_FILE (truncated, cannot be read, crashes the HDF5 library) or
 /// UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
-///   InvalidArgument  the file can never be used so       NotFound  no such file
-///                    PermissionDenied  it may not be read
-///   DataLoss         it is damaged                       Unimplemented  it is of a kind that is
-///                    not read
-///   Aborted          it was replaced (REPLACED) again and again while it was opened
+///   InvalidArgument   the file can never be used so
+///   NotFound          there is no such file
+///   PermissionDenied  it may not be read
+///   DataLoss          it is damaged
+///   Unimplemented     files of its kind are not supported
+///   Aborted           it was replaced (REPLACED) again and again while it was opened
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path,
                                                                  const ProjectionOptions& options);
 
