@@ -33,7 +33,7 @@ class JobFixture : public octavo::testing::BackendTest {
                                                      .changed = [this] { news_.Tell(); }});
   }
 
-  /// Steps are told without waking anybody: looked at again after a while.
+  /// Steps wake no waiter, so check again after a while.
   template <class F>
   void Await(F when) {
     news_.Await(std::move(when), std::chrono::milliseconds(50));
