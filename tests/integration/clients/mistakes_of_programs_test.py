@@ -1,4 +1,5 @@
-"""The table of mistakes with the programs octavo and octavod: none is silent, and the answer says what would be right."""
+"""The table of mistakes with the programs octavo and octavod: none is silent, and the answer names
+the correct form."""
 
 import dataclasses
 import os
@@ -322,7 +323,8 @@ class Programs(DaemonTest, Mistakes):
         np.save(os.path.join(self.daemon.root, "counts.npy"), np.full((12, 2, 32), 900, np.uint16))
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[:-1]), self.names, before=["--address", self.daemon.address])
         self.assertEqual((self.client.jobs(), self.client.volumes()), ([], []))
-        # What only the commit finds out comes after the work, which stays.
+        # Errors that only the commit can detect come after the work, whose
+        # result stays.
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[-1:]), self.names, before=["--address", self.daemon.address])
 
     def test_the_start_of_the_daemon(self):
