@@ -231,8 +231,7 @@ const std::vector<Key>& Keys() {
               &Config::quarantine_entries, 0, 1'000'000),
       Integer("storage.quarantine_bytes", "bytes that it may hold; 0 = any number",
               &Config::quarantine_bytes, 0, int64_t{1} << 60),
-      Number("storage.quarantine_days",
-             "days that entries stay in it, 0 to 36500; 0 = for ever",
+      Number("storage.quarantine_days", "days that entries stay in it, 0 to 36500; 0 = for ever",
              &Config::quarantine_days, 0, 36500),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces",
@@ -280,9 +279,8 @@ const Key* Find(const std::string& name) {
 std::string TextOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_floating_point()) {
-    char
-        // the shortest form that reads back the same, so that an error shows 0.96 as it was written
-        digits[40];
+    // The shortest form that reads back the same, so that an error shows 0.96 as it was written.
+    char digits[40];
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, number->get()).ptr);
   }
   std::ostringstream out;

@@ -20,8 +20,7 @@ struct Config {
   std::string metrics_listen = "127.0.0.1:9464";     // "none" = no page
   std::string state_dir;                             // journal, server id, lock
   std::vector<std::string> storage_roots;            // commits are confined to these
-  bool storage_create_roots =
-      false;  // create missing roots; set if there is only the default root
+  bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
       replay_roots;              // replay files are confined to these; empty = the storage roots
   std::string backend = "auto";  // auto, host, cuda
@@ -35,8 +34,8 @@ struct Config {
   int64_t commit_threads = 2;                    // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;   // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                // of one client; 0 = no limit
-  int64_t projection_bytes = 0;  // of host memory; 0 = the remainder, at most half
-  std::string spill_dir;         // empty = <state.dir>/spill
+  int64_t projection_bytes = 0;                  // of host memory; 0 = the remainder, at most half
+  std::string spill_dir;                         // empty = <state.dir>/spill
   int64_t spill_disk_bytes = int64_t{16} << 30;  // quota; 0 = no tier DISK
   int64_t spill_host_bytes = int64_t{1} << 30;   // 0 = no tier HOST
   int64_t spill_threads = 2;                     // 1 ... 64
@@ -48,8 +47,8 @@ struct Config {
   int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
   // other hosts may reach the server without TLS or login
   bool security_insecure = false;
-  std::string log_level = "info";                // debug, info, warning, error
-  std::string log_format = "auto";               // auto (json unless a terminal), json, text
+  std::string log_level = "info";   // debug, info, warning, error
+  std::string log_format = "auto";  // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision",
                                                 "USB3Vision"};  // interfaces searched for cameras
   std::string handoff_unix = "none";  // socket that hands memory over; "none" = not offered; "auto"

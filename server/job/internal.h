@@ -20,9 +20,8 @@ struct JobQueue::Entry {
   std::stop_source stop;
   std::vector<memory::Ledger::ChargeId> charges;  // without those of results that have begun
   int device = -1;
-  uint64_t returned =
-      // not 0: it waits for its device's turn again, in this order; guarded by the queue's mutex
-      0;
+  // Not 0: it waits for its device's turn again, in this order; guarded by the queue's mutex.
+  uint64_t returned = 0;
   bool finishing = false;  // its results are being handed out; guarded by the queue's mutex
 };
 

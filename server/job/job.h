@@ -108,8 +108,7 @@ struct JobPlan {
   int64_t view_extents[3] = {
       // extents along y, x, z of the images that Subscribe shows of the job; all 0 = none
       0, 0, 0};
-  model::FrameAxis bscan_axis =
-      model::FrameAxis::kY;  // default axis of BSCAN planes
+  model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
 
   int64_t bytes() const;
 };

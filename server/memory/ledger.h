@@ -20,8 +20,7 @@ enum class ChargeKind : uint8_t {
   kReserved = 0,  // granted to a scan: slots without a volume, ring, workspaces
   kHeld = 1,      // a volume
   kBuffer = 2,    // a buffer that a client made
-  kCached =
-      3,  // a slot of an ended scan, kept for the next one; makes room for any other request
+  kCached = 3,   // a slot of an ended scan, kept for the next one; makes room for any other request
   kDetached = 4  // gone for the API, but another process still maps it
 };
 

@@ -54,9 +54,8 @@ struct KLinearisationEstimate {
 
 struct JobSpec {
   std::string request_id;
-  std::string
-      // digest of the request body: distinguishes a retry from another request with the same id
-      request_digest;
+  // Digest of the request body: distinguishes a retry from another request with the same id.
+  std::string request_digest;
   std::string title;
   std::map<std::string, std::string> labels;
   int priority = 0;

@@ -23,7 +23,7 @@ struct ResolvedScan {
   // > 1: volumes are striped over this many devices (spec.spread.striped)
   int64_t stripe_devices = 0;
   double display_lo = 0, display_hi = 0;  // stored units: the values to show as black and white
-  std::vector<std::string> warnings;  // possible mistakes of the request, one sentence each
+  std::vector<std::string> warnings;      // possible mistakes of the request, one sentence each
 };
 
 /// Most records of one upload, and of a slot of the ring: a block, or as many whole blocks as make

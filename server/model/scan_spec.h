@@ -227,9 +227,8 @@ struct DerivedVolumeRecipes;  // volume_operation.h
 
 struct ScanSpec {
   std::string request_id;
-  std::string
-      // digest of the request body: distinguishes a retry from another request with the same id
-      request_digest;
+  // Digest of the request body: distinguishes a retry from another request with the same id.
+  std::string request_digest;
   std::string title;
   std::map<std::string, std::string> labels;
   Subject subject;

@@ -181,10 +181,8 @@ struct VolumeStatus {
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
   std::shared_ptr<const pattern::Pattern>
       recovered_pattern;  // the same: the layout of its A-scans; null: not known
-  std::shared_ptr<const processing::RawRecords>
-      // raw spectra: the layout of their records; null for all other volumes, and during
-      // acquisition
-      raw;
+  // Raw spectra: the layout of their records; null for all other volumes, and during acquisition.
+  std::shared_ptr<const processing::RawRecords> raw;
   bool is_raw = false;                   // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;  // JobSpec.orphan
   std::string job, job_kind,

@@ -91,8 +91,7 @@ struct TomographySpec {
   IndexRange projections, rows, columns;
   PreparationSpec preparation;
   RotationCenterSpec center;
-  TomographyConfig
-      reconstruction;  // the job fills in angles, detectors, slices and centres
+  TomographyConfig reconstruction;  // the job fills in angles, detectors, slices and centres
   std::optional<TryCentersSpec> try_centers;
   std::string initial_volume;
   int64_t slices_per_batch = 0;

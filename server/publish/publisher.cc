@@ -20,10 +20,9 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
-constexpr size_t kMostTried =
-    // B-scans of held volumes that LATEST tries, the newest first, because a volume may be gone
-    // meanwhile
-    16;
+// B-scans of held volumes that LATEST tries, the newest first, because a volume may be gone
+// meanwhile.
+constexpr size_t kMostTried = 16;
 
 bool Wants(const model::SubscribeSpec& spec, model::Product product) {
   return std::count(spec.products.begin(), spec.products.end(), product) > 0;

@@ -53,13 +53,11 @@ class Publisher {
 
   /// The products that a scan or job publishes.
   struct Show {
-    std::array<int64_t, 3> extents{};  // along y, x, z: bounds of plane indices
-    model::FrameAxis bscan_axis =
-        model::FrameAxis::kY;  // default axis of BSCAN planes
+    std::array<int64_t, 3> extents{};                    // along y, x, z: bounds of plane indices
+    model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
     bool has_aip = false, has_angiogram = false;
-    bool striped =
-        // volumes lie on several devices, so only products that lie on one of them are published
-        false;
+    // Volumes lie on several devices, so only products that lie on one of them are published.
+    bool striped = false;
   };
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
                    const Show& show);

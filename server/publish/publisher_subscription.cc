@@ -76,8 +76,8 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame)
                        " frames behind what is replayed is full"));
       return true;
     }
-    const auto oldest = replay_.begin() +
-                        (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be loading
+    const auto oldest =
+        replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be loading
     CountDrop((*oldest)->product);
     replay_.erase(oldest);
   }

@@ -113,8 +113,8 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
       OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session,
                               engine_->sessions().Find(secret));
       spec->session = session.name;
-      // a retry by another session is another request, because the job would belong to the first
-      // session
+      // A retry by another session is another request, because the job would belong to the first
+      // one.
       spec->request_digest += session.name;
     } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
       return InvalidField(

@@ -17,11 +17,9 @@ struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
   std::string unix_path;                               // empty = no Unix socket
   int64_t memory_bytes = 512 << 20;                    // of requests on their way in
-  int spare_descriptors =
-      // descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024
-      0;
-  double stalled_seconds =
-      30;  // a peer that reads nothing for this long is disconnected
+  // Descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024.
+  int spare_descriptors = 0;
+  double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected
   int max_concurrent_streams = 4096;  // per connection
 };
 

@@ -142,11 +142,9 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     if (secret.empty()) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, engine_->sessions().Find(secret));
     spec->session = session.name;
-    spec->request_digest +=
-        session
-            // a retry by another session is another request, because the scan would belong to the
-            // first one
-            .name;
+    // A retry by another session is another request, because the scan would belong to the first
+    // one.
+    spec->request_digest += session.name;
     return absl::OkStatus();
   }
 

@@ -59,8 +59,8 @@ struct ProjectionPushCounts {
   // complete frames that the job does not take: numbered beyond its frames, or received after the
   // end
   int64_t surplus_frames = 0;
-  int64_t connections = 0;     // so far
-  bool connected = false;      // one is
+  int64_t connections = 0;  // so far
+  bool connected = false;   // one is
 };
 
 struct ProjectionPushProgress {

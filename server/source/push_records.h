@@ -45,9 +45,8 @@ struct PushLimits {
   int64_t block_records = 0;   // most records of a block
   int64_t credit_blocks = 4;   // blocks that may wait here
   double idle_timeout_s = 60;  // longest wait for records; <= 0 = for ever
-  storage::RecordForm
-      // the declared form for checking the first records; without samples they are not checked
-      form;
+  // The declared form for checking the first records; without samples they are not checked.
+  storage::RecordForm form;
 };
 
 /// Connects clients that push records to the scan's acquisition thread: a queue of at most

@@ -63,7 +63,7 @@ struct RingProducerPage {
   uint32_t reserved;
   // the record that it would write next, which reveals records dropped at the end
   uint64_t next_record;
-  uint64_t overruns;     // times that it found the ring full and dropped records
+  uint64_t overruns;  // times that it found the ring full and dropped records
   uint64_t overrun_records;
   uint64_t padding[26];
   char error[kRingText];  // of kFailed

@@ -19,7 +19,7 @@ constexpr double kOddFlat = 0.2;                    // of the usual mean of a fl
 constexpr double kLeastAir = 0.8, kMostAir = 1.25;  // transmissions beside the object
 // fraction of the range of the values: air is this even
 constexpr double kPlateau = 0.04;
-constexpr double kNoTransmission = 2;               // as the median of all values
+constexpr double kNoTransmission = 2;   // as the median of all values
 constexpr double kLeastIntegral = 0.2;  // line integrals of an object that is worth a scan
 
 using Frames = std::vector<std::vector<double>>;  // of each frame some rows, joined

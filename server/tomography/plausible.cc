@@ -20,7 +20,7 @@ constexpr double kWideGap = 20 * kDegree;  // of a half turn: a smaller one does
 // range of angles that are merged: the rim of an object is blurred by more than a tenth of its
 // radius
 constexpr double kWideBin = 10 * kDegree;
-constexpr size_t kFewAngles = 8;           // fewer angles do not reveal their unit
+constexpr size_t kFewAngles = 8;  // fewer angles do not reveal their unit
 
 struct Span {
   double least = 0, most = 0, step = 0;  // step: the mean distance of neighbours

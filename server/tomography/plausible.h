@@ -18,7 +18,7 @@ struct Implausible {
   // a request that cannot be meant: InvalidArgument that names the field, the value and what is
   // allowed
   std::vector<absl::Status> refusals;
-  std::vector<std::string> warnings;   // possible mistakes, one sentence each
+  std::vector<std::string> warnings;  // possible mistakes, one sentence each
   absl::Status refusal() const { return refusals.empty() ? absl::OkStatus() : refusals.front(); }
 };
 

@@ -123,8 +123,7 @@ class TomographyRunner {
   const model::TomographySpec& spec_;
   TomographyLayout layout_;
   std::shared_ptr<storage::ProjectionInput> input_;
-  std::vector<std::pair<int64_t, int64_t>>
-      missing_frames_;  // missing pushed frames: first, count
+  std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // missing pushed frames: first, count
   model::TomographyReport report_;
   int64_t transmissions_ = 0;  // that were prepared for the result
   double begin_ = 0;

@@ -244,8 +244,8 @@ absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
   const double taken =
       centers_[centers_.size() == 1 ? 0 : static_cast<size_t>(layout_.center_slice())];
   const auto elsewhere = [&](const CenterResult& found) {
-    const double columns = 1 / config.agreement, off = std::abs(layout_.RawCenter(found.center) -
-                                                                taken);  // several if binned
+    const double columns = 1 / config.agreement,
+                 off = std::abs(layout_.RawCenter(found.center) - taken);  // several if binned
     return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
            off > 1 + 3 * found.uncertainty * columns;
   };

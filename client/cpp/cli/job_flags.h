@@ -19,9 +19,8 @@ void PrintJob(const Session& session, const v1::Job& job);
 struct JobWatch {
   std::set<std::string> told = {};  // its warnings that were printed before
   bool volumes = true;              // name those that it has made
-  bool alone =
-      // an interrupt ends the watching while the job continues; else the caller handles interrupts
-      false;
+  // An interrupt ends the watching while the job continues; else the caller handles interrupts.
+  bool alone = false;
 };
 /// Follows a job to its end: prints the newest log lines, a progress bar, and each warning once.
 /// Returns the last state; one other than DONE sets the exit code.

@@ -192,8 +192,8 @@ class StoreImpl final : public CommitStore {
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
   std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
   Mutex quarantine_mutex_;
-  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_ ABSL_GUARDED_BY(
-      quarantine_mutex_);  // by root: the stamp of the last scan, and its result
+  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
+      ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp of the last scan, and its result
 };
 
 class Transaction final : public CommitTransaction {

@@ -21,8 +21,7 @@ struct AskedRecords {
   math::Packing packing = math::Packing::kNone;  // 12 bits packed: raw_type is kU16
   int64_t adc_bits = 0;                          // 0 = not said
   uint64_t header_bytes = 0;                     // of a raw file, before the first record
-  bool allow_partial =
-      false;  // leave out an incomplete last record; else such a file is refused
+  bool allow_partial = false;  // leave out an incomplete last record; else such a file is refused
 };
 
 /// A file of raw records: raw numbers, or .npy.

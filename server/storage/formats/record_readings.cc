@@ -222,7 +222,7 @@ bool AreSmootherBytes(absl::string_view bytes, double roughness) {
 
 /// How much words change from one to the next, read as signed or as unsigned.
 struct Leaps {
-  size_t count = 0;    // over more than half of the range
+  size_t count = 0;  // over more than half of the range
   // places in a record with such leaps: words of a header, or a hot pixel, leap at few places
   size_t columns = 0;
   bool at_the_top = false;  // values in the upper half are mostly the largest value: saturated

@@ -23,14 +23,13 @@ struct VolumeMeta {
   std::string title;
   int64_t index = 0;  // within the scan
   int64_t shape[3] = {0, 0, 0};
-  std::string axes[3] = {
-      "y", "x",
-      "z"};  // the axes of shape: x, y and z in any order; tomograms: z, y, x
-  DType dtype = DType::kU8;          // kU8, kI8, kU16, kF16, kF32, kC64
+  std::string axes[3] = {"y", "x",
+                         "z"};  // the axes of shape: x, y and z in any order; tomograms: z, y, x
+  DType dtype = DType::kU8;     // kU8, kI8, kU16, kF16, kF32, kC64
   double spacing_um[3] = {1, 1, 1};  // per axis of shape
   bool spacing_assumed[3] =
-      {};  // per axis of shape: the spacing was not given, spacing_um counts voxels
-  std::string value_kind;   // "db", "magnitude", "power", "real", "complex"
+      {};                  // per axis of shape: the spacing was not given, spacing_um counts voxels
+  std::string value_kind;  // "db", "magnitude", "power", "real", "complex"
   bool has_levels = false;  // integers: [lo, hi] in value units is stored as 0 ... max
   float level_lo = 0, level_hi = 0;
   double display_lo = 0,

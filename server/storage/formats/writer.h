@@ -40,10 +40,10 @@ struct WriterOptions {
                                   // the others have none
   int level = 0;                  // 1 ... 9 of gzip (default 1) and Blosc (default 5); 0 = default
   Shuffle shuffle =
-      Shuffle::kDefault;   // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
+      Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
   // OME-Zarr: number of arrays, each half as large as the one before; 0 or 1 = the volume alone
   int pyramid_levels = 0;
-  int nifti_version = 0;   // NIfTI: 1 or 2; 0 = 1 where the volume fits
+  int nifti_version = 0;  // NIfTI: 1 or 2; 0 = 1 where the volume fits
   // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a
   // tomogram: rows y, columns x); default: for each index of the volume's first axis.
   TiffPlane tiff_plane = TiffPlane::kDefault;

@@ -61,8 +61,7 @@ class ZarrWriter final : public FileListWriter {
           const WriterOptions& options)
         : array(writer, std::move(name), shape, meta, options) {}
     ZarrArray array;
-    std::vector<char>
-        odd;  // the finer array's last B-scan, waiting for the second of its pair
+    std::vector<char> odd;      // the finer array's last B-scan, waiting for the second of its pair
     std::vector<char> slab;     // the part of the next slab that has arrived
     int64_t y = 0, filled = 0;  // where that slab begins, and the B-scans in it
   };

@@ -19,7 +19,7 @@
 namespace octavo::storage {
 namespace {
 
-constexpr int kMostLinks = 16;  // on one path, the library's own limit: more form a circle
+constexpr int kMostLinks = 16;       // on one path, the library's own limit: more form a circle
 constexpr size_t kMostFiles = 1024;  // that belong to one input
 constexpr char kAllowed[] =
     "data in the file itself, or in HDF5 files under the configured roots (storage.replay_roots)";
