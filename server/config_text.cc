@@ -26,7 +26,7 @@ size_t SkipOpaque(absl::string_view text, size_t at) {
     } else if (lines && absl::StartsWith(text.substr(i), three)) {
       i += 3;
       for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more)
-        ++i;  // "a""" may end in quotes of its own
+        ++i;  // "a""" may end in its own quotes
       return i;
     } else if (!lines && text[i] == quote) {
       return i + 1;

@@ -43,7 +43,7 @@ struct Peer {
 class Link {
  public:
   virtual ~Link() = default;
-  /// Sends a message out of turn; "grant" is put in. False if the connection has ended, or ends now
+  /// Sends an unasked message; adds "grant" to it. False if the connection has ended, or ends now
   /// because the client does not read.
   virtual bool Send(nlohmann::json message, const std::vector<int>& fds = {}) = 0;
   /// Ends the connection and with it every grant on it.

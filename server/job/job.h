@@ -137,8 +137,8 @@ class JobRun {
   /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not
   /// known).
   virtual void Stage(const std::string& name, int64_t steps, double begin, double end) = 0;
-  /// `step` steps of the stage are done. `residual_norm`: what an iterative method converges by;
-  /// NaN = none.
+  /// `step` steps of the stage are done. `residual_norm`: the convergence measure of an iterative
+  /// method; NaN = none.
   virtual void Step(int64_t step, double residual_norm) = 0;
   virtual void Log(const std::string& text) = 0;
   /// Adds a warning about a possible mistake, a sentence for the client (Job.warnings); repeated
@@ -180,7 +180,7 @@ class JobRun {
   /// it here and sets `made`; else the queue computes it at the end.
   virtual void* ResultMip(size_t index, bool made) = 0;
 
-  // -- what subscribers see (StreamService.Subscribe with the job's name)
+  // -- previews for subscribers (StreamService.Subscribe with the job's name)
   /// Whether a preview is due: there is a subscriber, and the last preview is at least a tenth of a
   /// second old.
   virtual bool PreviewDue() = 0;

@@ -18,7 +18,7 @@ namespace octavo::job {
 namespace {
 
 constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
-constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of what was asked for
+constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of specifications
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
@@ -33,7 +33,7 @@ model::JobSpec Remembered(const model::JobSpec& spec) {
   return out;
 }
 
-/// Of its large parts.
+/// Bytes of its large parts.
 size_t BytesOf(const model::JobSpec& spec) {
   return std::visit(
       [](const auto& work) -> size_t {
@@ -80,7 +80,7 @@ void JobQueue::Shutdown() {
   for (const auto& worker : workers) worker->thread.join();
 }
 
-// -- what clients ask
+// -- requests of clients
 
 absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const model::JobSpec& spec) {
   MutexLock lock(mutex_);

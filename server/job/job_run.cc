@@ -326,7 +326,7 @@ void JobQueue::Running::Close(bool held, const absl::Status& status) {
   made_.clear();
 }
 
-// -- what subscribers see
+// -- previews
 
 bool JobQueue::Running::PreviewDue() {
   const int64_t now = queue_.context_.clock->Now().monotonic_ns;

@@ -119,8 +119,8 @@ struct ScanStatus {
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
-/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that
-/// pushes its records"; empty = nothing.
+/// The reason why a scan has had no progress for two seconds, for people: "a client that pushes its
+/// records"; empty = none.
 std::string WaitsFor(const ScanStatus& scan);
 
 /// All fields as in octavo.v1.Volume.
@@ -162,8 +162,9 @@ struct VolumeStatus {
   std::string derived_from;             // name of its source volume; empty: acquired
   std::vector<std::string> operations;  // the operations on that, in words
   std::string chain;                    // of ScanSpec.chains, if that made it
-  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
-                                        // "amplitude_decorrelation", "phase_rad"
+  // the quantity of the voxels, if not `value`: "speckle_variance", "amplitude_decorrelation",
+  // "phase_rad"
+  std::string quantity;
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
   Tier tier = Tier::kDevice;

@@ -18,7 +18,7 @@ namespace octavo::rpc {
 struct ServerInfo {
   std::string version, server_id, build;
   std::vector<BackendReport> backends;
-  std::vector<std::string> recovered;  // what the recovery at start found
+  std::vector<std::string> recovered;  // findings of the recovery at start
   std::vector<std::string> replay_roots;
   TimePoint started;
   std::function<std::vector<std::string>()> listening;

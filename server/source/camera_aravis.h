@@ -41,18 +41,18 @@ class Error {
 extern Mutex library_mutex;
 extern std::set<std::string> cameras_in_use ABSL_GUARDED_BY(library_mutex);
 
-/// Unavailable (CAMERA_ERROR): what was being done and what the library says.
+/// Unavailable (CAMERA_ERROR): the action and the library's error.
 absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error);
 
-/// An open camera. `id` is what the list calls it.
+/// An open camera. `id` is its name in the list.
 struct OpenedCamera {
   std::string id;
   Object<ArvCamera> camera;
 };
 
 /// Opens the camera that a request means; NotFound (NO_CAMERA), FailedPrecondition (CAMERA_BUSY),
-/// InvalidArgument where it names none and there are several. Takes a second when it names none or
-/// one that is not known yet.
+/// InvalidArgument if it names none and there are several. Takes a second if it names no camera or
+/// a new one.
 absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex);
 

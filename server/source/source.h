@@ -19,7 +19,7 @@
 
 namespace octavo::source {
 
-/// What a source delivered into a slot.
+/// The records that a source delivered into a slot.
 struct SourceBlock {
   int64_t first_record =
       0;  // counted from the start of the scan; a jump means records were lost before it

@@ -42,7 +42,7 @@ class TomographyLayout {
   const model::IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
-  int64_t columns() const { return columns_; }  // of what is read: all of the detector
+  int64_t columns() const { return columns_; }  // columns that are read: the whole detector
   DType dtype() const { return dtype_; }        // on the device: u8, u16, f32
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
   const std::vector<double>& tried() const {
@@ -89,7 +89,7 @@ class TomographyLayout {
   /// The axis at `center` (in ReconstructFor's columns), in the columns of
   /// TomographyLayout::Sparse, which are not stitched.
   double UnjoinedCenter(double center) const;
-  int64_t search_slices() const;  // that the search looks at
+  int64_t search_slices() const;  // slices that the search uses
   /// The number of slices for checking an axis that the job does not search; 0 = no check.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
@@ -106,7 +106,7 @@ class TomographyLayout {
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
   std::vector<double> angles_rad_, tried_;
-  std::optional<double> input_axis_;  // where it counts: nothing else is asked for
+  std::optional<double> input_axis_;  // the input's axis, if the request sets no other
   TomographyConfig reconstruct_;
   bool overlap_unknown_ = false;
   std::string source_;
@@ -116,7 +116,7 @@ class TomographyLayout {
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
   double support = 1;        // that there is room for (TomographyConfig::support)
-  int64_t check_slices = 0;  // that there is room to check an axis with which nobody looks for
+  int64_t check_slices = 0;  // slices for which there is room to check a given axis
   int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0,
           search = 0, preview = 0;
   int64_t workspace() const {
@@ -124,9 +124,9 @@ struct TomographyMemory {
   }
 };
 
-/// For batches of `slices`. `support`: the widest that the iterations may have, where the layout
-/// may widen. `checks`: an axis that nobody looks for is checked, where the layout says so.
-/// `images`: batches of the result are made outside of it (it is stored).
+/// For batches of `slices`. `support`: the widest that the iterations may use, if the layout may
+/// widen. `checks`: a given axis is checked, if the layout says so. `images`: batches of the result
+/// are made outside of it (it is stored).
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks, bool images,

@@ -37,7 +37,7 @@ absl::Status TomographyRunner::LookAt(const float* image) {
   return absl::OkStatus();
 }
 
-// -- what subscribers see: slices
+// -- previews: slices
 
 // A slice in [first, first + count) with a subscriber.
 std::optional<std::pair<publish::TopicKey, int64_t>> TomographyRunner::WantedSlice(int64_t first,

@@ -182,7 +182,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
     options.angle_values = spec.angles_rad;
     options.angle_unit = storage::AngleUnit::kRadians;
   }
-  // Further paths are files of their own only with .npy.
+  // Further paths are separate files only for .npy.
   if (options.format == "npy" || (options.format.empty() && absl::EndsWith(path.path, ".npy"))) {
     for (const auto& [field, name] :
          {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks},

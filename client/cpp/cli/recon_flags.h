@@ -21,8 +21,8 @@ class ReconFlags {
   /// The job described by the flags, on top of --json-spec. Throws CLI::ValidationError for flags
   /// without effect beside the others.
   v1::JobSpec Spec() const;
-  /// What --output asks for; nothing if it is not given.
-  /// What the server chooses, in words; empty where it has nothing to choose.
+  /// The commit options of --output; nothing if it is not given. The server's choices, in words;
+  /// empty if there are none.
   std::string ChosenIterations() const;
   std::optional<v1::CommitOptions> Commit() const;
 

@@ -79,7 +79,7 @@ std::string ExplainStranger(const std::vector<const CLI::App*>& path, const std:
                       "\n  allowed: ", absl::StrJoin(commands, ", "));
 }
 
-/// "Could not convert: --ascans = x", as CLI11 says it.
+/// "Could not convert: --ascans = x", the wording of CLI11.
 std::string ExplainConversion(const std::vector<const CLI::App*>& path, absl::string_view what) {
   if (!absl::ConsumePrefix(&what, "Could not convert: ")) return std::string(what);
   const size_t equals = what.find(" = ");

@@ -14,8 +14,8 @@ namespace octavo::cli {
 /// and the probable one.
 CLI::Validator OneOf(const std::vector<std::string>& words);
 /// The same, for CLI::Option::transform: replaces a word of another package by its own word.
-/// `guess`: whether the one that was probably meant is told; of types no one is, "f64" is near
-/// "c64" and something else.
+/// `guess`: whether to suggest the probable word; not for types, because "f64" is near "c64" but
+/// means another type.
 CLI::Validator OneOf(const std::vector<std::string>& words,
                      const std::map<std::string, std::string>& also, bool guess);
 
@@ -59,8 +59,8 @@ struct FlagOf {
   const char* flag;
   std::vector<std::string> kinds;
 };
-/// Refuses the flags that were given and do not go with `kind`; `chosen` says in words what it is
-/// and why: "the source is replay (--path)".
+/// Refuses given flags that do not apply to `kind`; `chosen` describes the kind and its origin in
+/// words: "the source is replay (--path)".
 void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind,
                      const std::string& chosen);
 

@@ -277,7 +277,7 @@ void Handoff::WaitForRevocation(const std::string& name, milliseconds at_most) {
   }
 }
 
-// -- what is mapped
+// -- mappings
 
 namespace {
 

@@ -232,7 +232,7 @@ def _capsule(mapped: "Mapped", versioned: bool):
     return capsule
 
 
-# -- what is handed over
+# -- handed-over memory
 
 
 class _Hold:

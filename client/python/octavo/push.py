@@ -87,7 +87,7 @@ class _Pusher:
         self.implied: List[str] = []  # texts of the server for the same problem
         self.source: Optional[Iterator] = None
 
-    # -- what the two kinds do differently
+    # -- differences of the two kinds
 
     def hello(self):
         """The first request of a connection."""
@@ -126,7 +126,7 @@ class _Pusher:
         over."""
         raise NotImplementedError
 
-    # -- what they have in common
+    # -- common parts
 
     def start(self) -> int:
         """A new connection begins."""
@@ -300,7 +300,7 @@ class _RecordPusher(_Pusher):
         if self.listed and self.full():
             for block in self.rest:
                 first, array, _ = self.parts(block)
-                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # else it is a mistake that nobody asks about any more
+                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # a wrong element no longer matters
                     self.given(first, len(array), total)
         if self.beyond:
             self.implied.append(f"More records were pushed than the {total} that the scan takes: what is more is left out, and counted as "
@@ -442,7 +442,7 @@ class _ProjectionPusher(_Pusher):
         frames, exact = self.answer.frames, self.listed
         if self.listed and self.full():
             for frame in self.rest:
-                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # else it is a mistake that nobody asks about any more
+                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # a wrong element no longer matters
                     self.count_in(frame.sequence, frames)
         elif isinstance(self.rest, _Frames) and self.beyond:  # in their order: the others are beyond, too
             more = operator.length_hint(self.rest, -1)

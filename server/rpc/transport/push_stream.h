@@ -38,7 +38,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   void OnReadDone(bool ok) final {
     if (!ok) {  // the client sends no more: its messages count, and another connection may follow
-      if (Connected()) Tell();  // an answer may still be on its way to it
+      if (Connected()) Tell();  // an answer may still be in flight to it
       End(grpc::Status::OK);
       return;
     }

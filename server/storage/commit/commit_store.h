@@ -15,7 +15,7 @@
 
 namespace octavo::storage {
 
-/// What a finished commit left on disk.
+/// The files of a finished commit.
 struct CommitOutcome {
   std::string path;  // absolute
   Format format = Format::kOmeZarr05;

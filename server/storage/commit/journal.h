@@ -18,7 +18,7 @@ namespace octavo::storage {
 /// holds it. Thread-safe.
 class Journal {
  public:
-  /// Opens or creates `path`; `records` gets what it holds. FailedPrecondition if another process
+  /// Opens or creates `path`; `records` gets its contents. FailedPrecondition if another process
   /// holds it.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path,
                                                        std::vector<nlohmann::json>* records);

@@ -25,9 +25,9 @@ struct QuarantineUse {
   int64_t entries = 0, bytes = 0;
 };
 
-/// Moves what has a path below a root, out of the folder `from` that it lies in, into the root's
-/// quarantine; its new path, or "" where that cannot be done. A quarantine that is no folder of
-/// this user's own (a link that somebody else made) is not used, and never pruned.
+/// Moves a file or folder below a root from its folder `from` into the root's quarantine; returns
+/// its new path, or "" if that fails. A quarantine that is not this user's own folder (for example
+/// another user's link) is neither used nor pruned.
 std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from,
                              const std::string& path);
 /// The present contents.

@@ -13,19 +13,19 @@ namespace octavo::storage {
 
 struct Ending {
   std::optional<Format> format;  // files of this format end so
-  std::string foreign;           // else the ending of files that are not written: ".png"
+  std::string foreign;           // else an ending that the server does not write: ".png"
   std::string packed;  // a compressed file of a format that is: ".nii.gz"; then `foreign` is ".gz"
 };
 
-/// The ending of `path`. Of other endings than those of known files nothing is said: a dot may be
-/// in any name ("run.2026-11-22", "eye.v2").
+/// The ending of `path`. Unknown endings are ignored, because any name may contain a dot
+/// ("run.2026-11-22", "eye.v2").
 Ending EndingOf(const std::string& path);
 
-/// What tells formats: ".zarr", ".npy", ...
+/// The endings of formats: ".zarr", ".npy", ...
 std::vector<std::string> FormatEndings();
 
-/// What is wrong with a destination of such an ending, which holds nothing that is written: a
-/// sentence without its subject, "is 'x.png', ...".
+/// The error for a destination with an ending that the server does not write: a sentence without
+/// its subject, "is 'x.png', ...".
 std::string WhyForeign(const std::string& path, const Ending& ending);
 
 /// The format in which `destination` is written: by its ending, else `asked`, else OME-Zarr.

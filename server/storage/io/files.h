@@ -17,7 +17,7 @@ namespace octavo::storage {
 absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t bytes);
 absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes,
                         int64_t offset);
-/// Reads exactly so many bytes at `offset`. DataLoss if the file ends before.
+/// Reads exactly `bytes` bytes at `offset`. DataLoss if the file ends before.
 absl::Status ReadAllAt(int fd, const std::string& path, void* data, size_t bytes, int64_t offset);
 /// Creates `path` (must not exist), writes all, closes. No sync.
 absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
@@ -33,7 +33,7 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 bool PathExists(const std::string& path);
 std::string ParentOf(const std::string& path);
 std::string BaseOf(const std::string& path);
-/// The path with links resolved; empty, with errno set, if it is missing or may not be looked at.
+/// The path with links resolved; empty, with errno set, if it is missing or not accessible.
 std::string RealPath(const std::string& path);
 /// Distinguishes a directory from another one at the same path (an unmounted disk, another disk):
 /// its inode and, where the file system keeps it, its time of birth. Unlike device numbers, both

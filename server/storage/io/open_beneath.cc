@@ -135,7 +135,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
 UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags) {
   const std::vector<absl::string_view> parts = absl::StrSplit(below, '/');
   if (parts[0].empty() || std::find(parts.begin(), parts.end(), "..") !=
-                              parts.end()) {  // the way step by step would take it
+                              parts.end()) {  // opening step by step would accept it
     errno = EXDEV;
     return {};
   }

@@ -18,9 +18,10 @@ namespace octavo::storage {
 struct Hdf5Probe {
   std::vector<std::string>
       command;  // the program (octavo-probe) and its arguments; empty = files are opened at once
-  double seconds = 30;                      // a look may take, by the clock
-  int64_t processor_seconds = 20;           // and of processor time
-  int64_t memory_bytes = int64_t{4} << 30;  // address space: what a compressed chunk may grow to
+  double seconds = 30;             // limit of a probe, wall-clock time
+  int64_t processor_seconds = 20;  // and processor time
+  // address space, which limits the size of a decompressed chunk
+  int64_t memory_bytes = int64_t{4} << 30;
 };
 
 /// From now on OpenProjections probes HDF5 files. Called once, when a server starts.

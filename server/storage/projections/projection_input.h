@@ -27,7 +27,7 @@ enum class AngleUnit : uint8_t {
 
 /// How to read a file. Every member may be left out if the file itself says it.
 struct ProjectionOptions {
-  /// "" = by what the path is: a folder is "zarr", a name that ends in .npy is "npy", else it is
+  /// "" = derived from the path: a folder is "zarr", a name that ends in .npy is "npy", else it is
   /// HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".
   std::string format;
   /// Names of the arrays, replacing the format's own names. HDF5: paths within the file
@@ -35,8 +35,7 @@ struct ProjectionOptions {
   /// the configured roots by the caller as `path` was. "-" = none (flats, darks). nxtomo:
   /// `projections` may name the entry; the others must be empty.
   std::string projections, flats, darks, angles;
-  /// In place of the angles of the file, one per projection, in the unit below (kDeclared:
-  /// degrees).
+  /// Replaces the angles of the file, one per projection, in the unit below (kDeclared: degrees).
   std::vector<double> angle_values;
   AngleUnit angle_unit = AngleUnit::kDeclared;
   /// Folders to which links may lead: for HDF5 links and virtual datasets, compared by canonical
@@ -51,23 +50,25 @@ struct ProjectionOptions {
 /// The description of an input. Frames are [row, column]: rows along the axis of rotation, columns
 /// across it.
 struct ProjectionInfo {
-  std::string path;           // as opened
-  std::string format;         // "data_exchange", "nxtomo", "npy", "zarr"
-  DType dtype = DType::kF32;  // of what is read, of all kinds: u8, u16, i16 as they are where all
-                              // kinds have it; all other real numbers as f32
-  std::string stored_type;    // of the projections in the file: "u16", "u32, big-endian"
+  std::string path;    // as opened
+  std::string format;  // "data_exchange", "nxtomo", "npy", "zarr"
+  // type of the read values: u8, u16, i16 unchanged if all kinds have the same; all other real
+  // numbers as f32
+  DType dtype = DType::kF32;
+  std::string stored_type;  // of the projections in the file: "u16", "u32, big-endian"
   int64_t projections = 0, rows = 0, columns = 0;  // all at least 1
   int64_t flats = 0, darks = 0;
   std::vector<double>
       angles_rad;  // [projections], finite, in the order of the projections, not reduced to a turn
   /// [flats], [darks]: projections that were taken before the frame (0 = before the first,
-  /// `projections` = after the last). Empty where nothing says it.
+  /// `projections` = after the last). Empty if unknown.
   std::vector<double> flat_positions, dark_positions;
-  bool angle_unit_assumed = false;    // neither the caller nor the file gave the unit: degrees
-  double pixel_size_um = 0;           // of a column of the detector, in the sample; 0 = not known
-  std::optional<double> axis_column;  // axis of rotation as a pixel index (column 0's middle = 0),
-                                      // where the file says it; some programs count from 1
-  std::vector<std::string> notes;     // omissions and assumptions, in words, for a job's log
+  bool angle_unit_assumed = false;  // neither the caller nor the file gave the unit: degrees
+  double pixel_size_um = 0;         // of a column of the detector, in the sample; 0 = not known
+  // axis of rotation as a pixel index (column 0's middle = 0), if the file has it; some programs
+  // count from 1
+  std::optional<double> axis_column;
+  std::vector<std::string> notes;  // omissions and assumptions, in words, for a job's log
   std::vector<std::string>
       doubts;  // those of the notes that might be a mistake of the file, for the job's warnings
 

@@ -15,7 +15,7 @@
 
 namespace octavo::storage {
 
-/// One Zarr array in a folder, of v3 or v2 (metadata.h says what is read of them). It appears with
+/// One Zarr array in a folder, of v3 or v2 (metadata.h lists the supported parts). It appears with
 /// 3 axes: an array with fewer gets leading axes; one with more is allowed if those before the last
 /// three have extent 1. Thread-safe.
 class ZarrArrayReader {

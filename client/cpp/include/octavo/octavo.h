@@ -164,7 +164,7 @@ struct CommitOptions {
   std::string destination;  // relative to the first storage root; may hold {scan} {index}
                             // {index:05} {title} {date}
   std::optional<Format>
-      format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
+      format;        // default: by the destination's ending (".nii", ".h5", ...), else OME-Zarr
   std::string json;  // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
 };
 struct ScanSpec {
@@ -200,7 +200,7 @@ struct Scan {
 };
 inline bool IsFinal(ScanState state) { return state >= ScanState::kDone; }
 
-/// What a scan would need (bytes) and whether it would be admitted.
+/// The memory needs of a scan (bytes) and whether it would be admitted.
 struct Admission {
   bool admitted = false, retryable = false;
   std::string device, advice, plan;
