@@ -71,7 +71,7 @@ absl::Status CheckRoots(const Config& config) {
         kind == std::filesystem::file_type::not_found
             ? absl::StrCat("'", root,
                            "' is missing; mount or make it, or set storage.create_roots = true")
-        : error ? absl::StrCat("'", root, "' cannot be looked at: ", error.message())
+        : error ? absl::StrCat("'", root, "' cannot be accessed: ", error.message())
                 : absl::StrCat("'", root, "' is no directory"));
   }
   for (const std::string& root : config.replay_roots) {
@@ -139,8 +139,8 @@ std::string BuildText() {
 void WarnOfOpenAddresses(const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
   Log(LogLevel::kWarning,
-      "security.insecure is set: whoever reaches these addresses may do anything here; there is "
-      "neither TLS nor login",
+      "security.insecure is set: every program that reaches these addresses has full access; there "
+      "is neither TLS nor login",
       {{"addresses", addresses}});
 }
 

@@ -302,12 +302,12 @@ class Page final : public prometheus::Collectable {
           "Volumes and buffers that were moved out of memory that was not given back in time",
           kCounter, static_cast<double>(exports.moved));
       one("octavo_export_relocation_failures_total",
-          "Tries of that which failed, for want of memory or because of a lease", kCounter,
+          "Such moves that failed, for lack of memory or because of a lease", kCounter,
           static_cast<double>(exports.not_moved));
       const auto feeds = source_.engine->buffers().feeds().Count();
-      one("octavo_volume_feeds", "Clients that are told of the volumes of a scan as they complete",
+      one("octavo_volume_feeds", "Clients with a feed of the volumes of a scan as they complete",
           kGauge, static_cast<double>(feeds.feeds));
-      one("octavo_volume_feed_told_total", "Volumes that they were told of", kCounter,
+      one("octavo_volume_feed_told_total", "Volumes announced to them", kCounter,
           static_cast<double>(feeds.told));
       one("octavo_volume_feed_skipped_total",
           "Volumes left out, because a client had as many as it may", kCounter,

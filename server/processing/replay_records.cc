@@ -46,7 +46,7 @@ absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                       volume.name,
                       " are raw spectra that were recovered after a restart: they can be read and "
-                      "committed; to process them again, replay what was committed")),
+                      "committed; to process them again, replay the committed file")),
                   {.reason = "RECOVERED", .field = "name", .numbers = {}});
 }
 

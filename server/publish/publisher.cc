@@ -42,7 +42,7 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
           : absl::StrCat(
                 " and no frame of ", names, " is kept",
                 Wants(spec, model::Product::kBscan) ? ", nor is one of its volumes held; subscribe "
-                                                      "while it runs, or open what was committed"
+                                                      "while it runs, or open a committed file"
                 : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held "
                                                          "(ReadVolume), or subscribe while it runs"
                 : Wants(spec, model::Product::kEvent)

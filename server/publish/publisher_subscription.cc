@@ -73,7 +73,7 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame)
     if (spec_.delivery == model::Delivery::kLossless) {
       Cut(*frame, frame->sequence,
           absl::StrCat("the subscriber's queue of ", spec_.queue_length,
-                       " frames behind what is replayed is full"));
+                       " frames behind the replayed ones is full"));
       return true;
     }
     const auto oldest =

@@ -86,7 +86,8 @@ class AutofocusWork final : public job::JobWork {
         search_.A2(search_.u.begin), search_.A2(search_.u.end), search_.A3(search_.v.begin),
         search_.A3(search_.v.end), search_.evaluations(), std::ssize(places_), search_.first_bin,
         search_.first_bin + search_.bins - 1);
-    if (spec_.reprocess) absl::StrAppend(&plan.text, "then the chain with what was found\n");
+    if (spec_.reprocess)
+      absl::StrAppend(&plan.text, "then the chain with the coefficients found\n");
     absl::StrAppend(
         &plan.text, "processing: ",
         spec_.processing_given ? "as the request says" : "as that of the scan, less its dispersion",
@@ -251,9 +252,9 @@ class AutofocusWork final : public job::JobWork {
       squares += static_cast<double>(host_sums_.as<float>()[2 * a + 1]);
     }
     if (!std::isfinite(squares) || !(sum > 0)) {
-      return WithInfo(absl::FailedPreconditionError(
-                          "the A-scans that are looked at hold no power, or no numbers"),
-                      {.reason = "NO_SIGNAL", .field = "", .numbers = {}});
+      return WithInfo(
+          absl::FailedPreconditionError("the A-scans of the search hold no power, or no numbers"),
+          {.reason = "NO_SIGNAL", .field = "", .numbers = {}});
     }
     return squares / (sum * sum);
   }
@@ -292,7 +293,7 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
   }
   if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 ||
       processing.dispersion_a3 != 0) {
-    return InvalidField("processing.dispersion", "is given; it is what is looked for");
+    return InvalidField("processing.dispersion", "is given, but the job searches for it");
   }
   OCTAVO_ASSIGN_OR_RETURN(search.scan, processing::ResolveReprocess(origin, processing));
   SpectralConfig& chain = search.chain = search.scan.chain;

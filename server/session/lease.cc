@@ -43,7 +43,7 @@ absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
             request.resource,
-            " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
+            " is sealed and cannot change, so no client needs it alone; ask for SHARED")),
         {.reason = "SEALED", .field = "mode", .numbers = {}});
   }
   return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
       lease == nullptr || lease->expires_ns == 0
           ? -1
           : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
-  const std::string who = lease == nullptr          ? "somebody who waits"
+  const std::string who = lease == nullptr          ? "a client that waits"
                           : !lease->holder.empty()  ? lease->holder
                           : !lease->session.empty() ? lease->session
                                                     : "another operation";

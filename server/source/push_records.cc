@@ -146,7 +146,7 @@ std::string PushPort::DoubtNumbers(const PushBlock& block) {
   if (HasSurplus(block)) {
     return absl::StrCat(
         "More records were pushed than the ", total_records_,
-        " that the scan takes: what is more is left out, and counted as out_of_range_records.");
+        " that the scan takes: the surplus is left out, and counted as out_of_range_records.");
   }
   const auto first = static_cast<int64_t>(block.first_record), end = first + block.records;
   const auto late = std::find_if(given_up_.begin(), given_up_.end(), [&](const auto& gap) {

@@ -127,7 +127,7 @@ v1::Format FormatFor(const std::string& what, const std::string& destination, v1
     throw CLI::ValidationError(what, storage::WhyForeign(destination, ending));
   if (!ending.foreign.empty() && asked == v1::FORMAT_UNSPECIFIED) {
     throw CLI::ValidationError(what, absl::StrCat(storage::WhyForeign(destination, ending),
-                                                  " (--format says what is written)"));
+                                                  " (--format sets the format)"));
   }
   if (!ending.format.has_value()) return asked;
   const auto format = static_cast<v1::Format>(*ending.format);

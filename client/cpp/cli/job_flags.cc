@@ -157,7 +157,7 @@ void JobFlags::AddTo(CLI::App* app) {
   app->add_option("--device", device, "auto | devices/N");
   app->add_option("--request-id", request_id, "a retry with the same id returns the first job");
   app->add_flag("--watch", watch, "follow it to its end");
-  app->add_flag("--plan", plan, "only say what it would need");
+  app->add_flag("--plan", plan, "only print what it would need");
 }
 
 v1::JobSpec JobFlags::Spec() const {

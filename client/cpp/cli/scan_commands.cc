@@ -187,10 +187,10 @@ void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRe
 }  // namespace
 
 void AddScanCommands(CLI::App& app, Session& session) {
-  auto* scan = app.add_subcommand("scan", "start, look at and end scans")->require_subcommand(1);
+  auto* scan = app.add_subcommand("scan", "start, show and end scans")->require_subcommand(1);
 
   auto* submit = scan->add_subcommand(
-      "submit", "start a scan; prints its name, and on standard error what it scans");
+      "submit", "start a scan; prints its name, and a summary on standard error");
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
@@ -259,7 +259,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
 
   auto name = std::make_shared<std::string>();
-  auto* show = scan->add_subcommand("show", "one scan: how it stands, what it does");
+  auto* show = scan->add_subcommand("show", "one scan: its state and its steps");
   show->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   show->callback([&session, name] {
     v1::GetScanRequest request;

@@ -303,12 +303,12 @@ class _RecordPusher(_Pusher):
                 if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # a wrong element no longer matters
                     self.given(first, len(array), total)
         if self.beyond:
-            self.implied.append(f"More records were pushed than the {total} that the scan takes: what is more is left out, and counted as "
+            self.implied.append(f"More records were pushed than the {total} that the scan takes: the surplus is left out, and counted as "
                                 "out_of_range_records.")
             return [f"{f'{self.beyond} records more' if self.listed else 'more records'} were given than the {total} that the scan takes, "
-                    "which are those of its pattern and its volumes: what is more is left out"]
+                    "which are those of its pattern and its volumes: the surplus is left out"]
         if self.end and self.exhausted and total and not self.full():
-            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: what is missing of its volumes "
+            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: the missing part of its volumes "
                     "holds 0 or NaN (Volume.missing_ascans). To go on in another call, give end=False"]
         return []
 

@@ -78,7 +78,7 @@ void StallWatch::Look() {
     MutexLock lock(timer->mutex_);
     if (timer->context_ == nullptr || !timer->writing_) continue;
     if (!timer->cancelled_ && now - timer->since_ > patience_) {
-      Log(LogLevel::kWarning, "a client takes nothing of what is written to it; the call is ended",
+      Log(LogLevel::kWarning, "a client does not read what is written to it; the call is ended",
           {{"peer", timer->peer_}});
       timer->cancelled_ = true;
       timer->since_ = now;

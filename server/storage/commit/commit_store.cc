@@ -302,7 +302,7 @@ class Transaction final : public CommitTransaction {
     }
     if (!held_.HasTemporaryName())
       return absl::AbortedError(
-          absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
+          absl::StrCat("another program moved ", paths_.temporary, " while it was written"));
     renaming_ = true;
     OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.Moving()));
     published_ = true;

@@ -99,8 +99,9 @@ Recovered RecoverFinal(const std::vector<std::string>& roots, const HeldPaths& h
   if (!PathExists(held.paths.final))
     return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
   if (!IsOurs(held))
-    return {absl::StrCat(paths.final,
-                         ": nothing was written; what has this name is somebody else's and stays")};
+    return {absl::StrCat(
+        paths.final,
+        ": nothing was written; the file of this name is another program's and stays")};
   const absl::Status verified = VerifyFinal(held);
   if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
   const std::string to = MoveToQuarantine(roots, held.folder, paths.final);
@@ -113,7 +114,7 @@ absl::Status PublishVerified(const HeldPaths& held) {
   OCTAVO_RETURN_IF_ERROR(VerifyTemporary(held));
   if (!held.HasTemporaryName())
     return absl::AbortedError(
-        absl::StrCat("somebody has moved ", held.known.temporary, " away while it was read"));
+        absl::StrCat("another program moved ", held.known.temporary, " while it was read"));
   // Without renameat2 a directory's name is reserved by an empty one.
   if (held.paths.folder) ::rmdir(held.paths.final.c_str());
   return held.Named(PublishFiles(held.Moving()));
@@ -142,10 +143,11 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   auto held = Hold(roots, paths);
   const bool there = held.ok() && PathExists(held->paths.temporary);
   if (!there && !IsSameRoot(paths)) {
-    return {absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
-                         " is missing or not what it was when the commit began (is a disk not "
-                         "mounted?); the next start looks again"),
-            false};
+    return {
+        absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
+                     " is missing or is not the directory that it was when the commit began (is a "
+                     "disk not mounted?); the next start tries again"),
+        false};
   }
   if (!held.ok() && !absl::IsNotFound(held.status())) {
     return {absl::StrCat(paths.final, ": nothing is settled, because its folder ",

@@ -180,9 +180,9 @@ class Hdf5Dataset::Opener {
                 .source = source};
       const hssize_t elements = part.here ? H5Sget_select_npoints(part.here.get()) : -1;
       if (!part.there || elements < 0 || elements != H5Sget_select_npoints(part.there.get()))
-        return BadProjections(path, label,
-                              absl::StrCat("takes from ", target, " what it does not have"),
-                              "mappings within both datasets");
+        return BadProjections(
+            path, label, absl::StrCat("takes from ", target, " elements that it does not have"),
+            "mappings within both datasets");
       if (elements == 0) continue;
       SelectAllOf(part.here.get());
       SelectAllOf(part.there.get());

@@ -111,7 +111,7 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
     return refuse("is another file, and no roots are configured that it may lie under");
   if (!inside) return refuse("lies outside of the configured roots");
   const std::string real = RealPath(candidate);
-  if (real.empty()) return refuse("is missing, or may not be looked at");
+  if (real.empty()) return refuse("is missing or not accessible");
   inside = false;
   for (const std::string& root : roots_) inside = inside || IsInside(real, root);
   if (!inside) return refuse("lies outside of the configured roots");

@@ -170,7 +170,8 @@ class File final : public SpillFile {
     // Else a power loss may bring it back.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
       Log(LogLevel::kError,
-          "spill directory not synced; after a power loss the next start may hold what was removed "
+          "spill directory not synced; after a power loss the next start may hold the removed "
+          "volume "
           "again",
           {{"file", path_}, {"error", std::string(synced.message())}});
     }

@@ -145,7 +145,7 @@ COMMANDS = [
     row("volume commit volumes/none x.NII.GZ", "destination: is 'x.NII.GZ', and compressed files (.NII.GZ) are not written"),
     row("volume commit volumes/none x.nii.gz --format nifti", "destination: is 'x.nii.gz', and compressed files (.nii.gz) are not written"),
     row("volume commit volumes/none x.png", "destination: is 'x.png', and files that end in .png are not written; allowed are names that end in .zarr, .npy",
-        "names without an ending", "(--format says what is written)"),
+        "names without an ending", "(--format sets the format)"),
     row("volume commit volumes/none a/x.dcm", "files that end in .dcm are not written"),
     row("volume commit volumes/none x.h5py", "files that end in .h5py are not written"),
     row("volume commit volumes/none eye.v2", "no volume volumes/none", code=1),

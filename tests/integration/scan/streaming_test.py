@@ -172,7 +172,7 @@ class Streaming(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             list(self.client.subscribe(scan.name, "bscan"))
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_KEPT"))
-        self.assertIn("has ended and no frame of bscan is kept, nor is one of its volumes held; subscribe while it runs, or open what was committed",
+        self.assertIn("has ended and no frame of bscan is kept, nor is one of its volumes held; subscribe while it runs, or open a committed file",
                       caught.exception.message)
 
     def test_slices_of_a_job_that_has_ended(self):

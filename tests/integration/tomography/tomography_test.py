@@ -628,7 +628,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertNotIn("warning", text)
         self.assertEqual((held_bytes(self.client), [v.name for v in self.client.volumes() if v.state == 2]), (held, []))
         text = self.command("recon", *flags[:-3], "46.25:49.25:1", "--png", picture).stdout
-        self.assertIn("warning: the sharpest is at an end of what was tried", text)
+        self.assertIn("warning: the sharpest is at an end of the range", text)
         # A picture of one slice keeps no volume either; without a picture the volume stays, and the
         # output says what to do with it.
         self.command("recon", *flags[:-4], "--center", "45.25", "--png", picture)

@@ -227,7 +227,7 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(focus([](auto& s) { s.bins = 1; }), kBad, "dispersion_autofocus.bins", "is 1");
   expect(focus([](auto& s) { s.ascans = 65537; }), kBad, "dispersion_autofocus.ascans", "65537");
   expect(focus([](auto& s) { s.processing.dispersion_a2 = 1; }), kBad,
-         "dispersion_autofocus.processing.dispersion", "looked for");
+         "dispersion_autofocus.processing.dispersion", "searches for it");
   const auto calibrate = [&](auto change) {
     KCalibrationSpec spec;
     spec.volume = raw.name;

@@ -82,7 +82,7 @@ TEST_F(CommitSwapTest, ATemporaryFolderThatIsSwappedIsWrittenAllTheSame) {
                   IsOk());
     }
     EXPECT_THAT((*begun)->Publish(),
-                IsError(absl::StatusCode::kAborted, "somebody has moved " + temporary));
+                IsError(absl::StatusCode::kAborted, "another program moved " + temporary));
     begun->reset();
     EXPECT_THAT(FilesOutside(), IsEmpty());
     EXPECT_FALSE(fs::exists(fs::symlink_status(temporary)));

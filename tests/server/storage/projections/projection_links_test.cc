@@ -253,7 +253,7 @@ TEST_F(ProjectionLinksTest, VirtualDatasetsThatCannotBeWholeAreRefused) {
             "cover all of it");
   IsRefused(of(".", "/exchange/data"), "/exchange/data", "is virtual", "go on and on");
   IsRefused(of("../raw/four.h5", "/entry/data"), "/exchange/data", "'../raw/four.h5:/entry/data'",
-            "what it does not have");
+            "elements that it does not have");
   // A source behind a link that leads outside, which the library would follow.
   {
     Hdf5Builder between(folder_ / "root/raw/between.h5");
