@@ -40,7 +40,7 @@ absl::Status Bad(const char* key, const std::string& value, const std::string& a
   return InvalidField(key, absl::StrCat("is '", value, "'; allowed ", allowed));
 }
 
-// What a value must look like beyond its type; null = anything.
+// An additional check of a value beyond its type; null = none.
 using Check = absl::Status (*)(const char* key, const std::string& value);
 
 absl::Status CheckAddress(const char* key, const std::string& value) {
@@ -146,15 +146,15 @@ const std::vector<Key>& Keys() {
            "path of the gRPC Unix socket; none = no socket; default <state.dir>/octavo.sock",
            &Config::listen_unix),
       Integer("listen.memory_bytes",
-              "memory for what gRPC clients send, until it is dealt with, bytes; when it is used "
-              "up calls end",
+              "memory for data that gRPC clients send, until they are processed, bytes; when it is "
+              "used up, calls end",
               &Config::listen_memory_bytes, 64 << 20, int64_t{1} << 40),
       Integer("listen.spare_descriptors",
               "descriptors that gRPC connections leave to the rest; 0 = a quarter of the process' "
               "limit, at most 1024",
               &Config::listen_spare_descriptors, 0, 1 << 20),
       Number("listen.stalled_seconds",
-             "a client that takes nothing of what is written for it for so long is cut, 1 to 3600",
+             "a client that reads nothing for this long is disconnected, 1 to 3600",
              &Config::listen_stalled_seconds, 1, 3600),
       Text("metrics.listen", "address of the Prometheus page, host:port; none = no page",
            &Config::metrics_listen, CheckPage),
@@ -163,8 +163,8 @@ const std::vector<Key>& Keys() {
       List("storage.roots", "directories that commits are confined to; the first is the default",
            &Config::storage_roots),
       Flag("storage.create_roots",
-           "true: storage roots that are missing are made; else octavod does not start without "
-           "them; the default root always is",
+           "true: missing storage roots are created; else octavod does not start without them; the "
+           "default root is always created",
            &Config::storage_create_roots),
       List("storage.replay_roots",
            "directories that replay files are confined to; default: the storage roots",
@@ -172,7 +172,7 @@ const std::vector<Key>& Keys() {
       Choice("device.backend", "auto (a GPU if there is one), host, cuda", &Config::backend,
              {"auto", "host", "cuda"}),
       Integer("device.host_devices",
-              "as how many devices the host shows itself where no GPU is used, 1 to 16; they share "
+              "number of devices that the host appears as if no GPU is used, 1 to 16; they share "
               "its cores and memory",
               &Config::host_devices, 1, 16),
       Number("device.memory_fraction",
@@ -181,41 +181,41 @@ const std::vector<Key>& Keys() {
       Integer("device.memory_bytes", "budget per device in bytes; 0 = by the fraction",
               &Config::memory_bytes, 0, int64_t{1} << 50),
       Integer("device.frame_pool_bytes",
-              "page-locked host memory per device for frames and what clients read and write (at "
-              "most three quarters of it) and commits, bytes",
+              "page-locked host memory per device for frames, reads and writes of clients (at most "
+              "three quarters of it) and commits, bytes",
               &Config::frame_pool_bytes, 16 << 20, int64_t{1} << 40),
       Integer("device.slot_cache_bytes",
-              "device memory of ended scans kept for the next ones, per device, bytes; 0 = given "
-              "back at once",
+              "device memory of ended scans kept for the next ones, per device, bytes; 0 = freed "
+              "at once",
               &Config::slot_cache_bytes, 0, int64_t{1} << 50),
       Integer("device.buffer_quota_bytes",
               "device memory that the buffers of one client may take, bytes; 0 = no limit",
               &Config::buffer_quota_bytes, 0, int64_t{1} << 50),
       Integer("device.projection_bytes",
               "host memory for projections that clients push to tomography jobs and for chunks of "
-              "files, bytes; 0 = what the other budgets leave of "
-              "the host's memory, at most half",
+              "files, bytes; 0 = the remainder of the host's memory after the other budgets, at "
+              "most half",
               &Config::projection_bytes, 0, int64_t{1} << 50),
       Text("spill.dir",
            "private directory of volumes that are moved to disk; default <state.dir>/spill",
            &Config::spill_dir),
       Integer("spill.disk_bytes",
-              "most that spilled volumes may take of the disk, bytes; 0 = no tier DISK",
+              "largest size of spilled volumes on disk, bytes; 0 = no tier DISK",
               &Config::spill_disk_bytes, 0, int64_t{1} << 60),
       Integer("spill.host_bytes",
               "page-locked host memory for spilled volumes, bytes; 0 = no tier HOST",
               &Config::spill_host_bytes, 0, int64_t{1} << 50),
       Integer("spill.threads", "volumes moved at once, 1 to 64", &Config::spill_threads, 1, 64),
       Number("session.heartbeat_seconds",
-             "how often clients with a session give a sign of life, 0.1 to 3600",
+             "interval of the signs of life of clients with a session, 0.1 to 3600",
              &Config::session_heartbeat_seconds, 0.1, 3600),
-      Number(
-          "session.expiry_seconds",
-          "without one for so long a session expires, 0.2 to 86400, at least twice the heartbeat",
-          &Config::session_expiry_seconds, 0.2, 86400),
+      Number("session.expiry_seconds",
+             "a session without a sign of life for this long expires, 0.2 to 86400, at least twice "
+             "the heartbeat",
+             &Config::session_expiry_seconds, 0.2, 86400),
       Integer("session.most",
-              "sessions that may be open at once; as many that have ended are remembered, 1 to "
-              "10000000",
+              "sessions that may be open at once; the same number of ended ones is remembered, 1 "
+              "to 10000000",
               &Config::session_most, 1, 10'000'000),
       Integer("lease.most", "leases that may be held or waited for at once, 1 to 10000000",
               &Config::lease_most, 1, 10'000'000),
@@ -231,12 +231,11 @@ const std::vector<Key>& Keys() {
               &Config::quarantine_entries, 0, 1'000'000),
       Integer("storage.quarantine_bytes", "bytes that it may hold; 0 = any number",
               &Config::quarantine_bytes, 0, int64_t{1} << 60),
-      Number("storage.quarantine_days",
-             "days that something may lie in it, 0 to 36500; 0 = for ever",
+      Number("storage.quarantine_days", "days that entries stay in it, 0 to 36500; 0 = for ever",
              &Config::quarantine_days, 0, 36500),
       Integer("storage.commit_threads", "commits at once, 1 to 64", &Config::commit_threads, 1, 64),
       List("camera.interfaces",
-           "where cameras are looked for: GigEVision, USB3Vision, Fake (a camera for tests)",
+           "interfaces searched for cameras: GigEVision, USB3Vision, Fake (a camera for tests)",
            &Config::camera_interfaces, CheckInterface),
       Text("handoff.unix",
            "path of the socket that hands memory to programs on this host; none = not offered; "
@@ -250,7 +249,7 @@ const std::vector<Key>& Keys() {
              "how long a program may take to give back memory that is revoked, 0 to 3600",
              &Config::handoff_grace_seconds, 0, 3600),
       Flag("security.insecure",
-           "true: addresses that other hosts can reach are allowed, though there is neither TLS "
+           "true: addresses that other hosts can reach are allowed, although there is neither TLS "
            "nor login; true, false",
            &Config::security_insecure),
       Choice("log.level", "debug, info, warning, error", &Config::log_level,
@@ -280,8 +279,8 @@ const Key* Find(const std::string& name) {
 std::string TextOf(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_floating_point()) {
-    char
-        digits[40];  // the shortest that reads back the same: an error shows 0.96 as it was written
+    // The shortest form that reads back the same, so that an error shows 0.96 as it was written.
+    char digits[40];
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, number->get()).ptr);
   }
   std::ostringstream out;
@@ -293,7 +292,7 @@ absl::Status ApplyNode(Config* config, const Key& key, const toml::node& node) {
   const auto* array = node.as_array();
   if (array == nullptr) return ApplySetting(config, key.name, TextOf(node));
   if (!key.list) return InvalidField(key.name, "is a list; allowed one value");
-  Values values;  // not joined to one text: a path may hold a comma
+  Values values;  // not joined into one text, because a path may contain a comma
   for (const auto& item : *array) {
     if (!item.is_string())
       return InvalidField(key.name, "holds something other than text; allowed a list of texts");
@@ -464,7 +463,7 @@ absl::Status Finalise(Config* config) {
   if (config->storage_roots.empty()) {
     config->storage_roots = {
         directory("/var/lib/octavo/data", "XDG_DATA_HOME", "/.local/share/octavo")};
-    config->storage_create_roots = true;  // nobody has named it: it can be no mistake
+    config->storage_create_roots = true;  // not configured, so it cannot be a mistake
   }
   const auto make_absolute = [](std::string* path) {
     *path = std::filesystem::absolute(*path).lexically_normal().string();
@@ -481,7 +480,7 @@ absl::Status Finalise(Config* config) {
     config->listen_unix.clear();
   } else {
     make_absolute(
-        &config->listen_unix);  // ready lines and logs name it to programs in other directories
+        &config->listen_unix);  // ready lines and logs name it for programs in other directories
   }
   if (config->handoff_unix == "auto")
     config->handoff_unix = absl::StrCat(config->state_dir, "/handoff.sock");

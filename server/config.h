@@ -9,7 +9,7 @@
 
 namespace octavo {
 
-/// Everything that can be configured. Defaults run without a file. Sources, later ones win: file,
+/// The whole configuration. The defaults work without a file. Sources, later ones win: file,
 /// environment, flags.
 struct Config {
   std::vector<std::string> listen_tcp = {"127.0.0.1:50051"};
@@ -20,8 +20,7 @@ struct Config {
   std::string metrics_listen = "127.0.0.1:9464";     // "none" = no page
   std::string state_dir;                             // journal, server id, lock
   std::vector<std::string> storage_roots;            // commits are confined to these
-  bool storage_create_roots =
-      false;  // makes those that are missing; set where there is none but the default
+  bool storage_create_roots = false;  // create missing roots; set if there is only the default root
   std::vector<std::string>
       replay_roots;              // replay files are confined to these; empty = the storage roots
   std::string backend = "auto";  // auto, host, cuda
@@ -35,8 +34,8 @@ struct Config {
   int64_t commit_threads = 2;                    // 1 ... 64
   int64_t slot_cache_bytes = int64_t{1} << 30;   // 0 ... 2^50
   int64_t buffer_quota_bytes = 0;                // of one client; 0 = no limit
-  int64_t projection_bytes = 0;  // of host memory; 0 = what others leave, at most half
-  std::string spill_dir;         // empty = <state.dir>/spill
+  int64_t projection_bytes = 0;                  // of host memory; 0 = the remainder, at most half
+  std::string spill_dir;                         // empty = <state.dir>/spill
   int64_t spill_disk_bytes = int64_t{16} << 30;  // quota; 0 = no tier DISK
   int64_t spill_host_bytes = int64_t{1} << 30;   // 0 = no tier HOST
   int64_t spill_threads = 2;                     // 1 ... 64
@@ -46,11 +45,12 @@ struct Config {
   int64_t lease_most = 65'536;                   // 1 ... 10^7
   int64_t history_scans = 1000;                  // 1 ... 10^6
   int64_t history_bytes = int64_t{256} << 20;    // 1 MiB ... 1 TiB
-  bool security_insecure = false;                // other hosts may reach us, without TLS and login
-  std::string log_level = "info";                // debug, info, warning, error
-  std::string log_format = "auto";               // auto (json unless a terminal), json, text
+  // other hosts may reach the server without TLS or login
+  bool security_insecure = false;
+  std::string log_level = "info";   // debug, info, warning, error
+  std::string log_format = "auto";  // auto (json unless a terminal), json, text
   std::vector<std::string> camera_interfaces = {"GigEVision",
-                                                "USB3Vision"};  // where cameras are looked for
+                                                "USB3Vision"};  // interfaces searched for cameras
   std::string handoff_unix = "none";  // socket that hands memory over; "none" = not offered; "auto"
                                       // = <state.dir>/handoff.sock
   std::string handoff_group;          // of the socket file; empty = the process'
@@ -61,14 +61,14 @@ struct Config {
 };
 
 /// One key: its name in the file ("storage.roots") and as a flag (--storage.roots); its environment
-/// variable follows (OCTAVO_STORAGE_ROOTS); what it means, with unit and range, in a line.
+/// variable follows (OCTAVO_STORAGE_ROOTS); its meaning, with unit and range, in a line.
 struct ConfigKey {
   std::string name;
   std::string help;
 };
 const std::vector<ConfigKey>& ConfigKeys();
 
-/// What differs between two configurations, key by key, with the values as a flag would carry them.
+/// The differences between two configurations, key by key, with the values in the form of flags.
 struct ConfigChange {
   std::string key, from, to;
 };
@@ -85,25 +85,26 @@ absl::Status ApplyFile(Config* config, const std::string& path);
 absl::Status ApplyText(Config* config, const std::string& text, const std::string& path);
 
 /// Environment variables OCTAVO_<KEY>, dots as underscores. Names that begin like a key's section
-/// but are none go to `unknown`; no error, because container platforms put names of their own there
-/// (OCTAVO_METRICS_PORT).
+/// but are not keys are added to `unknown`; this is no error, because container platforms set such
+/// names themselves (OCTAVO_METRICS_PORT).
 absl::Status ApplyEnvironment(Config* config, char** environment,
                               std::vector<std::string>* unknown);
 
-/// Where a configuration is read from, as often as wanted.
+/// The sources of a configuration, which can be read repeatedly.
 struct ConfigSources {
   std::string file;                          // empty = none
   std::map<std::string, std::string> flags;  // key → value
 };
-/// The defaults, then the file, the environment and the flags, then Finalise. The errors of those.
+/// Applies the defaults, then the file, the environment and the flags, then Finalise. Returns their
+/// errors.
 absl::StatusOr<Config> LoadConfig(const ConfigSources& sources, std::vector<std::string>* unknown);
 
-/// Addresses that it listens on and that other hosts can reach (or whose host does not resolve).
+/// Listening addresses that other hosts can reach (or whose host does not resolve).
 std::vector<std::string> OpenAddresses(const Config& config);
 
-/// Fills in what depends on the machine (directories: root has /var/lib/octavo, others
-/// $XDG_STATE_HOME and $XDG_DATA_HOME) and makes paths absolute. InvalidArgument if nothing would
-/// listen, or if other hosts could reach it and security.insecure is not set.
+/// Fills in the values that depend on the machine (directories: root has /var/lib/octavo, others
+/// $XDG_STATE_HOME and $XDG_DATA_HOME) and makes paths absolute. InvalidArgument if the server
+/// would not listen at all, or if other hosts could reach it and security.insecure is not set.
 absl::Status Finalise(Config* config);
 
 }  // namespace octavo

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMostDepth = 4;
 constexpr int kMostParts = 8;  // of a dotted key
 
-/// The position behind the string or comment that begins at `at`; `at` itself where none does. A
-/// string that a line's end cuts off ends there: the parser goes no further either.
+/// The position after the string or comment that begins at `at`; `at` itself if none does. A string
+/// cut off by the end of a line ends there, because the parser stops there, too.
 size_t SkipOpaque(absl::string_view text, size_t at) {
   const char quote = text[at];
   if (quote == '#') return std::min(text.find('\n', at), text.size());
@@ -26,7 +26,7 @@ size_t SkipOpaque(absl::string_view text, size_t at) {
     } else if (lines && absl::StartsWith(text.substr(i), three)) {
       i += 3;
       for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more)
-        ++i;  // "a""" may end in quotes of its own
+        ++i;  // "a""" may end in its own quotes
       return i;
     } else if (!lines && text[i] == quote) {
       return i + 1;

@@ -46,8 +46,8 @@ void NotifySystemd(const char* state) {
                  reinterpret_cast<const sockaddr*>(&address), size);
 }
 
-// Where systemd supervises us without its socket (Type=simple), it kills after its own patience,
-// whatever drain.seconds says.
+// If systemd supervises the daemon without its socket (Type=simple), it kills the daemon after its
+// own timeout, regardless of drain.seconds.
 void WarnOfShortPatience(double drain_seconds) {
   constexpr double kUsualStopSeconds = 90;
   if (std::getenv("INVOCATION_ID") == nullptr || std::getenv("NOTIFY_SOCKET") != nullptr ||
@@ -59,8 +59,7 @@ void WarnOfShortPatience(double drain_seconds) {
       {{"drain_seconds", drain_seconds}});
 }
 
-// A root that is missing is a disk that is not mounted, or a name that is misspelt, more often than
-// one to be made.
+// A missing root is more often an unmounted disk or a misspelt name than a directory to create.
 absl::Status CheckRoots(const Config& config) {
   for (const std::string& root : config.storage_roots) {
     std::error_code error;
@@ -72,7 +71,7 @@ absl::Status CheckRoots(const Config& config) {
         kind == std::filesystem::file_type::not_found
             ? absl::StrCat("'", root,
                            "' is missing; mount or make it, or set storage.create_roots = true")
-        : error ? absl::StrCat("'", root, "' cannot be looked at: ", error.message())
+        : error ? absl::StrCat("'", root, "' cannot be accessed: ", error.message())
                 : absl::StrCat("'", root, "' is no directory"));
   }
   for (const std::string& root : config.replay_roots) {
@@ -86,7 +85,7 @@ absl::Status CheckRoots(const Config& config) {
   return absl::OkStatus();
 }
 
-// Long against any block, short against a person's patience.
+// Long compared with any block, short compared with a user's patience.
 constexpr std::chrono::seconds kStallPatience(30);
 
 // Two daemons on one journal would undo each other's commits.
@@ -108,7 +107,7 @@ absl::StatusOr<UniqueFd> Lock(const std::string& state_dir) {
   return fd;
 }
 
-// Eight characters that stay with the state directory: ids of scans and volumes begin with them.
+// Eight characters stored in the state directory: ids of scans and volumes begin with them.
 absl::StatusOr<std::string> ServerId(const std::string& state_dir) {
   const std::string path = absl::StrCat(state_dir, "/server_id");
   std::string id;
@@ -140,12 +139,12 @@ std::string BuildText() {
 void WarnOfOpenAddresses(const std::vector<std::string>& addresses) {
   if (addresses.empty()) return;
   Log(LogLevel::kWarning,
-      "security.insecure is set: whoever reaches these addresses may do anything here; there is "
-      "neither TLS nor login",
+      "security.insecure is set: every program that reaches these addresses has full access; there "
+      "is neither TLS nor login",
       {{"addresses", addresses}});
 }
 
-// What of the host's memory each use gets, told in the log.
+// Logs the share of the host's memory that each use gets.
 absl::StatusOr<HostBudget> HostBudgetFor(const Config& config,
                                          const std::vector<std::unique_ptr<Device>>& devices) {
   const MemoryLimit memory = ReadMemoryLimit();
@@ -238,7 +237,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   {
     std::error_code error;
     const bool left = std::filesystem::exists(
-        config.spill_dir, error);  // a tier that was turned off still has what lies there
+        config.spill_dir, error);  // a tier that was turned off still has its stored volumes
     if (config.spill_disk_bytes > 0 || left) {
       OCTAVO_ASSIGN_OR_RETURN(daemon->spill_,
                               storage::SpillFolder::Open(config.spill_dir, config.spill_disk_bytes,
@@ -309,8 +308,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const Config& config) {
   WarnOfShortPatience(config.drain_seconds);
   NotifySystemd("READY=1");
   if (const auto period = Watchdog::PeriodFromEnvironment()) {
-    // A look takes the locks of sessions, volumes, ledger and publisher: where one of them is
-    // stuck, no sign of life follows.
+    // The check takes the locks of sessions, volumes, ledger and publisher: if one of them is
+    // stuck, it gives no sign of life.
     auto look = [engine = daemon->engine_.get(),
                  stalls = std::make_shared<StallDetector>(kStallPatience)] {
       (void)engine->Snapshot();
@@ -358,7 +357,7 @@ void Daemon::Reload(const absl::StatusOr<Config>& read) {
 }
 
 bool Daemon::Drain(const std::function<bool()>& hurry) {
-  // Whatever the unit's TimeoutStopSec is: the backstop ends us before this.
+  // Sufficient for any TimeoutStopSec of the unit: the backstop ends the daemon before this.
   NotifySystemd(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
                              static_cast<int64_t>((std::ceil(config_.drain_seconds) + 10) * 1e6))
                     .c_str());

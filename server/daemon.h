@@ -27,22 +27,22 @@ void SetUpLog(const Config& config);
 /// start.
 bool ReloadsAtOnce(const std::string& key);
 
-/// The one place that builds everything and connects it. Order: directories and lock, devices,
-/// storage (with recovery), engine, metrics, rpc; torn down the other way round.
+/// Builds and connects all parts of the server. Order: directories and lock, devices, storage (with
+/// recovery), engine, metrics, rpc; destroyed in reverse.
 class Daemon {
  public:
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const Config& config);
   /// {"pid":…, "tcp":[…], "unix":…, "metrics":…}
   std::string ReadyJson() const;
   std::vector<std::string> addresses() const { return rpc_->addresses(); }
-  /// Takes over what a configuration that was read again may change at once (ReloadsAtOnce), and
-  /// tells what needs a restart. One that could not be read changes nothing and is counted. From
-  /// the thread that started the daemon.
+  /// Applies the changes of a reloaded configuration that take effect at once (ReloadsAtOnce), and
+  /// reports those that need a restart. A configuration that could not be read changes nothing and
+  /// is counted. Call it on the thread that started the daemon.
   void Reload(const absl::StatusOr<Config>& read);
   const Config& config() const { return config_; }
-  /// Health says NOT_SERVING, no new scans, running ones stop at the volume and commits finish, up
-  /// to config.drain_seconds or until `hurry` says so. Then everything ends. Returns whether all
-  /// had ended by itself.
+  /// Sets health to NOT_SERVING and refuses new scans; running scans stop at their volume and
+  /// commits finish, for up to config.drain_seconds or until `hurry` returns true. Then ends
+  /// everything. Returns whether all work had ended by itself.
   bool Drain(const std::function<bool()>& hurry);
 
  private:
@@ -59,7 +59,7 @@ class Daemon {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<metrics::Exporter> metrics_;
   std::unique_ptr<rpc::RpcServer> rpc_;
-  std::unique_ptr<Watchdog> watchdog_;  // last: it looks at the engine
+  std::unique_ptr<Watchdog> watchdog_;  // last, because it uses the engine
 };
 
 }  // namespace octavo

@@ -22,7 +22,7 @@ HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_
              listen = config.listen_memory_bytes == defaults.listen_memory_bytes,
              spill = config.spill_host_bytes == defaults.spill_host_bytes,
              projections = config.projection_bytes == 0;
-  // What the uses that have a size of their own leave to the others.
+  // The memory that the uses with a configured size leave to the others.
   int64_t rest = memory.available_bytes / 10 * 9 - devices_bytes;
   if (!frames) rest -= devices * budget.frame_pool_bytes;
   if (!listen) rest -= budget.listen_bytes;
@@ -30,7 +30,8 @@ HostBudget FitHostMemory(const Config& config, const MemoryLimit& memory, int64_
   if (!projections) rest -= budget.projection_bytes;
   rest = std::max<int64_t>(rest, 0);
   int64_t uses = frames + listen + spill + projections;
-  // The least first: what one does not need is the others'. Projections take what is left.
+  // The smallest first: memory that one use does not need goes to the others. Projections get the
+  // remainder.
   if (frames) {
     budget.frame_pool_bytes =
         std::min(budget.frame_pool_bytes, std::max(kLeastFramePool, rest / uses-- / devices));

@@ -33,19 +33,20 @@ namespace {
 
 constexpr char kDefaultFile[] = "/etc/octavo/octavod.toml";
 
-// A sentence for people, before it is known how to log.
+// A sentence for people, before logging is configured.
 int Fail(int code, const absl::Status& status) {
   std::cerr << octavo::ErrorPriority() << "octavod: " << status.message() << "\n";
   return code;
 }
-// The same later: a record like all others.
+// The same afterwards, as a log record.
 int CannotStart(const absl::Status& status) {
   octavo::Log(octavo::LogLevel::kError, "octavod cannot start",
               {{"error", std::string(status.message())}});
   return 1;
 }
 
-// Beside it and renamed, so that whoever waits for the file never reads half of it.
+// Write another file and rename it, so that a program that waits for the file never reads half of
+// it.
 absl::Status WriteReadyFile(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".tmp";
   std::ofstream out(temporary);
@@ -68,8 +69,8 @@ absl::Status WriteReadyFd(int fd, const std::string& text) {
                    written < 0 ? std::strerror(error) : "cut short"));
 }
 
-// Whatever hangs (a write to dead storage, a driver, an exit handler): the process ends. A signal,
-// not a thread, because it must work until the very last instruction.
+// Ends the process even if something hangs (a write to dead storage, a driver, an exit handler).
+// This uses a signal, not a thread, because it must work until the very last instruction.
 void ArmBackstop(double drain_seconds) {
   const unsigned seconds = static_cast<unsigned>(std::ceil(drain_seconds)) + 5;
   octavo::PrepareLastWords("octavod did not end within drain.seconds + 5; exiting at once",
@@ -81,8 +82,9 @@ void ArmBackstop(double drain_seconds) {
   ::alarm(seconds);
 }
 
-// The signals that would end the process unasked, or that ask for something. They are read, not
-// handled: blocked before any thread exists, so that all threads inherit it.
+// The signals that control the daemon, and those that would otherwise end the process. The main
+// thread reads them instead of handling them: they are blocked before any thread exists, so that
+// all threads inherit the mask.
 constexpr int kRead[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
 
 octavo::UniqueFd ReadSignals() {
@@ -97,7 +99,7 @@ octavo::UniqueFd ReadSignals() {
 
 bool Ends(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
-// The next signal that has come; 0 if none comes within `milliseconds` (-1 = waits).
+// The next signal; 0 if none arrives within `milliseconds` (-1 = waits for ever).
 int NextSignal(const octavo::UniqueFd& fd, int milliseconds) {
   for (;;) {
     signalfd_siginfo info;
@@ -108,7 +110,7 @@ int NextSignal(const octavo::UniqueFd& fd, int milliseconds) {
   }
 }
 
-// The first word of the command line that is none of ours.
+// The first unknown word of the command line.
 std::string UnknownWord(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {

@@ -1,6 +1,6 @@
-// octavo-probe: looks at one HDF5 file for octavod, which starts it, and may crash on it in
-// octavod's place (server/storage/projections/hdf5_probe.h). Asked on standard input, answers on
-// standard output.
+// octavo-probe: octavod starts it to open one HDF5 file first, so that a crash hits this process
+// instead (server/storage/projections/hdf5_probe.h). It reads the request from standard input and
+// writes the answer to standard output.
 
 #include "server/storage/projections/hdf5_probe.h"
 

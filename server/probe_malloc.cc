@@ -1,6 +1,6 @@
-// malloc of octavo-probe: a page that may not be touched lies behind each larger block. Whether a
-// read beyond the end of a block crashes depends on what lies there; what octavo-probe survives by
-// luck could end octavod. glibc's own malloc has the small blocks.
+// malloc of octavo-probe, which puts an inaccessible page after each larger block. Normally it
+// depends on the neighbouring memory whether a read beyond the end of a block crashes: a file that
+// octavo-probe survived by luck could crash octavod. glibc's own malloc serves small blocks.
 
 #include <cstddef>  // says whether this is glibc
 
@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kSmall = 512, kPage = 4096, kHead = 16;
 constexpr int kMostGuarded = 20000;  // a process may have some 65000 mappings, a block takes two
-// In the word before a block, where glibc has sizes, whose upper bits are 0.
+// Marks the word before a block. There glibc stores sizes, whose upper bits are 0.
 constexpr uint64_t kMark = uint64_t{0x0c7a} << 48;
 std::atomic<int> g_guarded{0};
 
@@ -39,7 +39,7 @@ static_assert(sizeof(Head) == kHead);
 Head* HeadOf(void* block) { return reinterpret_cast<Head*>(static_cast<char*>(block) - kHead); }
 bool IsGuarded(void* block) { return HeadOf(block)->mark == kMark; }
 size_t Rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
-/// Of the mapping in front of the guard; its end is the block's.
+/// Describes the mapping before the guard page; the mapping's end is the block's end.
 size_t Mapped(size_t bytes) { return Rounded(kHead + Rounded(bytes, 16), kPage); }
 
 void* Guarded(size_t bytes) {

@@ -19,7 +19,7 @@ std::string StallDetector::Look(const std::vector<model::ScanStatus>& scans,
   for (const auto& scan : scans) {
     if (IsFinal(scan.state)) continue;
     Seen seen{.records = scan.records, .waiting = scan.ring_occupancy > 0, .since = now};
-    // An idle source is no stall; records that wait in the ring and nobody takes are.
+    // An idle source is no stall; records that wait in the ring untaken are one.
     if (const auto it = seen_.find(scan.name); it != seen_.end() &&
                                                it->second.records == seen.records &&
                                                it->second.waiting && seen.waiting) {

@@ -14,12 +14,12 @@
 
 namespace octavo {
 
-/// Tells, from one look at the scans to the next, whether one of them stands still although records
-/// wait for it: a device that hangs, a thread that is stuck. One thread.
+/// Compares successive checks of the scans to detect one that makes no progress although records
+/// wait for it: a device that hangs, a thread that is stuck. Used by one thread.
 class StallDetector {
  public:
   explicit StallDetector(std::chrono::nanoseconds patience) : patience_(patience) {}
-  /// Empty, or what is wrong in words.
+  /// Empty, or the problem in words.
   std::string Look(const std::vector<model::ScanStatus>& scans, std::chrono::nanoseconds now);
 
  private:
@@ -32,19 +32,19 @@ class StallDetector {
   std::map<std::string, Seen> seen_;
 };
 
-/// Sends a sign of life to whoever supervises the daemon, three times in the period it has asked
-/// for, as long as `problem` comes back and comes back empty. A `problem` that hangs (a lock that
-/// is never given back) is no sign of life either.
+/// Sends signs of life to the supervisor of the daemon, three times in its period, as long as
+/// `problem` returns, and returns empty. A `problem` that hangs (a lock that is never released)
+/// stops the signs of life, too.
 class Watchdog {
  public:
   /// The period of systemd's watchdog for this process (WATCHDOG_USEC, WATCHDOG_PID); nothing if
   /// there is none.
   static std::optional<std::chrono::microseconds> PeriodFromEnvironment();
 
-  /// `problem` and `beat` are called from a thread of its own; the first beat comes at once.
+  /// The watchdog's own thread calls `problem` and `beat`; the first beat comes at once.
   Watchdog(std::chrono::microseconds period, std::function<std::string()> problem,
            std::function<void()> beat);
-  /// Waits for a call that is under way.
+  /// Waits for a call in progress.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the documents of the repository point to is there: relative links with their anchors, paths in backticks, programs in command lines. And
-"Life of a block" in server/README.md names the whole path; README.md stays short."""
+"""The targets of references in the documents exist: relative links with their anchors, paths in
+backticks, programs in command lines. "Life of a block" in server/README.md names the whole path;
+README.md stays short."""
 
 import glob
 import os
@@ -10,7 +11,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
-# Tells of the past: paths in it are those of the day.
+# A record of the past: its paths are those of the day.
 HISTORY = ("tests/bench/RESULTS.md",)
 MOST_README_LINES = 150
 
@@ -95,7 +96,7 @@ def length_problems(text):
 
 
 def self_check():
-    """Each rule sees what it is there to see, and nothing else."""
+    """Each rule detects its own problems, and nothing else."""
     read = {"README.md": "# One\n## What it is, and for *whom*\n", "tests/README.md": "# Tests\n"}.get
     planted = [
         link_problems("README.md", "[a](server/none.md)", read),

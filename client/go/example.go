@@ -24,7 +24,7 @@ import (
 
 const mostBytes = 64 << 20 // of a message
 
-// frames calls each with every whole frame: large ones travel in several messages.
+// frames calls each with every complete frame: large ones travel in several messages.
 func frames(stream octavo.StreamService_SubscribeClient, each func(head *octavo.Frame, data []byte) error) error {
 	var head *octavo.Frame
 	var data []byte
@@ -108,7 +108,8 @@ func commit(ctx context.Context, volumes octavo.VolumeServiceClient, name, desti
 	}
 }
 
-// reason is what a program can use of an error: octavo.v1.ErrorDetail travels in gRPC's own error details.
+// reason returns the machine-readable part of an error: octavo.v1.ErrorDetail travels in gRPC's own
+// error details.
 func reason(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if octavoDetail, ok := detail.(*octavo.ErrorDetail); ok {
@@ -176,7 +177,8 @@ func run(address string) error {
 		return err
 	}
 	first := list.GetVolumes()[0].GetName()
-	// Operations on the device, one after the other: here one, the en face MIP. The call returns when the work is planned.
+	// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work
+	// is planned.
 	derived, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.Operation{{
 		Operation: &octavo.Operation_Array{Array: &octavo.ArrayOperation{
 			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_Project{Axis: 2}}}}}}})

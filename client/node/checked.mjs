@@ -1,5 +1,5 @@
-// Requests as people write them, against the messages of the protos: what protobuf would leave out without a word is an error that names it and
-// says what is allowed.
+// Checks requests against the messages of the protos: fields and values that protobuf would silently ignore are errors that name them and list
+// what is allowed.
 const WHOLE = {
   int32: [-(2 ** 31), 2 ** 31 - 1], sint32: [-(2 ** 31), 2 ** 31 - 1], sfixed32: [-(2 ** 31), 2 ** 31 - 1], uint32: [0, 2 ** 32 - 1], fixed32: [0, 2 ** 32 - 1],
   int64: [-(2n ** 63n), 2n ** 63n - 1n], sint64: [-(2n ** 63n), 2n ** 63n - 1n], sfixed64: [-(2n ** 63n), 2n ** 63n - 1n],
@@ -7,7 +7,7 @@ const WHOLE = {
 };
 const INVALID_ARGUMENT = 3;
 
-/** How many letters must change to make one text of the other. */
+/** The number of letters to change to turn one text into the other. */
 function distance(a, b) {
   let row = Array.from({ length: b.length + 1 }, (_, i) => i);
   for (let i = 1; i <= a.length; i++) {
@@ -18,13 +18,13 @@ function distance(a, b) {
   return row[b.length];
 }
 
-/** "; did you mean …?", or nothing where none is near. */
+/** "; did you mean …?", or nothing if none is near. */
 function near(word, allowed) {
   const by = allowed.map((name) => [distance(String(word).toLowerCase(), name.toLowerCase()), name]).sort((a, b) => a[0] - b[0]);
   return by.length > 0 && by[0][0] <= Math.max(1, by[0][1].length / 4) ? `; did you mean ${by[0][1]}?` : "";
 }
 
-/** An error as the server's own: code, reason, field. `word` is what was given where one of `allowed` is. */
+/** An error in the form of the server's: code, reason, field. `word` is the given text, in place of one of `allowed`. */
 export function wrong(field, what, allowed, word) {
   const text = Array.isArray(allowed) ? `are ${allowed.join(", ")}` : `is ${allowed}`;
   const error = new Error(`${what}; allowed ${text}${word === undefined ? "" : near(word, allowed)}`);
@@ -36,7 +36,7 @@ const shown = (value) => {
   return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
 };
 
-/** `request` as `type` (of protobufjs) takes it. Throws for fields, texts of enums and values that it does not have. */
+/** Converts `request` to the form of `type` (of protobufjs). Throws for fields, texts of enums and values that `type` does not have. */
 export function checked(type, request, where = "") {
   if (typeof request !== "object" || request === null || Array.isArray(request)) {
     throw wrong(where, `${where || "the request"} is ${shown(request)}`, `an object with the fields of ${type.name}: ${Object.keys(type.fields).join(", ")}`);

@@ -25,7 +25,7 @@ const ended = await octavo.wait(scan.name);
 say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
 const { volumes } = await octavo.volumes.listVolumes({ scan: scan.name });
-// Operations on the device, one after the other: here one, the en face MIP. The call returns when the work is planned.
+// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work is planned.
 const derived = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
 const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).name);
 say({ mip: derived.name, shape: mip.shape, sum: mip.array.reduce((a, b) => a + b, 0) });

@@ -1,4 +1,4 @@
-// Octavo from Node with @grpc/grpc-js: the protos are read as they are, nothing is generated.
+// Octavo from Node with @grpc/grpc-js: it loads the protos at run time, without generated code.
 //
 //   const octavo = connect("127.0.0.1:50051");
 //   const scan = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
@@ -7,7 +7,7 @@
 //
 // Field names are those of the protos, enums are their names as text. Unary calls return promises; calls that stream return
 // grpc-js' readable streams, which are async iterables. A call that fails throws an Error with code (gRPC's number), reason,
-// field and numbers. A field, a text of an enum or a value that a request does not have is refused before it is sent, with those that it has.
+// field and numbers. A request with an unknown field, enum text or value is refused before it is sent; the error lists the known ones.
 import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -17,7 +17,7 @@ import protoLoader from "@grpc/proto-loader";
 
 import { checked, wrong } from "./checked.mjs";
 
-// The loader's own protobufjs, for what comes outside of messages: error details.
+// The loader's own protobufjs, for data outside of messages: error details.
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
@@ -67,7 +67,7 @@ function promised(client, seconds) {
   });
 }
 
-/** host:port or unix:/path; throws for what gRPC would misunderstand. */
+/** host:port or unix:/path; throws for an address that gRPC would misunderstand. */
 function checkedAddress(address) {
   const allowed = "allowed are host:port (octavod listens on 50051) and unix:/path";
   if (typeof address !== "string" || !address.includes(":") || /^https?:\/\//.test(address)) {
@@ -78,7 +78,7 @@ function checkedAddress(address) {
 
 const TYPED = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, F32: Float32Array, F64: Float64Array };
 
-/** The bytes as the typed array of a DType (Uint8Array for those that JavaScript has none for). */
+/** The bytes as the typed array of a DType (Uint8Array for types that JavaScript does not have). */
 function typed(dtype, bytes) {
   const Type = TYPED[dtype] ?? Uint8Array;
   return new Type(bytes.buffer, bytes.byteOffset, bytes.byteLength / Type.BYTES_PER_ELEMENT);
@@ -93,7 +93,7 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.SessionService].map(open);
   const [scans, volumes, streams, system, buffers, jobs, sessions] = services;
 
-  /** Frames as they come: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
+  /** Frames as they arrive: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
     const call = streams.subscribe(request);
     let head, data;
@@ -125,7 +125,7 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return { volume: head.volume, shape: head.shape, array: typed(head.volume.dtype, data) };
   }
 
-  /** Writes a held volume to storage and frees its memory; `progress` is told along the way. Returns the CommitResult. */
+  /** Writes a held volume to storage and frees its memory; calls `progress` along the way. Returns the CommitResult. */
   async function commit(name, options, progress = () => {}) {
     let result;
     try {

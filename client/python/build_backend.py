@@ -1,4 +1,5 @@
-"""The build backend of pip: setuptools', which asks for grpcio-tools where there is no protoc."""
+"""The build backend for pip: setuptools' backend, which requires grpcio-tools if there is no
+protoc."""
 
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F401,F403

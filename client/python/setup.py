@@ -1,4 +1,5 @@
-"""The stubs of the protos are made while the package is built, so that what is installed is whole."""
+"""Generates the stubs of the protos while the package is built, so that the installed package is
+complete."""
 
 import atexit
 import os
@@ -30,7 +31,7 @@ class SourcesWithProtos(sdist):
             shutil.copy(os.path.join(stubs.PROTOS, path), os.path.join(base_dir, "proto", path))
 
 
-# Nothing is left in the source tree, where a later build would find it again.
+# Leave no files in the source tree, where a later build would find them.
 scratch = tempfile.mkdtemp(prefix="octavo-build-")
 atexit.register(shutil.rmtree, scratch, ignore_errors=True)
 setup(cmdclass={"build_py": BuildWithStubs, "sdist": SourcesWithProtos},

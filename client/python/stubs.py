@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# In the repository; in a source distribution, which brings a copy.
+# In the repository, or in a source distribution, which contains a copy.
 PROTOS = next((folder for folder in (os.path.join(HERE, "..", "..", "proto"), os.path.join(HERE, "proto"))
                if os.path.isdir(os.path.join(folder, "octavo", "v1"))), None)
 

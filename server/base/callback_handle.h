@@ -2,8 +2,8 @@
 
 namespace octavo::base {
 
-/// Stops a watch or a commit when destroyed or told so; the callback is not running any more once
-/// Cancel returns.
+/// Stops a watch or a commit when it is destroyed or cancelled; the callback is no longer running
+/// once Cancel returns.
 class Handle {
  public:
   virtual ~Handle() = default;

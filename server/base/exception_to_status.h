@@ -4,13 +4,13 @@
 
 namespace octavo::base {
 
-/// What the exception that is being handled means to whoever asked for the work: ResourceExhausted
-/// (OUT_OF_MEMORY for want of memory, NO_THREAD where no thread can start, NO_DESCRIPTORS), else
+/// Converts the exception being handled into a status for the caller: ResourceExhausted
+/// (OUT_OF_MEMORY for lack of memory, NO_THREAD if no thread can start, NO_DESCRIPTORS), else
 /// Internal. Throws nothing itself, however little memory is left. To be called in a catch clause.
 absl::Status StatusOfException() noexcept;
 
-/// Does `work`, which answers with a Status or a StatusOr. What it throws becomes the answer, so
-/// that whoever waits for the end of the work gets one.
+/// Runs `work`, which returns a Status or a StatusOr. An exception becomes that status, so that
+/// every waiter for the end of the work gets an answer.
 template <class Work>
 auto ExceptionToStatus(Work&& work) -> decltype(work()) {
   try {

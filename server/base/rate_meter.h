@@ -7,8 +7,8 @@
 
 namespace octavo::base {
 
-/// Events per second over about the last two seconds, or over the last two events where these are
-/// further apart. 0 once nothing came for two seconds and for twice the time between the last
+/// Events per second over about the last two seconds, or over the last two events if these are
+/// further apart. 0 once no event came for two seconds and for twice the time between the last
 /// events.
 class RateMeter {
  public:

@@ -11,7 +11,7 @@
 namespace octavo::base {
 namespace {
 
-constexpr size_t kNameBytes = 128;  // of what is made; names are shorter
+constexpr size_t kNameBytes = 128;  // of the created resources; names are shorter
 
 }  // namespace
 
@@ -20,7 +20,7 @@ absl::StatusOr<std::string> RequestIds::Begin(const std::string& id, const std::
   const auto it = requests_.find(id);
   if (it == requests_.end()) {
     Request request{.digest = digest, .name = ""};
-    request.name.reserve(kNameBytes);  // End needs no memory then
+    request.name.reserve(kNameBytes);  // so that End needs no memory
     order_.push_back(id);
     absl::Cleanup neither = [&] { order_.pop_back(); };
     (void)Failpoint("request_id_taken");

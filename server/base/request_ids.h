@@ -11,8 +11,8 @@
 
 namespace octavo::base {
 
-/// A request that is at work: its id is free again when this ends, unless the request has made
-/// something.
+/// A request in progress: its id becomes free when this object ends, unless the request has created
+/// its resource.
 class RequestClaim {
  public:
   /// `end` is RequestIds::End, with the lock that guards it; with an empty name it must not throw.
@@ -22,7 +22,7 @@ class RequestClaim {
   ~RequestClaim() {
     if (end_) end_("");
   }
-  /// To be called as soon as `name` is there: whatever happens later, a retry gets it.
+  /// Call it as soon as `name` exists: whatever happens later, a retry gets that name.
   void Made(const std::string& name) {
     if (end_) end_(name);
     end_ = nullptr;
@@ -32,25 +32,26 @@ class RequestClaim {
   std::function<void(const std::string& name)> end_;
 };
 
-/// What requests with an id have made: a retry gets what the first one made. The last 10000 are
-/// remembered. Not thread-safe.
+/// The resources created by requests with an id: a retry gets the resource of the first request.
+/// The last 10000 are remembered. Not thread-safe.
 class RequestIds {
  public:
   static constexpr size_t kMost = 10000;
-  /// `made`: what it makes, the key of its name in the numbers of IDEMPOTENCY_MISMATCH; empty = it
-  /// is not told.
+  /// `made`: the kind of resource, the key of its name in the numbers of IDEMPOTENCY_MISMATCH;
+  /// empty = omitted.
   explicit RequestIds(std::string made = "") : made_(std::move(made)) {}
 
-  /// The name of what the first request with this id made; empty = this is the first (an empty id
-  /// always is), and has the id now. AlreadyExists (IDEMPOTENCY_MISMATCH) if that had another body,
-  /// by its digest; Unavailable (IN_PROGRESS) if it is still at work.
+  /// The name of the resource that the first request with this id created; empty = this request is
+  /// the first (one with an empty id always is) and owns the id now. AlreadyExists
+  /// (IDEMPOTENCY_MISMATCH) if the first had another body, by its digest; Unavailable (IN_PROGRESS)
+  /// if it is still in progress.
   absl::StatusOr<std::string> Begin(const std::string& id, const std::string& digest);
-  /// It made `name`; empty = it failed, and the id is free again.
+  /// The request created `name`; empty = it failed, and the id is free again.
   void End(const std::string& id, const std::string& name);
 
  private:
   struct Request {
-    std::string digest, name;  // empty name: at work
+    std::string digest, name;  // empty name: in progress
   };
   std::string made_;
   std::map<std::string, Request> requests_;

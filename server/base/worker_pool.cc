@@ -61,10 +61,10 @@ void WorkerPool::Run() {
     }
     try {
       task();
-    } catch (...) {  // what a library throws ends the task, not the process with all that it holds
+    } catch (...) {  // an exception of a library ends the task, not the process
       Log(LogLevel::kError, "a task broke off", {{"error", StatusOfException().ToString()}});
     }
-    task = nullptr;  // what it captured goes before it counts as finished
+    task = nullptr;  // destroy its captures before it counts as finished
     MutexLock lock(mutex_);
     --pending_;
   }

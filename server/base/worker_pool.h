@@ -10,15 +10,16 @@
 
 namespace octavo::base {
 
-/// A fixed number of threads that run tasks in the order they came. Destruction finishes what was
-/// posted.
+/// A fixed number of threads that run tasks in the order of posting. The destructor finishes posted
+/// tasks.
 class WorkerPool {
  public:
-  /// `niceness`: of the threads, 0 to 19; those above 0 leave the cores to whoever acquires.
+  /// `niceness`: of the threads, 0 to 19; values above 0 leave the cores to the acquisition
+  /// threads.
   WorkerPool(const char* name, int threads, int niceness = 0);
   ~WorkerPool();
   void Post(std::function<void()> task);
-  /// False, and nothing is posted, while `most` tasks are posted and not finished.
+  /// False, without posting, while `most` tasks are posted and not finished.
   bool TryPost(int most, std::function<void()> task);
   /// Tasks posted and not finished.
   int Pending();

@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no good any more
+constexpr int64_t kRememberNs = int64_t{600} * 1'000'000'000;  // why a ticket is no longer valid
 constexpr size_t kMostRemembered = 16384;
 
 absl::Status Refusal(absl::StatusCode code, Reason reason, const std::string& what) {
@@ -86,7 +86,7 @@ absl::StatusOr<Answer> Grant::Message(const json&) {
                  "this grant takes no messages but {\"end\": true}");
 }
 
-/// One client. The thread's, but for Send and Cut.
+/// One client. Used by the socket's thread, except for Send and Cut.
 class FdSocket::Connection {
  public:
   Connection(UniqueFd fd, Peer who, int64_t now_ns)
@@ -95,14 +95,14 @@ class FdSocket::Connection {
     MutexLock lock(mutex_);
     if (closed_) return false;
     if (SendPacket(fd_.get(), message, fds)) return true;
-    CutLocked();  // gone, or it does not read: it would miss what it has to know
+    CutLocked();  // the client is gone or does not read, so it would miss this message
     return false;
   }
   void Cut() {
     MutexLock lock(mutex_);
     if (!closed_) CutLocked();
   }
-  /// Whoever still has a way to it must not keep its descriptor.
+  /// Remaining references to the connection must not keep its descriptor open.
   void Close() {
     MutexLock lock(mutex_);
     if (!closed_) CutLocked();
@@ -133,7 +133,7 @@ class FdSocket::Connection {
     closed_ = true;
     ::shutdown(fd_.get(), SHUT_RDWR);  // the thread sees it end
   }
-  UniqueFd fd_;  // the thread's to read from; Send and Cut look at closed_ first
+  UniqueFd fd_;  // only the thread reads from it; Send and Cut check closed_ first
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -171,7 +171,7 @@ absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config,
       return absl::AlreadyExistsError(
           absl::StrCat("handoff.unix: another server answers on ", path));
     }
-    const bool other_kind = errno == EPROTOTYPE;  // a stream socket with a server behind it
+    const bool other_kind = errno == EPROTOTYPE;  // another server's stream socket
     struct stat info {};
     if (::lstat(path.c_str(), &info) == 0) {
       if (!S_ISSOCK(info.st_mode) || other_kind) {
@@ -182,8 +182,8 @@ absl::StatusOr<std::unique_ptr<FdSocket>> FdSocket::Open(FdSocketConfig config,
     }
   }
   UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // The mode before the file is there, so that it is never open to more; again after it, whatever
-  // the umask took away.
+  // Set the mode before the file exists, so that it never grants more; set it again afterwards, in
+  // case the umask removed bits.
   if (!listener || ::fchmod(listener.get(), config.mode) != 0 ||
       ::bind(listener.get(), at, sizeof address) != 0) {
     return absl::FailedPreconditionError(
@@ -298,7 +298,7 @@ void FdSocket::Run(std::stop_token stop) {
 void FdSocket::Accept() {
   UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd) {
-    // Out of descriptors: the listener stays readable; not a hundred thousand times a second.
+    // Out of descriptors: the listener stays readable, so pause instead of spinning.
     if (errno == EMFILE || errno == ENFILE)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     return;
@@ -327,7 +327,7 @@ void FdSocket::Read(int fd) {
   const auto it = connections_.find(fd);
   if (it == connections_.end()) return;
   const std::shared_ptr<Connection> connection = it->second;
-  // A few at a time: the others have their turn.
+  // A few messages at a time, so that other clients get their turn.
   for (int i = 0; i < 16; ++i) {
     const auto text = connection->Receive();
     if (!text.has_value()) return;
@@ -412,7 +412,7 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const json& req
                         absl::StrCat("the ticket was good for ", config_.ticket_seconds,
                                      " s; ask for another one"));
     } else if (waiting.uid.has_value() && *waiting.uid != connection.peer.uid) {
-      // The nonce is known to whom it was not given: it is burnt.
+      // Another user knows the nonce, so it becomes void.
       refused = Refusal(absl::StatusCode::kPermissionDenied, Reason::kWrongPeer,
                         "the ticket was made for another user");
     }

@@ -19,43 +19,41 @@
 #include "gpu/base/reason.h"
 #include "gpu/base/unique_fd.h"
 
-/// Handing file descriptors to programs on the same host, beside gRPC (which cannot carry any).
+/// Hands file descriptors to programs on the same host, because gRPC cannot carry them.
 ///
-/// The wire: a Unix socket of type SOCK_SEQPACKET, a JSON object a packet, at most
-/// kMostMessageBytes, descriptors by SCM_RIGHTS with the packet that speaks of them. A client's
-/// first message on a connection presents a ticket that it got over gRPC:
-///   → {"ticket": "<32 hex digits>", …}                   ← {"grant": 7, …} with descriptors
-///   → {"grant": 7, …}                                    ← {"grant": 7, …}, as the kind of grant
-///       defines
-///   → {"grant": 7, "end": true}                          ← {"grant": 7, "ended": true}
-///                                                        ← {"grant": 7, …} at any time (a
-///                                                        revocation)
+/// The wire: a Unix socket of type SOCK_SEQPACKET. Each packet is a JSON object of at most
+/// kMostMessageBytes, with its descriptors by SCM_RIGHTS. A client's first message on a connection
+/// presents a ticket that it got over gRPC (→ client to server, ← server to client):
+///   → {"ticket": "<32 hex digits>", …}  ← {"grant": 7, …} with descriptors
+///   → {"grant": 7, …}                   ← {"grant": 7, …}, as the kind of grant defines
+///   → {"grant": 7, "end": true}         ← {"grant": 7, "ended": true}
+///                                       ← {"grant": 7, …} at any time (a revocation)
 /// Any refusal is {"error": {"code": "PERMISSION_DENIED", "reason": "TICKET_USED", "field": "",
-/// "message": "…"}}. A message may carry "re" (anything); its answer carries it too. One connection
-/// may present several tickets. The connection is the reference: when it ends, by close or by the
-/// death of the client, its grants end.
+/// "message": "…"}}. A message may carry "re" (any value); its answer carries the same value. One
+/// connection may present several tickets. The connection is the reference: when the client closes
+/// it or dies, its grants end.
 namespace octavo::handoff {
 
-/// Who is at the other end, by the kernel's account at connect.
+/// The process at the other end, as the kernel reported it at connect.
 struct Peer {
   uid_t uid = 0;
   pid_t pid = 0;
 };
 
-/// The way to a client while its connection lasts. Thread-safe; never waits.
+/// The sending side of a client's connection while it lasts. Thread-safe; never waits.
 class Link {
  public:
   virtual ~Link() = default;
-  /// Sends a message out of turn; "grant" is put in. False if the connection has ended, or ends now
+  /// Sends an unasked message; adds "grant" to it. False if the connection has ended, or ends now
   /// because the client does not read.
   virtual bool Send(nlohmann::json message, const std::vector<int>& fds = {}) = 0;
   /// Ends the connection and with it every grant on it.
   virtual void Cut() = 0;
 };
 
-/// What a grant answers: fields for the client, and descriptors (the client gets duplicates; they
-/// must stay open until the call that returned them has come back to the socket, which `keep` can
-/// see to).
+/// The answer of a grant: fields for the client, and descriptors (the client gets duplicates; they
+/// must stay open until the call that returned them has returned to the socket, which `keep` can
+/// ensure).
 struct Answer {
   nlohmann::json message = nlohmann::json::object();
   std::vector<int> fds;  // at most kMostFds
@@ -63,23 +61,25 @@ struct Answer {
 };
 
 enum class GrantEnd : uint8_t {
-  kExpired = 1,   // nobody presented the ticket in time
-  kReleased = 2,  // the client said so
+  kExpired = 1,   // the ticket was not presented in time
+  kReleased = 2,  // the client ended it
   kHungUp = 3,    // the connection ended
   kRefused = 4,   // its ticket was presented by another user, or Open failed
   kStopped = 5    // the server stops
 };
 
-/// What a ticket is for: memory, a ring. Its calls come from the socket's one thread, one at a
+/// The object behind a ticket: memory or a ring. The socket's thread makes all calls, one at a
 /// time, without locks; they must be short (no waiting for devices).
 class Grant {
  public:
   virtual ~Grant() = default;
-  /// The ticket was presented, by the user that it was made for. `request` is the client's whole
-  /// message. The answer goes out with descriptors; an error refuses, and the grant ends.
+  /// The user for whom the ticket was made has presented it. `request` is the client's whole
+  /// message. The socket sends the answer with its descriptors; an error refuses the client and
+  /// ends the grant.
   virtual absl::StatusOr<Answer> Open(const Peer& peer, const nlohmann::json& request,
                                       std::shared_ptr<Link> link) = 0;
-  /// The client's later messages. Errors go to the client and change nothing.
+  /// Handles the client's later messages. The socket sends errors to the client; they change
+  /// nothing.
   virtual absl::StatusOr<Answer> Message(const nlohmann::json& request);
   /// Called exactly once for every grant that a ticket was issued for.
   virtual void Ended(GrantEnd why) = 0;
@@ -89,12 +89,12 @@ struct FdSocketConfig {
   std::string path;
   std::string group;             // of the socket file; empty = the process'
   uint32_t mode = 0660;          // of the socket file
-  double ticket_seconds = 30;    // how long a ticket is good
+  double ticket_seconds = 30;    // how long a ticket is valid
   double stranger_seconds = 10;  // how long a connection may last without a grant
 };
 
 struct Ticket {
-  std::string nonce;  // 32 hex digits, 128 random bits; good once
+  std::string nonce;  // 32 hex digits, 128 random bits; valid once
   std::string path;   // of the socket
   double expires_seconds = 0;
 };
@@ -107,18 +107,18 @@ class FdSocket {
   static constexpr size_t kMostConnections = 512;
   static constexpr size_t kMostTickets = 4096;
 
-  /// Listens. A socket file that nobody answers on is replaced. AlreadyExists if somebody does;
-  /// FailedPrecondition if the path or the group cannot be had; InvalidArgument if the path is too
+  /// Listens. Replaces a socket file on which no server answers. AlreadyExists if one does;
+  /// FailedPrecondition if the path or the group cannot be used; InvalidArgument if the path is too
   /// long.
   static absl::StatusOr<std::unique_ptr<FdSocket>> Open(FdSocketConfig config, const Clock* clock);
   ~FdSocket();
 
-  /// A ticket that opens `grant`, once. `uid`: only for this user; nothing = for whoever may
-  /// connect. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented; Unavailable
-  /// after Stop. Then Ended is not called.
+  /// Issues a ticket that opens `grant`, once. `uid`: only for this user; nothing = for any user
+  /// who may connect. ResourceExhausted (TICKETS) if kMostTickets are waiting to be presented;
+  /// Unavailable after Stop. After an error the socket does not call Ended.
   absl::StatusOr<Ticket> Issue(std::shared_ptr<Grant> grant, std::optional<uid_t> uid);
-  /// Ends every grant and connection and removes the socket file. Nothing is called any more when
-  /// it has returned. Not from a grant's call.
+  /// Ends every grant and connection and removes the socket file. The socket makes no calls after
+  /// it has returned. Must not be called from a grant's call.
   void Stop();
   const std::string& path() const { return config_.path; }
 
@@ -145,7 +145,7 @@ class FdSocket {
   absl::StatusOr<Answer> Present(Connection& connection, const nlohmann::json& request,
                                  uint64_t* id);
   void End(int fd, GrantEnd why);
-  /// Ends what is overdue: tickets, and connections that present none.
+  /// Ends overdue tickets, and connections that present none.
   void Sweep();
   void CountRefusal(const std::string& reason);
   int64_t NowNs() const { return clock_->Now().monotonic_ns; }
@@ -159,7 +159,7 @@ class FdSocket {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce
   std::map<std::string, std::pair<Reason, int64_t>> spent_
-      ABSL_GUARDED_BY(mutex_);  // nonce → why it is no good, until when that is known
+      ABSL_GUARDED_BY(mutex_);  // nonce → why it is void, and until when that is remembered
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };

@@ -1,4 +1,4 @@
-// Which job gets which device when: states, order, turns.
+// Assigns devices to jobs: states, order, turns.
 
 #include <algorithm>
 #include <pthread.h>
@@ -68,7 +68,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, absl::string_view co
   if (entry.plans.begin()->second.view_extents[0] > 0) context_.publisher->ScanEnded(status.name);
 }
 
-// Those that wait, the next one first.
+// The waiting jobs, the next one first.
 std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
   std::vector<std::tuple<int, uint64_t, std::shared_ptr<Entry>>> keyed;
   for (const auto& entry : entries_) {  // in the order of submission, which a stable sort keeps
@@ -86,7 +86,7 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::OrderLocked() {
   return order;
 }
 
-// Those that want their device's turn again, the next one first.
+// The jobs that want their device's turn again, the next one first.
 std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::ReturningLocked() {
   std::vector<std::shared_ptr<Entry>> returning;
   for (const auto& entry : entries_) {
@@ -99,10 +99,10 @@ std::vector<std::shared_ptr<JobQueue::Entry>> JobQueue::ReturningLocked() {
   return returning;
 }
 
-// Gives the devices that are free to jobs as long as one can be had. True if anything changed.
+// Assigns free devices to jobs as long as possible. True if anything changed.
 bool JobQueue::DispatchLocked() {
   bool changed = false;
-  // What broke off is tried again by Tick.
+  // Tick retries after a failure.
   const absl::Status status = base::ExceptionToStatus([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     while (!ends_ && DispatchOneLocked(&changed)) changed = true;
     return absl::OkStatus();
@@ -112,8 +112,9 @@ bool JobQueue::DispatchLocked() {
   return changed;
 }
 
-// One job gets a device; false if none can. Of equal priority, those that come back to their device
-// go first: they have waited for it once, and their memory is not free before they end.
+// Assigns a device to one job; false if none can begin. At equal priority, jobs that return to
+// their device come first: they have waited for it once, and their memory is not free before they
+// end.
 bool JobQueue::DispatchOneLocked(bool* changed) {
   const std::vector<std::shared_ptr<Entry>> waiting = OrderLocked();
   auto next = waiting.begin();
@@ -136,8 +137,8 @@ bool JobQueue::DispatchOneLocked(bool* changed) {
   return false;
 }
 
-// The job begins if a device of its is free and has the memory; otherwise it is said what it waits
-// for.
+// Starts the job if one of its devices is free and has the memory; otherwise sets the reason why it
+// waits.
 bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
   JobStatus& status = entry->status;
   bool healthy = false;
@@ -194,7 +195,7 @@ bool JobQueue::BeginLocked(const std::shared_ptr<Entry>& entry, bool* changed) {
 
 void JobQueue::Tick() {
   bool changed = false;
-  std::vector<std::unique_ptr<JobWork>> gone;  // what they held is let go outside the lock
+  std::vector<std::unique_ptr<JobWork>> gone;  // release what they held outside the lock
   std::vector<std::unique_ptr<Worker>> left;
   {
     MutexLock lock(mutex_);
@@ -211,7 +212,7 @@ void JobQueue::Tick() {
 
 // -- turns
 
-// A worker of the device that runs nothing: a new one where all of them do.
+// An idle worker of the device, or a new one if all are busy.
 JobQueue::Worker& JobQueue::WorkerOfLocked(int device) {
   auto& workers = lanes_[static_cast<size_t>(device)].workers;
   for (const auto& worker : workers) {
@@ -229,8 +230,8 @@ JobQueue::Worker& JobQueue::WorkerOfLocked(int device) {
   return worker;
 }
 
-// True if the worker has nothing to do and another one neither: many jobs that waited for their
-// input at a time leave one thread and one stream behind.
+// True if the worker is idle and another one is, too. So after many jobs waited for their input at
+// the same time, only one thread and one stream remain.
 bool JobQueue::LeavesLocked(int device, const Worker& worker) {
   auto& workers = lanes_[static_cast<size_t>(device)].workers;
   if (ends_ || worker.entry != nullptr) return false;

@@ -18,14 +18,14 @@ struct JobQueue::Entry {
   std::shared_ptr<source::ProjectionPort>
       projections;  // of the work, until the job has ended; guarded by the queue's mutex
   std::stop_source stop;
-  std::vector<memory::Ledger::ChargeId> charges;  // less those of results that have begun
+  std::vector<memory::Ledger::ChargeId> charges;  // without those of results that have begun
   int device = -1;
-  uint64_t returned =
-      0;  // not 0: it wants its device's turn again, in this order; guarded by the queue's mutex
+  // Not 0: it waits for its device's turn again, in this order; guarded by the queue's mutex.
+  uint64_t returned = 0;
   bool finishing = false;  // its results are being handed out; guarded by the queue's mutex
 };
 
-/// What a running job is offered. The worker's thread only.
+/// The interface of a running job. Used by the worker's thread only.
 class JobQueue::Running final : public JobRun {
  public:
   Running(JobQueue& queue, std::shared_ptr<Entry> entry, Device& device, StreamRef stream);
@@ -33,9 +33,9 @@ class JobQueue::Running final : public JobRun {
 
   /// Allocates the results.
   absl::Status Begin();
-  /// Projections and digests of what was made; waits for them.
+  /// Computes projections and digests of the results; waits for them.
   absl::Status Finish();
-  /// Hands the results out as held volumes, or fails them.
+  /// Publishes the results as held volumes, or fails them.
   void Close(bool held, const absl::Status& status);
 
   Device& device() override { return device_; }

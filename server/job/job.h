@@ -23,8 +23,8 @@ namespace octavo::source {
 class ProjectionPort;
 }  // namespace octavo::source
 
-// What a job is, and what a kind of job implements (JobWork). The queue (job_queue.h) does the
-// rest: states, devices, memory, results, progress.
+// The description of a job, and the interface that a kind of job implements (JobWork). The queue
+// (job_queue.h) manages states, devices, memory, results and progress.
 namespace octavo::job {
 
 enum class JobState : uint8_t {
@@ -40,8 +40,9 @@ inline bool IsFinal(JobState s) {
   return s == JobState::kDone || s == JobState::kFailed || s == JobState::kCancelled;
 }
 /// OK if a job may go from one state to the other; FailedPrecondition that names both otherwise.
-///   queued → running | cancelled | failed;  running → done | failed | cancelling;  cancelling →
-///       cancelled | failed
+///   queued → running | cancelled | failed
+///   running → done | failed | cancelling
+///   cancelling → cancelled | failed
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to);
 
 /// All fields as in octavo.v1.JobStep.
@@ -57,7 +58,7 @@ struct JobLogLine {
   std::string text;
 };
 
-/// What a job found, beside volumes.
+/// The findings of a job, beside volumes.
 using JobFinding = std::variant<std::monostate, model::DispersionEstimate,
                                 model::KLinearisationEstimate, model::TomographyReport>;
 
@@ -84,34 +85,35 @@ struct JobStatus {
   uint64_t log_count = 0;
   std::vector<std::string> volumes;
   JobFinding finding;
-  uint64_t event_count = 0;  // grows with every change that watchers are told
+  uint64_t event_count = 0;  // grows with every change that watchers see
 };
 constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 
-/// What a job will need of a device and leave behind. The sum is reserved before Run, all or
+/// The device memory and the results of a job. The queue reserves the sum before Run, all or
 /// nothing.
 struct JobPlan {
   struct Result {
     std::string what = "result";
     int64_t bytes = 0;      // of the volume
     int64_t mip_bytes = 0;  // of its MIP over z, published when the job is done; 0 = none
-    bool on_disk = false;   // it is stored batch by batch (JobRun::Store), and held in the tier
-                            // DISK: only its MIP takes device memory
+    // stored batch by batch (JobRun::Store) and held in the tier DISK: only its MIP takes device
+    // memory
+    bool on_disk = false;
   };
   std::vector<Result> results;
   int64_t workspace_bytes =
-      0;             // most that Run has allocated at a time (JobRun::Allocate, JobRun::Charge)
-  std::string text;  // what it will do, in words, one step a line
-  std::vector<std::string> warnings;  // what might be a mistake of the request, one sentence each
+      0;             // the most that Run allocates at a time (JobRun::Allocate, JobRun::Charge)
+  std::string text;  // the steps in words, one per line
+  std::vector<std::string> warnings;  // possible mistakes of the request, one sentence each
   int64_t view_extents[3] = {
-      0, 0, 0};  // along y, x, z, of what Subscribe shows of the job; all 0 = nothing
-  model::FrameAxis bscan_axis =
-      model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+      // extents along y, x, z of the images that Subscribe shows of the job; all 0 = none
+      0, 0, 0};
+  model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
 
   int64_t bytes() const;
 };
 
-/// What the queue offers to a running job. One thread (the job's) but for `stop`.
+/// The services of the queue for a running job. Used by the job's thread only, except `stop`.
 class JobRun {
  public:
   virtual ~JobRun() = default;
@@ -120,14 +122,14 @@ class JobRun {
   virtual Device& device() = 0;
   virtual int device_index() const = 0;
   virtual StreamRef
-  stream() = 0;  // the job's own; synchronised before anything of the job is freed
+  stream() = 0;  // the job's own stream; synchronised before any memory of the job is freed
   virtual const std::string& name() const = 0;
 
-  /// Runs `wait` (on this thread) without the device's turn, so that other jobs of the device go on
-  /// meanwhile, and takes the turn again: of its priority before those that have not begun, in the
-  /// order of coming back. All memory is kept; `wait` may enqueue small pieces of work, which run
-  /// beside another job. The error of `wait`, at once; Cancelled if `stop` is asked for before the
-  /// turn comes.
+  /// Runs `wait` (on this thread) without the device's turn, so that other jobs of the device
+  /// continue meanwhile, and then takes the turn again: among jobs of its priority before those
+  /// that have not begun, in the order of their return. The job keeps its memory; `wait` may
+  /// enqueue small pieces of work, which run beside another job. Returns the error of `wait` at
+  /// once; Cancelled if `stop` is requested before the turn comes.
   virtual absl::Status WithoutDevice(const std::function<absl::Status()>& wait,
                                      std::stop_token stop) = 0;
 
@@ -135,54 +137,54 @@ class JobRun {
   /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not
   /// known).
   virtual void Stage(const std::string& name, int64_t steps, double begin, double end) = 0;
-  /// `step` steps of the stage are done. `residual_norm`: what an iterative method converges by;
-  /// NaN = none.
+  /// `step` steps of the stage are done. `residual_norm`: the convergence measure of an iterative
+  /// method; NaN = none.
   virtual void Step(int64_t step, double residual_norm) = 0;
   virtual void Log(const std::string& text) = 0;
-  /// What might be a mistake, a sentence that the client is shown (Job.warnings); a text counts
-  /// once.
+  /// Adds a warning about a possible mistake, a sentence for the client (Job.warnings); repeated
+  /// texts count once.
   virtual void Warn(const std::string& text) = 0;
   virtual void Found(JobFinding finding) = 0;
 
   // -- memory
-  /// Device memory out of the plan's workspace, kept until the job ends or Free. Internal if it is
-  /// more than was planned.
+  /// Allocates device memory from the plan's workspace, kept until the job ends or Free. Internal
+  /// if it exceeds the plan.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
-  /// Gives back what Allocate returned. The stream must have passed its last use.
+  /// Frees memory from Allocate. The stream must have passed its last use.
   virtual void Free(void* data) = 0;
-  /// Counts `bytes` that something else (a SpectralProcessor) allocates out of the plan's
+  /// Counts `bytes` that another object (a SpectralProcessor) allocates, against the plan's
   /// workspace.
   virtual absl::Status Charge(int64_t bytes) = 0;
-  /// Takes back a charge: that memory is free again.
+  /// Removes a charge: that memory is free again.
   virtual void Discharge(int64_t bytes) = 0;
-  /// Keeps `object` until the stream has passed everything that the job enqueued.
+  /// Keeps `object` alive until the stream has passed all work that the job enqueued.
   virtual void Keep(std::shared_ptr<void> object) = 0;
 
   // -- results
-  /// Device memory of result `index` of the plan, [shape] of dtype. `volume` says what it is:
-  /// shape, dtype, spacing, levels, value or quantity, times, origin, derived_from, operations,
-  /// scan (empty = the job's name). Name, state, device, bytes, labels and title are the queue's.
-  /// The volume is held when Run returns OK, and is FAILED otherwise.
+  /// Device memory of result `index` of the plan, [shape] of dtype. `volume` describes it: shape,
+  /// dtype, spacing, levels, value or quantity, times, origin, derived_from, operations, scan
+  /// (empty = the job's name). The queue sets name, state, device, bytes, labels and title. The
+  /// volume is held when Run returns OK, and is FAILED otherwise.
   virtual absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume) = 0;
-  /// For a result on_disk: as Result, without memory. Room on the disk is taken now:
+  /// For a result on_disk: as Result, without memory. Reserves room on the disk now:
   /// ResourceExhausted (SPILL_QUOTA, DISK_FULL).
   virtual absl::Status BeginStored(size_t index, model::VolumeStatus volume) = 0;
-  /// Appends `bytes` of device memory to the result, which the stream makes; waits for it. Whole
-  /// results, front to back.
+  /// Appends `bytes` of device memory, which the stream computes, to the result; waits for the
+  /// stream. The job stores the result front to back.
   virtual absl::Status Store(size_t index, const void* data, int64_t bytes) = 0;
-  /// What to show of the result as black and white, in its own values.
+  /// Sets the values of the result to show as black and white.
   virtual void SetDisplay(size_t index, double lo, double hi) = 0;
-  /// How many of its voxels were clipped below and above its levels.
+  /// Sets the numbers of its voxels that were clipped below and above its levels.
   virtual void SetClipped(size_t index, int64_t below, int64_t above) = 0;
-  /// Device memory for its MIP over z, if it was planned: a job that makes it along the way writes
-  /// it here and says so with `made`; else the queue makes it in the end.
+  /// Device memory for its MIP over z, if it was planned. A job that computes the MIP itself writes
+  /// it here and sets `made`; else the queue computes it at the end.
   virtual void* ResultMip(size_t index, bool made) = 0;
 
-  // -- what subscribers see (StreamService.Subscribe with the job's name)
-  /// Whether a preview should be made now: somebody subscribes, and the last one is a tenth of a
+  // -- previews for subscribers (StreamService.Subscribe with the job's name)
+  /// Whether a preview is due: there is a subscriber, and the last preview is at least a tenth of a
   /// second old.
   virtual bool PreviewDue() = 0;
-  /// What they want to see.
+  /// The planes that subscribers want.
   virtual std::vector<publish::Publisher::Wanted> Wanted() = 0;
   struct Plane {
     publish::TopicKey key;
@@ -198,23 +200,23 @@ class JobRun {
 };
 
 /// A kind of job: what to implement. Built from a checked spec (job_kinds.cc), used by one thread
-/// at a time. It keeps alive what it reads (pinned volumes) until it is destroyed.
+/// at a time. It keeps its inputs alive (pinned volumes) until it is destroyed.
 class JobWork {
  public:
   virtual ~JobWork() = default;
   /// "reprocess": a metrics label.
   virtual const char* kind() const = 0;
-  /// The device that its data is on; -1 = any.
+  /// The device of its data; -1 = any.
   virtual int home_device() const { return -1; }
-  /// What it needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument
-  /// names the field of the request.
+  /// Its needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument names
+  /// the field of the request.
   virtual absl::StatusOr<JobPlan> Plan(Device& device) const = 0;
-  /// What was asked for, as JSON: goes into the files of what it makes.
+  /// The specification as JSON, for the files of its results.
   virtual std::string Parameters() const = 0;
-  /// Does it. Enqueues on run.stream(); looks at `stop` at least every few tenths of a second and
-  /// then returns Cancelled. Allocates nothing but through `run`.
+  /// Executes the job. Enqueues on run.stream(); checks `stop` at least every few tenths of a
+  /// second and then returns Cancelled. Allocates device memory only through `run`.
   virtual absl::Status Run(JobRun& run, std::stop_token stop) = 0;
-  /// Where clients push its projections; null = it takes none. Any thread.
+  /// The port to which clients push its projections; null = none. Any thread.
   virtual std::shared_ptr<source::ProjectionPort> projection_port() const { return nullptr; }
 };
 

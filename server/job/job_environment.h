@@ -21,11 +21,11 @@ class Spiller;
 
 namespace octavo::job {
 
-/// What the kinds of jobs need of the engine around them. All must outlive the jobs.
+/// The parts of the server that the kinds of jobs use. All must outlive the jobs.
 struct JobEnvironment {
   volume::VolumeStore* volumes = nullptr;
-  // Of tomography jobs; what is missing is refused.
-  const memory::Ledger* ledger = nullptr;    // what is free of each device
+  // For tomography jobs; a job that needs a missing part is refused.
+  const memory::Ledger* ledger = nullptr;    // the free memory of each device
   buffer::BufferStore* buffers = nullptr;    // arrays of clients
   const volume::Spiller* spiller = nullptr;  // room for results that no device can hold
   std::vector<std::string> file_roots = {};  // files that may be read

@@ -18,11 +18,11 @@ namespace octavo::job {
 namespace {
 
 constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
-constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of what was asked for
+constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of specifications
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-/// What was asked for, less what only the work itself needs.
+/// The specification without the parts that only the work itself needs.
 model::JobSpec Remembered(const model::JobSpec& spec) {
   model::JobSpec out = spec;
   if (auto* tomography = std::get_if<model::TomographySpec>(&out.work)) {
@@ -33,7 +33,7 @@ model::JobSpec Remembered(const model::JobSpec& spec) {
   return out;
 }
 
-/// Of its large parts.
+/// Bytes of its large parts.
 size_t BytesOf(const model::JobSpec& spec) {
   return std::visit(
       [](const auto& work) -> size_t {
@@ -63,7 +63,7 @@ JobQueue::~JobQueue() { Shutdown(); }
 void JobQueue::Shutdown() {
   {
     MutexLock lock(mutex_);
-    ends_ = true;  // nothing begins any more
+    ends_ = true;  // no job begins any more
   }
   CancelAll(Reason::kServerStopped, "the server ended");
   std::vector<std::unique_ptr<Worker>> workers;
@@ -80,7 +80,7 @@ void JobQueue::Shutdown() {
   for (const auto& worker : workers) worker->thread.join();
 }
 
-// -- what clients ask
+// -- requests of clients
 
 absl::StatusOr<std::optional<JobStatus>> JobQueue::Earlier(const model::JobSpec& spec) {
   MutexLock lock(mutex_);
@@ -288,7 +288,7 @@ JobStatus JobQueue::StatusLocked(const Entry& entry) {
 absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, Reason reason_code,
                                            const std::string& reason) {
   JobStatus status;
-  std::unique_ptr<JobWork> gone;  // what it held is let go outside the lock
+  std::unique_ptr<JobWork> gone;  // release what it held outside the lock
   {
     MutexLock lock(mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, FindLocked(name));
@@ -366,8 +366,8 @@ void JobQueue::AddTo(model::Stats* stats) {
   stats->job_run_seconds = run_seconds_;
 }
 
-// Ended jobs stay listed, the oldest go when there are very many; what was asked of them goes when
-// it is much.
+// Ended jobs stay listed. The oldest are dropped when there are very many; large specifications are
+// dropped earlier.
 void JobQueue::ForgetOldLocked() {
   size_t ended = static_cast<size_t>(std::count_if(
       entries_.begin(), entries_.end(), [](const auto& e) { return IsFinal(e->status.state); }));

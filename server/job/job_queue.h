@@ -30,12 +30,12 @@
 
 namespace octavo::job {
 
-/// Jobs from their submission to their volumes. One job at a time has the turn of a device. Order:
-/// higher priorities first; of equal ones the groups take turns, each in the order of submission. A
-/// job goes to the next free healthy device in turn on which the ledger grants all that its plan
-/// asks for; one that has to wait for memory lets others pass. A job that waits for its input gives
-/// up the turn (JobRun::WithoutDevice), not its memory, and when it comes back goes before those of
-/// its priority that have not begun. Thread-safe; calls are short.
+/// Manages jobs from their submission to their volumes. Only one job at a time has the turn of a
+/// device. Order: higher priorities first; at equal priority the groups take turns, each in the
+/// order of submission. A job gets the next free healthy device in turn on which the ledger grants
+/// all memory of its plan; other jobs overtake one that has to wait for memory. A job that waits
+/// for its input gives up its turn (JobRun::WithoutDevice) but not its memory; when it returns, it
+/// comes before the jobs of its priority that have not begun. Thread-safe; calls are short.
 class JobQueue {
  public:
   struct Context {
@@ -51,10 +51,10 @@ class JobQueue {
   explicit JobQueue(Context context);
   ~JobQueue();  // Shutdown
 
-  /// The first answer to a request_id that is known (also AlreadyExists); nothing for a new one.
-  /// Look here before making the work.
+  /// The first answer to a known request_id (also AlreadyExists); nothing for a new one. Call this
+  /// before making the work.
   absl::StatusOr<std::optional<JobStatus>> Earlier(const model::JobSpec& spec);
-  /// Errors as JobService.SubmitJob; `report` (may be null) tells why memory can never suffice.
+  /// Errors as JobService.SubmitJob; `report` (may be null) says why memory can never suffice.
   absl::StatusOr<JobStatus> Submit(const model::JobSpec& spec, std::unique_ptr<JobWork> work,
                                    model::AdmissionReport* report);
   absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work,
@@ -67,22 +67,22 @@ class JobQueue {
   absl::StatusOr<JobStatus> CancelScratch(const JobStatus& job);
   /// The same for all jobs of these sessions whose JobSpec.orphan says that they are scratch.
   void CancelScratchOf(const std::set<std::string>& sessions);
-  /// Where clients push the projections of a job that has not ended. NotFound; FailedPrecondition
-  /// (NOT_PUSH, JOB_STATE).
+  /// The port to which clients push the projections of a job that has not ended. NotFound;
+  /// FailedPrecondition (NOT_PUSH, JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name);
 
-  /// Memory or a device may have become free; threads that are not needed any more are joined.
-  /// Cheap when nothing waits. Call some times a second.
+  /// Starts jobs if memory or a device has become free, and joins threads that are no longer
+  /// needed. Cheap when no job waits. Call several times a second.
   void Tick();
   /// Queued jobs are cancelled; running ones may finish.
   void BeginDrain();
   void CancelAll(Reason reason_code, const std::string& reason);
-  /// Cancels what waits and runs, waits for it and ends the workers: the observer is not called
-  /// any more.
+  /// Cancels waiting and running jobs, waits for their end and ends the workers: the observer is
+  /// not called any more.
   void Shutdown();
-  /// True when nothing waits or runs.
+  /// True when no job waits or runs.
   bool Idle();
-  /// Jobs that run on device `index`, those included that wait for their input meanwhile.
+  /// Jobs that run on device `index`, including those that wait for their input.
   int RunningOn(int index);
   void AddTo(model::Stats* stats);
 
@@ -91,11 +91,11 @@ class JobQueue {
   class Running;
   struct Worker {
     Stream stream;                 // its thread's
-    std::shared_ptr<Entry> entry;  // what it runs; null = idle
+    std::shared_ptr<Entry> entry;  // the job that it runs; null = idle
     std::jthread thread;
   };
-  /// A device: who may use it (null = it is free), and a worker for every job that runs or waits
-  /// without it, and one that is idle.
+  /// A device: the job that may use it (null = it is free), a worker for every job that runs or
+  /// waits without the device, and an idle one.
   struct Lane {
     std::shared_ptr<Entry> turn;
     std::vector<std::unique_ptr<Worker>> workers;

@@ -1,4 +1,4 @@
-// What a running job is offered: progress, memory out of its reservation, results, previews.
+// The services for a running job: progress, memory from its reservation, results, previews.
 
 #include <algorithm>
 #include <cmath>
@@ -57,7 +57,8 @@ absl::Status JobQueue::Running::Begin() {
     OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(8));
     slots.push_back(std::move(slot));
   }
-  // Only now, when nothing can fail any more: slots in a pool end their charges themselves.
+  // Do this only now that nothing can fail any more, because slots in a pool end their charges
+  // themselves.
   for (auto& slot : slots) {
     pool->Add(std::move(slot));
     made_.push_back({.slot = pool->TryTake(),
@@ -101,7 +102,7 @@ void JobQueue::Running::Step(int64_t step, double residual_norm) {
                                          std::min(1.0, static_cast<double>(step) /
                                                            static_cast<double>(status.steps));
   }
-  // At the pace of this stage: the one before may have waited for a scan.
+  // Estimate from this stage's pace only, because the stage before may have waited for a scan.
   const double done = status.fraction - stage_begin_,
                in_stage = static_cast<double>(now - stage_ns_) * 1e-9;
   if (done > 0) status.eta_seconds = in_stage * (1 - status.fraction) / done;
@@ -304,7 +305,8 @@ void JobQueue::Running::Close(bool held, const absl::Status& status) {
       if (held) {
         queue_.context_.volumes->AddStored(made.volume, std::move(made.stored));
         {
-          MutexLock lock(queue_.mutex_);  // only now: whoever reads the name finds the volume
+          // set the name only now, so that a reader of the name finds the volume
+          MutexLock lock(queue_.mutex_);
           entry_->status.volumes.push_back(made.volume.name);
           ++entry_->status.event_count;
         }
@@ -325,7 +327,7 @@ void JobQueue::Running::Close(bool held, const absl::Status& status) {
   made_.clear();
 }
 
-// -- what subscribers see
+// -- previews
 
 bool JobQueue::Running::PreviewDue() {
   const int64_t now = queue_.context_.clock->Now().monotonic_ns;
@@ -363,7 +365,7 @@ absl::Status JobQueue::Running::Publish(const Plane& plane) {
   return absl::OkStatus();
 }
 
-// The MIP over z of what was made, and the planes that somebody looks at.
+// The MIP over z of the results, and the planes with subscribers.
 void JobQueue::Running::PublishCuts(const Made& made) {
   const auto& context = queue_.context_;
   const model::VolumeStatus& volume = made.volume;

@@ -1,4 +1,4 @@
-// What a worker does with a job: runs it, hands out what it made, says how it ended.
+// The work of a worker: it runs a job, publishes the results, and records how the job ended.
 
 #include <utility>
 
@@ -49,7 +49,7 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
         return entry->work->Run(run, entry->stop.get_token());
       });
     }
-    // Whatever the job enqueued is over before anything of it is freed.
+    // All work that the job enqueued must finish before any of its memory is freed.
     if (stream) {
       const absl::Status over = stream.ref().Synchronize();
       if (status.ok()) status = over;
@@ -74,7 +74,8 @@ void JobQueue::Execute(const std::shared_ptr<Entry>& entry, int device, Stream& 
     SetStateLocked(*entry, JobState::kDone, Name(Reason::kCompleted), "");
   } else if (entry->stop.stop_requested()) {
     job.volumes.clear();
-    const std::string code = job.reason_code, reason = job.reason;  // as whoever cancelled it said
+    // the reason given with the cancellation
+    const std::string code = job.reason_code, reason = job.reason;
     SetStateLocked(*entry, JobState::kCancelled, code, reason);
   } else {
     job.volumes.clear();

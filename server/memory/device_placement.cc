@@ -19,7 +19,7 @@ absl::Status Down(const std::string& field, const std::string& text) {
       {.reason = Reason::kDeviceDown, .field = field, .numbers = {{"retryable", "true"}}});
 }
 
-// The device that `name` names, if it can be used.
+// The device called `name`, if it can be used.
 absl::StatusOr<int> Named(const std::string& field, const std::string& name,
                           const std::vector<DeviceLoad>& loads) {
   for (int d = 0; d < static_cast<int>(loads.size()); ++d) {

@@ -11,7 +11,7 @@
 
 namespace octavo::memory {
 
-/// What is known of a device when something is to be placed.
+/// The state of a device for a placement.
 struct DeviceLoad {
   absl::Status health;
   int running = 0;  // scans and jobs at work on it
@@ -19,7 +19,7 @@ struct DeviceLoad {
   int64_t free_bytes = 0;
 };
 
-/// What is to be placed, and what it needs of device memory.
+/// A placement request and the device memory that it needs.
 struct DeviceWish {
   std::string device;      // home: "" and "auto" = chosen, or devices/<n>
   model::Spread spread;    // unset: the home device alone
@@ -27,11 +27,12 @@ struct DeviceWish {
   int64_t peer_bytes = 0;  // on each further one
 };
 
-/// The devices to take, home first. What may be chosen is the least loaded healthy device with
-/// room: fewest at work, then fewest waiting, then most free memory. Where none has room, one that
-/// is as good else, for the ledger to refuse with its numbers. `loads` [devices/<n>].
-/// InvalidArgument names the field (device, spread.count, spread.devices); Unavailable
-/// (DEVICE_DOWN) if the named device, or too many for the wish, cannot be used.
+/// Chooses the devices, home first. A device that may be chosen freely is the least loaded healthy
+/// one with room: fewest scans and jobs at work, then fewest waiting, then most free memory. If
+/// none has room, it picks the best by the other criteria, so that the ledger refuses with its
+/// numbers. `loads` [devices/<n>]. InvalidArgument names the field (device, spread.count,
+/// spread.devices); Unavailable (DEVICE_DOWN) if the named device, or too many of the requested
+/// devices, cannot be used.
 absl::StatusOr<std::vector<int>> ChooseDevices(const DeviceWish& wish,
                                                const std::vector<DeviceLoad>& loads);
 

@@ -5,7 +5,7 @@
 
 namespace octavo::memory {
 
-// Powers of two up to 16 MiB waste little there; above, multiples of 4 MiB.
+// Powers of two up to 16 MiB, which waste little; above, multiples of 4 MiB.
 int64_t FramePool::BlockBytes(int64_t bytes) {
   constexpr int64_t kStep = 4 << 20;
   if (bytes <= 16 << 20)
@@ -40,7 +40,7 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
       block = std::move(free.back());
       free.pop_back();
     } else {
-      // Blocks that lie idle in other classes make room before the cap refuses.
+      // Free idle blocks of other classes before the cap refuses.
       for (auto it = free_.rbegin(); it != free_.rend() && allocated_ + size > cap_bytes_; ++it) {
         while (!it->second.empty() && allocated_ + size > cap_bytes_) {
           allocated_ -= it->second.back()->bytes();

@@ -21,24 +21,24 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   FramePool(Device* device, int64_t cap_bytes, Sizes sizes = Sizes::kClasses)
       : device_(device), cap_bytes_(cap_bytes), sizes_(sizes) {}
 
-  /// What a client has in its hands stays for as long as the client likes: frames while somebody
-  /// looks at them, pieces of a read that it does not take, the beginning of a write that does not
-  /// go on. Together they never take the last quarter of the cap, and reads and writes no more than
-  /// half of it, so that no client is in the way of what comes and goes by itself (commits, moves
-  /// between tiers), and those that stop reading not in the way of viewers.
+  /// Clients decide how long they keep memory: frames that they view, pieces of a read that they do
+  /// not fetch, the beginning of a write that they do not continue. Together these never use the
+  /// last quarter of the cap, and reads and writes use no more than half of it. So clients cannot
+  /// block the server's own short uses (commits, moves between tiers), and clients that stop
+  /// reading cannot block viewers.
   enum class Use { kStaging, kFrame, kClient };
   /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The
-  /// first use of a size class allocates, which takes milliseconds: Prepare beforehand for the
+  /// first use of a size class allocates, which takes milliseconds: call Prepare beforehand for the
   /// block path.
   std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
   /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
   void Prepare(int64_t bytes, int count);
-  /// What a block for `bytes` takes of the cap.
+  /// The share of the cap that a block for `bytes` takes.
   static int64_t BlockBytes(int64_t bytes);
 
  private:
   int64_t ClassOf(int64_t bytes) const;
-  /// Whether so many bytes more are within what the use may take.
+  /// Whether the use may take this many more bytes.
   bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Count(int64_t bytes, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Return(PinnedBuffer* block, Use use);
@@ -48,7 +48,7 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   const Sizes sizes_;
   Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // of it, what frames hold now
+  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // the part of it that frames hold now
   int64_t client_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it that client reads and writes hold
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
 };

@@ -65,7 +65,7 @@ Ledger::Use Ledger::UseOf(int device) const {
 
 std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) const {
   std::map<std::pair<ChargeKind, std::string>, model::AdmissionReport::Holder>
-      by_name;  // a scan's pieces are one row
+      by_name;  // the pieces of a scan form one row
   for (const auto& [id, charge] : charges_) {
     if (charge.device != device) continue;
     const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
@@ -128,7 +128,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
                                   const Needs& needs, const std::vector<ChargeId>& reuse,
                                   std::vector<ChargeId>* reclaimed) {
   Grant grant;
-  // All or nothing, where host memory ends in the middle too.
+  // All or nothing, also if host memory runs out in the middle.
   absl::Cleanup nothing = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     auto reused = static_cast<int64_t>(grant.reused);
     for (const ChargeId id : grant.charges) {
@@ -150,7 +150,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
     if (grant.reused == static_cast<size_t>(needs[0].count)) break;
     if (it == charges_.end() || it->second.kind != ChargeKind::kCached ||
         it->second.device != device || it->second.bytes != needs[0].bytes / needs[0].count) {
-      continue;  // somebody else was given its room meanwhile
+      continue;  // its room was granted to another owner meanwhile
     }
     it->second.owner = owner;
     it->second.title = title;
@@ -159,8 +159,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
     ++grant.reused;
     wanted -= it->second.bytes;
   }
-  // The room is in the books at once: nobody else can be granted it while the memory is being
-  // freed.
+  // Book the room at once: no other request can get it while the memory is being freed.
   Use& use = use_[static_cast<size_t>(device)];
   std::vector<std::pair<int64_t, ChargeId>> cached;
   if (use.granted() + use.cached + wanted > use.budget) {
@@ -213,7 +212,7 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
     if (plan.admitted) {
       grant = GrantLocked(device, owner, title, needs, reuse, &reclaimed);
     } else {
-      ++refusals_[plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
+      ++refusals_[plan.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget];
     }
     if (report != nullptr) *report = std::move(plan);
     if (!refused.ok()) return refused;
@@ -241,7 +240,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
     MutexLock lock(mutex_);
     absl::Status refused = absl::OkStatus();
     std::vector<model::AdmissionReport> plans;
-    std::map<int, Needs> together;  // a device that is named twice has to have room for both
+    std::map<int, Needs> together;  // a device that is named twice needs room for both
     for (const Want& want : wants) {
       Needs& all = together[want.device];
       all.insert(all.end(), want.needs.begin(), want.needs.end());
@@ -250,7 +249,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
       plans.push_back(PlanLocked(want.device, together[want.device]));
       if (!plans.back().admitted && refused.ok()) {
         refused = Refusal(plans.back());
-        ++refusals_[plans.back().retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
+        ++refusals_[plans.back().retryable ? Reason::kDeviceFull : Reason::kExceedsBudget];
       }
     }
     if (refused.ok()) {

@@ -15,19 +15,18 @@
 
 namespace octavo::memory {
 
-/// What a charge pays for.
+/// The purpose of a charge.
 enum class ChargeKind : uint8_t {
   kReserved = 0,  // granted to a scan: slots without a volume, ring, workspaces
   kHeld = 1,      // a volume
   kBuffer = 2,    // a buffer that a client made
-  kCached =
-      3,  // a slot of an ended scan, kept for the next one; makes room for whatever else is asked
+  kCached = 3,   // a slot of an ended scan, kept for the next one; makes room for any other request
   kDetached = 4  // gone for the API, but another process still maps it
 };
 
-/// Who is charged what on which device. Plain bookkeeping: no device calls of its own. Invariant
-/// per device, at every moment: reserved + held + buffers + cached + detached <= budget.
-/// Thread-safe.
+/// The account of device memory: owner, purpose and bytes of each charge on each device. Plain
+/// bookkeeping without device calls. Invariant per device, at every moment: reserved + held +
+/// buffers + cached + detached <= budget. Thread-safe.
 class Ledger {
  public:
   using ChargeId = int64_t;
@@ -35,24 +34,24 @@ class Ledger {
 
   explicit Ledger(std::vector<int64_t> budgets);
 
-  /// Frees the memory of these cached charges (which have ended already). Called without locks from
-  /// Reserve, before it answers: who was granted the room may allocate. Set it before the first
-  /// charge is cached.
+  /// Frees the memory of these cached charges (which have ended already). Reserve calls it without
+  /// locks before it returns, so that the owner of the new charge may allocate at once. Set it
+  /// before the first charge is cached.
   void SetReclaim(std::function<void(const std::vector<ChargeId>&)> reclaim) {
     reclaim_ = std::move(reclaim);
   }
 
-  /// What reserving `needs` on `device` would answer now. Changes nothing.
+  /// The answer that Reserve would give now for `needs` on `device`. Changes nothing.
   model::AdmissionReport Plan(int device, const Needs& needs) const;
 
   /// Reserves all of `needs` or nothing. Returns one charge per piece, in the order of needs
   /// (item.count pieces of item.bytes / item.count each). Cached charges make room, the longest
   /// cached first. ResourceExhausted (DEVICE_FULL, or EXCEEDS_BUDGET when it can never fit) with
-  /// wanted, free and budget; `report` (may be null) gets the whole account.
+  /// wanted, free and budget; `report` (may be null) gets the full account.
   absl::StatusOr<std::vector<ChargeId>> Reserve(int device, const std::string& owner,
                                                 const std::string& title, const Needs& needs,
                                                 model::AdmissionReport* report);
-  /// The same on several devices at once: all of all or nothing. Charges and reports (may be null)
+  /// The same on several devices at once: everything or nothing. Charges and reports (may be null)
   /// in the order of `wants`. The error is that of the first device that lacks room.
   struct Want {
     int device = 0;
@@ -61,9 +60,9 @@ class Ledger {
   absl::StatusOr<std::vector<std::vector<ChargeId>>> ReserveAll(
       const std::string& owner, const std::string& title, const std::vector<Want>& wants,
       std::vector<model::AdmissionReport>* reports);
-  /// As Reserve; up to as many of the cached charges `reuse` as the first item has pieces, and of
-  /// its piece size, are taken over instead of new ones: they come first, and their memory is the
-  /// caller's from now on.
+  /// As Reserve, but takes over cached charges of `reuse` with the piece size of the first item
+  /// instead of new ones, up to its number of pieces. They come first, and their memory belongs to
+  /// the caller from now on.
   struct Grant {
     std::vector<ChargeId> charges;
     size_t reused = 0;
@@ -79,22 +78,22 @@ class Ledger {
   void Unhold(ChargeId id);
   /// The charge now counts as `kind`, under `name`. Its bytes stay the same.
   void Move(ChargeId id, ChargeKind kind, const std::string& name);
-  /// Takes a cached charge out of the cache: it counts as reserved, its memory is the caller's.
-  /// False if somebody was faster.
+  /// Takes a cached charge out of the cache: it counts as reserved, and its memory belongs to the
+  /// caller. False if another thread was faster.
   bool Claim(ChargeId id);
   /// Its memory must be free by now.
   void Release(ChargeId id);
 
   struct Use {
     int64_t budget = 0, reserved = 0, held = 0, buffers = 0, cached = 0, detached = 0;
-    int64_t peak = 0;  // most that was ever granted at once, without what is cached
+    int64_t peak = 0;  // most that was ever granted at once, without cached charges
     int64_t granted() const { return reserved + held + buffers + detached; }
-    /// What can be granted: what is cached makes room.
+    /// Bytes that can be granted: cached charges make room.
     int64_t free() const { return budget - granted(); }
   };
   Use UseOf(int device) const;
   int devices() const { return static_cast<int>(budgets_.size()); }
-  /// Who holds the memory of `device`, largest first.
+  /// The holders of the memory of `device`, largest first.
   std::vector<model::AdmissionReport::Holder> HoldersOf(int device) const;
   /// Requests that were refused, by reason, since the start.
   std::map<std::string, int64_t> Refusals() const;
@@ -103,10 +102,10 @@ class Ledger {
   struct Charge {
     int device = 0;
     std::string owner, title;
-    std::string name;  // of what it is for, unless reserved: the volume, the buffer
+    std::string name;  // name of the volume or buffer, unless reserved
     ChargeKind kind = ChargeKind::kReserved;
     int64_t bytes = 0;
-    int64_t moved = 0;  // counts changes of kind: the smaller, the longer ago
+    int64_t moved = 0;  // stamp of the last change of kind: a smaller one is older
   };
   using Charges = std::map<ChargeId, Charge>;
   int64_t& SumOf(const Charge& charge) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -117,7 +116,7 @@ class Ledger {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   model::AdmissionReport PlanLocked(int device, const Needs& needs) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Charges for needs that fit; takes cached ones out of the books until the budget holds.
+  /// Makes charges for needs that fit; ends cached ones until the budget holds.
   Grant GrantLocked(int device, const std::string& owner, const std::string& title,
                     const Needs& needs, const std::vector<ChargeId>& reuse,
                     std::vector<ChargeId>* reclaimed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -132,11 +131,11 @@ class Ledger {
   std::map<std::string, int64_t> refusals_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Charges that end with it, however it comes to its end, unless they were handed on.
+/// Owner of charges: they end with it on every path, unless they were handed on.
 class ChargeHolder {
  public:
-  /// `free` (may be empty; must not throw) is called before a charge ends: its memory must be free
-  /// by then.
+  /// `free` (may be empty; must not throw) is called before a charge ends, because its memory must
+  /// be free by then.
   explicit ChargeHolder(Ledger* ledger, std::function<void(Ledger::ChargeId)> free = nullptr)
       : ledger_(ledger), free_(std::move(free)) {}
   ChargeHolder(Ledger* ledger, std::vector<Ledger::ChargeId> ids)
@@ -156,7 +155,7 @@ class ChargeHolder {
     }
   }
   const std::vector<Ledger::ChargeId>& ids() const { return ids_; }
-  /// They are somebody else's from now on.
+  /// Another owner has them from now on.
   std::vector<Ledger::ChargeId> Keep() { return std::exchange(ids_, {}); }
 
  private:

@@ -8,13 +8,13 @@
 
 namespace octavo::memory {
 
-/// Memory that another process may map by its descriptor. Its size is sealed, so that nobody can
-/// take pages away under the server.
+/// Memory that another process may map by its descriptor. Its size is sealed, so that no process
+/// can take pages away while the server uses them.
 class SharedPages {
  public:
   SharedPages() = default;
-  /// Zeroed, all of it there (so that no access can fail later), mapped for reading and writing.
-  /// `name` shows in /proc. ResourceExhausted if there is not so much.
+  /// Allocates zeroed memory, all pages present (so that no access can fail later), mapped for
+  /// reading and writing. `name` shows in /proc. ResourceExhausted if there is not enough.
   static absl::StatusOr<SharedPages> Create(const char* name, int64_t bytes);
   SharedPages(SharedPages&& other) noexcept { *this = static_cast<SharedPages&&>(other); }
   SharedPages& operator=(SharedPages&& other) noexcept;

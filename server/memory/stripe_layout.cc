@@ -25,7 +25,7 @@ const uint8_t* PartOf(const VolumeSlot& slot, int64_t device) {
 
 }  // namespace
 
-// A stream of the home device copies from all of them: where memory is, the driver knows.
+// A stream of the home device copies from all of them: the driver knows where memory lies.
 absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot,
                              const model::VolumeStatus& volume, int64_t at, int64_t bytes) {
   if (slot.stripes.empty())

@@ -11,22 +11,22 @@
 
 namespace octavo::memory {
 
-/// Where the B-scans of a striped volume lie: so many neighbouring ones on the first device, the
-/// next ones on the second, and so on in turn; on each device they follow each other without gaps.
-/// Devices in the order of VolumeStatus.spread_devices.
+/// The places of a striped volume's B-scans: a run of neighbouring ones on the first device, the
+/// next run on the second, and so on in turn; on each device they follow each other without gaps.
+/// Devices are in the order of VolumeStatus.spread_devices.
 struct StripeRule {
   int64_t bscans = 1;   // neighbouring ones on one device
   int64_t devices = 1;  // >= 1
 
   int64_t DeviceOf(int64_t y) const { return y / bscans % devices; }
   int64_t LocalOf(int64_t y) const { return y / (bscans * devices) * bscans + y % bscans; }
-  /// Of `rows` in all, those of the device with most: the first.
+  /// Number of `rows` on the device with the most: the first.
   int64_t MostRows(int64_t rows) const { return RowsOf(0, rows); }
-  /// Of `rows` in all, those of this device.
+  /// Number of `rows` on this device.
   int64_t RowsOf(int64_t device, int64_t rows) const;
   /// One past the last B-scan of the run that y is in.
   int64_t RunEnd(int64_t y) const { return (y / bscans + 1) * bscans; }
-  /// How the bytes of this device's part stand in the whole, for Device::DigestOfPart.
+  /// Positions of the bytes of this device's part in the whole volume, for Device::DigestOfPart.
   DigestPlace PlaceOf(int64_t device, int64_t bscan_bytes) const {
     return {.first_byte = device * bscans * bscan_bytes,
             .run_bytes = bscans * bscan_bytes,
@@ -34,12 +34,12 @@ struct StripeRule {
   }
 };
 
-/// Of a volume in `slot` (not striped: one device, one run of all).
+/// The layout of a volume in `slot` (not striped: one device with one run of all rows).
 StripeRule StripesOf(const model::VolumeStatus& volume, const VolumeSlot& slot);
 
 /// Enqueues copying bytes [at, at + bytes) of the C-order volume in `slot` to page-locked host
-/// memory, wherever they lie. `device` is its home, `stream` one of that device. Does not
-/// synchronise; both must stay until `stream` has passed.
+/// memory, from all devices. `device` is its home, `stream` one of that device. Does not
+/// synchronise; both memories must stay until `stream` has passed.
 absl::Status CopyVolumeBytes(Device& device, StreamRef stream, void* dst, const VolumeSlot& slot,
                              const model::VolumeStatus& volume, int64_t at, int64_t bytes);
 /// The same of a box, packed.

@@ -49,7 +49,7 @@ void SlotCache::Put(const SlotLayout& layout, std::unique_ptr<VolumeSlot> slot) 
     MutexLock lock(mutex_);
     entries_.push_back({.layout = layout, .slot = std::move(slot)});
   }
-  // Only now, when Drop would find it, may the ledger promise its room to others.
+  // The ledger may promise its room to others only now, when Drop would find it.
   ledger_->Move(charge, ChargeKind::kCached, "");
   Shrink(layout.device, most_bytes_);
 }
@@ -69,7 +69,7 @@ void SlotCache::Shrink(int device, int64_t bytes) {
     }
   }
   for (const auto charge : longest_cached) {
-    if (!ledger_->Claim(charge)) continue;  // reused or given up in this moment
+    if (!ledger_->Claim(charge)) continue;  // reused or freed at this moment
     (void)Take(charge);
     ledger_->Release(charge);
   }
@@ -122,7 +122,7 @@ void SlotPool::LetGo(std::unique_ptr<VolumeSlot> slot) {
     cache_->Put(layout_, std::move(slot));
     return;
   }
-  // The memory goes first: a charge must never end before its bytes are free.
+  // Free the memory first: a charge must never end before its bytes are free.
   const std::vector<Ledger::ChargeId> charges = slot->charges();
   slot.reset();
   for (const auto id : charges) ledger_->Release(id);

@@ -14,36 +14,35 @@
 
 namespace octavo::memory {
 
-/// What lies on one device of a volume that is striped (stripe_layout.h): its B-scans one after the
-/// other.
+/// The part of a striped volume (stripe_layout.h) on one device: its B-scans one after the other.
 struct VolumeStripe {
   int device = 0;
   DeviceBuffer volume;          // [its B-scans, x, z]
-  DeviceBuffer mip;             // [its B-scans, x]; on its way to VolumeSlot::mip
+  DeviceBuffer mip;             // [its B-scans, x]; copied to VolumeSlot::mip
   DeviceBuffer aip;             // the same; empty if not wanted
   DeviceBuffer digest;          // kSealWords u64, as VolumeSlot's
   Ledger::ChargeId charge = 0;  // 0: that of the slot
 };
 
-/// What a volume is sealed with, u64 each, in the `digest` of its slot: the digest of its voxels,
-/// and how many were clipped below and above.
+/// The seal of a volume, u64 each, in the `digest` of its slot: the digest of its voxels, and the
+/// numbers of voxels clipped below and above.
 inline constexpr int64_t kSealWords = 3;
 inline uint64_t* ClippedIn(const DeviceBuffer& digest) {
   return digest.bytes() > 0 ? digest.as<uint64_t>() + 1 : nullptr;
 }
 
-/// Device memory of one volume and of what is computed with it.
+/// Device memory of one volume and of the products computed with it.
 struct VolumeSlot {
   DeviceBuffer volume;  // [y, x, z]
   DeviceBuffer mip;     // [y, x] of ProjectionOf(the volume's dtype)
   DeviceBuffer aip;     // [y, x] f32; empty if not wanted
   DeviceBuffer digest;  // kSealWords u64
   Ledger::ChargeId charge = 0;
-  /// Of a striped volume, home first; `volume` is empty then. Else none.
+  /// Parts of a striped volume, home first; `volume` is empty then. Else none.
   std::vector<VolumeStripe> stripes;
   int64_t stripe_bscans = 0;  // neighbouring B-scans on one device
 
-  /// All it is charged, on all devices.
+  /// Bytes charged for it, on all devices.
   std::vector<Ledger::ChargeId> charges() const;
 };
 
@@ -55,13 +54,13 @@ struct SlotLayout {
   auto operator<=>(const SlotLayout&) const = default;
 };
 
-/// Slots of ended scans, kept for the next ones: allocating device memory takes its time, and must
-/// not happen beside a running scan more often than needed. They are charged as cached, and give
-/// way to whatever else is asked of the ledger. Whoever takes one out scrubs it: what is in it is
-/// somebody else's. Thread-safe.
+/// Slots of ended scans, kept for the next ones: allocating device memory is slow, and must not
+/// happen during a running scan more often than needed. They are charged as cached, and the ledger
+/// frees them for any other request. The taker of a slot scrubs it, because it holds another scan's
+/// data. Thread-safe.
 class SlotCache {
  public:
-  /// Keeps at most `most_bytes` for each device. Puts itself into the ledger as what frees cached
+  /// Keeps at most `most_bytes` for each device. Registers itself with the ledger to free cached
   /// charges.
   SlotCache(Ledger* ledger, int64_t most_bytes);
   ~SlotCache();
@@ -70,7 +69,7 @@ class SlotCache {
   /// The slot of a charge that Reserve has taken over; null if it was none of the cache's.
   std::unique_ptr<VolumeSlot> Take(Ledger::ChargeId charge);
   void Put(const SlotLayout& layout, std::unique_ptr<VolumeSlot> slot);
-  /// Frees everything that is cached.
+  /// Frees all cached slots.
   void Clear();
 
  private:
@@ -88,10 +87,10 @@ class SlotCache {
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // longest cached first
 };
 
-/// The slots of one scan. A slot is taken for a volume and comes back when the last reference to it
-/// ends (the volume's own, a reader's, a commit's), without being freed. After Close, slots that
-/// come back go to the cache (without one: they are freed and their charge ends). Thread-safe;
-/// references keep the pool alive.
+/// The slots of one scan. A volume takes a slot, which returns unfreed when its last reference ends
+/// (the volume's own, a reader's, a commit's). After Close, returning slots go to the cache
+/// (without a cache: they are freed and their charge ends). Thread-safe; references keep the pool
+/// alive.
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
   explicit SlotPool(Ledger* ledger, SlotCache* cache = nullptr, SlotLayout layout = {})

@@ -28,7 +28,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
-// What is counted under values that are none of the known ones is counted as kOther.
+// Counts unknown label values as kOther.
 std::map<std::string, int64_t> Folded(const LabelValues& known,
                                       const std::map<std::string, int64_t>& counted) {
   std::map<std::string, int64_t> all;
@@ -67,13 +67,13 @@ class Page final : public prometheus::Collectable {
       MetricFamily& to = family(name, help, type);
       for (const auto& [key, n] : values) value(to, {{label, key}}, static_cast<double>(n));
     };
-    // All values that the label can have, at 0 where nothing has come.
+    // Writes all values that the label can have, 0 if there is none yet.
     const auto every = [&](const char* name, const char* help, MetricType type, const char* label,
                            const LabelValues& values, std::map<std::string, int64_t> counted) {
       for (const std::string& known : values) counted.try_emplace(known, 0);
       each(name, help, type, label, counted);
     };
-    // The same of reasons, which are of an open set.
+    // The same for reasons, which are an open set.
     const auto reasons = [&](const char* name, const char* help, const LabelValues& values,
                              const std::map<std::string, int64_t>& counted) {
       each(name, help, MetricType::Counter, "reason", Folded(values, counted));
@@ -302,12 +302,12 @@ class Page final : public prometheus::Collectable {
           "Volumes and buffers that were moved out of memory that was not given back in time",
           kCounter, static_cast<double>(exports.moved));
       one("octavo_export_relocation_failures_total",
-          "Tries of that which failed, for want of memory or because of a lease", kCounter,
+          "Such moves that failed, for lack of memory or because of a lease", kCounter,
           static_cast<double>(exports.not_moved));
       const auto feeds = source_.engine->exports().feeds().Count();
-      one("octavo_volume_feeds", "Clients that are told of the volumes of a scan as they complete",
+      one("octavo_volume_feeds", "Clients with a feed of the volumes of a scan as they complete",
           kGauge, static_cast<double>(feeds.feeds));
-      one("octavo_volume_feed_told_total", "Volumes that they were told of", kCounter,
+      one("octavo_volume_feed_told_total", "Volumes announced to them", kCounter,
           static_cast<double>(feeds.told));
       one("octavo_volume_feed_skipped_total",
           "Volumes left out, because a client had as many as it may", kCounter,
@@ -383,8 +383,8 @@ void Knock(std::string host, const std::string& port) {
   ::freeaddrinfo(found);
 }
 
-// The library does not say why: what the system says of the same address, or else what the library
-// has said.
+// The library does not say why: report the system's error for the same address, or else the
+// library's message.
 std::string WhyNot(const std::string& address, const std::string& library) {
   const size_t colon = address.rfind(':');
   std::string host = address.substr(0, colon);
@@ -408,7 +408,7 @@ std::string WhyNot(const std::string& address, const std::string& library) {
 class ExporterImpl final : public Exporter {
  public:
   // A connection that sends nothing holds a thread until the time-out: a few threads and a short
-  // time, so that it does not keep the scraper out.
+  // time-out keep it from blocking the scraper.
   ExporterImpl(const std::string& address, std::shared_ptr<Page> page)
       : page_(std::move(page)),
         exposer_(std::in_place, std::vector<std::string>{"listening_ports", address, "num_threads",
@@ -417,8 +417,8 @@ class ExporterImpl final : public Exporter {
         port_(exposer_->GetListeningPorts()[0]) {
     exposer_->RegisterCollectable(page_);
   }
-  // The library's listener looks whether it should stop only when its poll ends: every 2 s, or when
-  // somebody connects.
+  // The library's listener checks whether it should stop only when its poll ends: every 2 s, or
+  // when a client connects.
   ~ExporterImpl() override {
     const std::jthread knocking([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {

@@ -11,7 +11,7 @@
 
 namespace octavo::metrics {
 
-/// What the page tells of. All of it outlives the exporter.
+/// The objects that the page reports on. All of them must outlive the exporter.
 struct PageSource {
   engine::Engine* engine = nullptr;
   std::string version, backend;

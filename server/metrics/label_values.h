@@ -11,7 +11,7 @@ namespace octavo::metrics {
 
 using LabelValues = std::vector<std::string>;
 
-/// What an enumeration's values are called: those from 0 to 31 that have a name.
+/// The names of an enumeration's values from 0 to 31.
 template <class Enum>
 LabelValues NamesOf(const char* (*name)(Enum)) {
   LabelValues names;
@@ -21,8 +21,8 @@ LabelValues NamesOf(const char* (*name)(Enum)) {
   return names;
 }
 
-/// Reasons are of an open set: what the lists below do not name is counted under this value, so
-/// that no series is born later.
+/// Reasons are an open set: a reason that is not in the lists below is counted under this value, so
+/// that no series appears later.
 inline constexpr char kOther[] = "OTHER";
 
 /// Why scans end.

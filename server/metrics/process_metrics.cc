@@ -37,7 +37,7 @@ double BootTime() {
   return 0;
 }
 
-/// Of this process, the one that lists them included; -1 = not known.
+/// Open descriptors of this process, including the one used for listing; -1 = not known.
 double OpenDescriptors() {
   std::error_code error;
   auto it = std::filesystem::directory_iterator("/proc/self/fd", error);

@@ -8,7 +8,7 @@
 #include "gpu/array/array_ops.h"
 #include "gpu/base/clock.h"
 
-// What the engine is asked of buffers and tells of them. Fields as in octavo.v1.
+// Requests and states of buffers in plain types. Fields as in octavo.v1.
 namespace octavo::model {
 
 enum class BufferState : uint8_t {
@@ -20,9 +20,9 @@ enum class BufferState : uint8_t {
 };
 const char* Name(BufferState state);  // "READY"
 
-/// Who calls.
+/// The caller.
 struct Caller {
-  std::string client;  // what it calls itself; empty = anonymous
+  std::string client;  // name that it gives itself; empty = anonymous
   std::string key;     // opens its private buffers
 };
 

@@ -11,7 +11,7 @@
 
 namespace octavo::model {
 
-/// Immutable bytes that stay where they are while `owner` lives.
+/// Immutable bytes that stay valid while `owner` lives.
 struct Bytes {
   std::shared_ptr<const void> owner;
   const void* data = nullptr;
@@ -32,8 +32,8 @@ inline const char* Name(FrameAxis axis) {
   return axis == FrameAxis::kX ? "x" : axis == FrameAxis::kY ? "y" : "z";
 }
 
-/// When a frame passed the stages of the main path; monotonic clock, ns; 0 = not known. As
-/// octavo.v1.StageTimes.
+/// The times at which a frame passed the stages of the main path; monotonic clock, ns; 0 = not
+/// known. As octavo.v1.StageTimes.
 struct StageTimes {
   int64_t taken_ns = 0, uploaded_ns = 0, processed_ns = 0, on_host_ns = 0, seen_ns = 0,
           sealed_ns = 0;

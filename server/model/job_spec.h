@@ -9,8 +9,8 @@
 #include "server/model/scan_spec.h"
 #include "server/model/tomography_spec.h"
 
-// What a client asks of a job, in plain types: the engine's twin of octavo.v1.JobSpec. 0 and empty
-// mean "choose".
+// A client's specification of a job in plain types: the server's counterpart of octavo.v1.JobSpec.
+// 0 and empty mean "choose".
 namespace octavo::model {
 
 /// All fields as in octavo.v1.ReprocessJob.
@@ -54,8 +54,8 @@ struct KLinearisationEstimate {
 
 struct JobSpec {
   std::string request_id;
-  std::string
-      request_digest;  // of the request body: tells a retry from another request with the same id
+  // Digest of the request body: distinguishes a retry from another request with the same id.
+  std::string request_digest;
   std::string title;
   std::map<std::string, std::string> labels;
   int priority = 0;

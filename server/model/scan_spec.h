@@ -14,8 +14,9 @@
 #include "server/pattern/pattern.h"
 #include "server/storage/formats/writer.h"
 
-// What a client asks of a scan, in plain types: the engine's twin of octavo.v1.ScanSpec. 0, empty
-// and kDefault mean "choose"; ResolveScan (resolve_scan.h) fills them in and checks everything.
+// A client's specification of a scan in plain types: the server's counterpart of
+// octavo.v1.ScanSpec. 0, empty and kDefault mean "choose"; ResolveScan (resolve_scan.h) fills them
+// in and checks everything.
 namespace octavo::model {
 
 struct SimulatedLayer {
@@ -36,7 +37,7 @@ struct SimulatedSource {
   uint32_t adc_bits = 0;            // 0 = 12 (8 for U8)
   double motion_um_per_volume = 0;  // 0 = 4; negative = none
   bool as_fast_as_possible = false;
-  bool repeat_block = false;  // the first block again and again, at no cost
+  bool repeat_block = false;  // repeat the first block, at no cost
   static constexpr int64_t kMostLayers = 64;
   std::vector<SimulatedLayer> layers;
   uint32_t scatterers = 0;
@@ -226,8 +227,8 @@ struct DerivedVolumeRecipes;  // volume_operation.h
 
 struct ScanSpec {
   std::string request_id;
-  std::string
-      request_digest;  // of the request body: tells a retry from another request with the same id
+  // Digest of the request body: distinguishes a retry from another request with the same id.
+  std::string request_digest;
   std::string title;
   std::map<std::string, std::string> labels;
   Subject subject;
@@ -243,7 +244,7 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
-  std::string session;  // sessions/<id> it belongs to; not part of what the client asks
+  std::string session;  // sessions/<id> that it belongs to; not part of the client's specification
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };
 

@@ -71,10 +71,11 @@ struct Stats {
   Histogram job_queue_seconds;                                           // submitted → begun
   std::map<std::string, Histogram> job_run_seconds;                      // by kind: begun → ended
   std::vector<DeviceStatus> devices;
-  struct Buffers {                                   // of clients
-    int64_t count = 0;                               // now
-    int64_t owners = 0;                              // clients that have some
-    int64_t largest_owner_bytes = 0;                 // what the one with most has, over all devices
+  struct Buffers {       // of clients
+    int64_t count = 0;   // now
+    int64_t owners = 0;  // clients that have some
+    // bytes of the client with the most, over all devices
+    int64_t largest_owner_bytes = 0;
     int64_t quota_bytes = 0;                         // an owner's; 0 = no limit
     std::map<std::string, int64_t> replicas, bytes;  // now, by device
     int64_t written_bytes = 0, read_bytes = 0;       // from and to clients

@@ -72,9 +72,9 @@ void Histogram::Add(double seconds) {
                       kSecondsBounds.begin();
   ++counts[static_cast<size_t>(bucket)];
   ++count;
-  // In steps of 2^-24 s such sums are exact (for 17 years), so that they are the same in whatever
-  // order they are added up: a scan whose share moves from one sum to another must not make the
-  // whole fall by a rounding error, which a scraper takes for a restart.
+  // Sums in steps of 2^-24 s are exact (for 17 years), so they do not depend on the order of
+  // addition. When the share of a scan moves from one sum to another, the total must not fall by a
+  // rounding error, which a scraper would take for a restart.
   sum += std::ldexp(std::round(std::ldexp(seconds, 24)), -24);
 }
 

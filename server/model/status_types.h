@@ -17,7 +17,8 @@ namespace octavo::processing {
 struct RawRecords;  // raw_records.h
 }  // namespace octavo::processing
 
-// What the engine tells of scans, volumes and devices. Copies: they do not change under the reader.
+// The status of scans, volumes and devices. These are copies: they do not change while a caller
+// reads them.
 namespace octavo::model {
 
 struct ResolvedScan;  // resolve_scan.h
@@ -118,8 +119,8 @@ struct ScanStatus {
   int64_t voxels = 0, clipped_below = 0, clipped_above = 0;
 };
 
-/// What a scan waits for while nothing comes of it (for two seconds), for people: "a client that
-/// pushes its records"; empty = nothing.
+/// The reason why a scan has had no progress for two seconds, for people: "a client that pushes its
+/// records"; empty = none.
 std::string WaitsFor(const ScanStatus& scan);
 
 /// All fields as in octavo.v1.Volume.
@@ -131,7 +132,7 @@ struct VolumeStatus {
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
-  bool spacing_assumed[3] = {};  // per axis: nobody told it, spacing_um is in voxels as they came
+  bool spacing_assumed[3] = {};  // per axis: the spacing was not given, spacing_um counts voxels
   std::string axes[3] = {"y", "x", "z"};  // as octavo.v1.Volume.axes
   bool has_levels = false;
   float level_lo = 0, level_hi = 0;
@@ -145,8 +146,9 @@ struct VolumeStatus {
   std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
   std::string device;
   std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
-  int64_t stripe_bscans = 0;  // > 0: striped over spread_devices, so many neighbouring B-scans on
-                              // each in turn (stripe_layout.h)
+  // > 0: striped over spread_devices, this many neighbouring B-scans on each in turn
+  // (stripe_layout.h)
+  int64_t stripe_bscans = 0;
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;
@@ -157,34 +159,35 @@ struct VolumeStatus {
   bool kept = false;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
-  std::string derived_from;             // name of the volume it was made of; empty: acquired
-  std::vector<std::string> operations;  // what was done to that, in words
+  std::string derived_from;             // name of its source volume; empty: acquired
+  std::vector<std::string> operations;  // the operations on that, in words
   std::string chain;                    // of ScanSpec.chains, if that made it
-  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
-                                        // "amplitude_decorrelation", "phase_rad"
+  // the quantity of the voxels, if not `value`: "speckle_variance", "amplitude_decorrelation",
+  // "phase_rad"
+  std::string quantity;
   double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
   std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
   Tier tier = Tier::kDevice;
   std::string moving;      // "SPILLING", "RESTORING"
-  double ttl_seconds = 0;  // discarded so long after its seal; 0 = never
+  double ttl_seconds = 0;  // discarded this long after its seal; 0 = never
   double ttl_warning_seconds = 0;
-  double expires_seconds = 0;  // until then; 0 = never
+  double expires_seconds = 0;  // time until then; 0 = never
   std::string session;         // of the scan's client
   bool orphaned = false;       // that session has expired, and the orphan policy was applied
   bool recovered = false;      // found in the spill directory at start
   bool marked = false;         // HoldVolume
   int64_t shared_leases = 0;
-  /// Of a recovered volume, whose scan is not known any more, and what is derived of it: what its
-  /// files are to say. Else null.
+  /// The metadata for the files of a recovered volume, whose scan is unknown, and of volumes
+  /// derived from it. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
   std::shared_ptr<const pattern::Pattern>
-      recovered_pattern;  // the same: how its A-scans lie; null: none are known
-  std::shared_ptr<const processing::RawRecords>
-      raw;  // raw spectra: how they came; null for all other volumes, and while being acquired
+      recovered_pattern;  // the same: the layout of its A-scans; null: not known
+  // Raw spectra: the layout of their records; null for all other volumes, and during acquisition.
+  std::shared_ptr<const processing::RawRecords> raw;
   bool is_raw = false;                   // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;  // JobSpec.orphan
   std::string job, job_kind,
-      job_parameters;  // the job that made it, what it was asked for as JSON; empty: none
+      job_parameters;  // the job that made it, and its specification as JSON; empty: none
   std::vector<std::string> job_warnings;  // that it ended with
 };
 

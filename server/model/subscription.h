@@ -36,20 +36,19 @@ struct SubscribeSpec {
   bool previews = true;
 };
 
-/// A frame taken from a subscription's queue and how many of its topic were lost to this subscriber
-/// before it.
+/// A frame taken from a subscription's queue, and the number of frames of its topic that this
+/// subscriber lost before it.
 struct Delivered {
   FramePtr frame;
   uint64_t dropped_before = 0;
 };
 
-/// One subscriber's bounded queue. The publisher pushes, never waits; one consumer takes.
+/// One subscriber's bounded queue. The publisher pushes and never waits; one consumer takes.
 /// Thread-safe.
 class Subscription {
  public:
   virtual ~Subscription() = default;
-  /// Takes the next frame; false if there is none now (then `notify` will be called when that
-  /// changes).
+  /// Takes the next frame; false if there is none now (`notify` is called when that changes).
   virtual bool Take(Delivered* out) = 0;
   /// Once true, no frame will come any more (queue drained and scan ended, or cut). `status`: OK,
   /// or ResourceExhausted (SLOW_SUBSCRIBER, numbers.resume_from) for a LOSSLESS queue that

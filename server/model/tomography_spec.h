@@ -13,8 +13,8 @@
 #include "gpu/tomography/reconstruct.h"
 #include "server/storage/projections/projection_input.h"
 
-// What a client asks of a tomography job: the engine's twin of octavo.v1.TomographyJob. 0 and empty
-// mean "choose".
+// A client's specification of a tomography job: the server's counterpart of
+// octavo.v1.TomographyJob. 0 and empty mean "choose".
 namespace octavo::model {
 
 /// All fields as in octavo.v1.ProjectionFile.
@@ -58,13 +58,13 @@ struct IndexRange {
 struct RotationCenterSpec {
   std::vector<double> pixels;
   bool find = false, automatic = false, fail_on_doubt = false;
-  CenterConfig search;  // angles, slices, detectors and range are the job's to fill in
+  CenterConfig search;  // the job fills in angles, slices, detectors and range
   std::optional<int64_t> row;
   double search_begin = 0, search_end = 0;
 };
 
-/// All fields as in octavo.v1.TomographyPreparation; what is the job's to fill in: types, counts,
-/// crop, times.
+/// All fields as in octavo.v1.TomographyPreparation; the job fills in types, counts, crop and
+/// times.
 struct PreparationSpec {
   PrepareConfig config;
   bool ignore_fields = false, flats_in_time = false;
@@ -91,14 +91,13 @@ struct TomographySpec {
   IndexRange projections, rows, columns;
   PreparationSpec preparation;
   RotationCenterSpec center;
-  TomographyConfig
-      reconstruction;  // angles, detectors, slices and centres are the job's to fill in
+  TomographyConfig reconstruction;  // the job fills in angles, detectors, slices and centres
   std::optional<TryCentersSpec> try_centers;
   std::string initial_volume;
   int64_t slices_per_batch = 0;
   ResultPlace place = ResultPlace::kChoose;
   double pixel_size_um = 0;
-  std::string encoded, json;  // as it came: to give back, and for the files of what is made
+  std::string encoded, json;  // as received: for answers, and for the files of the results
 };
 
 /// All fields as in octavo.v1.TomographyReport.

@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   Op op = operation.op;
   const ArrayType in{
       .scalar = ScalarOf(state->dtype), .lanes = 1, .dims = {state->shape, state->shape + 3}};
-  // Volumes have three axes: what is reduced stays, with one sample.
+  // Volumes have three axes: a reduced axis stays with one sample.
   if (auto* reduce = std::get_if<ReduceOp>(&op)) reduce->keep_dims = true;
   if (auto* percentile = std::get_if<PercentileOp>(&op)) percentile->keep_dims = true;
   if (auto* histogram = std::get_if<HistogramOp>(&op)) histogram->scalar = Scalar::kF64;
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   }
   auto planned = PlanChain({op}, in, {}, false, "operation");
   if (!planned.ok()) {
-    // The chain of one operation calls it operation[0].
+    // A chain of one operation names it operation[0].
     const ErrorInfo info = InfoOf(planned.status());
     const std::string own = absl::StrCat("operation[0].", NameOf(op)),
                       name = operation.called != nullptr ? operation.called : NameOf(op);
@@ -66,7 +66,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   int64_t shape[3] = {1, 1, 1};
   std::copy(out.dims.begin(), out.dims.end(), shape + 3 - out.dims.size());
 
-  // Where the axes lie now.
+  // The present order of the axes.
   std::string text = NameOf(op);
   bool same_quantity = true;
   for (int d = 0; d < 3; ++d) {
@@ -116,7 +116,7 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     if (!same_quantity) state->quantity = NameOfReduction(slab->kind);
   } else if (const auto* fft = std::get_if<FftOp>(&op)) {
     const int64_t axis = fft->axis < 0 ? fft->axis + 3 : fft->axis;
-    // Along the axis: cycles per um, and back.
+    // The axis changes to cycles per um, or back.
     state->spacing_um[axis] =
         1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
     same_quantity = false;
@@ -145,7 +145,8 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
   } else if (std::holds_alternative<ResizeOp>(op)) {
     text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
   }
-  // Levels say what stored integers stand for: they hold as long as values are the stored ones.
+  // Levels give the meaning of stored integers: they stay valid as long as the values are the
+  // stored ones.
   if (!same_quantity) state->has_levels = false;
   state->operations.push_back(text);
   std::copy(shape, shape + 3, state->shape);

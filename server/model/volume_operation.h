@@ -16,25 +16,25 @@ struct OpSpec {
   Op op;
   double begin_um = 0,
          end_um = 0;  // slabs: if end_um > 0, the range by the volume's spacing instead of samples
-  const char* called = nullptr;  // by who asked for it, where that is another name than the
-                                 // operation's: "mip" of a slab
+  // the requester's name for it, if it differs from the operation's: "mip" of a slab
+  const char* called = nullptr;
 };
 
-/// Plans `operation` on a volume like `*state`, which becomes what the result is like: shape (three
-/// axes always), dtype, axes, spacing, levels, quantity, what was done in words. InvalidArgument
-/// names fields below `at`.
+/// Plans `operation` on a volume described by `*state`, and changes that to the description of the
+/// result: shape (always three axes), dtype, axes, spacing, levels, quantity, the operation in
+/// words. InvalidArgument names fields below `at`.
 absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSpec& operation,
                                                                       const std::string& at,
                                                                       VolumeStatus* state);
 
-/// What is to be made of every volume of a scan as it completes.
+/// Operations on every volume of a scan as it completes.
 struct DerivedVolumeRecipe {
   std::string name;
   std::vector<OpSpec> operations;
 };
 struct DerivedVolumeRecipes {
   std::vector<DerivedVolumeRecipe> chains;
-  std::vector<std::string> encoded;  // as they came, to give back
+  std::vector<std::string> encoded;  // as received, for answers
 };
 
 }  // namespace octavo::model

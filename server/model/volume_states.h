@@ -4,7 +4,7 @@
 
 namespace octavo::model {
 
-/// Its data are all there and can be used.
+/// All of its data are present and usable.
 inline bool IsComplete(VolumeState s) {
   return s == VolumeState::kHeld || s == VolumeState::kCommitting;
 }

@@ -25,8 +25,9 @@ struct Tap {
   double weight = 0;
 };
 
-// Where `value` lies between 0 ... n-1: the part before it and the weight of the next; half a step
-// beyond the ends still counts as the end, as the pitch of the outermost A-scans does.
+// Splits `value` within 0 ... n-1 into the index before it and the weight of the next. Half a step
+// beyond the ends still counts as the end, because the outermost A-scans cover half a pitch beyond
+// their centres.
 bool Between(double value, int64_t n, int64_t* first, double* t) {
   if (!(value >= -0.5 - 1e-9 && value <= static_cast<double>(n) - 0.5 + 1e-9)) return false;
   value = std::clamp(value, 0.0, static_cast<double>(n - 1));
@@ -40,7 +41,7 @@ class RadialTaps {
   explicit RadialTaps(const Pattern& p)
       : p_(p),
         step_((p.angle_end_deg - p.angle_begin_deg) / static_cast<double>(p.bscans_per_volume)) {}
-  // Only a circle of segments through the centre is seen from both sides.
+  // Only a circle of segments through the centre covers a point from both sides.
   static int64_t Sides(const Pattern& p) {
     return p.radius_begin_mm * p.radius_end_mm < 0 &&
                    std::abs(p.angle_end_deg - p.angle_begin_deg) > 180 + 1e-9
@@ -51,8 +52,8 @@ class RadialTaps {
 
   void At(Point own, Tap* out) const {
     const double radius = std::hypot(own.x, own.y), angle = std::atan2(own.y, own.x) / kRadPerDeg;
-    // The point is seen by the segment in its direction, and from the other side by the one
-    // opposite, at the negative radius.
+    // The segment in the point's direction covers it, and so does the opposite segment, at the
+    // negative radius.
     Tap found[2][4];
     bool seen[2];
     for (int side = 0; side < 2; ++side)
@@ -73,8 +74,8 @@ class RadialTaps {
   }
 
  private:
-  // Bilinear between two segments and two A-scans of each. A segment angle beyond the last one is
-  // the first again, after a whole turn as it is, after half a turn at the negative radius.
+  // Bilinear between two segments and two A-scans of each. Beyond the last segment angle the first
+  // segment follows: unchanged after a whole turn, at the negative radius after half a turn.
   bool OneSide(double radius, double angle_deg, Tap* out) const {
     const int64_t n = p_.bscans_per_volume;
     const double span = std::abs(p_.angle_end_deg - p_.angle_begin_deg);
@@ -143,8 +144,8 @@ class SpiralTaps {
       Along(angle < 0 ? angle + kTurn : angle, 1, out);
       return;
     }
-    // Turns of the spiral at this direction cross at radii begin + pitch (angle/2π + k): the two
-    // around the point.
+    // In this direction the turns of the spiral lie at radii begin + pitch (angle/2π + k): take the
+    // two around the point.
     const double part = angle / kTurn - std::floor(angle / kTurn),
                  turn = (radius - p_.radius_begin_mm) / pitch_ - part;
     const int64_t below = static_cast<int64_t>(std::floor(turn));
@@ -152,7 +153,7 @@ class SpiralTaps {
     const auto angle_at = [&](int64_t k) { return kTurn * (part + static_cast<double>(k)); };
     const auto exists = [&](int64_t k) { return k >= 0 && angle_at(k) <= last_ + 1e-9; };
     const bool inner = exists(below), outer = exists(below + 1);
-    // Beyond the ends of the path, up to half a pitch, the nearest turn stands alone.
+    // Beyond the ends of the path, up to half a pitch, only the nearest turn counts.
     if (inner && outer) {
       Along(angle_at(below), 1 - t, out);
       Along(angle_at(below + 1), t, out + 2);
@@ -214,7 +215,7 @@ class NearestTaps {
           const double dx = points_[static_cast<size_t>(i)].x - own.x,
                        dy = points_[static_cast<size_t>(i)].y - own.y, square = dx * dx + dy * dy;
           if (square > reach_ * reach_) continue;
-          // Insertion; of equally near ones the earlier record stays in front.
+          // Insertion sort; among equally near records the earlier one stays in front.
           int place = found;
           while (place > 0 && (square < squares[place - 1] ||
                                (square == squares[place - 1] && i < out[place - 1].ascan)))
@@ -269,7 +270,7 @@ CartesianTaps Fill(const Pattern& p, const CartesianGrid& grid,
   tbb::parallel_for(int64_t{0}, grid.rows, [&](int64_t row) {
     std::vector<Tap> taps(static_cast<size_t>(result.taps));
     for (int64_t column = 0; column < grid.columns; ++column) {
-      // Sample → the pattern's own frame: less the offset, turned back.
+      // Sample → the pattern's own frame: subtract the offset, rotate back.
       const double x =
           grid.centre_x_mm - p.offset_x_mm +
           ((static_cast<double>(column) + 0.5) / static_cast<double>(grid.columns) - 0.5) *
@@ -339,7 +340,7 @@ absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGr
     return InvalidField(field + "reach_mm",
                         absl::StrCat("is ", grid->reach_mm, "; allowed 1e-6 to 1e4"));
   }
-  // Cells as wide as the reach must stay few enough to hold.
+  // With cells as wide as the reach, their number must fit in memory.
   grid->reach_mm = std::max(grid->reach_mm, 1e-4 * std::max(p.extent_x_mm, p.extent_y_mm));
   grid->centre_x_mm = p.offset_x_mm;
   grid->centre_y_mm = p.offset_y_mm;

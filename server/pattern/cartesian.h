@@ -10,7 +10,7 @@
 
 namespace octavo::pattern {
 
-/// A regular grid on the sample that a volume is resampled to. Zeros are chosen: the square around
+/// A regular grid on the sample for resampling a volume. Zeros mean the default: the square around
 /// the pattern, about as many rows and columns as the pattern resolves.
 struct CartesianGrid {
   int64_t rows = 0, columns = 0;  // y, x
@@ -20,7 +20,7 @@ struct CartesianGrid {
       0;  // Lissajous, freeform: records farther away do not count; 0 = 4 mean pitches
 };
 
-/// The A-scans that each point of a grid is made of: [rows * columns, taps].
+/// The A-scans that contribute to each point of a grid: [rows * columns, taps].
 struct CartesianTaps {
   int64_t taps = 0;
   std::vector<int32_t> index;  // A-scan of the stored volume, or -1

@@ -6,7 +6,7 @@
 namespace octavo::pattern {
 namespace {
 
-// Displacement of: ramp from v0 to the plateau, plateau, ramp to v1, in `seconds`.
+// Displacement of a move in `seconds`: ramp from v0 to the plateau, plateau, ramp to v1.
 double Displacement(double v0, double v1, double plateau, double acceleration, double seconds) {
   const double up = std::abs(plateau - v0) / acceleration,
                down = std::abs(v1 - plateau) / acceleration;
@@ -52,7 +52,7 @@ bool PlanMove(const AxisMove& move, const AxisLimits& limits, double seconds,
 
 int64_t LeastRecords(const AxisMove moves[2], const AxisLimits limits[2], double interval_s,
                      int64_t at_least, int64_t at_most) {
-  // No move is quicker than its change of velocity or its way at full speed.
+  // A move takes at least the time for its change of velocity, and for its distance at full speed.
   double seconds = 0;
   for (int axis = 0; axis < 2; ++axis) {
     seconds = std::max(

@@ -27,8 +27,8 @@ struct AxisProfile {
 bool PlanMove(const AxisMove& move, const AxisLimits& limits, double seconds, AxisProfile* profile);
 
 /// Smallest n >= at_least such that both moves can be made in (n + 1) `interval_s` (n records lie
-/// between); -1 if it takes more than `at_most`. Not every longer time than a possible one is
-/// possible: a fast axis cannot always wait.
+/// between); -1 if it takes more than `at_most`. A longer time than a possible one may be
+/// impossible, because a fast axis cannot always wait.
 int64_t LeastRecords(const AxisMove moves[2], const AxisLimits limits[2], double interval_s,
                      int64_t at_least, int64_t at_most);
 

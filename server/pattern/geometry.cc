@@ -68,7 +68,7 @@ Point OwnPositionMm(const Pattern& p, int64_t bscan, int64_t ascan) {
       return {.x = radius * std::cos(angle), .y = radius * std::sin(angle)};
     }
     case PatternKind::kLissajous: {
-      // Whole periods go first: the argument of the sine stays small and exact.
+      // Subtract whole periods first, so that the argument of the sine stays small and exact.
       const auto wave = [&](int64_t cycles, double phase_deg) {
         return std::sin(kTurn * static_cast<double>(cycles * number % all) /
                             static_cast<double>(all) +

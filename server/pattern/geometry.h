@@ -10,9 +10,9 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// Where A-scan `ascan` (forward) of segment `bscan` of a resolved pattern lies, in mm on the
-/// sample, rotation and offset applied. Spiral and Lissajous: the A-scans are numbered through,
-/// bscan * ascans_per_bscan + ascan.
+/// Position of A-scan `ascan` (forward) of segment `bscan` of a resolved pattern, in mm on the
+/// sample, with rotation and offset applied. Spiral and Lissajous number their A-scans
+/// consecutively: bscan * ascans_per_bscan + ascan.
 Point PositionMm(const Pattern& pattern, int64_t bscan, int64_t ascan);
 
 /// The same without rotation and offset: in the pattern's own frame.
@@ -21,8 +21,8 @@ Point OwnPositionMm(const Pattern& pattern, int64_t bscan, int64_t ascan);
 /// Sample position (mm) → scanner position (mm without a warp, else degrees): the inverse of the
 /// warp.
 ///   angular      deg = mm / mm_per_deg
-///   telecentric  deg = atan2(mm, lens_spacing) / rad_per_deg;  forward: mm = lens_spacing tan(deg
-///                rad_per_deg)
+///   telecentric  deg = atan2(mm, lens_spacing) / rad_per_deg
+///                (forward: mm = lens_spacing tan(deg rad_per_deg))
 Point ToScanner(const Pattern& pattern, Point mm);
 /// Scanner position → sample position: the warp itself.
 Point FromScanner(const Pattern& pattern, Point scanner);

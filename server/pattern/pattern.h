@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-// How a scanner goes over the sample: the engine's twin of octavo.v1.Pattern. 0, empty and kDefault
-// mean "choose"; ResolvePattern (plan.h) fills them in and checks everything.
+// The path of a scanner over the sample: the server's counterpart of octavo.v1.Pattern. 0, empty
+// and kDefault mean "choose"; ResolvePattern (plan.h) fills them in and checks everything.
 namespace octavo::pattern {
 
 enum class PatternKind : uint8_t {
@@ -22,7 +22,7 @@ enum class SpiralSampling : uint8_t { kDefault = 0, kAngular = 1, kLinear = 2 };
 enum class WarpKind : uint8_t { kNone, kAngular, kTelecentric };
 enum class FlybackPolicy : uint8_t { kDefault = 0, kFixed = 1, kFixedLinear = 2, kMinimumTime = 3 };
 
-/// What one axis of the scanner can do, in scanner units (mm without a warp, else degrees) and
+/// Limits of one axis of the scanner, in scanner units (mm without a warp, else degrees) and
 /// seconds.
 struct AxisLimits {
   double position_min = 0, position_max = 0;
@@ -67,8 +67,7 @@ struct Pattern {
   bool has_limits = false;
   AxisLimits limits[2];  // x, y
 
-  /// Set by ResolvePattern where the plain raster rule (gpu/math/placement.h) does not tell the
-  /// whole.
+  /// Set by ResolvePattern if the plain raster rule (gpu/math/placement.h) is not sufficient.
   std::shared_ptr<const PatternPlan> plan;
 
   bool repeated() const {

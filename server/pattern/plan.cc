@@ -25,12 +25,12 @@ absl::Status InRange(const std::string& field, double value, double lo, double h
   return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
 }
 
-/// One path without inner ends.
+/// A single path without inner ends.
 bool IsPath(const Pattern& p) {
   return p.kind == PatternKind::kSpiral || p.kind == PatternKind::kLissajous;
 }
 
-// Where this kind's flyback counts stand in the request.
+// The request field with this kind's flyback counts.
 std::string FlybackField(const Pattern& p, bool volume) {
   return FieldsOf(p.kind) + (volume || IsPath(p) ? "volume_flyback_records" : "flyback_records");
 }
@@ -202,7 +202,7 @@ absl::Status ResolveScanner(Pattern& p, double rate_hz) {
   return absl::OkStatus();
 }
 
-// The order of a volume's segments, without flyback between them: records are counted on later.
+// The order of a volume's segments, without flyback between them; record numbers are added later.
 std::vector<PatternSegment> OrderOf(const Pattern& p, bool odd) {
   std::vector<PatternSegment> order;
   if (IsPath(p)) {
@@ -230,8 +230,7 @@ std::vector<PatternSegment> OrderOf(const Pattern& p, bool odd) {
       }
     }
   }
-  // The direction alternates along the scan, over the turn from an even volume to an odd one as
-  // well.
+  // The direction alternates along the scan, also from an even volume to the following odd one.
   const int64_t before = odd ? static_cast<int64_t>(order.size()) : 0;
   for (size_t k = 0; k < order.size(); ++k)
     order[k].reversed = p.bidirectional && ((before + static_cast<int64_t>(k)) & 1);
@@ -287,7 +286,7 @@ absl::Status CheckActive(const Pattern& p, const PatternSegment& segment, double
       }
       const double acceleration =
           j >= 2 ? (of(now) - 2 * of(last) + of(before)) * rate_hz * rate_hz : 0;
-      // Differences of positions that hardly change are rounding, blown up by the rate.
+      // If positions hardly change, their differences are rounding errors, amplified by the rate.
       const double rounding = 1e-15 * std::max(1.0, std::abs(of(now))) * rate_hz * rate_hz;
       if (std::abs(acceleration) > limits.acceleration * (1 + 1e-9) + rounding) {
         return InvalidField(at + "acceleration",
@@ -395,7 +394,7 @@ absl::StatusOr<PatternPlan> MakePlan(const Pattern& p, double rate_hz) {
   for (int k = 0; k < plan.kinds; ++k) {
     auto& segments = plan.kind[k].segments;
     for (size_t i = 0; i < segments.size(); ++i) {
-      // Backwards and again a segment is as fast as forwards and once.
+      // Running backwards or repeating a segment does not change its speed.
       if (p.has_limits && k == 0 && segments[i].repeat == 0)
         OCTAVO_RETURN_IF_ERROR(CheckActive(p, segments[i], rate_hz));
       segments[i].first_record = records[k];
@@ -411,8 +410,8 @@ absl::StatusOr<PatternPlan> MakePlan(const Pattern& p, double rate_hz) {
       if (records[k] > kMostPlanRecords) return too_many(records[k]);
     }
   }
-  // All volumes take the same number of records: the way back after the shorter kind waits, as far
-  // as the limits let it.
+  // All volumes take the same number of records: the flyback after the shorter kind waits, as far
+  // as the limits allow.
   plan.volume_records = std::max(records[0], records[plan.kinds - 1]);
   for (int64_t tried = 0; plan.kinds == 2 && p.has_limits &&
                           p.flyback == FlybackPolicy::kMinimumTime && tried < 1 << 16;

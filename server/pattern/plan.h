@@ -17,12 +17,13 @@ struct PatternSegment {
   int64_t first_record = 0;  // within the volume
   int64_t ascans = 0;
   int64_t bscan = 0;      // which segment, 0 ... bscans_per_volume-1
-  int64_t repeat = 0;     // its how-manieth pass
-  int64_t row = 0;        // of the stored volume where it (spiral, Lissajous: its first row) goes
+  int64_t repeat = 0;     // number of the pass over it
+  int64_t row = 0;        // row of the stored volume for it (spiral, Lissajous: for its first row)
   bool reversed = false;  // runs from the last A-scan to the first
 };
 
-/// What becomes of each record of a volume. Even and odd volumes differ with bidirectional_volumes.
+/// Maps each record of a volume to its place. Even and odd volumes differ with
+/// bidirectional_volumes.
 struct PatternPlan {
   int64_t rows = 0, columns = 0;  // of the stored volume: y, x
   int64_t volume_records = 0;     // flyback included; the same for all volumes
@@ -33,12 +34,12 @@ struct PatternPlan {
         placement;  // [volume_records]: A-scan index y * columns + x, or -1 for flyback
     int64_t active_records = 0;  // one past the last record that is an A-scan
     int64_t pitch =
-        0;  // records from one segment's first to the next one's; 0: not always the same
+        0;  // records from one segment's first record to the next segment's; 0: it varies
   } kind[2];
   const Kind& Of(int64_t volume) const { return kind[kinds == 2 ? volume & 1 : 0]; }
 };
 
-/// Scanner positions of one volume, a sample a record, and which of them are A-scans.
+/// Scanner positions of one volume, one sample per record, and which of them are A-scans.
 struct PatternWaveform {
   std::vector<double> x,
       y;  // [volume_records], scanner units, in the scanner's own (warped) coordinates
@@ -54,10 +55,10 @@ struct PatternWaveform {
 /// limits names axis, segment, sample and value.
 absl::Status ResolvePattern(Pattern& pattern, double rate_hz);
 
-/// The plan of a resolved pattern, also where ResolvePattern needs none. At most kMostPlanRecords.
+/// The plan of a resolved pattern, also if ResolvePattern needs none. At most kMostPlanRecords.
 absl::StatusOr<PatternPlan> MakePlan(const Pattern& pattern, double rate_hz);
 
-/// Waveforms of an even or odd volume of a resolved pattern, within its limits, if it has some.
+/// Waveforms of an even or odd volume of a resolved pattern, within its limits, if it has any.
 absl::StatusOr<PatternWaveform> MakeWaveform(const Pattern& pattern, const PatternPlan& plan,
                                              int64_t volume, double rate_hz);
 

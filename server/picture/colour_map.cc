@@ -7,8 +7,8 @@ namespace octavo::picture {
 namespace {
 
 // Every fifth colour, 0 to 255, as 0xRRGGBB, of the maps by Stefan van der Walt and Nathaniel Smith
-// (matplotlib, CC0), which are smooth: a straight line between two of these is at most 2 levels
-// from the published table.
+// (matplotlib, CC0), which are smooth: linear interpolation between these is within 2 levels of the
+// published table.
 constexpr uint32_t kViridis[52] = {
     0x440154, 0x46085c, 0x471063, 0x481769, 0x481d6f, 0x482475, 0x472a7a, 0x46307e, 0x453781,
     0x433d84, 0x414287, 0x3f4889, 0x3d4e8a, 0x3a538b, 0x38598c, 0x355e8d, 0x33638d, 0x31688e,
@@ -63,8 +63,8 @@ Table Grey(bool inverted) {
   return table;
 }
 
-// Black, red, yellow, white: each channel rises in turn, with the corners of matplotlib's table of
-// that name.
+// Black, red, yellow, white: each channel rises in turn, with the breakpoints of matplotlib's table
+// of that name.
 Table Hot() {
   Table table{};
   const auto rise = [](double x, double from, double to, double start) {

@@ -19,10 +19,10 @@
 namespace octavo::picture {
 namespace {
 
-// Pictures are for looking at: what they are made of takes 1 GiB at most.
+// Pictures are for viewing, so their input is limited to 1 GiB.
 constexpr int64_t kMostValues = int64_t{1} << 28;
 
-// A frame's values on their way to pixels.
+// A frame's values while they are converted to pixels.
 struct Values {
   int64_t rows = 0, columns = 0;
   std::vector<float> data;  // [row, column]; NaN = nothing there
@@ -70,7 +70,7 @@ Values Turned(const Values& in) {
   return out;
 }
 
-// Of one axis: which inputs make up output i of `to`, and with what weight.
+// Resampling of one axis: the inputs of output i of `to`, and their weights.
 struct Span {
   int64_t first = 0;
   std::vector<float> weights;
@@ -91,7 +91,7 @@ std::vector<Span> Spans(int64_t from, int64_t to) {
   return spans;
 }
 
-// Each new pixel is the mean of the area it covers, as far as that is finite.
+// Each new pixel is the mean of the finite values in the area that it covers.
 Values Shrunk(const Values& in, int64_t rows, int64_t columns) {
   if (rows == in.rows && columns == in.columns) return in;
   Values out{.rows = rows,
@@ -119,7 +119,7 @@ Values Shrunk(const Values& in, int64_t rows, int64_t columns) {
   return out;
 }
 
-// The size that the options leave of rows x columns.
+// The size of rows x columns after the options are applied.
 std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, int64_t columns,
                                     const std::vector<double>& spacing_um) {
   double height = static_cast<double>(rows), width = static_cast<double>(columns);
@@ -137,14 +137,14 @@ std::pair<int64_t, int64_t> SizeFor(const ImageOptions& options, int64_t rows, i
           rounded(width, std::min(columns, options.max_width))};
 }
 
-// `fill`: a number that stands for nothing; NaN = none does.
+// `fill`: the value that marks missing data; NaN = none.
 std::pair<double, double> Percentiles(const Values& values, float fill, double lo, double hi) {
   std::vector<float> finite;
   finite.reserve(values.data.size());
   std::copy_if(values.data.begin(), values.data.end(), std::back_inserter(finite),
                [&](float v) { return std::isfinite(v) && v != fill; });
   if (finite.empty()) return {0, 1};
-  // Between two neighbours, as NumPy's percentile does it by default.
+  // Interpolates between two neighbours, like NumPy's percentile by default.
   const auto at = [&](double percent) {
     const double place = percent / 100 * static_cast<double>(finite.size() - 1);
     const auto below = static_cast<int64_t>(place);
@@ -179,7 +179,7 @@ Pixels Coloured(const Values& values, double lo, double hi, ColourMap map) {
   return pixels;
 }
 
-// The values as an array of `dtype`, or of F32 where values of that type would not be exact.
+// The values as an array of `dtype`, or of F32 if that type cannot hold them exactly.
 model::Bytes Raw(const Values& values, DType* dtype) {
   const auto write = [&](auto sample) {
     using Sample = decltype(sample);

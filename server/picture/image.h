@@ -11,14 +11,14 @@
 
 namespace octavo::picture {
 
-/// As octavo.v1.ImageOptions, checked; with the encoding, what tells two pictures of one frame
-/// apart. kRaw turns and shrinks only.
+/// As octavo.v1.ImageOptions, checked. Together with the encoding it identifies a picture of a
+/// frame. kRaw turns and shrinks only.
 struct ImageOptions {
   enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };
-  static constexpr int64_t kMostPixels = 65500;  // a side; what JPEG can hold
+  static constexpr int64_t kMostPixels = 65500;  // pixels a side, the limit of JPEG
   static constexpr float kDarkPercentile = 1,
-                         kBrightPercentile = 99.8f;  // of those who ask for no contrast
+                         kBrightPercentile = 99.8f;  // default contrast
 
   Encoding encoding = Encoding::kPng;
   ColourMap colour_map = ColourMap::kGray;
@@ -30,11 +30,11 @@ struct ImageOptions {
   auto operator<=>(const ImageOptions&) const = default;
 };
 
-/// A frame as a file in memory (kRaw: as an array), and what of the frame's header is the picture's
-/// own.
+/// A frame as a file in memory (kRaw: as an array), and the header fields that differ from the
+/// frame's.
 struct Picture {
   model::Bytes data;
-  DType dtype = DType::kU8;    // of the values that are shown
+  DType dtype = DType::kU8;    // type of the values that are shown
   std::vector<int64_t> shape;  // [rows, columns]
   std::vector<std::string> axes;
   std::vector<double> spacing_um;
@@ -54,8 +54,8 @@ struct Pixels {
 };
 
 /// Draws a white bar with a dark rim and its length as a label at the bottom right: the largest of
-/// 1, 2, 5, 10, ... um that is at most a third of the width. Returns the length in um, or 0 where a
-/// bar of eight pixels has no room.
+/// 1, 2, 5, 10, ... um that is at most a third of the width. Returns the length in um, or 0 if a
+/// bar of eight pixels does not fit.
 double DrawScaleBar(double um_per_column, Pixels* pixels);
 
 }  // namespace octavo::picture

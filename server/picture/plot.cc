@@ -11,7 +11,7 @@
 #include "gpu/base/pixel_text.h"
 
 namespace octavo::picture {
-namespace plot {  // unity builds: the names are this file's own
+namespace plot {  // unity builds: keeps the names local to this file
 namespace {
 
 constexpr int kWidth = 1120, kHeight = 600, kMostDrawn = 1 << 18, kTextSize = 2;
@@ -71,7 +71,7 @@ class Canvas {
   std::vector<uint8_t> pixels_;
 };
 
-// 1, 2 or 5 times a power of ten, so that a span has about `wanted` steps.
+// A step of 1, 2 or 5 times a power of ten, so that a span has about `wanted` steps.
 double NiceStep(double span, double wanted) {
   const double raw = span / wanted, power = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double nice : {1.0, 2.0, 5.0}) {
@@ -106,7 +106,7 @@ struct Panel {
   }
 };
 
-// A little room around, and never an empty range.
+// Add a small margin, and never return an empty range.
 void Widen(double& lo, double& hi) {
   const double room =
       std::max(0.04 * (hi - lo), 1e-6 * std::max({1e-3, std::abs(lo), std::abs(hi)}));
@@ -162,7 +162,7 @@ absl::StatusOr<std::string> Plot(const pattern::PatternWaveform& wave) {
   canvas.Text(410, 14, "flyback", kFlyback);
   const size_t stride = wave.x.size() / kMostDrawn + 1;
   const double tick = span / static_cast<double>(wave.x.size());
-  // Flyback first, so that it does not hide what is measured.
+  // Draw the flyback first, so that it does not hide the A-scans.
   for (const bool active : {false, true}) {
     for (size_t i = 0; i < wave.x.size(); i += stride) {
       const size_t next = std::min(i + stride, wave.x.size() - 1);

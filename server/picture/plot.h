@@ -8,7 +8,7 @@
 
 namespace octavo::picture {
 
-/// A PNG of a scan pattern: left, where the beam goes (x to the right, y up, equal scales); right,
+/// A PNG of a scan pattern: left, the path of the beam (x to the right, y up, equal scales); right,
 /// x and y over time. A-scans are drawn blue, flyback orange. Milliseconds of work.
 absl::StatusOr<std::string> PlotPattern(const pattern::PatternWaveform& waveform);
 

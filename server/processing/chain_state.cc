@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kDigest = 256;
 
-/// What a chain makes of a volume of the scan, and what lies between.
+/// The result of a chain for a volume of the scan, and its intermediate arrays.
 struct Planned {
   int64_t result = 0, scratch = 0;
 };
@@ -105,7 +105,7 @@ void ChainState::Post(base::WorkerPool* workers, const std::shared_ptr<ChainStat
     waiting_.push_back(std::move(task));
     if (std::exchange(busy_, true)) return;
   }
-  // One task of the pool for each of ours, so that others have their turns.
+  // Post one task to the pool for each queued task, so that other users of the pool get their turn.
   struct Next {
     static void Run(base::WorkerPool* pool, const std::shared_ptr<ChainState>& memory) {
       pool->Post([pool, memory] {

@@ -20,27 +20,27 @@
 
 namespace octavo::processing {
 
-/// Device memory for what the chains of a scan (ScanSpec.chains) make of its volumes, granted and
-/// allocated with the scan: of every chain as many results as the scan has volume slots, and what
-/// one chain at a time needs beside them. Results keep their slots when the scan has ended, until
-/// they are discarded or committed. Thread-safe.
+/// Device memory for the results of a scan's chains (ScanSpec.chains), granted and allocated with
+/// the scan: as many results of every chain as the scan has volume slots, and the workspace of one
+/// chain at a time. After the end of the scan, results keep their slots until they are discarded or
+/// committed. Thread-safe.
 class ChainState {
  public:
-  /// What it needs on `device`, in the order that Create takes its charges; empty without chains.
-  /// `slots`: ScanSession::VolumeSlots.
+  /// Its needs on `device`, in the order of the charges for Create; empty without chains. `slots`:
+  /// ScanSession::VolumeSlots.
   static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
                                                          Device& device, int64_t slots);
-  /// Allocates. Null without chains. On failure, and until Begin, the charges are the caller's.
+  /// Allocates. Null without chains. On failure, and until Begin, the charges belong to the caller.
   static absl::StatusOr<std::shared_ptr<ChainState>> Create(
       const model::ResolvedScan& scan, Device& device, int64_t slots, memory::Ledger* ledger,
       std::vector<memory::Ledger::ChargeId> charges);
-  /// From here on the charges end with this and with the results.
+  /// From here on the charges end with this object and with the results.
   void Begin();
   ~ChainState();
 
   /// A free slot for a result of `chain`; null if all are taken.
   std::shared_ptr<memory::VolumeSlot> TryTake(const std::string& chain);
-  /// Runs `task` on `workers`, one at a time of this memory, in order.
+  /// Runs `task` on `workers`; tasks of this object run in order, one at a time.
   void Post(base::WorkerPool* workers, const std::shared_ptr<ChainState>& self,
             std::function<void()> task);
 

@@ -5,10 +5,10 @@
 
 namespace octavo::processing {
 
-/// How the voxels of a volume stand for values.
+/// The scale from the voxels of a volume to values.
 math::StoredScale ScaleOf(const model::VolumeStatus& volume);
-/// What to show of motion contrast as white: 1, or for speckle variance a hundredth of the square
-/// of the brightest amplitude.
+/// The motion contrast to show as white: 1, or for speckle variance a hundredth of the square of
+/// the brightest amplitude.
 double ContrastDisplayHi(MotionContrast kind, const model::VolumeStatus& volume);
 
 }  // namespace octavo::processing

@@ -35,7 +35,7 @@ void Transform(std::vector<Complex>& data) {
   }
 }
 
-// The samples at the positions of the k-linearisation, behind a Hann window, transformed.
+// The transform of the samples at the positions of the k-linearisation, after a Hann window.
 std::vector<Complex> SpectrumOf(const SpectralConfig& c, const std::vector<double>& samples) {
   const size_t n = c.k_index.empty() ? samples.size() : c.k_index.size();
   size_t length = 1;
@@ -139,7 +139,7 @@ bool FirstRecords::AreAllEqual() const {
 std::string FirstRecords::Doubt() const {
   if (kept_ < 2) return "";
   if (!SubtractsMean(chain_) || AreAllZero())
-    return "";  // of zeros the look at the file tells, or the client that pushes them
+    return "";  // the check of the file or of the pushed records reports zeros
   if (AreAllEqual()) {
     return absl::StrCat("The first ", group_,
                         " records are the same, sample for sample: the background is their mean "
@@ -149,12 +149,13 @@ std::string FirstRecords::Doubt() const {
   return DoubtFringes();
 }
 
-// A strong fringe in the mean of the records, and nothing but noise in what differs from the mean.
+// Detects a strong fringe in the mean of the records when the differences from the mean are only
+// noise.
 std::string FirstRecords::DoubtFringes() const {
-  constexpr int64_t kLeast = 8;                         // records that tell noise
+  constexpr int64_t kLeast = 8;                         // records needed to estimate noise
   constexpr double kStrong = 0.05;                      // fringe contrast
-  constexpr double kAboveNoise = 1000, kNoiseOnly = 6;  // powers, of the median noise
-  constexpr double kLeft = 1e-3;                        // of the fringe's own power
+  constexpr double kAboveNoise = 1000, kNoiseOnly = 6;  // power, as a multiple of the median noise
+  constexpr double kLeft = 1e-3;                        // as a fraction of the fringe's own power
   if (kept_ < kLeast) return "";
   std::vector<Complex> mean;
   std::vector<double> power;
@@ -169,7 +170,7 @@ std::string FirstRecords::DoubtFringes() const {
       power[k] += std::norm(spectrum[k]) / n;
     }
   }
-  // Below lies the spectrum of the light source.
+  // The spectrum of the light source lies below this bin.
   const size_t half = mean.size() / 2, first = std::max<size_t>(8, mean.size() / 64);
   if (first + 32 > half) return "";
   const auto strength = [&](size_t k) { return std::norm(mean[k]); };
@@ -179,7 +180,8 @@ std::string FirstRecords::DoubtFringes() const {
   }
   if (!std::isfinite(strength(peak)) || 2 * std::abs(mean[peak]) < kStrong * std::abs(mean[0]))
     return "";
-  // Balanced detection has no light of the reference left to compare with: a line may be its own.
+  // Balanced detection removes the reference light, so there is no fringe contrast to compare with:
+  // a line may belong to the detection itself.
   if (std::abs(mean[peak]) > std::abs(mean[0])) return "";
   const auto left = [&](size_t k) { return std::max(power[k] - strength(k), 0.0) * n / (n - 1); };
   std::vector<double> noise;

@@ -6,8 +6,8 @@
 
 #include "gpu/spectral/spectral.h"
 
-// What the first records of a scan tell of its background: a mean of records takes away all that is
-// the same in them, also a sample.
+// Checks the background of a scan with its first records: subtracting a mean of records removes
+// everything that they have in common, also a sample.
 namespace octavo::processing {
 
 /// Samples [S] of the chosen channel of a record of the chain (the mean of its raw records) as
@@ -20,14 +20,14 @@ class FirstRecords {
  public:
   explicit FirstRecords(const SpectralConfig& chain);
 
-  /// Looks at records of the scan, counted from its start. Allocates nothing.
+  /// Examines records of the scan, counted from its start. Allocates nothing.
   void Take(const uint8_t* raw, int64_t first_record, int64_t records);
-  /// A sentence, if the background leaves nothing of the sample; else empty. Takes milliseconds.
+  /// A warning if the background removes all of the sample; else empty. Takes milliseconds.
   std::string Doubt() const;
 
  private:
   static constexpr int64_t kMost = 16;  // kept, evenly spread over the group
-  // Longer records are not looked at: the look takes no memory that counts, and no time.
+  // Longer records are not examined, so that memory and time stay negligible.
   static constexpr int64_t kMostBytes = int64_t{4} << 20, kMostSamples = 16'384;
   bool AreAllZero() const;
   bool AreAllEqual() const;

@@ -36,7 +36,7 @@ void DoubtBackground(const SpectralConfig& c, std::vector<std::string>* doubts) 
                          " records, which holds much of the sample and takes it away. ", cure));
 }
 
-/// How a phase runs over the samples that the window lets through.
+/// The course of a phase over the samples that the window passes.
 struct PhaseRun {
   double most = 0;  // of its size, rad
   double jump = 0;  // largest from one sample to the next
@@ -93,7 +93,7 @@ void DoubtCoefficients(const model::ResolvedScan& scan, std::vector<std::string>
   }
 }
 
-// A phase within one turn may be wrapped: then its leaps say nothing.
+// A phase within one turn may be wrapped: then its jumps mean nothing.
 void DoubtPhase(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   const std::vector<float>& phase = scan.spec.processing.dispersion_phase;
   const auto [least, most] = std::minmax_element(phase.begin(), phase.end());
@@ -112,7 +112,7 @@ void DoubtDispersion(const model::ResolvedScan& scan, std::vector<std::string>* 
                                                 : DoubtPhase(scan, doubts);
 }
 
-// Flat-top windows go a little below 0.
+// Flat-top windows have slightly negative values.
 void DoubtWindow(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr float kTold = 0.01f;
   const std::vector<float>& values = scan.spec.processing.window_values;
@@ -127,7 +127,7 @@ void DoubtWindow(const model::ResolvedScan& scan, std::vector<std::string>* doub
       *std::min_element(values.begin(), values.end()), ": a window mostly goes from 0 to 1."));
 }
 
-// Bins are as far apart as the transform is padded.
+// The distance of the bins depends on the padding of the transform.
 void DoubtAxialSpacing(const model::ResolvedScan& scan, std::vector<std::string>* doubts) {
   constexpr double kLeastUm = 0.05;
   const model::Processing& p = scan.spec.processing;

@@ -12,8 +12,7 @@ namespace {
 constexpr int64_t kAlign = 256;
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// As far back as the scan's own rolling background looks, and a block at least: for other
-// processings.
+// The window of the scan's own rolling background, and at least a block, for other processings.
 int64_t HistoryRecords(const model::ResolvedScan& scan) {
   return std::max(scan.spec.acquisition.records_per_block,
                   scan.chain.background == math::Background::kRolling
@@ -121,7 +120,7 @@ absl::Status RawRecorder::Take(StreamRef stream, const void* raw, int64_t volume
   return Remember(stream, from, volume_index * volume_records_ + first_record, records);
 }
 
-// The newest of them into the ring.
+// Copy the newest records into the ring.
 absl::Status RawRecorder::Remember(StreamRef stream, const uint8_t* from, int64_t number,
                                    int64_t records) {
   const int64_t count = std::min(records, history_records_);

@@ -15,25 +15,26 @@
 
 namespace octavo::processing {
 
-/// How the raw records of a volume lie in its memory: what it takes to run the chain over them
-/// again just as the scan did. Positions count records of the chain (the means of record_average
-/// raw ones), record_bytes each. The volume's own records lie in place at the beginning, flyback
-/// included; the last records that came before it lie behind them. Immutable once the volume is
-/// held.
+/// The layout of a volume's raw records in its memory, with all that is needed to run the chain
+/// over them exactly as the scan did. Positions count records of the chain (the means of
+/// record_average raw ones), record_bytes each. The volume's own records, with flyback, are at the
+/// beginning in their order; the last records before the volume follow them. Immutable once the
+/// volume is held.
 struct RawRecords {
   struct Run {
     int64_t first = 0,
-            records = 0;  // of the lead: numbers through the whole scan; else within the volume
+            // of the records before the volume: numbers within the scan; else within the volume
+        records = 0;
   };
   int64_t record_bytes = 0, volume_records = 0, volume_index = 0;
   int64_t active_records = 0;  // one past the last record that carries an A-scan
-  std::vector<Run> lead;       // oldest first, one behind the other from volume_records on
-  bool lead_is_all = false;    // no records before those count
+  std::vector<Run> lead;       // oldest first, consecutive from volume_records on
+  bool lead_is_all = false;    // earlier records do not count
   std::vector<Run> came;       // ascending; the others are zeros
   std::vector<std::pair<int64_t, int64_t>> missing_ascans;  // first, count
 
-  /// The longest window of a rolling background of such groups that can be computed as the scan
-  /// would have.
+  /// The longest window of a rolling background with such groups that can be computed exactly as in
+  /// the scan.
   int64_t MostWindowRecords(int64_t group_records) const;
 };
 
@@ -46,8 +47,8 @@ class RawRecorder {
   static int64_t VolumeBytes(const model::ResolvedScan& scan);
   /// Device memory for the records before a volume.
   static int64_t HistoryBytes(const model::ResolvedScan& scan);
-  /// What a raw volume is, less name, times and state: [line, record, sample] in the order of
-  /// acquisition, flyback included; packed samples as bytes.
+  /// The description of a raw volume, without name, times and state: [line, record, sample] in the
+  /// order of acquisition, flyback included; packed samples as bytes.
   static model::VolumeStatus Describe(const model::ResolvedScan& scan);
 
   static absl::StatusOr<std::unique_ptr<RawRecorder>> Create(const model::ResolvedScan& scan,
@@ -56,16 +57,15 @@ class RawRecorder {
   /// A volume begins; `memory`: SlotBytes, null = not recorded.
   absl::Status BeginVolume(StreamRef stream, void* memory, int64_t volume_index,
                            int64_t active_records);
-  /// Records came, in order: of the volume that began last, or of one that has ended.
+  /// Records arrived, in order: of the volume that began last, or of one that has ended.
   absl::Status Take(StreamRef stream, const void* raw, int64_t volume_index, int64_t first_record,
                     int64_t records);
-  /// No more of the volume will come. Records that did not come are zeros.
+  /// No more records of the volume will come. Missing records are zeros.
   absl::StatusOr<std::shared_ptr<const RawRecords>> EndVolume(
       StreamRef stream, const std::vector<std::pair<int64_t, int64_t>>& missing_ascans);
   /// Excludes all earlier records from every later window.
   void Forget();
-  /// Ranges of the volume's records that did not come, in records of the source. Of the volume that
-  /// ended last.
+  /// Ranges of missing records of the volume that ended last, in records of the source.
   const std::vector<std::pair<int64_t, int64_t>>& missing_records() const { return missing_; }
 
  private:

@@ -46,7 +46,7 @@ absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume) {
   return WithInfo(absl::FailedPreconditionError(absl::StrCat(
                       volume.name,
                       " are raw spectra that were recovered after a restart: they can be read and "
-                      "committed; to process them again, replay what was committed")),
+                      "committed; to process them again, replay the committed file")),
                   {.reason = Reason::kRecovered, .field = "name", .numbers = {}});
 }
 
@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::Re
         device.CopyToDevice(stream, self->placement_.data(), table.data(), bytes));
     self->spans_ = SpansOf(scan.spec.pattern, kind);
   }
-  // The table is read from the scan's memory, and the processor's tables from its own.
+  // Wait for the copies, which read the table from the scan's memory and the processor's tables
+  // from the processor's.
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   return self;
 }
@@ -141,8 +142,7 @@ int64_t Reprocessor::blocks() const {
   return blocks;
 }
 
-// Records from `first` of a volume on, which lie in the raw volume's memory from its record `at`
-// on.
+// Records from `first` of a volume on, stored in the raw volume's memory from its record `at` on.
 absl::Status Reprocessor::Process(StreamRef stream, int64_t at, int64_t volume, int64_t first,
                                   int64_t records, const SpectralTarget& target) {
   const auto* table = placement_.as<int32_t>();
@@ -157,7 +157,7 @@ absl::Status Reprocessor::Process(StreamRef stream, int64_t at, int64_t volume, 
       target);
 }
 
-// What the windows of the first groups had seen before.
+// The earlier records in the windows of the first groups.
 absl::Status Reprocessor::ProcessLead(StreamRef stream) {
   const RawRecords& records = *raw_.status.raw;
   int64_t at = records.volume_records;

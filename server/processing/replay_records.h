@@ -23,7 +23,7 @@ math::RasterPlacement RasterOf(const model::ResolvedScan& scan);
 /// rule.
 std::vector<BscanSpan> SpansOf(const pattern::Pattern& pattern, int kind);
 
-/// Why raw spectra that were recovered after a restart cannot be processed again.
+/// The error for raw spectra that were recovered after a restart, which cannot be processed again.
 absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume);
 
 /// The scan that the held raw spectra `raw` came from, with other processing: shape and dtype of
@@ -32,12 +32,13 @@ absl::Status RawOfAnEarlierProcess(const model::VolumeStatus& volume);
 absl::StatusOr<model::ResolvedScan> ResolveReprocess(const model::VolumeStatus& raw,
                                                      const model::Processing& processing);
 
-/// What the volume that reprocessing makes is, less name, state and digest.
+/// The description of the reprocessed volume, without name, state and digest.
 model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw,
                                         const std::shared_ptr<const model::ResolvedScan>& scan);
 
 /// Runs the spectral chain over held raw spectra as the scan would have: the same records, the same
-/// windows of a rolling background, the same places. Bit for bit the scan's volume.
+/// windows of a rolling background, the same places. The result equals the scan's volume bit for
+/// bit.
 class Reprocessor {
  public:
   /// Device memory that Create allocates; an upper bound.
@@ -53,11 +54,11 @@ class Reprocessor {
                           // not wanted
   };
   /// Enqueues the whole volume, block by block. `on_block` (may be null) is called before each
-  /// block with the blocks enqueued so far; what it returns other than OK ends the run. Missing
+  /// block with the number of blocks enqueued so far; an error from it ends the run. Missing
   /// A-scans hold the fill value. The reprocessor must live until `stream` has passed.
   absl::Status Run(StreamRef stream, const Output& out,
                    const std::function<absl::Status(int64_t done)>& on_block);
-  /// After Run: how many voxels were clipped below and above. Waits for `stream`.
+  /// After Run: the numbers of voxels clipped below and above. Waits for `stream`.
   absl::Status ReadClipped(StreamRef stream, model::VolumeStatus* volume);
   int64_t blocks() const;
   std::string Describe() const { return processor_->Describe(); }

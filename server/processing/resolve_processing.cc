@@ -74,8 +74,8 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
             absl::StrCat("has ", p.k_wavelength_nm.size(), " values; needs ", samples));
       }
       for (size_t j = 0; j < p.k_wavelength_nm.size(); ++j) {
-        // Positions depend on ratios alone: a wrong unit would spoil nothing but the axial spacing,
-        // unseen.
+        // Positions depend on ratios only, so a wrong unit would silently change the axial spacing
+        // and nothing else.
         if (p.k_wavelength_nm[j] >= kLeastWavelengthNm && p.k_wavelength_nm[j] <= kMostWavelengthNm)
           continue;
         return InvalidField(
@@ -104,7 +104,7 @@ absl::Status ResolveK(model::ResolvedScan& scan, std::vector<double>* wavelength
   return absl::OkStatus();
 }
 
-// What looks at a B-scan as a whole needs enough of it.
+// Operations on a whole B-scan need enough A-scans.
 absl::Status ResolveBscans(model::ResolvedScan& scan) {
   SpectralConfig& c = scan.chain;
   model::Processing& p = scan.spec.processing;
@@ -137,7 +137,8 @@ absl::Status ResolveBscans(model::ResolvedScan& scan) {
                                    " A-scans per B-scan; the pattern has ", c.bscan_records));
 }
 
-// A B-scan with its flyback, the first one where they differ; of a path a stored row of it.
+// Records of a B-scan with its flyback (of the first one if they differ); for a path, of a stored
+// row.
 int64_t BscanRecords(const model::ResolvedScan& scan) {
   const pattern::Pattern& p = scan.spec.pattern;
   if (p.plan == nullptr) return p.ascans_per_bscan + p.flyback_records;
@@ -147,7 +148,7 @@ int64_t BscanRecords(const model::ResolvedScan& scan) {
                              : scan.volume_records;
 }
 
-// Type and levels of the voxels, and which of them are shown as black and white.
+// Type and levels of the voxels, and the values shown as black and white.
 void ResolveStored(model::ResolvedScan& scan) {
   model::Processing& p = scan.spec.processing;
   SpectralConfig& c = scan.chain;
@@ -172,7 +173,7 @@ void ResolveStored(model::ResolvedScan& scan) {
                top = IsInteger(c.output) ? static_cast<double>(HighestOf(c.output)) : 1;
   scan.display_lo = bottom;
   scan.display_hi = top;
-  // Show the client's own levels whole; default levels hold more than is worth showing.
+  // Show the client's own levels in full; default levels span more than is worth showing.
   if (!form.has_levels || c.level_lo != form.level_lo || c.level_hi != form.level_hi) return;
   const auto stored = [&](double value) {
     const double lo = static_cast<double>(c.level_lo),
@@ -184,7 +185,7 @@ void ResolveStored(model::ResolvedScan& scan) {
   scan.display_hi = stored(form.shown_hi);
 }
 
-// Where records go within a device's part is written down for every pattern.
+// The placement of records within a device's part is a table for every pattern.
 absl::Status ResolveStripes(model::ResolvedScan& scan) {
   model::ScanSpec& spec = scan.spec;
   if (spec.chains != nullptr)
@@ -233,7 +234,7 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
     return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
   }
   if (p.background == model::BackgroundMode::kRolling) {
-    if (p.background_group_records == 0) {  // it waits on the device until it is whole
+    if (p.background_group_records == 0) {  // it stays on the device until it is complete
       p.background_group_records =
           std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records),
                     RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});
@@ -372,7 +373,7 @@ absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedS
                                                           const model::Processing& processing) {
   model::ResolvedScan scan = current;
   scan.spec.processing = processing;
-  scan.warnings.clear();  // those of the request before
+  scan.warnings.clear();  // the request's own, before resolution
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
   if (std::string left_out = DescribeLeftOut(current, processing, scan); !left_out.empty()) {

@@ -15,11 +15,12 @@ constexpr int64_t kMostBlockBytes = int64_t{1} << 30;  // of a block of records
 /// resolved: the chain and how its values are stored and shown. Errors name the request's fields
 /// ("processing.depth").
 absl::Status ResolveProcessing(model::ResolvedScan& scan);
-/// Shape, spacing and bytes of its volumes, which follow.
+/// Derives shape, spacing and bytes of its volumes.
 absl::Status SetGeometry(model::ResolvedScan& scan);
 
-/// The same scan with other processing, for raw records that are held: shape and dtype may change.
-/// `warnings` are those of the other processing alone, and what it leaves out of that before.
+/// The same scan with other processing, for held raw records: shape and dtype may change.
+/// `warnings` are those of the new processing only, and the parts of the earlier one that it leaves
+/// out.
 absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current,
                                                           const model::Processing& processing);
 

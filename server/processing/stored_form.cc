@@ -13,7 +13,7 @@ namespace octavo::processing {
 namespace {
 
 constexpr double kFinestStepDb = 0.01;
-constexpr double kBelowNoiseDb = 20;  // of the powers of noise 1 % lie lower
+constexpr double kBelowNoiseDb = 20;  // 1 % of the powers of noise lie lower
 constexpr double kUnknownSteps =
     65535;  // assumed across the range of a raw F32 whose ADC is not known
 
@@ -40,8 +40,8 @@ Interval WholeSpan(const SpectralConfig& c, int64_t bits) {
           c.value == math::Value::kPower ? most * most : most};
 }
 
-// What 256 steps are worth. Noise of digitising lies 20 dB above the lower end; about 1 % of it
-// falls below.
+// The levels for 256 steps. Digitising noise lies 20 dB above the lower end; about 1 % of it falls
+// below.
 Interval CoarseSpan(const SpectralConfig& c, int64_t bits) {
   const SampleRange range = RangeOf(c.raw_type, c.packing, bits);
   const double most = LargestMagnitude(c, range), reflector = most / 4;
@@ -57,8 +57,8 @@ Interval CoarseSpan(const SpectralConfig& c, int64_t bits) {
 
 StoredForm DefaultForm(const SpectralConfig& c, int64_t adc_bits, bool dtype_given, DType dtype) {
   StoredForm form;
-  // A strong reflector comes out near full scale / 20 after window and transform; speckle lies some
-  // 50 dB below.
+  // A strong reflector has about full scale / 20 after window and transform; speckle lies some 50
+  // dB below.
   const double bright = RangeOf(c.raw_type, c.packing, adc_bits).hi / 60;
   form.shown_hi = c.value == math::Value::kDb      ? Db(bright)
                   : c.value == math::Value::kPower ? bright * bright
@@ -80,8 +80,7 @@ StoredForm DefaultForm(const SpectralConfig& c, int64_t adc_bits, bool dtype_giv
   const Interval levels = form.dtype == DType::kU16 ? whole : CoarseSpan(c, adc_bits);
   form.level_lo = static_cast<float>(levels.lo);
   form.level_hi = static_cast<float>(levels.hi);
-  // A chain that gives one value only (a window of zeros): any levels will do, as long as there are
-  // some.
+  // A chain that gives only one value (a window of zeros): any levels will do.
   if (!(std::isfinite(form.level_lo) && std::isfinite(form.level_hi) &&
         form.level_lo < form.level_hi))
     form.level_lo = 0, form.level_hi = 1;

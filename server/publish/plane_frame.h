@@ -9,10 +9,10 @@
 
 namespace octavo::publish {
 
-/// Where in the volume's shape an axis is.
+/// The index of an axis in the volume's shape.
 int PositionOf(const model::VolumeStatus& volume, model::FrameAxis axis);
-/// The frame of a picture of a complete volume, published under `name`, without what is in it: a
-/// plane across key.axis, or a projection along it. Nothing for a plane outside of the volume.
+/// The frame of an image of a complete volume, published under `name`, without its payload: a plane
+/// across key.axis, or a projection along it. Nothing for a plane outside of the volume.
 std::optional<model::Frame> PlaneFrame(const std::string& name, const model::VolumeStatus& volume,
                                        const TopicKey& key);
 /// The voxels of the plane that such a frame shows.

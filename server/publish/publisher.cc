@@ -20,15 +20,16 @@ namespace {
 constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
 constexpr int64_t kRecentBytes = 32 << 20;
 constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
-constexpr size_t kMostTried =
-    16;  // B-scans of held volumes that LATEST tries, the newest first: a volume may go meanwhile
+// B-scans of held volumes that LATEST tries, the newest first, because a volume may be gone
+// meanwhile.
+constexpr size_t kMostTried = 16;
 
 bool Wants(const model::SubscribeSpec& spec, model::Product product) {
   return std::count(spec.products.begin(), spec.products.end(), product) > 0;
 }
 
-// Why a subscription to a scan that has ended would get nothing, and what to do. `first_kept`: the
-// oldest frame that resume could give.
+// The error of a subscription to an ended scan that would get nothing, and what to do.
+// `first_kept`: the oldest frame that resume could give.
 absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
   const std::string names = absl::StrJoin(
       spec.products, ", ",
@@ -41,7 +42,7 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
           : absl::StrCat(
                 " and no frame of ", names, " is kept",
                 Wants(spec, model::Product::kBscan) ? ", nor is one of its volumes held; subscribe "
-                                                      "while it runs, or open what was committed"
+                                                      "while it runs, or open a committed file"
                 : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held "
                                                          "(ReadVolume), or subscribe while it runs"
                 : Wants(spec, model::Product::kEvent)
@@ -99,7 +100,7 @@ void Publisher::ScanStarted(const std::string& scan,
     }
     it = scans_.erase(it);
   }
-  // Who subscribes by labels has seen many.
+  // A subscriber by labels has seen many scans.
   const auto known = [&scans = scans_](const std::string& name) { return scans.count(name) > 0; };
   for (const auto& weak : subscriptions_) {
     if (const auto subscription = weak.lock(); subscription != nullptr)
@@ -191,8 +192,7 @@ void Publisher::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame)
   while (topic.recent.size() > most ||
          (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes))
     ForgetOldest(topic);
-  // Whatever else: what is only remembered must not fill the memory that frames, reads and commits
-  // share.
+  // Remembered frames must not fill the memory that frames, reads and commits share.
   for (auto it = order_.begin();
        remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
     const auto [of, oldest] = *it++;
@@ -243,9 +243,9 @@ void Publisher::Lost(const std::string& scan, const TopicKey& key, Loss loss) {
   for (const auto& subscription : news) subscription->Notify();
 }
 
-// The complete frames of a B-scan topic that are kept, and those that its held volumes can still
-// give, in the order of their volumes; of LATEST the newest first. The latter have no payload,
-// which is loaded when it is their turn, and the numbers that come after those of the topic.
+// The kept complete frames of a B-scan topic, and those that its held volumes can still give, in
+// the order of their volumes; for LATEST the newest first. Frames of held volumes have no payload
+// yet (it is loaded when their turn comes), and their numbers follow those of the topic.
 std::vector<model::FramePtr> Publisher::BscansOfEnded(
     const model::SubscribeSpec& spec, const TopicKey& key, const Topic& topic,
     const std::vector<model::VolumeStatus>& held) const {
@@ -274,7 +274,7 @@ std::vector<model::FramePtr> Publisher::BscansOfEnded(
   const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) {
     return frame->payload.data != nullptr;
   });
-  // The frame that is at hand comes for sure; what is newer is tried first, if it is not too much.
+  // The frame at hand is certain; try newer ones first, if they are not too many.
   const model::FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
   frames.erase(at_hand, frames.end());
   frames.resize(std::min(frames.size(), kMostTried));

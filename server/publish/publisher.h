@@ -22,7 +22,7 @@
 
 namespace octavo::publish {
 
-/// What a topic shows; with a scan it names a topic.
+/// The content of a topic; together with a scan it identifies a topic.
 struct TopicKey {
   model::Product product = model::Product::kMip;
   model::FrameAxis axis = model::FrameAxis::kZ;
@@ -30,12 +30,13 @@ struct TopicKey {
   auto operator<=>(const TopicKey&) const = default;
 };
 
-/// Topics and their subscribers: hands each frame to every queue that wants it, without waiting for
-/// any. Thread-safe. Lock order: publisher before subscription; notify callbacks run without locks.
+/// Topics and their subscribers: the publisher puts each frame into every queue that wants it,
+/// without waiting for any. Thread-safe. Lock order: publisher before subscription; notify
+/// callbacks run without locks.
 class Publisher {
  public:
-  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest go first, but
-  /// for the last one of each topic of a running scan.
+  /// Past images take at most `remembered_bytes` of page-locked memory; the oldest are dropped
+  /// first, except the last one of each topic of a running scan.
   explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20)
       : clock_(clock), most_remembered_bytes_(remembered_bytes) {}
   ~Publisher();
@@ -44,24 +45,22 @@ class Publisher {
   /// all subscriptions that have not ended.
   void SetHeldFrames(HeldFrameSource* source) { held_frames_ = source; }
 
-  /// What a scan or job publishes.
+  /// The products that a scan or job publishes.
   struct Show {
-    std::array<int64_t, 3> extents{};  // along y, x, z: bounds of plane indices
-    model::FrameAxis bscan_axis =
-        model::FrameAxis::kY;  // across which BSCAN cuts where the subscriber does not say
+    std::array<int64_t, 3> extents{};                    // along y, x, z: bounds of plane indices
+    model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
     bool has_aip = false, has_angiogram = false;
-    bool striped =
-        false;  // volumes lie on several devices, so only what lies on one of them is published
+    // Volumes lie on several devices, so only products that lie on one of them are published.
+    bool striped = false;
   };
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
                    const Show& show);
-  /// The last event will come, and nothing else: whoever subscribes from here on finds an ended
-  /// scan.
+  /// Only the last event is still to come: later subscribers find an ended scan.
   void ScanEnding(const std::string& scan);
   /// No frames will come any more; its subscriptions end when their queues are empty.
   void ScanEnded(const std::string& scan);
 
-  /// Topics of `scan` that somebody subscribes to now.
+  /// Topics of `scan` that have subscribers now.
   struct Wanted {
     TopicKey key;
     bool previews = false;
@@ -71,17 +70,17 @@ class Publisher {
   /// Publishes `frame` under the topic's next sequence number.
   void Publish(const TopicKey& key, model::Frame frame);
   /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
-  enum class Loss { kNoMemory, kYielded };  // kYielded: its making would have cost the scan records
+  enum class Loss { kNoMemory, kYielded };  // kYielded: making it would have cost the scan records
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
-  /// Of a scan that has ended: what is kept, and B-scans of its held volumes (LATEST: of the
-  /// newest). FailedPrecondition (NOTHING_KEPT) if frames are asked for and there are none.
+  /// For an ended scan: the kept frames, and B-scans of its held volumes (LATEST: of the newest).
+  /// FailedPrecondition (NOTHING_KEPT) if frames are requested and there are none.
   absl::StatusOr<std::shared_ptr<model::Subscription>> Subscribe(const model::SubscribeSpec& spec,
                                                                  std::function<void()> notify);
-  /// Lets go frames that max_rate_hz has held back long enough. Call some times a second.
+  /// Delivers frames that max_rate_hz has held back long enough. Call several times a second.
   void Tick();
   void AddTo(model::Stats* stats);
-  /// A stream was ended by its server, with what it was subscribed to.
+  /// The server ended a stream with these subscriptions.
   void CountCut(const std::string& reason);
 
  private:
@@ -95,7 +94,7 @@ class Publisher {
   };
   struct Scan;
   struct Topic;
-  // Images that are remembered, oldest first: whose oldest one it is.
+  // Topics of the remembered images, oldest image first.
   using Order = std::list<std::pair<Scan*, Topic*>>;
   struct Topic {
     uint64_t next_sequence = 0;

@@ -30,7 +30,7 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePt
   if (ended_) return false;
   TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
   if (!spec_.previews && !frame->complete)
-    return false;  // asked for: counts for the subscriber, not for the metrics
+    return false;  // at the subscriber's request: counts for the subscriber, not for the metrics
   if (!replay_.empty()) return PushBehindReplay(frame);
   switch (spec_.delivery) {
     case model::Delivery::kLatest: {
@@ -73,11 +73,11 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame)
     if (spec_.delivery == model::Delivery::kLossless) {
       Cut(*frame, frame->sequence,
           absl::StrCat("the subscriber's queue of ", spec_.queue_length,
-                       " frames behind what is replayed is full"));
+                       " frames behind the replayed ones is full"));
       return true;
     }
-    const auto oldest = replay_.begin() +
-                        (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be being loaded
+    const auto oldest =
+        replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be loading
     CountDrop((*oldest)->product);
     replay_.erase(oldest);
   }
@@ -134,8 +134,8 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
   {
     MutexLock lock(mutex_);
     model::FramePtr frame;
-    bool of_held = false;  // made of a held volume: it has a number behind those of its topic,
-                           // wherever its volume stands
+    // made from a held volume: its number follows those of its topic, regardless of its volume
+    bool of_held = false;
     if (!replay_.empty()) {
       if (!NeedsLoad(*replay_.front())) {
         frame = replay_.front();
@@ -178,7 +178,7 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
   return true;
 }
 
-// LATEST: those behind it were to be tried if this one had been gone.
+// LATEST: drop the alternatives that were to be tried if this one had been gone.
 void Publisher::SubscriptionImpl::DropOlder(const model::Frame& newest) {
   std::erase_if(replay_, [&](const model::FramePtr& frame) {
     return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index;
@@ -261,7 +261,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   const model::FramePtr gone = replay_.front();
   if (!absl::IsNotFound(why) &&
       !absl::IsFailedPrecondition(
-          why)) {  // the volume is there: memory is short, or a file cannot be read
+          why)) {  // the volume exists: memory is short, or a file cannot be read
     const bool others = std::any_of(std::next(replay_.begin()), replay_.end(),
                                     [&](const auto& frame) { return !NeedsLoad(*frame); });
     if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && others) {
@@ -278,7 +278,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
     queue_.clear();
     return;
   }
-  if (spec_.resume && gone->product == model::Product::kVolume) {  // it was asked for by its number
+  if (spec_.resume && gone->product == model::Product::kVolume) {  // it was requested by its number
     ended_ = true;
     status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (",
                                                           gone->volume, ") is no longer kept")),

@@ -19,11 +19,11 @@
 
 namespace octavo::publish {
 
-/// The same without its payload: what is remembered of volume frames.
+/// The same frame without its payload, as remembered for volume frames.
 model::FramePtr WithoutPayload(const model::Frame& frame);
 
 /// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose,
-/// Replay and End never call `notify`: who calls them does, with Notify, without locks.
+/// Replay and End never call `notify`: their caller does, with Notify, without locks.
 class Publisher::SubscriptionImpl final : public model::Subscription,
                                           public std::enable_shared_from_this<SubscriptionImpl> {
  public:
@@ -40,17 +40,17 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
 
   /// Returns whether the consumer should be notified.
   bool Push(const TopicKey& key, const model::FramePtr& frame);
-  /// The frame `sequence` never came to be. Returns whether the consumer should be notified.
+  /// The frame `sequence` was never made. Returns whether the consumer should be notified.
   bool Lose(const std::string& scan, const TopicKey& key, uint64_t sequence, Loss loss);
   /// Frames to deliver before new ones.
   void Replay(std::vector<model::FramePtr> frames);
-  /// Forgets of its topics those of scans that are not `known` any more, unless a frame of theirs
-  /// waits to be taken.
+  /// Forgets the topics of scans that are not `known` any more, unless one of their frames waits in
+  /// the queue.
   void ForgetScans(const std::function<bool(const std::string& scan)>& known);
   /// No frame will be pushed any more.
   void End();
   bool closed();
-  /// A frame waits for max_rate_hz only.
+  /// Whether a frame waits only because of max_rate_hz.
   bool HeldBack();
   void Notify();
 
@@ -60,7 +60,7 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
 
  private:
   struct TopicState {
-    uint64_t next_sequence = 0;  // that the consumer would get if nothing were dropped
+    uint64_t next_sequence = 0;  // number that the consumer would get if nothing were dropped
     int64_t last_accepted_ns = 0;
   };
 
@@ -77,7 +77,7 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropOlder(const model::Frame& newest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartLoad();
-  /// What was to be loaded next is no more.
+  /// The frame to be loaded next is gone.
   void IsMissing(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const model::SubscribeSpec spec_;
@@ -89,7 +89,7 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
   std::deque<model::FramePtr> replay_
       ABSL_GUARDED_BY(mutex_);  // older frames first; while not empty, new ones queue up behind
   size_t most_replayed_ ABSL_GUARDED_BY(mutex_) =
-      0;  // what was to be replayed, and a queue of new ones
+      0;  // the frames to replay, and the queue of new ones
   model::FramePtr loaded_ ABSL_GUARDED_BY(mutex_);  // payload of replay_.front()
   bool loading_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<std::string, TopicKey>, TopicState> topics_ ABSL_GUARDED_BY(mutex_);

@@ -19,8 +19,8 @@
 namespace octavo::raw_jobs {
 namespace {
 
-// The search goes in the phase at the ends of the band, in rad: u = a2 (N/2)², v = a3 (N/2)³. A
-// window weighs the ends least, so that sharpness falls off over several rad of either.
+// The search uses the phase at the ends of the band, in rad: u = a2 (N/2)², v = a3 (N/2)³. A window
+// weighs the ends least, so that sharpness falls off over several rad of u or v.
 constexpr double kCoarseU = 3, kCoarseV = 4, kFinest = 0.01;
 constexpr double kDefaultU = 60, kDefaultV = 30;
 constexpr int64_t kCoarseAscans = 64, kMostEvaluations = 16384, kMostFineSteps = 400;
@@ -37,10 +37,10 @@ struct Range {
   }
 };
 
-/// What is searched, and with which chain.
+/// The range of the search and its chain.
 struct Search {
   model::ResolvedScan scan;  // of the result
-  SpectralConfig chain;      // power of the A-scans that are looked at; without a phase
+  SpectralConfig chain;      // gives the power of the A-scans of the search; without a phase
   Range u, v;
   int64_t ascans = 0, first_bin = 0, bins = 0;
   double half() const { return 0.5 * static_cast<double>(chain.window.size()); }
@@ -86,7 +86,8 @@ class AutofocusWork final : public job::JobWork {
         search_.A2(search_.u.begin), search_.A2(search_.u.end), search_.A3(search_.v.begin),
         search_.A3(search_.v.end), search_.evaluations(), std::ssize(places_), search_.first_bin,
         search_.first_bin + search_.bins - 1);
-    if (spec_.reprocess) absl::StrAppend(&plan.text, "then the chain with what was found\n");
+    if (spec_.reprocess)
+      absl::StrAppend(&plan.text, "then the chain with the coefficients found\n");
     absl::StrAppend(
         &plan.text, "processing: ",
         spec_.processing_given ? "as the request says" : "as that of the scan, less its dispersion",
@@ -115,7 +116,7 @@ class AutofocusWork final : public job::JobWork {
       return Sharpness(run, ascans, u, v);
     };
 
-    // Coarse: the whole plane on a few A-scans.
+    // Coarse search: the whole plane with a few A-scans.
     const int64_t few = std::min<int64_t>(kCoarseAscans, std::ssize(places_)),
                   all = std::ssize(places_);
     const int64_t nu = search_.u.Points(kCoarseU), nv = search_.v.Points(kCoarseV);
@@ -132,7 +133,7 @@ class AutofocusWork final : public job::JobWork {
     run.Log(absl::StrFormat("sweep: a2 %g, a3 %g, sharpness %g", search_.A2(best_u),
                             search_.A3(best_v), best));
 
-    // Fine: the neighbours of the best, ever nearer.
+    // Fine search: the neighbours of the best, with shrinking steps.
     double step = 0.5;  // of the coarse ones
     const int64_t levels =
         static_cast<int64_t>(std::ceil(std::log2(std::max(kCoarseU, kCoarseV) * step / kFinest)));
@@ -164,7 +165,7 @@ class AutofocusWork final : public job::JobWork {
                         estimate.a2, estimate.a3, estimate.sharpness, estimate.sharpness_before));
     for (const auto& [name, best_at, range] :
          {std::tuple{"a2", best_u, search_.u}, std::tuple{"a3", best_v, search_.v}}) {
-      // Sharper ones may lie beyond.
+      // Sharper pairs may lie beyond.
       if (range.begin >= range.end ||
           (best_at > range.begin + kFinest && best_at < range.end - kFinest))
         continue;
@@ -184,7 +185,7 @@ class AutofocusWork final : public job::JobWork {
  private:
   static int64_t Padded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-  // Spectra, their power, its sums, and one chain at a time.
+  // Device memory for spectra, their power, its sums, and one chain at a time.
   int64_t SearchBytes(Device& device) const {
     const auto ascans = std::ssize(places_);
     return Padded(ascans * raw_.status.raw->record_bytes) +
@@ -192,7 +193,7 @@ class AutofocusWork final : public job::JobWork {
            SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), device);
   }
 
-  // The processing was resolved without dispersion; with one the chain is valid too.
+  // The processing was resolved without dispersion; the chain is also valid with one.
   model::ResolvedScan WithDispersion(double a2, double a3) const {
     model::ResolvedScan scan = search_.scan;
     scan.spec.processing.dispersion_a2 = a2;
@@ -201,8 +202,8 @@ class AutofocusWork final : public job::JobWork {
     return scan;
   }
 
-  // The spectra that are looked at, one after the other; the first kCoarseAscans are spread over
-  // the volume as well.
+  // Gathers the spectra of the search; the first kCoarseAscans alone are also spread over the
+  // volume.
   absl::Status Prepare(job::JobRun& run) {
     const auto ascans = std::ssize(places_);
     const int64_t bytes = raw_.status.raw->record_bytes;
@@ -251,9 +252,9 @@ class AutofocusWork final : public job::JobWork {
       squares += static_cast<double>(host_sums_.as<float>()[2 * a + 1]);
     }
     if (!std::isfinite(squares) || !(sum > 0)) {
-      return WithInfo(absl::FailedPreconditionError(
-                          "the A-scans that are looked at hold no power, or no numbers"),
-                      {.reason = Reason::kNoSignal, .field = "", .numbers = {}});
+      return WithInfo(
+          absl::FailedPreconditionError("the A-scans of the search hold no power, or no numbers"),
+          {.reason = Reason::kNoSignal, .field = "", .numbers = {}});
     }
     return squares / (sum * sum);
   }
@@ -281,7 +282,8 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
                                   const model::DispersionAutofocusSpec& spec) {
   Search search;
   model::VolumeStatus origin = raw.status;
-  model::ResolvedScan before = *raw.status.origin;  // what is looked for is not left out
+  // the search determines the dispersion, so it is not left out
+  model::ResolvedScan before = *raw.status.origin;
   before.chain.phase_rad.clear();
   origin.origin = std::make_shared<const model::ResolvedScan>(before);
   model::Processing processing = spec.processing_given ? spec.processing : before.spec.processing;
@@ -291,7 +293,7 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
   }
   if (!processing.dispersion_phase.empty() || processing.dispersion_a2 != 0 ||
       processing.dispersion_a3 != 0) {
-    return InvalidField("processing.dispersion", "is given; it is what is looked for");
+    return InvalidField("processing.dispersion", "is given, but the job searches for it");
   }
   OCTAVO_ASSIGN_OR_RETURN(search.scan, processing::ResolveReprocess(origin, processing));
   SpectralConfig& chain = search.chain = search.scan.chain;
@@ -315,8 +317,8 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
   search.bins = spec.bins == 0 ? chain.fft_length / 2 - search.first_bin : spec.bins;
   if (search.bins < 2 || search.bins > most)
     return InvalidField("bins", absl::StrCat("is ", search.bins, "; allowed 2 to ", most));
-  // Between two bins a peak is lower than on one, and a3 moves peaks: with bins half as wide that
-  // does not pass for sharpness.
+  // Between two bins a peak is lower than on a bin, and a3 moves peaks: bins half as wide keep this
+  // from looking like a change of sharpness.
   const int64_t finer = chain.fft_length < 2 * n && chain.fft_length <= 65536 ? 2 : 1;
   chain.fft_length *= finer;
   chain.first_bin = search.first_bin * finer;
@@ -351,7 +353,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
     return InvalidField("dispersion_autofocus.volume", "has no A-scans: none of its records came");
   const int64_t count = std::min<int64_t>(wanted, std::ssize(placed)),
                 few = std::min(kCoarseAscans, count);
-  // Spread over the volume, and so that the first few are spread too.
+  // Spread over the volume, in an order that also spreads the first few.
   std::vector<int64_t> places;
   std::vector<bool> taken(static_cast<size_t>(count), false);
   const auto take = [&](int64_t i) {

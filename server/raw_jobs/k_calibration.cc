@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
                                      std::min<int64_t>(4096, count - spec.first_record)));
   }
   placed = {placed.begin() + spec.first_record, placed.begin() + spec.first_record + records};
-  // Without a processing the spectrum that the scan itself subtracts.
+  // Without a processing, use the spectrum that the scan itself subtracts.
   model::KCalibrationSpec taken = spec;
   if (const model::Processing& of_scan = raw.status.origin->spec.processing;
       !spec.processing_given && of_scan.background == model::BackgroundMode::kStatic) {

@@ -10,7 +10,7 @@
 #include "server/job/job_environment.h"
 #include "server/volume/volume_store.h"
 
-// The kinds of jobs that look at held raw spectra.
+// The kinds of jobs that use held raw spectra.
 namespace octavo::raw_jobs {
 
 /// Pins the raw spectra `volume`. NotFound, FailedPrecondition (being acquired), InvalidArgument if
@@ -18,8 +18,8 @@ namespace octavo::raw_jobs {
 absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work,
                                             const std::string& volume);
 
-/// Where the records that became A-scans lie in the volume's memory, in the order they came:
-/// positions in records.
+/// Positions, in records, of the A-scans' records in the volume's memory, in the order of
+/// acquisition.
 std::vector<int64_t> PlacedRecords(const processing::RawRecords& records);
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
 absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw,
                           const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
                           double end);
-/// Adds what RunReprocess needs to a plan.
+/// Adds the needs of RunReprocess to a plan.
 void AddReprocess(const model::ResolvedScan& scan, Device& device, job::JobPlan* plan);
 
 }  // namespace octavo::raw_jobs

@@ -15,7 +15,7 @@
 namespace octavo::raw_jobs {
 namespace {
 
-constexpr int64_t kBlocksAhead = 8;  // enqueued before the job looks at `stop` again
+constexpr int64_t kBlocksAhead = 8;  // blocks enqueued between checks of `stop`
 
 class ReprocessWork final : public job::JobWork {
  public:

@@ -32,8 +32,8 @@ absl::Status ProtocolError(const std::string& field, const std::string& what) {
                   {.reason = Reason::kProtocol, .field = field, .numbers = {}});
 }
 
-/// A client's write: a message at a time, dealt with by a worker, because uploads may have to be
-/// waited for.
+/// A client's write: a worker handles one message at a time, because it may have to wait for
+/// uploads.
 class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                           public std::enable_shared_from_this<WriteStream> {
  public:
@@ -72,7 +72,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     });
     if (!posted.ok()) Close(posted);
   }
-  void OnDone() override { auto self = std::move(self_); }  // the last reference may go here
+  void OnDone() override { auto self = std::move(self_); }  // this may release the last reference
 
  private:
   void TakeOne() {
@@ -86,7 +86,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void Close(const absl::Status& status) {
     (void)Guarded([&] {
       return writer_ = nullptr, absl::OkStatus();
-    });  // what was not finished has broken off
+    });  // an unfinished write counts as broken off
     Finish(ToGrpc(status));
   }
   absl::Status Take(const v1::WriteBufferRequest& request,
@@ -106,7 +106,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
     return writer_->Chunk(payload);
   }
 
-  // The client has said all, or is gone.
+  // The client has sent everything, or is gone.
   absl::Status End() {
     if (context_->IsCancelled()) return absl::CancelledError("the client has gone away");
     if (writer_ == nullptr)
@@ -343,7 +343,7 @@ class BufferServiceImpl final : public BufferBase {
                 to->PushLatest(name, std::move(event), MergeEvents);
               });
             };
-            // Held by the stream; told to end while the server stops.
+            // Held by the stream; the server ends it when it stops.
             if (auto to = weak.lock())
               to->Feed([&] { to->OnOver([handle = buffers_->Watch(caller, tell)] {}); });
           });
@@ -352,15 +352,15 @@ class BufferServiceImpl final : public BufferBase {
   }
 
  private:
-  /// What a watcher that has not heard of either hears of both: it still has to learn that the
-  /// buffer is there.
+  /// Merges two events that a watcher has not read yet: it still has to learn that the buffer
+  /// exists.
   static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
     const auto first = waiting.kind();
     const bool is_new = first == v1::BufferEvent::EXISTS || first == v1::BufferEvent::CREATED;
     waiting = std::move(news);
     if (is_new && waiting.kind() != v1::BufferEvent::GONE) waiting.set_kind(first);
   }
-  /// Answers from a worker: memory may have to be had first.
+  /// Answers from a worker, because it may have to free memory first.
   template <class Request, class F>
   ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request,
                             v1::Buffer* response, F call) {

@@ -1,23 +1,23 @@
 #pragma once
 
-// How calls are handled. Every handler of every service runs in Handle(), through one of the forms
+// The handling of calls. Every handler of every service runs in Handle(), through one of the forms
 // below:
 //
 //   Reply        a unary call that is answered at once, on gRPC's thread
-//   ReplyOn      one that is answered by a worker
-//   ReplyInTurn  the same for what takes long: of a few workers, with a bounded queue before them
-//   ReplyLater   one whose answer comes from the engine, some time (DeferredUnaryReactor)
+//   ReplyOn      a unary call that a worker answers
+//   ReplyInTurn  a long unary call that one of a few workers answers, with a bounded queue
+//   ReplyLater   a unary call answered later by a callback (DeferredUnaryReactor)
 //   Stream, RawStream   a server stream (QueuedWriter)
 //   Received     a message of a client's stream (PushStreamBase, WriteStream)
 //
-// Handle turns what is thrown into the status of the call, so that neither gRPC's threads nor the
-// engine's end the process, and every call gets an answer. What a handler has taken by then
-// (memory, a request id, a place in a queue, a descriptor) belongs to objects that give it back as
-// the exception passes them. What runs later for a call (a task, a callback of the engine) runs in
+// Handle converts exceptions into the status of the call, so that no exception ends the process on
+// a thread of gRPC or of the server, and every call gets an answer. The resources of a handler
+// (memory, a request id, a place in a queue, a descriptor) belong to objects that release them
+// during unwinding. Work that runs later for a call (a task, a callback) runs in
 // DeferredUnaryReactor::Complete or QueuedWriter::Feed, which do the same.
 //
-// A unary answer that its peer does not take is bounded and timed (PendingAnswer), as the messages
-// of a stream are.
+// Unary answers that their peer does not read are limited in size and time (PendingAnswer), like
+// the messages of a stream.
 //
 // Before anything else Handle checks the request against the table of bounds (bounds.h).
 //
@@ -56,8 +56,8 @@ absl::Status Handle(const Request& request, Work&& work) {
   });
 }
 
-/// Handle, and what the call ends with. `work` may take an AdmissionReport*, which goes with the
-/// answer where it explains it.
+/// Runs Handle and returns the status of the call. `work` may take an AdmissionReport*, which is
+/// attached to the answer if it explains the error.
 template <class Request, class Work>
 grpc::Status Answer(const Request& request, Work& work) {
   if constexpr (std::is_invocable_v<Work&, model::AdmissionReport*>) {
@@ -69,8 +69,8 @@ grpc::Status Answer(const Request& request, Work& work) {
   }
 }
 
-/// A call to be answered; null where there is no memory for it. `begin(reply)` sees to it that
-/// reply->Answer is called; where it does not return OK that is the answer.
+/// A call to be answered; null if there is no memory for it. `begin(reply)` ensures that
+/// reply->Answer is called; if it returns an error, that is the answer.
 template <class Response, class Begin>
 grpc::ServerUnaryReactor* Unary(grpc::CallbackServerContext* context, const Response* response,
                                 Begin begin) {
@@ -100,8 +100,8 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const Requ
   });
 }
 
-/// `pool`: has Post. `work` keeps nothing of the handler's frame; the request and the response live
-/// until it has answered.
+/// `pool`: has Post. `work` must not refer to the handler's frame; the request and the response
+/// live until it has answered.
 template <class Pool, class Request, class Response, class Work>
 grpc::ServerUnaryReactor* ReplyOn(Pool* pool, grpc::CallbackServerContext* context,
                                   const Request* request, const Response* response, Work work) {
@@ -119,7 +119,7 @@ grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
                                       grpc::CallbackServerContext* context, const Request* request,
                                       const Response* response, Work work) {
   return Unary(context, response, [&](UnaryReply* reply) -> absl::Status {
-    // Refused at once where it can be.
+    // Refuse at once if possible.
     OCTAVO_RETURN_IF_ERROR(CheckBounds(*request));
     const auto turn = [reply, context, request, work]() mutable {
       if (context->IsCancelled())
@@ -135,8 +135,8 @@ grpc::ServerUnaryReactor* ReplyInTurn(base::WorkerPool* pool, int most,
   });
 }
 
-/// `begin(reply)` begins the work and sees to it that reply->Complete is called; where it does not
-/// return OK that is the answer.
+/// `begin(reply)` begins the work and ensures that reply->Complete is called; if it returns an
+/// error, that is the answer.
 template <class Request, class Response, class Begin>
 grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const Request* request,
                                      const Response* response, Begin begin) {
@@ -155,8 +155,8 @@ grpc::ServerUnaryReactor* ReplyLater(grpc::CallbackServerContext* context, const
   return reply.get();
 }
 
-/// `begin(writer)` sees to it that the writer is fed and ended; where it does not return OK the
-/// stream ends with that.
+/// `begin(writer)` ensures that the writer is fed and ended; if it returns an error, the stream
+/// ends with it.
 template <class Message, class Request, class Begin>
 grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context,
                                           const Request* request, Begin begin) {
@@ -171,7 +171,7 @@ grpc::ServerWriteReactor<Message>* Stream(grpc::CallbackServerContext* context,
   return writer.get();
 }
 
-/// The same for a request and messages that are raw bytes: `begin(request, writer)`, both shared.
+/// The same for a request and messages in raw bytes: `begin(request, writer)`, both shared.
 template <class Request, class Begin>
 grpc::ServerWriteReactor<grpc::ByteBuffer>* RawStream(grpc::CallbackServerContext* context,
                                                       const grpc::ByteBuffer* bytes, Begin begin) {

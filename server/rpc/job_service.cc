@@ -113,8 +113,9 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     if (!secret.empty()) {
       OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
       spec->session = session.name;
-      spec->request_digest += session.name;  // another session's retry is another request: the job
-                                             // would be its neighbour's
+      // A retry by another session is another request, because the job would belong to the first
+      // one.
+      spec->request_digest += session.name;
     } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
       return InvalidField(
           "orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),

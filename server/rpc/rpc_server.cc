@@ -54,8 +54,8 @@ class RpcServerImpl final : public RpcServer {
     for (const auto& service : services_) builder.RegisterService(service.get());
     builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.SetMaxSendMessageSize(-1);
-    // What peers have sent and nobody has taken: half of a message stays here until the other half
-    // comes. When it is used up, gRPC ends calls, those that hold something first.
+    // Memory for received data that no call has read yet: half of a message stays here until the
+    // other half arrives. When it is used up, gRPC ends calls, first those that hold memory.
     grpc::ResourceQuota quota("octavo");
     quota.Resize(static_cast<size_t>(config.memory_bytes));
     builder.SetResourceQuota(quota);
@@ -71,8 +71,9 @@ class RpcServerImpl final : public RpcServer {
     listener_->Start([server = server_.get(),
                       tcp = std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor>(
                           std::move(tcp))](UniqueFd connection, bool is_unix) {
-      if (is_unix) {  // its name is the descriptor's, by which the peer's user is found
-                      // (local_peer.h)
+      if (is_unix) {
+        // gRPC names the peer after this descriptor, by which the server finds its user
+        // (local_peer.h).
         grpc::AddInsecureChannelFromFd(server, connection.release());
         return;
       }
@@ -98,7 +99,7 @@ class RpcServerImpl final : public RpcServer {
     TellHealth();
   }
 
-  /// devices/<n> are services of their own; without a healthy one nothing is served.
+  /// devices/<n> are separate health services; without a healthy device no service is serving.
   void SetDevices(const std::vector<model::DeviceStatus>& devices) {
     MutexLock lock(health_mutex_);
     any_device_ = false;
@@ -124,12 +125,12 @@ class RpcServerImpl final : public RpcServer {
 
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr) return;
-    devices_ = nullptr;  // nothing of it touches the server any more
+    devices_ = nullptr;  // no part of it uses the server any more
     listener_->Stop();
     auto done = std::async(std::launch::async,
                            [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });
-    // A peer that has stopped reading survives gRPC's own deadline, and where Shutdown returns all
-    // the same, the server's destructor waits for it: cut what is left in any case.
+    // A peer that has stopped reading survives gRPC's own deadline, and even if Shutdown returns,
+    // the server's destructor waits for the peer: cut the remaining connections in any case.
     done.wait_for(grace + std::chrono::milliseconds(300));
     listener_->CutAll();
     done.wait();

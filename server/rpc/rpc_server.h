@@ -17,26 +17,25 @@ struct RpcConfig {
   std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
   std::string unix_path;                               // empty = no Unix socket
   int64_t memory_bytes = 512 << 20;                    // of requests on their way in
-  int spare_descriptors =
-      0;  // that connections leave free; 0 = a quarter of the process' limit, at most 1024
-  double stalled_seconds =
-      30;  // a peer that takes nothing of what is written for it for so long is cut
+  // Descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024.
+  int spare_descriptors = 0;
+  double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected
   int max_concurrent_streams = 4096;  // per connection
 };
 
-/// The gRPC front of an engine: services, health, reflection, listeners.
+/// The gRPC front end: services, health, reflection, listeners.
 class RpcServer {
  public:
-  /// Listens and serves. FailedPrecondition if an address cannot be had.
+  /// Listens and serves. FailedPrecondition if an address is not available.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const RpcConfig& config,
                                                           engine::Engine* engine, ServerInfo info);
   virtual ~RpcServer() = default;
   /// Addresses that clients can use: "127.0.0.1:41234", "unix:/run/octavo.sock".
   virtual std::vector<std::string> addresses() const = 0;
-  /// What the health service says, overall and for each service.
+  /// The state in the health service, overall and for each service.
   virtual void SetServing(bool serving) = 0;
-  /// Ends all calls, those that do not end by themselves within `grace` by force. Returns within a
-  /// second of that.
+  /// Ends all calls, by force if they do not end within `grace`. Returns within a second after
+  /// that.
   virtual void Shutdown(std::chrono::milliseconds grace) = 0;
 };
 

@@ -143,13 +143,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     if (secret.empty()) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));
     spec->session = session.name;
-    spec->request_digest +=
-        session
-            .name;  // another session's retry is another request: the scan would be its neighbour's
+    // A retry by another session is another request, because the scan would belong to the first
+    // one.
+    spec->request_digest += session.name;
     return absl::OkStatus();
   }
 
-  // What asks a camera waits for the others that do, and not for the rest.
+  // Calls that query a camera wait for each other only.
   template <class Request, class Response, class Work>
   ServerUnaryReactor* ReplyMaybeSlow(base::WorkerPool* pool, int most,
                                      CallbackServerContext* context, const Request* request,

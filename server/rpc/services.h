@@ -14,19 +14,20 @@
 
 namespace octavo::rpc {
 
-/// What SystemService.GetInfo tells beside the engine's own.
+/// Additional facts for SystemService.GetInfo.
 struct ServerInfo {
   std::string version, server_id, build;
   std::vector<BackendReport> backends;
-  std::vector<std::string> recovered;  // what the recovery at start found
+  std::vector<std::string> recovered;  // findings of the recovery at start
   std::vector<std::string> replay_roots;
   TimePoint started;
   std::function<std::vector<std::string>()> listening;
-  std::vector<std::string> open_addresses;  // that other hosts can reach, without TLS and login
+  // addresses that other hosts can reach without TLS and login
+  std::vector<std::string> open_addresses;
 };
 
-/// What takes longer than gRPC's few threads may wait: each kind has threads of its own, so that
-/// none waits for another.
+/// Threads for calls that take too long for gRPC's few threads: each kind has its own, so that no
+/// kind waits for another.
 struct SlowWork {
   base::WorkerPool cameras{"oct-camera", 1};  // a camera may take seconds to answer
   base::WorkerPool plans{"oct-plan", 1, 5};  // PlanScan: patterns of many records, waveforms, plots
@@ -38,7 +39,7 @@ struct SlowWork {
 constexpr int kMostPlans = 16, kMostSubmits = 64;
 
 std::unique_ptr<grpc::Service> MakeScanService(engine::Engine* engine, SlowWork* slow);
-/// `workers` ask cameras; `copiers` put projections that are pushed in their place.
+/// `workers` query cameras; `copiers` copy pushed projections to their places.
 std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers);
 std::unique_ptr<grpc::Service> MakeVolumeService(engine::Engine* engine);
@@ -49,7 +50,7 @@ std::unique_ptr<grpc::Service> MakeBufferService(engine::Engine* engine, base::W
 std::unique_ptr<grpc::Service> MakeStreamService(engine::Engine* engine, base::WorkerPool* workers);
 /// Sessions and leases.
 std::unique_ptr<grpc::Service> MakeSessionService(engine::Engine* engine);
-/// `workers` measure, which takes seconds.
+/// `workers` run measurements, which take seconds.
 std::unique_ptr<grpc::Service> MakeSystemService(engine::Engine* engine, base::WorkerPool* workers,
                                                  ServerInfo info);
 

@@ -95,7 +95,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
           OCTAVO_ASSIGN_OR_RETURN(const session::LeaseRequest decoded, DecodeAcquire(*request));
-          // It may stand in a queue: a client that goes away leaves it.
+          // The request may wait in a queue: a client that disconnects leaves it.
           const uint64_t place = clients_.AcquireLease(
               decoded, CallerOf(*context),
               [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
@@ -104,7 +104,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                   return lease.status();
                 });
                 if (lease.ok() && !told)
-                  (void)clients_.leases().Release(lease->token);  // nobody will ever hear of it
+                  // the client never learns of the lease
+                  (void)clients_.leases().Release(lease->token);
               });
           reply->OnCancelled([leases = &clients_.leases(), place] { leases->Withdraw(place); });
           return absl::OkStatus();

@@ -108,7 +108,7 @@ class PushStream final : public PushStreamBase {
   int64_t connection_ = 0;
 };
 
-/// One connection that pushes frames to a job. They are copied to their place by a worker: gRPC's
+/// One connection that pushes frames to a job. A worker copies them to their place, so that gRPC's
 /// threads do not wait for memory.
 class ProjectionStream final : public PushStreamBase {
  public:

@@ -19,8 +19,8 @@ constexpr uint32_t kDataField = 100;
 
 using PicturePtr = std::shared_ptr<const picture::Picture>;
 
-/// Pictures shared by all subscribers that want the same frame in the same way; frames are few and
-/// short-lived.
+/// Pictures shared by all subscribers that want the same frame with the same options; they are few
+/// and short-lived.
 class PictureCache {
  public:
   absl::StatusOr<PicturePtr> Get(const model::FramePtr& frame,
@@ -64,7 +64,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
     }
     Wake();
   }
-  /// There may be news. Any thread, does not block.
+  /// Signals that there may be a new frame. Any thread, does not block.
   void Wake() {
     {
       MutexLock lock(mutex_);
@@ -84,7 +84,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   }
 
  private:
-  // What a step throws ends the stream; no other step follows then.
+  // An exception in a step ends the stream; no other step follows.
   void Post() {
     auto writer = writer_.lock();
     if (writer == nullptr) return;
@@ -94,7 +94,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       });
     });
   }
-  // Until a chunk is on its way (then its completion goes on) or there is nothing to send.
+  // Runs until a chunk is being written (its completion continues) or there is nothing to send.
   void Run() {
     for (;;) {
       std::shared_ptr<model::Subscription> subscription;
@@ -176,7 +176,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   Mutex mutex_;
   std::shared_ptr<model::Subscription> subscription_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false, again_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the running step only.
+  // Used by the running step only.
   model::Delivered frame_;
   model::Bytes payload_;
   PicturePtr picture_;

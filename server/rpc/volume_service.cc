@@ -82,8 +82,8 @@ class VolumeServiceImpl final : public Base {
     });
   }
 
-  /// NotFound for a scan or job that is not known and of which no volume is: a slip of the pen is
-  /// no scan without volumes.
+  /// NotFound for an unknown scan or job without volumes: a misspelt name must not look like a scan
+  /// without volumes.
   absl::Status CheckScan(const std::string& scan) {
     if (scans_.Get(scan).ok() || jobs_.Get(scan).ok() ||
         !volumes_.List({.scan = scan, .in_memory = false}).empty())
@@ -222,14 +222,15 @@ class VolumeServiceImpl final : public Base {
           OCTAVO_ASSIGN_OR_RETURN(auto handle,
                                   volumes_.Commit(request->name(), options, request->request_id(),
                                                   std::move(callbacks), request->lease_token()));
-          // A client that goes away takes its commit with it (unless others wait for it too).
+          // When a client disconnects, its commit is cancelled (unless other clients wait for it,
+          // too).
           writer->OnOver([handle] { handle->Cancel(); });
           return absl::OkStatus();
         });
   }
 
  private:
-  /// Answers a call when the volume is as it was asked to be.
+  /// Answers a call when the volume has reached the requested state.
   static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(
       const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
     return [reply, response](const absl::StatusOr<model::VolumeStatus>& volume) {

@@ -24,15 +24,15 @@ struct SessionStatus {
 };
 
 struct SessionConfig {
-  double heartbeat_seconds = 10;  // what clients are told
+  double heartbeat_seconds = 10;  // intervals announced to clients
   double expiry_seconds = 60;     // without a sign of life
-  int64_t most = 10'000;          // alive at once; of the ended ones so many are remembered, too
+  int64_t most = 10'000;          // alive at once; the same number of ended ones is remembered
 };
 
-/// Clients that the server notices the end of. Expired sessions are remembered for a day, the
-/// newest config.most of them: whoever has the secret revives them. Thread-safe; no callbacks: the
-/// housekeeping asks Expire. Every call but List takes time that does not grow with the number of
-/// sessions.
+/// Client sessions, which expire when a client gives no sign of life. Expired sessions are
+/// remembered for a day, the newest config.most of them: a client with the secret can revive them.
+/// Thread-safe; no callbacks: the housekeeping calls Expire. Every call but List takes time that
+/// does not grow with the number of sessions.
 class ClientSessions {
  public:
   ClientSessions(const Clock* clock, SessionConfig config, std::string server_id)
@@ -44,17 +44,17 @@ class ClientSessions {
   };
   /// ResourceExhausted (SESSIONS) while config.most are alive.
   absl::StatusOr<Opened> Open(const std::string& client);
-  /// A sign of life. `revived`: it had expired. NotFound (NO_SESSION); ResourceExhausted (SESSIONS)
-  /// for one to be revived, as Open.
+  /// A sign of life. `revived`: the session had expired. NotFound (NO_SESSION); ResourceExhausted
+  /// (SESSIONS) if it is to be revived, as in Open.
   struct Alive {
     SessionStatus session;
     bool revived = false;
   };
   absl::StatusOr<Alive> KeepAlive(const std::string& secret);
-  /// Ends it now, as if it had expired. NotFound (NO_SESSION).
+  /// Ends the session now, as if it had expired. NotFound (NO_SESSION).
   absl::StatusOr<SessionStatus> Close(const std::string& secret);
-  /// The live session of a secret; counts as a sign of life. NotFound (NO_SESSION), also for one
-  /// that has expired and was not revived.
+  /// The live session of a secret; the call counts as a sign of life. NotFound (NO_SESSION), also
+  /// if the session has expired and was not revived.
   absl::StatusOr<SessionStatus> Find(const std::string& secret);
   std::vector<SessionStatus> List();  // oldest first
   /// Whether a session has expired, or is not known any more.
@@ -75,8 +75,8 @@ class ClientSessions {
     int64_t ended_ns = 0;  // 0 = alive
     bool told = false;     // by Expire
   };
-  // A session is in one of three: alive, the one that was seen longest ago first; ended and not
-  // told by Expire; ended and told, the one that ended first first.
+  // A session is in one of three lists: alive, least recently seen first; ended but not yet
+  // reported by Expire; ended and reported, in the order of their ends.
   using Sessions = std::list<Session>;
   SessionStatus StatusOf(const Session& session) const;
   void EndOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -43,7 +43,7 @@ absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
             request.resource,
-            " is sealed: nobody can change it, so nobody needs it alone; ask for SHARED")),
+            " is sealed and cannot change, so no client needs it alone; ask for SHARED")),
         {.reason = Reason::kSealed, .field = "mode", .numbers = {}});
   }
   return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::Status LeaseTable::ConflictWith(const Lease* lease, const Resource& resour
       lease == nullptr || lease->expires_ns == 0
           ? -1
           : static_cast<double>(lease->expires_ns - clock_->Now().monotonic_ns) * 1e-9;
-  const std::string who = lease == nullptr          ? "somebody who waits"
+  const std::string who = lease == nullptr          ? "a client that waits"
                           : !lease->holder.empty()  ? lease->holder
                           : !lease->session.empty() ? lease->session
                                                     : "another operation";
@@ -122,8 +122,8 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     lease = resource.held.erase(lease);
     ++totals_.expired;
   }
-  // In order: whoever is first gets what has become free, even if his time ran out in the same
-  // moment.
+  // In order: the first waiter gets a lease that has become free, even if its time ran out at the
+  // same moment.
   while (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode)) {
     Waiter waiter = std::move(resource.waiting.front());
     resource.waiting.pop_front();
@@ -142,7 +142,7 @@ LeaseTable::Resources::iterator LeaseTable::Settle(Resources::iterator it, Told*
     ++totals_.waits_timed_out;
     told->emplace_back(std::move(done), Conflict(resource, it->first, /*waited=*/true));
   }
-  // One that gave up may have stood in the way of those behind him.
+  // A waiter that gave up may have blocked those behind it.
   if (!resource.waiting.empty() && Fits(resource, resource.waiting.front().request.mode))
     return Settle(it, told);
   return resource.held.empty() && resource.waiting.empty() ? resources_.erase(it) : std::next(it);
@@ -157,7 +157,7 @@ void LeaseTable::Tell(const Told& told) {
 }
 
 namespace {
-/// What `act` does under the table's lock, and then the calls that it brings about.
+/// Runs `act` under the table's lock, and then the callbacks that it causes.
 template <class Act>
 auto Telling(const Act& act) {
   LeaseTable::Told told;
@@ -343,7 +343,7 @@ absl::StatusOr<LeaseTable::Guard> LeaseTable::Enter(const std::string& resource,
 
 absl::Status LeaseTable::Guard::Stands() const {
   if (asked_ == nullptr || table_ != nullptr)
-    return absl::OkStatus();  // one of its own has no end but its own
+    return absl::OkStatus();  // a temporary lease ends only with its guard
   MutexLock lock(asked_->mutex_);
   const auto resource = asked_->resources_.find(lease_.resource);
   if (resource != asked_->resources_.end()) {
@@ -476,7 +476,7 @@ std::vector<Lease> LeaseTable::List(const std::string& resource) {
   return list;
 }
 
-// Of this one only: lists of what is leased ask for one after the other.
+// Handles this resource only, because lists of leased resources call this for each one.
 LeaseTable::Counts LeaseTable::CountOf(const std::string& resource) {
   MutexLock lock(mutex_);
   Counts counts;

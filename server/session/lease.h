@@ -28,9 +28,9 @@ struct Lease {
   std::string token;    // 32 hex digits, known to the holder only
   uint64_t fence = 0;   // fencing number: each grant of this table has a larger one than all before
   std::string session;  // "sessions/...": the lease ends with it; empty = none
-  std::string holder;   // for people: what the session calls itself, or the call that took it
+  std::string holder;   // for people: the name of the session, or of the call that took the lease
   int64_t granted_ns = 0;
-  int64_t expires_ns = 0;  // monotonic; 0 = not by itself
+  int64_t expires_ns = 0;  // monotonic; 0 = no expiry of its own
 };
 
 struct LeaseRequest {
@@ -38,47 +38,47 @@ struct LeaseRequest {
   LeaseMode mode = LeaseMode::kShared;
   std::string session;
   std::string holder;
-  double seconds = 0;  // until it expires unless renewed; 0 = with its session (without a session:
-                       // when released)
-  double wait_seconds = 0;  // how long to stand in the queue; 0 = try
+  // time until it expires unless renewed; 0 = with its session (without a session: when released)
+  double seconds = 0;
+  double wait_seconds = 0;  // how long to wait in the queue; 0 = do not wait
 };
 
 /// Leases: rows {resource, mode, token, fencing number, holder, expiry}, not locks held across
-/// calls. Any number of shared ones or one exclusive one for a resource. First come, first served:
-/// whoever comes later does not overtake somebody who waits, so writers do not starve. Nothing here
-/// blocks: waiting is a callback. The engine's scans never ask this table for anything.
+/// calls. A resource has any number of shared leases or one exclusive lease. First come, first
+/// served: a later request does not overtake a waiter, so writers do not starve. No call blocks:
+/// waiting is a callback. Scans never use this table.
 ///
-/// Time passes with every call; waits that ran out are told by Expire, which a housekeeping thread
-/// calls. Thread-safe. Callbacks run without locks, on the thread whose call brought them about
-/// (Release, Renew, EndSession, Forget, Expire, Acquire).
+/// Every call handles leases that have expired by then; Expire, which a housekeeping thread calls,
+/// answers waits that ran out. Thread-safe. Callbacks run without locks, on the thread whose call
+/// caused them (Release, Renew, EndSession, Forget, Expire, Acquire).
 class LeaseTable {
  public:
   using Done = std::function<void(absl::StatusOr<Lease>)>;
-  /// Who holds a lock of his own gives one: the calls that are to be made are added to it, for Tell
-  /// without the lock.
+  /// A caller that holds its own lock passes one: pending callbacks are added to it, and the caller
+  /// runs them with Tell after releasing the lock.
   using Told = std::vector<std::pair<Done, absl::StatusOr<Lease>>>;
   static void Tell(const Told& told);
 
-  /// `most`: leases and places in queues, of all resources together.
-  /// `sessions`: asked under the table's lock whether a session has ended, so that no lease is
-  /// granted to one that ends in this moment; null: sessions are not looked at.
+  /// `most`: limit of leases plus waiters, over all resources. `sessions`: the table asks it, under
+  /// its own lock, whether a session has ended, so that no lease is granted to a session that ends
+  /// at this moment; null: sessions are not looked at.
   explicit LeaseTable(const Clock* clock, int64_t most = 65'536, ClientSessions* sessions = nullptr)
       : clock_(clock), most_(most), sessions_(sessions) {}
 
   /// Grants at once or not at all. Aborted (LEASED; numbers: mode, holder, expires_seconds,
-  /// waiting) if it conflicts with a lease or somebody waits; wait_seconds is ignored.
+  /// waiting) if it conflicts with a lease or there is a waiter; wait_seconds is ignored.
   /// FailedPrecondition (SEALED) for an exclusive one on a volume. ResourceExhausted (LEASES) if
   /// the table is full.
   absl::StatusOr<Lease> TryAcquire(const LeaseRequest& request);
 
-  /// As TryAcquire, standing in the queue for up to request.wait_seconds (at most
-  /// kLongestWaitSeconds): `done` is called exactly once, possibly before this returns.
-  /// DeadlineExceeded (LEASED) if the time ran out; NotFound (NO_BUFFER) if the resource went;
-  /// Cancelled if Withdraw came first or the session ended. Returns the place in the queue for
+  /// As TryAcquire, but waits in the queue for up to request.wait_seconds (at most
+  /// kLongestWaitSeconds): calls `done` exactly once, possibly before this returns.
+  /// DeadlineExceeded (LEASED) if the time ran out; NotFound (NO_BUFFER) if the resource is gone;
+  /// Cancelled if Withdraw came first or the session ended. Returns an id of the waiter for
   /// Withdraw; 0 = answered already.
   uint64_t Acquire(const LeaseRequest& request, Done done);
   uint64_t Acquire(const LeaseRequest& request, Done done, Told* told);
-  /// The client went away: takes its place out of the queue. Nothing if it was answered meanwhile.
+  /// Removes a waiter whose client went away. Does nothing if the waiter was answered meanwhile.
   void Withdraw(uint64_t place);
 
   /// Moves the expiry to `seconds` from now (0 = as long as the session). FailedPrecondition
@@ -87,23 +87,23 @@ class LeaseTable {
   /// FailedPrecondition (LEASE_LOST) if there is no such lease (any more).
   absl::Status Release(const std::string& token);
 
-  /// What every operation asks that comes with a token: OK if the token is a live lease of
-  /// `resource` that allows `mode`. FailedPrecondition: LEASE_LOST (unknown, expired, of something
-  /// else), LEASE_MODE (shared, but the operation writes). `fence` (0 = not given) must be the
-  /// lease's own: a delayed operation of an earlier lease is refused as LEASE_LOST.
+  /// Checks the token of an operation: OK if it names a live lease of `resource` that allows
+  /// `mode`. FailedPrecondition: LEASE_LOST (unknown, expired, of something else), LEASE_MODE
+  /// (shared, but the operation writes). `fence` (0 = not given) must be the lease's own: a delayed
+  /// operation of an earlier lease is refused as LEASE_LOST.
   absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence,
                               LeaseMode mode);
-  /// OK if nobody has a lease of `resource`, but for the one with the token `own` (empty = none).
+  /// OK if there is no lease of `resource` except the one with the token `own` (empty = none).
   /// Aborted (LEASED: names the holder of the first), or FailedPrecondition (LEASE_LOST) if `own`
-  /// is no live lease of it. Calls nobody back: it may be asked under the lock of the store that
-  /// owns the resource.
+  /// is no live lease of it. Makes no callbacks, so it may be called under the lock of the store
+  /// that owns the resource.
   absl::Status CheckNobodyElse(const std::string& resource, const std::string& own);
 
-  /// Whether anybody has a lease of it.
+  /// Whether there is a lease of it.
   bool Leased(const std::string& resource);
 
-  /// The operation itself is done under a lease: the caller's (checked) if it came with a token,
-  /// else a new one (tried) that the guard gives back. So operations exclude each other and leases
+  /// Every operation runs under a lease: the caller's (checked) if the call carries a token, else a
+  /// temporary one that the guard releases. Operations therefore exclude each other and the leases
   /// of others, whether or not clients use leases at all.
   class Guard {
    public:
@@ -125,11 +125,11 @@ class LeaseTable {
     Guard& operator=(const Guard&) = delete;
     ~Guard() { Done(); }
     const Lease& lease() const { return lease_; }
-    /// OK while the lease stands: the caller's own may have ended since. To be asked under the lock
-    /// of the store that owns the resource, right before the operation acts: whoever gets the next
-    /// lease through that store comes after it then. Calls nobody back.
+    /// OK while the lease is valid: the caller's own lease may have ended since. Call this under
+    /// the lock of the store that owns the resource, right before the operation acts: then the next
+    /// lease through that store comes after the operation. Makes no callbacks.
     absl::Status Stands() const;
-    /// Gives a new lease back now; leaves the caller's own.
+    /// Releases a temporary lease now; leaves the caller's own.
     void Done();
     void Done(Told* told);
 
@@ -144,14 +144,14 @@ class LeaseTable {
   absl::StatusOr<Guard> Enter(const std::string& resource, LeaseMode mode, const std::string& token,
                               uint64_t fence, const std::string& holder, Told* told);
 
-  /// The resource is gone: its leases are lost, whoever waits is told.
+  /// The resource is gone: ends its leases and answers its waiters.
   void Forget(const std::string& resource);
   void Forget(const std::string& resource, Told* told);
-  /// The client is gone: so are its leases and its places in queues. Nothing if it has come back
-  /// since.
+  /// The client is gone: ends its leases and removes its waiters. Does nothing if the session was
+  /// revived since.
   void EndSession(const std::string& session) { EndSessions({session}); }
   void EndSessions(const std::set<std::string>& sessions);
-  /// Ends what has expired and answers the waits that ran out.
+  /// Ends expired leases and answers the waits that ran out.
   void Expire();
 
   std::vector<Lease> List(
@@ -159,8 +159,8 @@ class LeaseTable {
   struct Counts {
     int64_t shared = 0, exclusive = 0, waiting = 0;
   };
-  /// As it is now: whose time has run out does not count, whether or not it was told. Calls nobody
-  /// back.
+  /// The present state, without expired leases and waits, even if these were not handled yet. Makes
+  /// no callbacks.
   Counts CountOf(const std::string& resource);
   std::map<std::string, int64_t> CountBySession();  // leases held; "" = of no session
   struct Totals {
@@ -201,12 +201,12 @@ class LeaseTable {
   absl::Status Release(const std::string& token, Told* told);
   absl::StatusOr<Lease> Check(const std::string& resource, const std::string& token, uint64_t fence,
                               LeaseMode mode, Told* told);
-  /// Lets expired leases go, tells waits that ran out, grants to whoever is first; forgets the
-  /// resource when nothing is left of it. Returns the resource after this one.
+  /// Ends expired leases, answers waits that ran out, grants to the first waiters; removes the
+  /// resource when it has no lease or waiter left. Returns the resource after this one.
   Resources::iterator Settle(Resources::iterator it, Told* told)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SettleOne(const std::string& name, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// The row of a token, after what has expired is gone; null if there is none.
+  /// The row of a token, after removing expired leases; null if there is none.
   Lease* FindToken(const std::string& token, Told* told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

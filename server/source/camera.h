@@ -21,12 +21,12 @@ struct SourceKind {
 };
 std::vector<SourceKind> SourceKinds();
 
-/// Where cameras are looked for from now on: names of Aravis' interfaces. Process-wide, as it is
-/// there.
+/// Sets the interfaces on which cameras are searched from now on, by their names in Aravis.
+/// Process-wide, as in Aravis.
 void SetCameraInterfaces(const std::vector<std::string>& interfaces);
 
-/// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT) in a build
-/// without Aravis.
+/// Finds the cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT) in a
+/// build without Aravis.
 absl::StatusOr<std::vector<CameraInfo>> ListCameras();
 
 /// Whether this build can use cameras, and why (not).

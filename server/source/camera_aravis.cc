@@ -1,5 +1,5 @@
-// What is done with a GenICam camera (GigE Vision, USB3 Vision) before it runs: find, open, check,
-// configure. Its records: camera_aravis_source.cc.
+// Prepares a GenICam camera (GigE Vision, USB3 Vision): find, open, check, configure.
+// camera_aravis_source.cc reads its records.
 
 #include "server/source/camera_aravis.h"
 
@@ -41,7 +41,8 @@ std::vector<CameraInfo> ListLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex
   return list;
 }
 
-// Which camera the request means; takes a second when it names none or one that is not known yet.
+// Finds the camera that the request means; takes a second if the request names no camera or a new
+// one.
 absl::StatusOr<std::string> FindLocked(const std::string& wanted)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex) {
   if (!wanted.empty()) {
@@ -318,8 +319,8 @@ absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
   OCTAVO_ASSIGN_OR_RETURN(const std::string id, aravis::FindLocked(s.id));
   aravis::Shape shape;
   if (aravis::cameras_in_use.count(id) > 0) {
-    // It cannot be asked while it runs for another scan; what it will do is then checked when this
-    // one's turn comes.
+    // A camera cannot be queried while it runs for another scan; its settings are then checked when
+    // this scan's turn comes.
     const PixelFormat* format = FindPixelFormat(s.pixel_format);
     if (spec.queue.name.empty()) {
       return WithInfo(

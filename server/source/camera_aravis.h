@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to camera_aravis.cc and camera_aravis_source.cc: Aravis' objects as owners, and what is
-// done with a camera before it runs.
+// Private to camera_aravis.cc and camera_aravis_source.cc: owners of Aravis' objects, and the
+// preparation of a camera.
 
 #include <arv.h>
 #include <memory>
@@ -41,33 +41,33 @@ class Error {
 extern Mutex library_mutex;
 extern std::set<std::string> cameras_in_use ABSL_GUARDED_BY(library_mutex);
 
-/// Unavailable (CAMERA_ERROR): what was being done and what the library says.
+/// Unavailable (CAMERA_ERROR): the action and the library's error.
 absl::Status Broken(const std::string& camera, const std::string& doing, const Error& error);
 
-/// An open camera. `id` is what the list calls it.
+/// An open camera. `id` is its name in the list.
 struct OpenedCamera {
   std::string id;
   Object<ArvCamera> camera;
 };
 
 /// Opens the camera that a request means; NotFound (NO_CAMERA), FailedPrecondition (CAMERA_BUSY),
-/// InvalidArgument where it names none and there are several. Takes a second when it names none or
-/// one that is not known yet.
+/// InvalidArgument if it names none and there are several. Takes a second if it names no camera or
+/// a new one.
 absl::StatusOr<OpenedCamera> OpenLocked(const std::string& wanted)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(library_mutex);
 
-/// What the camera would deliver for a request.
+/// The records that the camera would deliver for a request.
 struct Shape {
   int width = 0, height = 0, x = 0, y = 0;
   const PixelFormat* format = nullptr;
   double frame_rate_hz = 0;  // 0 = unknown
 };
 
-/// Compares the request with what the camera says of itself. Writes nothing to it.
+/// Checks the request against the camera's features. Writes nothing to the camera.
 absl::StatusOr<Shape> Check(const OpenedCamera& opened, const model::ScanSpec& spec,
                             const model::CameraSource& source);
 
-/// Puts the camera into the state that the request asks for, and reads back that it is there.
+/// Configures the camera as requested, and reads the settings back to verify them.
 absl::Status Configure(const OpenedCamera& opened, const model::CameraSource& source,
                        const Shape& shape);
 

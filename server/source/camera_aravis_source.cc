@@ -19,9 +19,9 @@
 namespace octavo::source {
 namespace {
 
-constexpr guint64 kPopUs = 20'000;  // between looks at the stop token
+constexpr guint64 kPopUs = 20'000;  // between checks of the stop token
 
-/// A camera that runs from the first Next to Close.
+/// A source whose camera runs from the first Next to Close.
 class CameraRecords final : public Source {
  public:
   CameraRecords(const model::ScanSpec& spec, model::CameraSource source, const Clock* clock)
@@ -46,7 +46,7 @@ class CameraRecords final : public Source {
     GiveBack();
     aravis::Error error;
     arv_camera_stop_acquisition(opened_.camera.get(),
-                                error.out());  // one that has gone away cannot hear it
+                                error.out());  // a disconnected camera does not receive it
     g_signal_handlers_disconnect_by_data(arv_camera_get_device(opened_.camera.get()), this);
     stream_ = nullptr;
     {
@@ -59,8 +59,8 @@ class CameraRecords final : public Source {
   }
 
  private:
-  // Only now, not when the scan is submitted: until its turn comes, another scan of the queue may
-  // have the camera.
+  // Open the camera only now, not when the scan is submitted: until the scan's turn comes, another
+  // scan of the queue may use it.
   absl::Status Open() {
     MutexLock lock(aravis::library_mutex);
     OCTAVO_ASSIGN_OR_RETURN(opened_, aravis::OpenLocked(source_.id));
@@ -109,7 +109,7 @@ class CameraRecords final : public Source {
   // Called by Aravis' heartbeat thread.
   static void OnControlLost(ArvDevice*, CameraRecords* self) { self->control_lost_ = true; }
 
-  // Records into `slot`, or away if it is null.
+  // Copies records into `slot`, or drops them if it is null.
   absl::StatusOr<SourceBlock> Take(char* slot, int64_t max_records, const std::stop_token& stop) {
     if (stream_ == nullptr) {
       if (absl::Status status = Open(); !status.ok()) {
@@ -123,7 +123,7 @@ class CameraRecords final : public Source {
       if (frame_ == nullptr) {
         OCTAVO_RETURN_IF_ERROR(Pop(out.records == 0));
         if (frame_ == nullptr) {
-          if (out.records > 0) break;  // what there is, now, rather than a full block later
+          if (out.records > 0) break;  // deliver a partial block now rather than a full one later
           continue;
         }
       }
@@ -155,7 +155,7 @@ class CameraRecords final : public Source {
     shape_.format->copy(data + frame_used_ * line_bytes, to, lines * shape_.width);
   }
 
-  // The next whole frame into frame_, if one comes in a moment.
+  // Moves the next complete frame into frame_, if one comes within a moment.
   absl::Status Pop(bool wait) {
     ArvBuffer* buffer = wait ? arv_stream_timeout_pop_buffer(stream_.get(), kPopUs)
                              : arv_stream_try_pop_buffer(stream_.get());
@@ -183,7 +183,7 @@ class CameraRecords final : public Source {
                        arv_buffer_get_image_height(buffer) == shape_.height &&
                        size >= static_cast<size_t>(int64_t{shape_.width} * shape_.height *
                                                    shape_.format->bits / 8);
-    // The id of a frame whose first packets were lost says nothing.
+    // The id of a frame whose first packets were lost is invalid.
     const std::optional<int64_t> frame =
         whole ? ids_.Number(arv_buffer_get_frame_id(buffer)) : std::nullopt;
     MutexLock lock(mutex_);

@@ -1,4 +1,4 @@
-// Cameras in a build without Aravis: there are none, and everybody is told why.
+// Cameras in a build without Aravis: there are none, and every call says why.
 
 #include "absl/strings/str_cat.h"
 

@@ -14,7 +14,7 @@ struct PixelFormat {
   int bits;          // of a pixel on the wire
   bool packed;       // two pixels in three bytes
   DType stored;      // in the ring
-  int adc_bits;      // that carry numbers
+  int adc_bits;      // significant bits
   /// Copies `pixels` (even if packed) from the wire's form to `stored`.
   void (*copy)(const uint8_t* from, void* to, int64_t pixels);
 };
@@ -26,7 +26,7 @@ const PixelFormat* FindPixelFormat(const std::string& name);
 /// skip 0 and wrap; others have 64 bits or wrap through 0.
 class FrameNumbers {
  public:
-  /// The frame's number; nothing for one that was seen before or comes too late.
+  /// The frame's number; nothing for a frame that was seen before or comes too late.
   std::optional<int64_t> Number(uint64_t id);
 
  private:

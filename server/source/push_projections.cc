@@ -17,7 +17,7 @@ namespace {
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
 constexpr double kGraceSeconds =
-    5;  // in which a client whose connection broke comes back, or another one connects
+    5;  // time for a client whose connection broke to reconnect, or for another one to connect
 
 model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
@@ -25,7 +25,7 @@ model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   return spec;
 }
 
-/// The frames that were in at one moment. What they hold does not change any more.
+/// The frames that had arrived at one moment. Their contents do not change any more.
 class PushedInput final : public storage::ProjectionInput {
  public:
   PushedInput(storage::ProjectionInfo info, std::vector<int64_t> (&&index)[3],
@@ -149,8 +149,8 @@ int64_t ProjectionPort::Connect() {
   connections_[++counts_.connections];
   counts_.connected = true;
   moved_ns_ = clock_->Now().monotonic_ns;
-  // One that connects, again or for the first time, has time to send; but those that send nothing
-  // do not keep the job waiting.
+  // A client that connects, again or for the first time, gets time to send; but clients that send
+  // nothing do not keep the job waiting.
   if (std::exchange(connect_is_news_, false)) news_ns_ = moved_ns_;
   return counts_.connections;
 }
@@ -217,7 +217,8 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
     }
   }
   if (place != nullptr) {
-    // Nobody reads a frame before it is in, and nobody else writes it while it is busy.
+    // No reader uses a frame before it is complete, and no other connection writes it while it is
+    // busy.
     char* to = memory_.get() +
                (static_cast<int64_t>(frame.sequence) * spec_.rows + frame.first_row) * row_bytes();
     for (const auto& [data, size] : frame.parts) {
@@ -242,7 +243,8 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
   return absl::OkStatus();
 }
 
-// Takes the frame out of the runs that are missing, and counts those before the last one that came.
+// Removes the frame from the runs of missing frames, and counts those before the last one that
+// came.
 void ProjectionPort::Arrived(int64_t sequence) {
   auto run = std::prev(missing_.upper_bound(sequence));
   const int64_t first = run->first, end = first + run->second;
@@ -317,7 +319,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
   });
   MutexLock lock(mutex_);
   const auto began = std::chrono::steady_clock::now();
-  if (!waited_) {  // what came before the job did, and when, is no matter
+  if (!waited_) {  // frames that came before the job began do not affect the timeout
     waited_ = true;
     news_ns_ = clock_->Now().monotonic_ns;
   }
@@ -327,8 +329,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
     if (counts_.frames > seen_frames || Done()) break;
     const double idle_s = static_cast<double>(clock_->Now().monotonic_ns - news_ns_) * 1e-9;
     if (spec_.idle_timeout_s > 0 && idle_s >= spec_.idle_timeout_s && end_in_s < 0) {
-      if (anyone_ended_) {  // one that is connected, and silent, is all that keeps the push from
-                            // its end
+      if (anyone_ended_) {  // only a connected but silent client still keeps the push open
         ended_ = true;
         break;
       }

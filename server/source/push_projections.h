@@ -28,7 +28,7 @@ namespace octavo::source {
 class ProjectionMemory {
  public:
   explicit ProjectionMemory(int64_t limit_bytes) : limit_(limit_bytes) {}
-  /// Memory that reads as zero, given back with the last reference. ResourceExhausted (HOST_MEMORY:
+  /// Zeroed memory, returned to the budget with the last reference. ResourceExhausted (HOST_MEMORY:
   /// wanted, free, limit).
   absl::StatusOr<std::shared_ptr<char>> Take(int64_t bytes);
   int64_t limit_bytes() const { return limit_; }
@@ -40,7 +40,7 @@ class ProjectionMemory {
   int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-/// Rows of a frame that a client sent, in pieces of memory that need to live during the call only.
+/// Rows of a frame from a client, in pieces of memory that must live only during the call.
 struct PushedFrame {
   uint64_t sequence = 0;  // of the frame, counted over all kinds in the order of the scan
   storage::FrameKind kind = storage::FrameKind::kProjection;
@@ -56,35 +56,36 @@ struct ProjectionPushCounts {
   int64_t missing_frames = 0;  // not in, before the last one that came
   int64_t gaps = 0;            // runs of missing frames
   int64_t duplicate_frames = 0, out_of_range_frames = 0;
-  int64_t surplus_frames = 0;  // whole ones that the job does not take: numbered beyond its frames,
-                               // or come after the end
-  int64_t connections = 0;     // so far
-  bool connected = false;      // one is
+  // complete frames that the job does not take: numbered beyond its frames, or received after the
+  // end
+  int64_t surplus_frames = 0;
+  int64_t connections = 0;  // so far
+  bool connected = false;   // one is
 };
 
 struct ProjectionPushProgress {
   int64_t credit = 0;         // messages that the connection may have offered in all
   int64_t received = 0;       // messages that it has offered
-  int64_t next_sequence = 0;  // the first frame that is not in
+  int64_t next_sequence = 0;  // the first frame that has not arrived
   std::vector<std::pair<int64_t, int64_t>>
-      missing;        // first and count of the first 256 runs of frames that are not in
-  bool done = false;  // no more frames are wanted, or of this connection
+      missing;        // first and count of the first 256 runs of frames that have not arrived
+  bool done = false;  // the job wants no more frames, at all or from this connection
   ProjectionPushCounts counts;
 };
 
-/// What a job sees of a push.
+/// The state of a push, for its job.
 struct ProjectionsSoFar {
   ProjectionPushCounts counts;
-  bool complete = false;  // nothing more will come: all frames are in, or the client said so
+  bool complete = false;  // no more frames will come: all have arrived, or the clients said `end`
 };
 
-/// Between clients that push projections and the job that reconstructs them. A frame is put by its
-/// sequence number into host memory that was set aside for all of them, so frames may come in any
-/// order, before the job runs, over any number of connections, and more than once. A frame that is
-/// in never changes. Thread-safe.
+/// Connects clients that push projections to the job that reconstructs them. The port places each
+/// frame by its sequence number in host memory reserved for all frames, so frames may come in any
+/// order, before the job runs, over any number of connections, and more than once. A frame that has
+/// arrived never changes. Thread-safe.
 ///
-/// A job makes its port with Create when it is submitted, gives it away by
-/// JobWork::projection_port, and when it runs:
+/// A job makes its port with Create when it is submitted, hands it out by JobWork::projection_port,
+/// and when it runs:
 ///
 ///   for (int64_t seen = 0;;) {
 ///     OCTAVO_ASSIGN_OR_RETURN(const ProjectionsSoFar so_far, port->Wait(seen, 0.1, stop));
@@ -106,19 +107,19 @@ class ProjectionPort {
   /// Only the checks of Create.
   static absl::Status Check(const model::PushedProjectionsSpec& spec);
 
-  // -- clients' side. Any number of connections at once, each with its own credit; a frame comes by
-  // whichever.
+  // -- clients' side. Any number of connections at once, each with its own credit; a frame may come
+  // by any of them.
   int64_t Connect();
   /// `notify` is called (from any thread; must not block nor call anything here but Progress) when
   /// Progress of the connection has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
-  /// Copies the rows to their place, which takes as long as a copy does. InvalidArgument (nothing
-  /// is taken), ResourceExhausted (CREDIT_EXCEEDED). What cannot be used because of its numbers is
-  /// counted and answered OK.
+  /// Copies the rows to their place, in the time of a memory copy. InvalidArgument (nothing is
+  /// taken), ResourceExhausted (CREDIT_EXCEEDED). Rows with unusable numbers are counted, and the
+  /// call returns OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// No more frames will come by this connection. When one has said so, all that are open have, and
-  /// none has said so, broken off or connected within the last seconds (another client may be about
-  /// to connect), what is missing stays missing.
+  /// This connection sends no more frames. The push ends with frames missing when at least one
+  /// connection has said this, all open ones have, and none has said so, broken off or connected
+  /// within the last seconds (another client may be about to connect).
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -133,9 +134,9 @@ class ProjectionPort {
   /// came for idle_timeout_s while the job was waiting.
   absl::StatusOr<ProjectionsSoFar> Wait(int64_t seen_frames, double at_most_s,
                                         std::stop_token stop);
-  /// The frames that are in now, as an input: projections, flats and darks in the order of their
-  /// sequence numbers, with their positions. It stays as it is while more come, and keeps the
-  /// memory. FailedPrecondition (NO_PROJECTIONS) while there is none.
+  /// The frames that have arrived, as an input: projections, flats and darks in the order of their
+  /// sequence numbers, with their positions. The input does not change while more frames come, and
+  /// keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
   /// Runs of frames that have not come: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
@@ -154,11 +155,11 @@ class ProjectionPort {
                  const Clock* clock);
   struct Connection {
     int64_t received = 0, told_credit = 0;
-    bool ended = false;  // said that it brings no more
+    bool ended = false;  // said `end`
   };
   absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Ends the push if it may end now. Else the seconds of grace that are left, or -1 if that does
-  /// not depend on time.
+  /// Ends the push if it may end now. Else returns the remaining seconds of grace, or -1 if the end
+  /// does not depend on time.
   double EndIfAllSaidSo() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFrame(const PushedFrame& frame) const;
   bool Done() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -173,18 +174,18 @@ class ProjectionPort {
   Mutex mutex_;
   CondVar cv_;
   std::vector<Frame> frames_ ABSL_GUARDED_BY(mutex_);
-  /// Runs of frames that have not come whole: first → count.
+  /// Runs of incomplete frames: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
-  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that is in
+  int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that has arrived
   std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that are open
   bool anyone_ended_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) =
-      0;  // when a connection began, said that it is the end, or closed last
+      0;  // when a connection last began, said `end`, or closed
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
               waited_ ABSL_GUARDED_BY(mutex_) = false;
   bool connect_is_news_ ABSL_GUARDED_BY(mutex_) = true;  // once for each frame that came
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) =
-      0;  // when a frame, a client or an end came last, or the job began to wait
+      0;  // when a frame, a client or an end last came, or the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection

@@ -12,13 +12,13 @@
 namespace octavo::source {
 namespace {
 
-// A number further ahead than this is a broken number, not a gap: following it would throw away all
-// that comes after.
+// A number further ahead than this is an error, not a gap: accepting it would discard all records
+// that follow.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr size_t kMostMarks = 4096, kMostMarksPerBlock = 64;
-constexpr size_t kMostGaps = 1024;  // that are remembered, to know what comes late
+constexpr size_t kMostGaps = 1024;  // gaps remembered, to recognise records that come late
 constexpr size_t kLook =
-    256 << 10;  // bytes of the first records that are looked at: some milliseconds
+    256 << 10;  // bytes of the first records that are examined, which takes some milliseconds
 
 }  // namespace
 
@@ -37,7 +37,7 @@ int64_t PushPort::Connect() {
     ++counts_.connections;
     counts_.connected = true;
   }
-  Notify();  // the connection before learns that it was replaced
+  Notify();  // notifies the earlier connection that it was replaced
   Tell(absl::StrCat("client ", connection, " connected"));
   return connection;
 }
@@ -86,7 +86,7 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
   return absl::OkStatus();
 }
 
-// Records from here on belong to no volume of the scan, or their number is broken.
+// Records from here on belong to no volume of the scan, or their number is wrong.
 int64_t PushPort::RecordLimit() const {
   const int64_t plausible = next_record_ + kMostAhead;
   return total_records_ > 0 ? std::min(total_records_, plausible) : plausible;
@@ -130,7 +130,7 @@ bool PushPort::HasSurplus(const PushBlock& block) const {
                                    static_cast<uint64_t>(total_records_);
 }
 
-// What the numbers of a block's records say of a mistake; empty for nothing.
+// A warning about suspicious record numbers of a block; empty for none.
 std::string PushPort::DoubtNumbers(const PushBlock& block) {
   const int64_t limit = RecordLimit();
   if (!ended_ && !closed_ && next_record_ < limit &&
@@ -146,7 +146,7 @@ std::string PushPort::DoubtNumbers(const PushBlock& block) {
   if (HasSurplus(block)) {
     return absl::StrCat(
         "More records were pushed than the ", total_records_,
-        " that the scan takes: what is more is left out, and counted as out_of_range_records.");
+        " that the scan takes: the surplus is left out, and counted as out_of_range_records.");
   }
   const auto first = static_cast<int64_t>(block.first_record), end = first + block.records;
   const auto late = std::find_if(given_up_.begin(), given_up_.end(), [&](const auto& gap) {
@@ -160,14 +160,14 @@ std::string PushPort::DoubtNumbers(const PushBlock& block) {
                       "its volume.");
 }
 
-// Of the records that a block brings again, those that never came in time.
+// Counts those repeated records of a block that had been given up as lost.
 void PushPort::CountLate(int64_t first, int64_t end) {
   for (const auto& [begin, behind] : given_up_)
     counts_.late_records += std::max<int64_t>(0, std::min(end, behind) - std::max(first, begin));
 }
 
-// Collects the first records, and says what they look like once there are enough, or no more:
-// without a block.
+// Collects the first records, and judges their form once there are enough, or once no more will
+// come (called without a block).
 void PushPort::Look(const PushBlock* block) {
   if (limits_.form.samples < 1) return;
   const int64_t total = total_records();
@@ -200,7 +200,7 @@ void PushPort::Doubt(const std::string& text) {
   if (doubt_) doubt_(text);
 }
 
-// Of the block, what follows on from what is known.
+// The part of the block that continues the accepted records.
 void PushPort::Accept(PushBlock block) {
   const int64_t limit = RecordLimit();
   if (ended_ || closed_ || block.first_record >= static_cast<uint64_t>(limit)) {
@@ -224,7 +224,7 @@ void PushPort::Accept(PushBlock block) {
   const int64_t known = std::clamp<int64_t>(next_record_ - first, 0, block.records);
   counts_.duplicate_records += known;
   if (known > 0) CountLate(first, first + known);
-  // A block that comes again brings its markers again: those of known records are left out with it.
+  // A repeated block repeats its markers: drop those of known records with it.
   const bool again = known == block.records;
   for (auto& mark : block.marks) {
     if (mark.record >= limit || (again && mark.record < next_record_)) {
@@ -351,14 +351,14 @@ absl::StatusOr<SourceBlock> PushPort::Next(char* slot, int64_t max_records, std:
       counts_.records += copied;
     }
     if (current_.offset == current_.block.records) {
-      current_ = {};  // its memory goes back before there is credit for more
+      current_ = {};  // release its memory before granting credit for more
       Notify();
     }
     if (out.records == max_records) return out;
   }
 }
 
-// Until there is a block, the records have ended, or `stop`.
+// Waits until there is a block, the records have ended, or `stop`.
 absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& stop) {
   using Seconds = std::chrono::duration<double>;
   const auto began = std::chrono::steady_clock::now();

@@ -21,7 +21,7 @@
 
 namespace octavo::source {
 
-/// Records that a client sent, in pieces of memory that `owner` keeps.
+/// Records from a client, in pieces of memory that `owner` keeps alive.
 struct PushBlock {
   uint64_t first_record = 0;  // counted from the start of the scan
   int64_t records = 0;
@@ -39,32 +39,32 @@ struct PushProgress {
   model::SourceCounts counts;
 };
 
-/// What a scan takes from clients that push.
+/// The scan's requirements for pushed records.
 struct PushLimits {
   int64_t record_bytes = 0;
   int64_t block_records = 0;   // most records of a block
   int64_t credit_blocks = 4;   // blocks that may wait here
-  double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
-  storage::RecordForm
-      form;  // what the first records are held against; without samples they are not looked at
+  double idle_timeout_s = 60;  // longest wait for records; <= 0 = for ever
+  // The declared form for checking the first records; without samples they are not checked.
+  storage::RecordForm form;
 };
 
-/// Between clients that push records and the scan's acquisition thread: a queue of at most
-/// credit_blocks blocks. Never waits for a client and never lets one send more than there is room
-/// for. What does not follow on from what was accepted is counted, and what cannot be used is
-/// dropped, so that a record is placed by its number or not at all. Thread-safe.
+/// Connects clients that push records to the scan's acquisition thread: a queue of at most
+/// credit_blocks blocks. The port never waits for a client, and its credit never exceeds the room.
+/// It counts gaps and drops unusable records, so that a record is placed by its number or not at
+/// all. Thread-safe.
 class PushPort {
  public:
   PushPort(const PushLimits& limits, const Clock* clock) : limits_(limits), clock_(clock) {}
 
   // -- clients' side
-  /// A new connection, in place of the one before.
+  /// Opens a new connection, which replaces the earlier one.
   int64_t Connect();
   /// `notify` is called (from any thread; must not block nor call anything here but Progress) when
   /// Progress of the connection has news.
   void OnProgress(int64_t connection, std::function<void()> notify);
   /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted
-  /// (REPLACED). Blocks that cannot be used because of their numbers are counted and answered OK.
+  /// (REPLACED). Blocks with unusable numbers are counted, and the call returns OK.
   absl::Status Offer(int64_t connection, PushBlock block);
   /// No more records will come.
   absl::Status EndOfRecords(int64_t connection);
@@ -78,11 +78,11 @@ class PushPort {
   // -- the source's side
   void Want(int64_t total_records);
   void OnNews(std::function<void(const std::string&)> tell);
-  /// `tell` is called with what might be a mistake, by whichever thread brings it, also after
-  /// Close: what the first records look like, records beyond the end of the scan or outside of it,
-  /// records that come behind later ones. Null: no more from here on.
+  /// The port calls `tell` with possible mistakes, on the thread that finds them, also after Close:
+  /// the form of the first records, records beyond the end of the scan or outside of it, records
+  /// that come after later ones. Null: no calls from here on.
   void OnDoubt(std::function<void(const std::string&)> tell);
-  /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) when nothing came for too long.
+  /// As Source::Next. DeadlineExceeded (SOURCE_STALLED) if no records came for too long.
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
   model::SourceCounts Counts();
@@ -91,14 +91,14 @@ class PushPort {
 
  private:
   struct Waiting {
-    PushBlock block;     // less what was used already
+    PushBlock block;     // without the part used already
     int64_t offset = 0;  // records used
     TimePoint arrived;
   };
   absl::Status CheckConnection(int64_t connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckMarks(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t RecordLimit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Whether there are records beyond the end of the scan in it.
+  /// Whether it contains records beyond the end of the scan.
   bool HasSurplus(const PushBlock& block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string DoubtNumbers(const PushBlock& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLate(int64_t first, int64_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -118,7 +118,7 @@ class PushPort {
   Waiting current_;  // of the source's side: the block that is being copied
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   std::multimap<int64_t, SourceMark> marks_
-      ABSL_GUARDED_BY(mutex_);  // by record: those that wait for it
+      ABSL_GUARDED_BY(mutex_);  // markers that wait for their record, by record
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0, received_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false;

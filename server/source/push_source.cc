@@ -10,7 +10,7 @@
 namespace octavo::source {
 namespace {
 
-/// Records come through a port that clients push to.
+/// The source of records that clients push to a port.
 class PushedRecords final : public Source {
  public:
   explicit PushedRecords(std::shared_ptr<PushPort> port) : port_(std::move(port)) {}

@@ -9,7 +9,7 @@
 
 namespace octavo::source {
 
-/// Makes records become due at a rate, counted from the first wait. Rate 0: always due.
+/// Paces records: they become due at a rate, counted from the first wait. Rate 0: always due.
 class RateLimiter {
  public:
   explicit RateLimiter(double rate_hz) : rate_hz_(rate_hz) {}

@@ -20,7 +20,7 @@ absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64
       behind_block_ = {};
       std::memcpy(bytes, behind_.data(), static_cast<size_t>(block.records * record_bytes_));
     } else {
-      // The rest of a group alone, so that what is complete does not wait for more.
+      // Read only the rest of the group, so that it does not wait for later records once complete.
       const int64_t wanted = held == 0 ? max_groups * size_ : size_ - held % size_;
       OCTAVO_ASSIGN_OR_RETURN(block, source.Next(bytes + held * record_bytes_, wanted, stop));
     }
@@ -30,12 +30,12 @@ absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64
       acquired = block.acquired;
       continue;
     }
-    if (held >= size_) {  // a gap behind complete groups: they go first
+    if (held >= size_) {  // a gap after complete groups: deliver those first
       behind_.assign(bytes + held * record_bytes_, bytes + (held + block.records) * record_bytes_);
       behind_block_ = block;
       break;
     }
-    // Begins anew at the next group.
+    // Restarts at the next group.
     const int64_t skipped = (size_ - block.first_record % size_) % size_;
     const char* from = bytes + held * record_bytes_;
     held = 0;

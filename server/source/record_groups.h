@@ -7,9 +7,8 @@
 
 namespace octavo::source {
 
-/// Takes records from a source in groups that are averaged: group g is made of the source's records
-/// g n ... g n + n - 1. A group of which a record was lost is left out as a whole. Used by the
-/// acquisition thread.
+/// Reads records from a source in groups for averaging: group g holds the source's records g n ...
+/// g n + n - 1. A group with a lost record is left out as a whole. Used by the acquisition thread.
 class RecordGroups {
  public:
   /// `record_bytes`: of a record of the source. `size`: n, at least 1.
@@ -23,7 +22,7 @@ class RecordGroups {
 
  private:
   const int64_t size_, record_bytes_;
-  // Records that came behind a gap while the slot held groups before it.
+  // Records that came after a gap while the slot held groups from before it.
   std::vector<char> behind_;
   SourceBlock behind_block_;
 };

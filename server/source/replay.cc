@@ -46,9 +46,10 @@ absl::StatusOr<storage::RecordFile> Open(const model::ScanSpec& spec,
                                .allow_partial = replay.allow_partial});
 }
 
-constexpr int64_t kReadBytes = 32 << 20;  // of one read, between looks at the stop token
+constexpr int64_t kReadBytes = 32 << 20;  // of one read, between checks of the stop token
 
-// Records in all loops; a file that is read until the scan has enough has a number beyond reach.
+// Number of records in all loops; practically infinite for a file that is read until the scan has
+// enough.
 int64_t TotalRecords(int64_t records, uint32_t loops) {
   constexpr int64_t kEndless = std::numeric_limits<int64_t>::max() / 2;
   return loops == 0 || records > kEndless / static_cast<int64_t>(loops)

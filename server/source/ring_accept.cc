@@ -1,4 +1,4 @@
-// What a producer has published, word by word: read once, checked, taken in.
+// Accepts published slots: reads each word of the producer once and checks it.
 
 #include <algorithm>
 #include <chrono>
@@ -13,12 +13,12 @@
 namespace octavo::source {
 namespace {
 
-// A number further ahead than this is a broken number, not a gap: following it would throw away all
-// that comes after.
+// A number further ahead than this is an error, not a gap: accepting it would discard all records
+// that follow.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr int64_t kOldestNs = 60'000'000'000;  // a block is not older than a minute
 
-// What another process wrote into a text field: as much of it as can be shown.
+// The printable beginning of a text field that another process wrote.
 std::string TextOf(const char* text) {
   std::string out;
   for (size_t i = 0; i + 1 < kRingText; ++i) {
@@ -31,11 +31,12 @@ std::string TextOf(const char* text) {
 
 }  // namespace
 
-// Takes in what was published since.
+// Accepts the slots published since the last call.
 void RingPort::Look() {
   if (!feeding_) return;
   const auto state = static_cast<RingProducerState>(
-      Load(producer()->state));  // before the counter: what it published before it ended is there
+      // read before the counter, so that everything published before the end is seen
+      Load(producer()->state));
   const uint64_t published = Load(producer()->published), fresh = published - seen_;
   const uint64_t room = static_cast<uint64_t>(limits_.slots) - (seen_ - released_);
   if (fresh > room) {
@@ -61,7 +62,7 @@ void RingPort::Look() {
   if (useless) WakeProducer();
 }
 
-// Of the block, what follows on from what is known.
+// The part of the block that continues the accepted records.
 void RingPort::Accept(uint64_t number) {
   const auto slot = static_cast<int64_t>(number % static_cast<uint64_t>(limits_.slots));
   const auto& given = *reinterpret_cast<const RingDescriptor*>(
@@ -110,7 +111,7 @@ void RingPort::Accept(uint64_t number) {
   next_record_ = first + records;
   TimePoint acquired = clock_->Now();
   if (time_ns > 0 && time_ns < acquired.monotonic_ns &&
-      acquired.monotonic_ns - time_ns < kOldestNs) {  // any number may stand there
+      acquired.monotonic_ns - time_ns < kOldestNs) {  // the word may hold any number
     acquired.unix_ns -= acquired.monotonic_ns - time_ns;
     acquired.monotonic_ns = time_ns;
   }
@@ -119,8 +120,8 @@ void RingPort::Accept(uint64_t number) {
       waiting;  // no more than slots that are not released
 }
 
-// Its word cannot be relied on any more: what was accepted counts, what it writes from now on does
-// not.
+// The producer is no longer trustworthy: accepted records count, but nothing that it writes from
+// now on.
 void RingPort::Break(const std::string& what) {
   feeding_ = false;
   ++counts_.broken_blocks;
@@ -135,7 +136,7 @@ void RingPort::Break(const std::string& what) {
   broken_ = text;
 }
 
-// What it dropped behind its last block nobody will tell any more.
+// Count the records dropped after its last block now, because no later block will report them.
 void RingPort::Ended() {
   feeding_ = false;
   ended_ = true;

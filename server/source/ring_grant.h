@@ -7,8 +7,8 @@
 
 namespace octavo::source {
 
-/// What a ticket for a ring opens: the memory's descriptor; a producer is attached while the
-/// connection lasts.
+/// The grant behind a ring's ticket: it hands over the memory's descriptor, and the producer is
+/// attached while the connection lasts.
 class RingGrant final : public handoff::Grant {
  public:
   explicit RingGrant(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}

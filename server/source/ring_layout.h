@@ -3,19 +3,19 @@
 #include <cstddef>
 #include <cstdint>
 
-// How the memory looks that a producer on the same host and the server share;
-// client/cpp/include/octavo/octavo_ring.h says the same to producers (a test compares the two).
-// Numbers are of the machine's own byte order, and every one of them is read and written
-// atomically. The server writes the pages RingFacts and RingServerPage and never reads them back;
-// what it reads of the rest is another process's, and may be anything at any time.
+// Layout of the memory that the server shares with a producer on the same host;
+// client/cpp/include/octavo/octavo_ring.h describes it to producers (a test compares the two).
+// Numbers have the machine's own byte order, and each is read and written atomically. The server
+// writes the pages RingFacts and RingServerPage and never reads them back; everything else is under
+// the control of another process and may change at any time.
 namespace octavo::source {
 
 inline constexpr uint64_t kRingMagic = 0x474E49524F54434F;  // the bytes "OCTORING"
 inline constexpr uint32_t kRingVersion = 1;
 inline constexpr int64_t kRingPage = 4096;
-inline constexpr size_t kRingText = 256;  // bytes of a text, its zero included
+inline constexpr size_t kRingText = 256;  // bytes of a text, including its terminating zero
 
-/// Page 0: what does not change. Written before the memory is handed out.
+/// Page 0: constants, written before the memory is handed over.
 struct RingFacts {
   uint64_t magic;
   uint32_t version;
@@ -42,7 +42,7 @@ struct RingServerPage {
   uint32_t bell;         // futex
   uint32_t state;        // RingState
   uint32_t waits;        // the server waits on RingProducerPage.bell
-  uint32_t error_code;   // google.rpc.Code: why the producer was cut off; 0 = it was not
+  uint32_t error_code;   // google.rpc.Code: why the producer was disconnected; 0 = it was not
   uint64_t attachment;   // of the producer that may write
   uint64_t next_record;  // records before it were accepted or are given up; brought up to date as
                          // blocks are looked at
@@ -59,10 +59,11 @@ struct RingProducerPage {
       published;   // slots filled, from the beginning; set by the server when a producer attaches
   uint32_t bell;   // futex; moves with each change
   uint32_t state;  // RingProducerState
-  uint32_t waits;  // it waits on RingServerPage.bell
+  uint32_t waits;  // the producer waits on RingServerPage.bell
   uint32_t reserved;
-  uint64_t next_record;  // the record that it would write next: what it dropped at the end shows
-  uint64_t overruns;     // times that it found the ring full and dropped records
+  // the record that it would write next, which reveals records dropped at the end
+  uint64_t next_record;
+  uint64_t overruns;  // times that it found the ring full and dropped records
   uint64_t overrun_records;
   uint64_t padding[26];
   char error[kRingText];  // of kFailed

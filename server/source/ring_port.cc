@@ -21,10 +21,10 @@ namespace {
 using Steady = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-// A producer may forget to ring, or be killed between publishing and ringing: nobody waits longer
-// than this for a bell.
+// A producer may forget to ring, or be killed between publishing and ringing, so no wait for a bell
+// is longer than this.
 constexpr std::chrono::milliseconds kLongestWait(50);
-// A bell that rings for nothing so many times in a row is not listened to for a while.
+// After this many false rings in a row, the port ignores the bell for a while.
 constexpr int kFalseAlarms = 16;
 
 }  // namespace
@@ -110,7 +110,7 @@ absl::StatusOr<RingPort::Attachment> RingPort::Attach(std::function<void()> cut)
     ++counts_.connections;
     counts_.connected = feeding_ = true;
     cut_ = std::move(cut);
-    // It begins where the one before was.
+    // The new producer begins where the one before stopped.
     RingProducerPage& page = *producer();
     Store(page.published, seen_);
     StoreInt(page.state, static_cast<int64_t>(RingProducerState::kFeeding));
@@ -146,7 +146,7 @@ void RingPort::Detach(int64_t connection) {
   Tell(absl::StrCat("producer ", connection, " gone"));
 }
 
-// The ring's bell rings for the server too: what it waits for may come from elsewhere.
+// Wakes the server's own wait for the ring's bell, because other threads cause events, too.
 void RingPort::RingServer() {
   MutexLock lock(mutex_);
   if (!open_) return;
@@ -169,7 +169,7 @@ void RingPort::TellProducer() {
   Store(page.released, released_);
 }
 
-// What it may wait for has changed.
+// Wakes the producer: the condition that it may wait for has changed.
 void RingPort::WakeProducer() {
   RingServerPage& page = *server();
   std::atomic_ref<uint32_t>(page.bell).fetch_add(1);
@@ -192,7 +192,7 @@ void RingPort::GiveBack(uint64_t until) {
   if (until > released_) released_ = until;
 }
 
-// How long to wait for what comes next.
+// The time that the source may still wait, or the error once a limit has passed.
 absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point began) {
   const auto now = Steady::now();
   Seconds left(3600);
@@ -287,7 +287,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
     }
     CutIfBroken();
     std::atomic_ref<uint32_t>(server()->waits).store(1);
-    // Either it sees that we wait, or we see what it published.
+    // Either the producer sees that we wait, or we see what it published.
     if (feeding && std::atomic_ref<uint64_t>(page.published).load() != seen) {
       std::atomic_ref<uint32_t>(server()->waits).store(0);
       continue;
@@ -306,7 +306,7 @@ void RingPort::Return(int64_t loan) {
     MutexLock lock(mutex_);
     returned_ = std::max(returned_, static_cast<uint64_t>(loan));
     if (!open_) return;
-    // What came behind the last loan and cannot be used goes with it.
+    // Unusable slots after the last loan are released with it.
     GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
     TellProducer();
   }

@@ -20,16 +20,16 @@
 
 namespace octavo::source {
 
-/// What a scan takes from a producer's ring.
+/// The scan's requirements for a producer's ring.
 struct RingLimits {
   int64_t record_bytes = 0;
   int64_t block_records = 0;  // most records of a slot
   int64_t slots = 0;
   int64_t samples_per_record = 0, channels = 1;
   uint32_t raw_type = 0;       // octavo.v1.RawType, for the producer to compare
-  double idle_timeout_s = 60;  // of waiting for records; <= 0 = for ever
+  double idle_timeout_s = 60;  // longest wait for records; <= 0 = for ever
   double restart_grace_s =
-      60;  // of waiting for another producer once one has gone; <= 0 = the scan ends at once
+      60;  // longest wait for another producer after one has gone; <= 0 = the scan ends at once
   bool producer_waits = false;
   bool fail_on_overrun = false;
 
@@ -38,35 +38,36 @@ struct RingLimits {
   int64_t total_bytes() const { return data_offset() + slots * slot_bytes(); }
 };
 
-/// Of a resolved scan whose source is a ring.
+/// The options of a resolved scan whose source is a ring.
 RingLimits LimitsOfRing(const model::ScanSpec& resolved);
-/// A line for people, of a resolved scan whose source is a ring.
+/// A line for people about a resolved scan whose source is a ring.
 std::string DescribeRing(const model::ScanSpec& resolved);
 
 /// A ring in memory that a producer on this host and the server share: the producer fills slots in
-/// order and publishes them, the server lends them to the upload and gives them back. All that the
-/// producer writes is another process's word: it is read once, checked, and used from copies; what
-/// makes no sense is counted and left out, and a producer whose counters contradict the order of
-/// things is cut off. Neither can make the server wait longer than it would for one that is silent,
-/// or read beyond the ring. Records carry their numbers: what is lost makes gaps, what comes again
-/// is dropped. Thread-safe.
+/// order and publishes them, the server lends them to the upload and releases them to the producer.
+/// The server does not trust the producer's words: it reads each once, checks it, and uses the
+/// copy. It counts and skips invalid blocks, and disconnects a producer whose counters are
+/// inconsistent. A faulty producer can neither make the server wait longer than a silent one would,
+/// nor read beyond the ring. Records carry their numbers: lost records make gaps, repeated ones are
+/// dropped. Thread-safe.
 class RingPort {
  public:
   RingPort(const RingLimits& limits, const Clock* clock);
   const RingLimits& limits() const { return limits_; }
 
   // -- producers' side
-  /// What a process that attaches is given.
+  /// The memory handed to a process that attaches.
   struct Attachment {
     int64_t connection = 0;
     UniqueFd fd;  // of the memory
   };
-  /// A producer has come. `cut` is called (any thread, no lock held, at most once) when it must go.
-  /// FailedPrecondition (RING_TAKEN: there is one; SCAN_STATE: the scan takes no more records).
+  /// Attaches a producer. The port calls `cut` (any thread, no lock held, at most once) when the
+  /// producer must be disconnected. FailedPrecondition (RING_TAKEN: there is one; SCAN_STATE: the
+  /// scan takes no more records).
   absl::StatusOr<Attachment> Attach(std::function<void()> cut);
-  /// As Attach would answer now.
+  /// The status that Attach would return now.
   absl::Status CanAttach();
-  /// The producer has gone: what it had published counts, the slot that it was filling does not.
+  /// The producer has gone: its published slots count, the slot that it was filling does not.
   void Detach(int64_t connection);
   int64_t total_records();
 
@@ -119,22 +120,22 @@ class RingPort {
   PinnedBuffer locked_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
              running_ ABSL_GUARDED_BY(mutex_) = false;
-  // Slots, counted from the beginning: looked at; lent; returned; given back to the producer.
+  // Slots, counted from the beginning: examined; lent; returned; released to the producer.
   uint64_t seen_ ABSL_GUARDED_BY(mutex_) = 0, lent_ ABSL_GUARDED_BY(mutex_) = 0,
                  returned_ ABSL_GUARDED_BY(mutex_) = 0, released_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<Waiting> queue_ ABSL_GUARDED_BY(mutex_);  // a circle: looked at, not lent
+  std::vector<Waiting> queue_ ABSL_GUARDED_BY(mutex_);  // circular: examined but not lent
   size_t first_ ABSL_GUARDED_BY(mutex_) = 0, count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool feeding_ ABSL_GUARDED_BY(mutex_) = false;  // a producer is attached, and its word counts
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // it said that nothing more comes
+  bool feeding_ ABSL_GUARDED_BY(mutex_) = false;  // a producer is attached and trusted
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // it said that it is done
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // it said that it failed
   std::chrono::steady_clock::time_point gone_ ABSL_GUARDED_BY(mutex_);
   model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) =
-      0;  // counts_.overrun_records when the producer came: it tells its own only
+      0;  // counts_.overrun_records when the producer attached: a producer counts only its own
   std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
-  std::string broken_ ABSL_GUARDED_BY(mutex_);  // news that was not told yet
+  std::string broken_ ABSL_GUARDED_BY(mutex_);  // unreported news
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };

@@ -1,5 +1,5 @@
-// Records that a process on this host writes into a ring of shared memory: lent to the upload where
-// they lie.
+// The source of records that a process on this host writes into a ring of shared memory; it lends
+// them to the upload in place.
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ class RingRecords final : public Source, public ZeroCopySource {
   explicit RingRecords(std::shared_ptr<RingPort> port) : port_(std::move(port)) {}
   ~RingRecords() override { port_->CloseMemory(); }
 
-  // For who must have them in a slot (means of records): a copy.
+  // Copies the records for callers that need them in a slot (means of records).
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token stop) override {
     if (copied_ == current_.block.records) {
       OCTAVO_ASSIGN_OR_RETURN(current_, port_->Lend(stop));
@@ -101,8 +101,8 @@ absl::Status ResolveRing(model::ScanSpec* spec, int64_t volume_records) {
   auto& ring = std::get<model::RingSource>(spec->source);
   ring = WithDefaults(ring);
   const model::Acquisition& a = spec->acquisition;
-  // As much memory as the slots of other sources take, in pieces of a block: uploads gather
-  // neighbours.
+  // As much memory as the slots of other sources take, in pieces of a block, because uploads
+  // combine neighbours.
   if (ring.slots == 0)
     ring.slots = std::min(kMostSlots, a.ring_blocks * (model::UploadRecords(*spec, volume_records) /
                                                        a.records_per_block));

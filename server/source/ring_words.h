@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Words of memory that another process reads and writes at the same time.
+// Access to words of memory that another process reads and writes concurrently.
 namespace octavo::source {
 
 template <class T>

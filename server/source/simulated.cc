@@ -43,7 +43,7 @@ class SimulatedRecords final : public Source {
     return Take(records, stop);
   }
   bool CanWait() const override { return !pacer_.paced(); }
-  void Close() override {  // an ended scan stays listed; the tissue need not
+  void Close() override {  // an ended scan stays listed, but does not need the tissue any more
     model_.reset();
     first_block_ = {};
     filled_.clear();
@@ -65,7 +65,7 @@ class SimulatedRecords final : public Source {
       }
     });
   }
-  // The first block, of which shorter ones are the beginning; a slot keeps what was written to it.
+  // The first block; shorter blocks are its beginning. A slot keeps what was written to it.
   void Repeat(void* slot, int64_t records, std::stop_token stop) {
     if (first_block_.empty()) {
       first_block_.resize(static_cast<size_t>(records * record_bytes_));

@@ -12,7 +12,7 @@
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define OCTAVO_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
-#define OCTAVO_VECTOR_CLONES  // run-time selection of clones and sanitizers do not go together
+#define OCTAVO_VECTOR_CLONES  // run-time selection of function clones does not work with sanitizers
 #endif
 
 namespace octavo::source {
@@ -22,7 +22,7 @@ using std::numbers::pi;
 constexpr double kTurn = 2 * pi;
 
 // cos(2π turns): even polynomial on [-1/2, 1/2], least squares at Chebyshev nodes, error < 3e-7;
-// plain arithmetic that the compiler turns into vectors.
+// plain arithmetic that the compiler can vectorise.
 inline float CosTurns(float turns) {
   const float r =
       turns - static_cast<float>(static_cast<int32_t>(turns + (turns < 0 ? -0.5f : 0.5f)));
@@ -73,8 +73,8 @@ void AddTissue(const float* __restrict dk, const float* __restrict re, const flo
   }
 }
 
-// Shot noise (100 electrons a count) and read noise; four bytes of a hash make a good enough normal
-// deviate.
+// Shot noise (100 electrons a count) and read noise; the sum of four bytes of a hash approximates a
+// normal deviate well enough.
 OCTAVO_VECTOR_CLONES
 void AddNoise(int64_t n, uint32_t key, float read_noise, float* __restrict signal) {
   const float read_variance = read_noise * read_noise;
@@ -123,8 +123,8 @@ SimulatedModel::SimulatedModel(const model::SimulatedSource& source,
     const double d = (k - k0) / (k1 - k0) * static_cast<double>(samples - 1) -
                      0.5 * static_cast<double>(samples);
     dk_.push_back(static_cast<float>(2 * (k - k_centre_) / kTurn));
-    // Whole turns go while the number is still a double: strong dispersion winds the phase up
-    // further than a float counts.
+    // Subtract whole turns in double precision: strong dispersion makes the phase larger than a
+    // float can resolve.
     psi_.push_back(static_cast<float>(std::remainder(
         (source.dispersion_a2 * d * d + source.dispersion_a3 * d * d * d) / kTurn, 1.0)));
     const double shape = 0.12 + 0.88 * std::exp(-8 * u * u);
@@ -157,8 +157,8 @@ void SimulatedModel::BuildTissue(uint64_t seed) {
                                       {330, 390, 0.008, 0.0025}, {390, 900, 0.014, 0.0055}};
   constexpr double kFadeUm = 420, kStepUm = 3;
   const size_t n = static_cast<size_t>(samples_);
-  speckle_ = std::clamp<size_t>((size_t{1} << 18) / n, 7,
-                                61);  // long records repeat sooner: the table stays small
+  // With long records the speckle repeats sooner, so that the table stays small.
+  speckle_ = std::clamp<size_t>((size_t{1} << 18) / n, 7, 61);
   tissue_re_.assign(speckle_ * n, 0.0f);
   tissue_im_.assign(speckle_ * n, 0.0f);
   tbb::parallel_for(size_t{0}, speckle_, [&](size_t m) {
@@ -201,7 +201,7 @@ SimulatedModel::Place SimulatedModel::PlaceOf(int64_t record) const {
 }
 
 // Patterns with a plan: the field is the square around the pattern, its origin in the middle.
-// Repeats look at one place.
+// Repeats image the same place.
 SimulatedModel::Place SimulatedModel::PlanPlaceOf(int64_t record) const {
   const pattern::PatternPlan& plan = *pattern_.plan;
   Place place{};
@@ -315,7 +315,7 @@ void SimulatedModel::Digitise(const float* signal, T* out) const {
   const float top = static_cast<float>(full_scale_);
   const float less = std::is_same_v<T, int16_t> ? std::floor(0.5f * (top + 1)) : 0.0f;
   for (int64_t j = 0; j < samples_; ++j) {
-    // Not below 0, and in vectors, which lround is not.
+    // Rounds non-negative values in a way that vectorises; lround does not.
     // NOLINTNEXTLINE(bugprone-incorrect-roundings)
     const float counts =
         static_cast<float>(static_cast<int32_t>(std::min(std::max(signal[j], 0.0f), top) + 0.5f));

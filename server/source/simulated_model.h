@@ -7,7 +7,7 @@
 
 namespace octavo::source {
 
-/// Physical forward model of a spectral-domain OCT instrument looking at a phantom. For the sample
+/// Physical forward model of a spectral-domain OCT instrument that images a phantom. For the sample
 /// j of a record
 ///   I(j) = A S(j) [1 + Σ 2 r_i cos(2 k(j) z_i + ψ(j))] (1 + f(j)) + noise,
 /// A: 45 % of the ADC range; S: source spectrum; k(j) = 2π/λ(j), λ falling along the record; ψ = a2
@@ -19,8 +19,8 @@ namespace octavo::source {
 /// do in the instrument; the default phantom shrinks until it fits.
 class SimulatedModel {
  public:
-  /// `source` and geometry must have been checked (InspectSource).
-  /// Of `average` successive records each shows the same place.
+  /// `source` and geometry must have been checked (InspectSource). Each group of `average`
+  /// successive records shows the same place.
   SimulatedModel(const model::SimulatedSource& source, const pattern::Pattern& pattern,
                  int64_t samples, DType raw_type, int64_t average = 1);
 

@@ -19,7 +19,7 @@
 
 namespace octavo::source {
 
-/// What a source delivered into a slot.
+/// The records that a source delivered into a slot.
 struct SourceBlock {
   int64_t first_record =
       0;  // counted from the start of the scan; a jump means records were lost before it
@@ -27,7 +27,7 @@ struct SourceBlock {
   TimePoint acquired;   // when its last record was there
 };
 
-/// Something outside happened at a record.
+/// An external event at a record.
 struct SourceMark {
   std::string name;
   int64_t record = 0;  // counted from the start of the scan
@@ -43,8 +43,8 @@ struct BorrowedBlock {
   int64_t loan = 0;  // counts up from 1
 };
 
-/// Page-locked memory of a source, which the upload reads where it is: what comes this way is
-/// copied by nobody.
+/// Page-locked memory of a source that the upload reads in place: these records are never copied on
+/// the host.
 class ZeroCopySource {
  public:
   virtual ~ZeroCopySource() = default;
@@ -52,19 +52,19 @@ class ZeroCopySource {
   /// record; takes milliseconds.
   virtual absl::Status OpenMemory(Device& device) = 0;
   /// The next records, at most acquisition.records_per_block; waits for them until `stop`. A stop
-  /// returns 0 records. They stay as they are until they are returned, unless whoever else has the
-  /// memory is broken. By the acquisition thread.
+  /// returns 0 records. They stay unchanged until they are returned, unless the external owner
+  /// misbehaves. Called by the acquisition thread.
   virtual absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop) = 0;
-  /// The device has passed the last use of all loans up to and with this one. Any thread; loans in
-  /// order.
+  /// Returns all loans up to and including this one: the device has passed their last use. Any
+  /// thread; loans in order.
   virtual void Return(int64_t loan) = 0;
   /// Share of the memory that is in use, 0 ... 1. Any thread.
   virtual double Occupancy() = 0;
-  /// Nothing is lent any more and nothing will be: the memory may go.
+  /// No loans are outstanding and none will be made; the memory may be freed.
   virtual void CloseMemory() = 0;
 };
 
-/// Where raw records come from. Used by one thread (the scan's acquisition thread).
+/// A source of raw records. Used by one thread (the scan's acquisition thread).
 class Source {
  public:
   virtual ~Source() = default;
@@ -72,10 +72,10 @@ class Source {
   /// for them until `stop`. A stop returns what there is (perhaps 0 records).
   virtual absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records,
                                            std::stop_token stop) = 0;
-  /// The next `records` records are lost (no slot was free): waits until their time has passed.
-  /// Only if !CanWait().
+  /// Skips the next `records` records (no slot was free): waits until their time has passed. Only
+  /// if !CanWait().
   virtual absl::StatusOr<SourceBlock> Skip(int64_t records, std::stop_token stop) = 0;
-  /// Whether the source waits without loss while no slot is free (files, simulation as fast as
+  /// Whether the source can wait without loss while no slot is free (files, simulation as fast as
   /// possible).
   virtual bool CanWait() const = 0;
 
@@ -87,16 +87,17 @@ class Source {
 
   // -- any thread
   virtual model::SourceCounts Counts() { return {}; }
-  /// Takes the marks that came with records before `record`, in the order they came.
+  /// Removes and returns the markers that came with records before `record`, in the order they
+  /// came.
   virtual std::vector<SourceMark> TakeMarks(int64_t record) {
     (void)record;
     return {};
   }
-  /// The scan takes no more records: whoever feeds the source is told so.
+  /// The scan takes no more records: tells the clients or the process that feed the source.
   virtual void Close() {}
-  /// Where clients push records; null for sources that fetch them.
+  /// The port to which clients push records; null for sources that fetch them.
   virtual std::shared_ptr<PushPort> push() { return nullptr; }
-  /// Where a process on this host feeds a ring; null for other sources.
+  /// The ring that a process on this host fills; null for other sources.
   virtual std::shared_ptr<RingPort> ring() { return nullptr; }
   /// Memory that the source lends instead of filling slots; null: it fills slots. One that lends
   /// can fill slots too (Next).
@@ -106,8 +107,8 @@ class Source {
 /// Checks source parameters and opens files; reads no records. InvalidArgument names the field
 /// ("simulated.bandwidth_nm", "replay.path"); NotFound, PermissionDenied for files; paths are
 /// confined to `replay_roots`. Replay: .npy (u1, u2, i2, f4, C order, last axis = samples) or raw
-/// (needs acquisition.samples_per_record and raw_type; a size that is no whole number of records is
-/// refused).
+/// (needs acquisition.samples_per_record and raw_type; a size that is not a whole number of records
+/// is refused).
 absl::StatusOr<model::SourceTraits> InspectSource(const model::ScanSpec& spec,
                                                   const std::vector<std::string>& replay_roots);
 

@@ -10,7 +10,7 @@
 
 namespace octavo::source {
 
-/// Zeros replaced by the documented defaults. Idempotent.
+/// Replaces zeros by the documented defaults. Idempotent.
 model::SimulatedSource WithDefaults(const model::SimulatedSource& given, DType raw_type);
 absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec,
                                                      const model::SimulatedSource& given);
@@ -30,7 +30,7 @@ std::unique_ptr<Source> OpenPush(const model::ScanSpec& resolved, const model::P
 model::RingSource WithDefaults(const model::RingSource& given);
 absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec,
                                                 const model::RingSource& given);
-/// Fills in and checks what depends on the acquisition; its blocks are resolved.
+/// Fills in and checks the fields that depend on the acquisition, whose blocks are resolved.
 absl::Status ResolveRing(model::ScanSpec* spec, int64_t volume_records);
 std::unique_ptr<Source> OpenRing(const model::ScanSpec& resolved, const Clock* clock);
 

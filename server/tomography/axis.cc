@@ -15,8 +15,8 @@ namespace octavo::tomography {
 namespace {
 
 constexpr double kKnown =
-    0.2;  // columns: an axis that is known less well may be a quarter of a column off
-constexpr double kAlike = 0.5;  // correlation of two halves that show the same
+    0.2;  // columns: with a larger uncertainty the axis may be off by a quarter of a column
+constexpr double kAlike = 0.5;  // correlation of two halves that show the same part
 constexpr double kDegree = std::numbers::pi / 180;
 
 }  // namespace

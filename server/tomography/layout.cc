@@ -21,7 +21,7 @@ constexpr double kPi = 3.14159265358979323846;
 constexpr double kLeastOverlap = 2;  // makes the widest sinograms
 constexpr int64_t kSparseProjections = 96;
 
-// The range as indices of something that has `count` of them.
+// The range as indices into `count` elements.
 absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexRange& range,
                                           int64_t count) {
   model::IndexRange out{.begin = range.begin,
@@ -42,8 +42,8 @@ const char* NameOf(RingMethod method) {
   return kNames[static_cast<int>(method)];
 }
 
-// Flats of one position are one series: between series, which are taken at different times, the
-// field is interpolated.
+// Flats of one position form a series; the field is interpolated between series, which were taken
+// at different times.
 absl::Status SetSeries(const std::vector<double>& positions, const model::IndexRange& projections,
                        PrepareConfig* config) {
   if (positions.empty()) {
@@ -279,7 +279,7 @@ double TomographyLayout::PreparedCenterOf(double raw) const {
 }
 
 double TomographyLayout::RawCenter(double prepared) const {
-  if (stitched()) return prepared;  // there is no raw column that it were
+  if (stitched()) return prepared;  // no raw column corresponds to it
   const double zero = PreparedCenter(prepare_, 0), slope = PreparedCenter(prepare_, 1) - zero;
   return (prepared - zero) / slope;
 }
@@ -318,7 +318,7 @@ AxisResult TomographyLayout::RawAxis(AxisResult prepared) const {
 bool TomographyLayout::may_widen() const {
   const TomographyConfig& c = reconstruct_;
   const bool mlem_from_image = c.algorithm == TomographyAlgorithm::kMlem &&
-                               !spec_->initial_volume.empty();  // what is 0 around it stays 0
+                               !spec_->initial_volume.empty();  // zeros around it stay 0
   return c.algorithm != TomographyAlgorithm::kFbp && c.form == TomographyForm::kCorrected &&
          c.padding == TomographyConfig::kAutomaticPadding && c.mask_ratio == 1 && !mlem_from_image;
 }
@@ -459,7 +459,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   };
   const bool tries = !layout.tried().empty();
   m.slices_per_batch = slices;
-  // Batches differ by how much of the margin the detector has on either side of them.
+  // Batches differ in the part of the margin that lies on the detector.
   int64_t of_slice = 0, detectors = 0;  // bytes of a sinogram, and its columns
   std::set<std::tuple<int64_t, int64_t, int64_t>> known;
   for (int64_t first = tries ? layout.center_slice() : 0;
@@ -477,12 +477,12 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
     detectors = shape.detectors;
   }
   m.sinograms = of_slice * (slices + (tries ? 1 : 0));
-  // Where the axis is to be found it may be anywhere, which counts for the padding.
+  // If the job searches the axis, it may be anywhere, which affects the padding.
   std::vector<std::vector<double>> possible;
   if (std::vector<double> given = layout.GivenCenters(); given.size() == 1) {
     possible.push_back(std::move(given));
-  } else {  // each batch has its own: the first, the last and the most central of them bound what
-            // it takes
+  } else {
+    // Each batch has its own axes: the first, the last and the most central batch bound the memory.
     const double middle = layout.RawCenter(0.5 * static_cast<double>(detectors - 1));
     const auto [least, most] = std::minmax_element(given.begin(), given.end());
     const auto central = std::min_element(given.begin(), given.end(), [&](double a, double b) {
@@ -507,8 +507,8 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
   if (images) m.images = slices * layout.image_bytes();
   if (!spec.initial_volume.empty()) m.initial = slices * layout.image_bytes();
   if (previews) m.preview = layout.image_bytes();
-  // The search has raw data, fields and sinograms of its own; it is over before the batches begin,
-  // but its memory is small.
+  // The search has its own raw data, fields and sinograms; it ends before the batches begin, and
+  // its memory is small.
   m.check_slices = checks ? layout.check_slices() : 0;
   if (!tries && (spec.center.find || layout.overlap_unknown() || m.check_slices > 0)) {
     const int64_t n = m.check_slices > 0 ? m.check_slices : layout.search_slices();
@@ -530,7 +530,7 @@ absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
         m.check_slices = 0;
         return m;
       }
-      find = *bytes;  // scans that say nothing of their axis are not checked
+      find = *bytes;  // scans without information about their axis are not checked
     }
     m.search = std::max<int64_t>(
         0, layout.RawBytes(looked) + layout.FieldBytes(looked) + prepare + one.elements() * 4 +

@@ -16,12 +16,12 @@
 #include "server/model/tomography_spec.h"
 #include "server/storage/projections/projection_input.h"
 
-// What a tomography job computes from what is read: ranges, sizes, and the configuration of each
-// step for any batch of slices. A batch is the unit of work: any device can make any batch, and no
-// result depends on how slices are dealt to batches.
+// The layout of a tomography job: ranges, sizes, and the configuration of each step for any batch
+// of slices. A batch is the unit of work: any device can compute any batch, and no result depends
+// on the division of slices into batches.
 namespace octavo::tomography {
 
-/// Rows of the detector that a batch reads, and where the slices are among them.
+/// Rows of the detector that a batch reads, and the places of its slices among them.
 struct BatchRows {
   int64_t first = 0, count = 0, step = 1;  // raw rows that are read, those of the margin included
   int64_t crop = 0, crop_rows = 0;         // of those, raw rows that become slices
@@ -42,7 +42,7 @@ class TomographyLayout {
   const model::IndexRange& projections() const { return projections_; }
   int64_t flats() const { return flats_; }
   int64_t darks() const { return darks_; }
-  int64_t columns() const { return columns_; }  // of what is read: all of the detector
+  int64_t columns() const { return columns_; }  // columns that are read: the whole detector
   DType dtype() const { return dtype_; }        // on the device: u8, u16, f32
   const std::vector<double>& angles_rad() const { return angles_rad_; }  // of prepared projections
   const std::vector<double>& tried() const {
@@ -50,11 +50,11 @@ class TomographyLayout {
   }  // axes of try_centers, whole detector; empty: not such a job
   int64_t center_slice() const {
     return center_slice_;
-  }  // among the slices, for the search of the axis and for try_centers
+  }  // index among the slices, for the search of the axis and for try_centers
   bool stitched() const { return prepare_.stitching.enabled; }
   bool overlap_unknown() const {
     return overlap_unknown_;
-  }  // to be found; sizes are those of the widest result meanwhile
+  }  // still to be found; until then sizes are those of the widest result
 
   /// Slices [first, first + count) of the rows (of try_centers: any, its row is center_slice()).
   BatchRows RowsOf(int64_t first, int64_t count) const;
@@ -71,27 +71,26 @@ class TomographyLayout {
   /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
   const char* CenterSource() const;  // of them: "given", "file", "middle"
-  /// From a pixel index among prepared columns to one of the whole detector.
+  /// Converts a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;
-  /// For the search of the axis in `slices` slices, and what it found, in columns of the whole
-  /// detector.
+  /// The configuration of the axis search in `slices` slices, and its result in columns of the
+  /// whole detector.
   AxisConfig AxisSearch(int64_t slices) const;
   AxisResult RawAxis(AxisResult prepared) const;
   OverlapConfig OverlapSearch() const;
-  /// Whether the iterations may have a wider support than the circle: the caller did not say where
-  /// they end.
+  /// Whether the iterations may use a wider support than the circle, because the caller set
+  /// neither the padding nor a smaller mask.
   bool may_widen() const;
   TomographyLayout Widened(double support) const;
-  /// Of a few of the projections, each by itself and as the detector saw it: to look for objects
-  /// that are wider than it.
+  /// The configuration for a few projections, each as the detector saw it, to detect objects wider
+  /// than the detector.
   absl::StatusOr<TomographyLayout> Sparse(const storage::ProjectionInfo& info) const;
-  /// Of TomographyLayout::Sparse, whose columns are joined to nothing: where the axis at `center`
-  /// (of ReconstructFor's columns) is.
+  /// The axis at `center` (in ReconstructFor's columns), in the columns of
+  /// TomographyLayout::Sparse, which are not stitched.
   double UnjoinedCenter(double center) const;
-  int64_t search_slices() const;  // that the search looks at
-  /// Whether an axis that nobody looks for is compared with what a few slices say of it, and with
-  /// how many; 0 = it is not.
+  int64_t search_slices() const;  // slices that the search uses
+  /// The number of slices for checking an axis that the job does not search; 0 = no check.
   int64_t check_slices() const;
   AxisConfig AxisCheck(int64_t slices) const;
 
@@ -107,7 +106,7 @@ class TomographyLayout {
   DType dtype_ = DType::kF32;
   PrepareConfig prepare_;  // but for rows and crop of rows
   std::vector<double> angles_rad_, tried_;
-  std::optional<double> input_axis_;  // where it counts: nothing else is asked for
+  std::optional<double> input_axis_;  // the input's axis, if the request sets no other
   TomographyConfig reconstruct_;
   bool overlap_unknown_ = false;
   std::string source_;
@@ -117,7 +116,7 @@ class TomographyLayout {
 struct TomographyMemory {
   int64_t slices_per_batch = 0;
   double support = 1;        // that there is room for (TomographyConfig::support)
-  int64_t check_slices = 0;  // that there is room to check an axis with which nobody looks for
+  int64_t check_slices = 0;  // slices for which there is room to check a given axis
   int64_t raw = 0, fields = 0, prepare = 0, sinograms = 0, reconstruct = 0, images = 0, initial = 0,
           search = 0, preview = 0;
   int64_t workspace() const {
@@ -125,9 +124,9 @@ struct TomographyMemory {
   }
 };
 
-/// For batches of `slices`. `support`: the widest that the iterations may have, where the layout
-/// may widen. `checks`: an axis that nobody looks for is checked, where the layout says so.
-/// `images`: batches of the result are made outside of it (it is stored).
+/// For batches of `slices`. `support`: the widest that the iterations may use, if the layout may
+/// widen. `checks`: a given axis is checked, if the layout says so. `images`: batches of the result
+/// are made outside of it (it is stored).
 absl::StatusOr<TomographyMemory> MemoryFor(const TomographyLayout& layout,
                                            const model::TomographySpec& spec, Device& device,
                                            int64_t slices, double support, bool checks, bool images,

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kSlots = 3;
 constexpr int64_t kSlabBytes = 16 << 20;
 
-// Rows of the detector from the first to the last one that is read.
+// Rows of the detector between the first and the last one that is read.
 int64_t Span(const BatchRows& rows) { return (rows.count - 1) * rows.step + 1; }
 
 int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInput& input,
@@ -22,7 +22,7 @@ int64_t FrameBytes(const TomographyLayout& layout, const storage::ProjectionInpu
   return Span(rows) * layout.columns() * SizeOf(input.info().dtype);
 }
 
-// What is read for a batch, in this order: flats, darks, projections.
+// The boxes read for a batch, in this order: flats, darks, projections.
 std::vector<storage::ProjectionBox> BoxesOf(const TomographyLayout& layout,
                                             const storage::ProjectionInput& input,
                                             const BatchRows& rows, int64_t slot_bytes) {
@@ -185,7 +185,7 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
       OCTAVO_ASSIGN_OR_RETURN(const storage::ProjectionPrefetch::Slab slab, prefetch->Next(stop));
       const storage::ProjectionBox& box = slab.box();
       auto* data = static_cast<char*>(const_cast<void*>(slab.data()));  // one of slots_
-      if (rows.step > 1) {  // the rows that are wanted move together
+      if (rows.step > 1) {  // the selected rows move together
         for (int64_t i = 1; i < box.frames * rows.count; ++i) {
           std::memmove(data + i * row_bytes,
                        data + (i / rows.count * box.rows + i % rows.count * rows.step) * row_bytes,
@@ -202,7 +202,7 @@ absl::Status TomographyLoader::Load(std::stop_token stop) {
       char*& place = places[static_cast<size_t>(box.kind)];
       OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_.ref(), place, data, elements * to_size));
       place += elements * to_size;
-      OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());  // the slab goes
+      OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());  // releases the slab
     }
     MutexLock lock(mutex_);
     loaded_ = static_cast<int64_t>(b) + 1;

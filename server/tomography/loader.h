@@ -23,12 +23,12 @@ struct SliceBatch {
   BatchRows rows;
 };
 
-/// Brings the raw data of batches onto a device: one thread reads ahead into page-locked memory,
+/// Loads the raw data of batches onto a device: one thread reads ahead into page-locked memory,
 /// another uploads a batch while the job computes the one before. The device holds the raw data of
-/// one batch: a batch is prepared quickly, and then its memory is free.
+/// only one batch, because preparing a batch is quick and then frees that memory.
 class TomographyLoader {
  public:
-  /// Takes device memory out of the run's workspace: at most `raw_bytes` for projections and
+  /// Allocates device memory from the run's workspace: at most `raw_bytes` for projections and
   /// `field_bytes` for flats and darks, given back by Free. `layout` must outlive the loader. The
   /// batches come in this order.
   static absl::StatusOr<std::unique_ptr<TomographyLoader>> Start(
@@ -39,12 +39,12 @@ class TomographyLoader {
 
   /// Waits for the next batch. Errors of reading; Cancelled.
   absl::StatusOr<PrepareInput> Next(std::stop_token stop);
-  /// What Next returned is not needed any more: the stream that used it has passed.
+  /// Releases the data of Next: the stream that used them has passed.
   void Release();
   /// Ends the threads and gives the device memory back.
   void Free(job::JobRun& run);
 
-  /// Host memory that reading takes, in bytes.
+  /// Host memory for reading, in bytes.
   static int64_t HostBytes(const TomographyLayout& layout, const BatchRows& rows);
 
  private:

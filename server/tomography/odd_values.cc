@@ -17,13 +17,14 @@ namespace {
 constexpr int64_t kRows = 2, kProjections = 16, kDarks = 4, kFlats = 16;
 constexpr double kOddFlat = 0.2;                    // of the usual mean of a flat field
 constexpr double kLeastAir = 0.8, kMostAir = 1.25;  // transmissions beside the object
-constexpr double kPlateau = 0.04;                   // of what the values span: air is that even
-constexpr double kNoTransmission = 2;               // as the median of all values
+// fraction of the range of the values: air is this even
+constexpr double kPlateau = 0.04;
+constexpr double kNoTransmission = 2;   // as the median of all values
 constexpr double kLeastIntegral = 0.2;  // line integrals of an object that is worth a scan
 
 using Frames = std::vector<std::vector<double>>;  // of each frame some rows, joined
 
-/// Of those that are finite; NaN if none is, as beside slits, where no light tells a transmission.
+/// The mean of the finite values; NaN if there is none, as beside slits, where there is no light.
 double Quantile(std::vector<double> values, double part) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
@@ -44,7 +45,7 @@ class Sampler {
     first_row_ = std::clamp<int64_t>(begin + (end - begin - rows_) / 2, 0, info_.rows - rows_);
   }
 
-  /// Some of the frames, evenly; empty if they cannot be read.
+  /// Reads some of the frames, evenly spaced; empty if they cannot be read.
   Frames Read(storage::FrameKind kind, int64_t most) {
     Frames out;
     const int64_t frames = info_.frames(kind), count = std::min(frames, most);
@@ -131,8 +132,8 @@ std::optional<std::string> OddFlat(const model::TomographySpec& spec, const Fram
       usual);
 }
 
-/// What lies beside the object, if it leaves both ends of the detector free: the values do not
-/// change there.
+/// The value beside the object, if the object leaves both ends of the detector free: the values do
+/// not change there.
 std::optional<double> AirOf(const Sampler& sampler, const Frames& values, double span) {
   const int64_t columns = sampler.info_.columns, margin = std::max<int64_t>(2, columns / 50);
   if (columns < 8 * margin) return std::nullopt;
@@ -142,7 +143,7 @@ std::optional<double> AirOf(const Sampler& sampler, const Frames& values, double
     const double outer = Median(sampler.Columns(values, part(0), part(0) + margin)),
                  inner = Median(sampler.Columns(values, part(margin), part(margin) + margin));
     if (!(std::abs(outer - inner) <= kPlateau * span)) return std::nullopt;
-    // Nor from one projection to the next.
+    // They do not change from one projection to the next either.
     std::vector<double> frames;
     for (const auto& frame : values) {
       if (const auto own = sampler.Columns({frame}, part(0), part(0) + margin); !own.empty())
@@ -198,7 +199,7 @@ std::vector<std::string> FindOddValues(const model::TomographySpec& spec,
   const bool fields = !p.ignore_fields && info.flats > 0;
   if (!p.config.minus_log && !fields) return out;
   if (!fields && !p.ignore_fields && info.dtype != DType::kF32)
-    return out;  // counts without flat fields: FindImplausible tells
+    return out;  // counts without flat fields: FindImplausible reports them
   Sampler sampler(spec, input);
   Frames values = sampler.Read(storage::FrameKind::kProjection, kProjections);
   if (values.empty()) return out;

@@ -17,14 +17,15 @@ namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
 constexpr double kWideGap = 20 * kDegree;  // of a half turn: a smaller one does little harm
-constexpr double kWideBin = 10 * kDegree;  // of angles that are made one: an object's rim is
-                                           // blurred by more than a tenth of its radius
-constexpr size_t kFewAngles = 8;           // fewer say nothing about their unit
+// range of angles that are merged: the rim of an object is blurred by more than a tenth of its
+// radius
+constexpr double kWideBin = 10 * kDegree;
+constexpr size_t kFewAngles = 8;  // fewer angles do not reveal their unit
 
 struct Span {
   double least = 0, most = 0, step = 0;  // step: the mean distance of neighbours
   double width() const { return most - least; }
-  /// Whether a scan over `whole` has these angles: its last one is left out, or not.
+  /// Whether these are the angles of a scan over `whole`, with or without its last one.
   bool Covers(double whole) const {
     return width() > whole - 1.5 * step && width() < whole + 0.5 * step;
   }
@@ -38,12 +39,12 @@ Span SpanOf(const std::vector<double>& angles) {
 }
 
 struct HalfTurn {
-  double widest_gap = 0;  // the widest part of it without any angle
-  double even_gap = 0;    // what the gaps were if the same directions stood evenly
+  double widest_gap = 0;  // the widest gap without any angle
+  double even_gap = 0;    // the gap if the same directions were evenly spaced
 };
 
-/// The angles as directions in a half turn: projections half a turn apart say the same. A scan of
-/// several turns may come back to the directions that it has; such a direction counts once.
+/// The angles as directions in a half turn, because projections half a turn apart hold the same
+/// information. A scan of several turns may repeat directions; a repeated direction counts once.
 HalfTurn HalfTurnOf(std::vector<double> angles) {
   constexpr double kSame = 1e-6 * kDegree;
   for (double& angle : angles) angle -= kPi * std::floor(angle / kPi);
@@ -93,7 +94,7 @@ void LookAtAngles(const model::TomographySpec& spec, const storage::ProjectionIn
                                          " rad; a reconstruction needs different ones")));
     return;
   }
-  // All that there are tell their unit best.
+  // Use all angles, which reveal the unit best.
   if (const std::vector<double>& angles = info.angles_rad; angles.size() >= kFewAngles) {
     const Span span = SpanOf(angles);
     // Golden angles that were not reduced to a turn: 76 of them cover 180, 151 cover 360. A step of
@@ -159,7 +160,7 @@ void LookAtBins(const model::TomographySpec& spec, const storage::ProjectionInfo
   }
 }
 
-// Joining takes the projection half_turn later for the one from behind.
+// Stitching uses the projection half_turn later as the opposite one.
 void LookAtStitching(const model::TomographySpec& spec, const storage::ProjectionInfo& info,
                      Implausible* out) {
   PrepareConfig unjoined = spec.preparation.config;
@@ -168,7 +169,7 @@ void LookAtStitching(const model::TomographySpec& spec, const storage::Projectio
   const std::vector<double> angles = PreparedAngles(unjoined, SelectedAngles(spec, info));
   const int64_t given = spec.preparation.config.stitching.half_turn,
                 half = given == 0 ? std::ssize(angles) / 2 : given;
-  if (half < 1 || 2 * half > std::ssize(angles)) return;  // the layout says so
+  if (half < 1 || 2 * half > std::ssize(angles)) return;  // the layout reports it
   double apart = kPi;
   for (size_t i = 0; i < static_cast<size_t>(half); ++i) {
     const double turned =
@@ -242,8 +243,8 @@ void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInf
                                 "ignore_fields, which takes the counts as transmissions")));
 }
 
-/// The mean of what the middle rows of some frames of a kind show; nothing where they cannot be
-/// read: the job will say so.
+/// The mean of the middle rows of some frames of a kind; nothing if they cannot be read, because
+/// the job will report that.
 std::optional<double> MeanOf(const model::TomographySpec& spec, storage::ProjectionInput& input,
                              storage::FrameKind kind) {
   constexpr int64_t kRows = 16, kFrames = 4;

@@ -106,7 +106,7 @@ class ArraysInput final : public storage::ProjectionInput {
             absl::StrCat(array.name, ": ended after ", at, " of ", total, " bytes"));
       const char* from = static_cast<const char*>(piece.data);
       for (int64_t done = 0; done < piece.size;) {
-        // Where the row that goes on here lies in [frame, row, column].
+        // Position in [frame, row, column] of the row that continues here.
         const int64_t row = at / row_bytes, within = at % row_bytes,
                       bytes = std::min(row_bytes - within, piece.size - done);
         const int64_t placed = rows_first ? row % box.frames * box.rows + row / box.frames : row;

@@ -14,8 +14,8 @@
 namespace octavo::tomography {
 
 /// Held volumes and buffers as projections of a scan: read back from the device that has them, box
-/// by box. `angles_rad`: one per projection. Errors name fields below "tomography.arrays.".
-/// Something that goes while it is read makes reads fail (NotFound).
+/// by box. `angles_rad`: one per projection. Errors name fields below "tomography.arrays.". Reads
+/// fail (NotFound) if the volume or buffer is removed meanwhile.
 absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenProjectionArrays(
     buffer::BufferStore& buffers, const model::ProjectionArraysSpec& spec,
     const std::vector<double>& angles_rad);

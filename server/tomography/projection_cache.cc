@@ -45,7 +45,7 @@ class ChunkCache final : public storage::ProjectionInput {
 
  protected:
   absl::Status ReadInside(const ProjectionBox& box, void* out) override {
-    MutexLock lock(mutex_);  // two readers would decompress the same chunk twice
+    MutexLock lock(mutex_);  // otherwise two readers would decompress the same chunk
     Frames& frames = frames_[static_cast<size_t>(box.kind)];
     const int64_t pixel = SizeOf(info_.dtype);
     auto* to = static_cast<char*>(out);
@@ -83,7 +83,7 @@ class ChunkCache final : public storage::ProjectionInput {
            (info_.frames(kind) * block * block_rows_ + frame * RowsOf(block)) * RowBytes();
   }
 
-  // Reads what is not there of frames [begin, end), neighbours together.
+  // Reads the missing frames of [begin, end), adjacent ones together.
   absl::Status Load(Frames& frames, FrameKind kind, int64_t block, int64_t begin, int64_t end) {
     std::vector<bool>& loaded = frames.loaded;
     const auto is_loaded = [&](int64_t frame) {

@@ -8,11 +8,11 @@
 
 namespace octavo::tomography {
 
-/// An input that reads each chunk of its file once. Files whose chunks span many rows (a whole
-/// frame, as detectors write them) would be read and decompressed anew for every batch of slices
-/// otherwise; what was read stays in host memory out of `memory` while the input lives. Gives
-/// `input` itself where its chunks have one row, or where the memory does not suffice: `note` then
-/// says so.
+/// An input that reads each chunk of its file once. Otherwise files whose chunks span many rows (a
+/// whole frame, as detectors write them) would be read and decompressed again for every batch of
+/// slices. The data stay in host memory of the budget `memory` while the input lives. Returns
+/// `input` itself if its chunks have one row, or if the memory does not suffice; `note` then says
+/// so.
 std::shared_ptr<storage::ProjectionInput> CacheChunks(
     std::shared_ptr<storage::ProjectionInput> input, source::ProjectionMemory* memory,
     std::string* note);

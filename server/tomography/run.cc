@@ -106,8 +106,8 @@ absl::Status TomographyRunner::Begin() {
   return absl::OkStatus();
 }
 
-// Of the detector, if anybody says. While frames are pushed there is no input yet, and what the
-// push says counts.
+// Pixel size of the detector, if known. While frames are pushed there is no input yet, so the value
+// of the push counts.
 std::optional<double> TomographyRunner::DeclaredPixelUm() const {
   if (spec_.pixel_size_um > 0) return spec_.pixel_size_um;
   const double declared = input_ != nullptr       ? input_->info().pixel_size_um
@@ -122,7 +122,7 @@ double TomographyRunner::SliceSpacingUm() const {
   return PixelUm() * static_cast<double>(spec_.preparation.config.bin_columns);
 }
 
-// What the slices start from, on the device; null = as the algorithm has it.
+// The initial slices on the device; null = the algorithm's own start.
 absl::StatusOr<const float*> TomographyRunner::InitialOf(int64_t first, int64_t count) {
   if (task_.initial == nullptr) return nullptr;
   const int64_t bytes = count * layout_.image_bytes();
@@ -142,7 +142,7 @@ absl::StatusOr<const float*> TomographyRunner::InitialOf(int64_t first, int64_t 
 }
 
 absl::Status TomographyRunner::Batches() {
-  // The batch that somebody looks at is the first one; what is stored comes in order.
+  // The batch with a subscriber comes first; batches that are stored come in order.
   std::vector<SliceBatch> batches;
   for (int64_t first = 0; first < layout_.slices(); first += task_.slices_per_batch) {
     const int64_t count = std::min(task_.slices_per_batch, layout_.slices() - first);
@@ -183,7 +183,7 @@ absl::Status TomographyRunner::Batches() {
       prepared = batch.rows;
     }
     OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), input, static_cast<float*>(data)));
-    OCTAVO_RETURN_IF_ERROR(Count(*preparer));  // waits: the raw data may go
+    OCTAVO_RETURN_IF_ERROR(Count(*preparer));  // waits, so that the raw data may be freed
     transmissions_ +=
         preparer->shape().elements() * (layout_.stitched() ? 2 : 1);  // nearly, of joined ones
     loader->Release();
@@ -192,8 +192,8 @@ absl::Status TomographyRunner::Batches() {
   return absl::OkStatus();
 }
 
-// The same sinogram with one axis after the other: they are slices of their own to the
-// reconstructor.
+// The same sinogram with one axis after the other: the reconstructor treats them as separate
+// slices.
 absl::Status TomographyRunner::TryAxes() {
   run_.Stage("reconstruct", batches_ * iterations_, begin_, 1);
   OCTAVO_ASSIGN_OR_RETURN(
@@ -218,7 +218,7 @@ absl::Status TomographyRunner::TryAxes() {
 // -- one batch
 
 absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const float* sinograms) {
-  // With one axis for all the plan of the reconstruction serves all batches.
+  // With a single axis, all batches share one plan of the reconstruction.
   const bool shared = centers_.size() == 1;
   if (reconstructor_ == nullptr || !shared) {
     const TomographyConfig config = layout_.ReconstructFor(
@@ -292,7 +292,7 @@ absl::Status TomographyRunner::Tell(const TomographyResult& result,
 absl::Status RunTomography(job::JobRun& run, std::stop_token stop, const TomographyTask& task) {
   TomographyRunner runner(run, std::move(stop), task);
   absl::Status status = runner.Run();
-  (void)run.stream().Synchronize();  // before the reconstructor goes
+  (void)run.stream().Synchronize();  // before the reconstructor is destroyed
   return status;
 }
 

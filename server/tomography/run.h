@@ -30,9 +30,9 @@ namespace octavo::tomography {
 struct TomographyTask {
   const model::TomographySpec* spec = nullptr;
   const TomographyLayout* layout = nullptr;
-  std::shared_ptr<storage::ProjectionInput> input;  // null: what `port` will have
+  std::shared_ptr<storage::ProjectionInput> input;  // null: the frames of `port`
   source::ProjectionPort* port = nullptr;
-  buffer::BufferStore* initial = nullptr;  // has the volume or buffer to start from; null: none
+  buffer::BufferStore* initial = nullptr;  // holds the initial volume or buffer; null: none
   int64_t slices_per_batch = 1;
   TomographyMemory memory;  // as planned
   bool on_disk = false;
@@ -59,7 +59,7 @@ class TomographyRunner {
  private:
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-  /// What is on a stream is over before what was declared before this goes.
+  /// Its destructor waits for the streams before the members declared above are destroyed.
   class SynchroniseAtEnd {
    public:
     explicit SynchroniseAtEnd(StreamRef stream) : stream_(stream) {}
@@ -73,7 +73,7 @@ class TomographyRunner {
     PreparedShape shape;
   };
 
-  // run_input.cc: what is reconstructed, about which axis
+  // run_input.cc: the input and its axis
   absl::Status Collect();
   absl::Status LookForMissing();
   absl::Status TellLeftOut();
@@ -106,7 +106,7 @@ class TomographyRunner {
     return static_cast<float*>(images_) + (task_.on_disk ? 0 : first * layout_.image_bytes() / 4);
   }
 
-  // run_preview.cc: what is seen of it
+  // run_preview.cc: the previews
   absl::Status LookAt(const float* image);
   std::optional<std::pair<publish::TopicKey, int64_t>> WantedSlice(int64_t first, int64_t count);
   absl::Status Preview(const float* images);
@@ -123,8 +123,7 @@ class TomographyRunner {
   const model::TomographySpec& spec_;
   TomographyLayout layout_;
   std::shared_ptr<storage::ProjectionInput> input_;
-  std::vector<std::pair<int64_t, int64_t>>
-      missing_frames_;  // of those that were to be pushed: first, count
+  std::vector<std::pair<int64_t, int64_t>> missing_frames_;  // missing pushed frames: first, count
   model::TomographyReport report_;
   int64_t transmissions_ = 0;  // that were prepared for the result
   double begin_ = 0;

@@ -1,5 +1,4 @@
-// What a tomography job reconstructs: projections, those that are pushed included, and the axis
-// that they turn about.
+// The input of a tomography job: projections, also pushed ones, and their rotation axis.
 
 #include <algorithm>
 #include <cmath>
@@ -31,8 +30,8 @@ constexpr int64_t kRowsLookedAt = 5;  // for objects wider than the detector, sp
 
 }  // namespace
 
-// Pushed projections, all of them. Other jobs have the device until they are in: a scan takes much
-// longer than what is made of it.
+// Waits for all pushed projections. Other jobs use the device meanwhile, because a scan takes much
+// longer than its reconstruction.
 absl::Status TomographyRunner::Collect() {
   run_.Stage("projections", task_.port->spec().frames, 0, 0);
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, task_.port->Wait(0, 0, stop_));
@@ -46,7 +45,8 @@ absl::Status TomographyRunner::Collect() {
   run_.Step(info.projections + info.flats + info.darks, kNone);
   run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
                         info.darks, " dark fields"));
-  // The frames are in and cannot be taken again: what would have refused the job is a warning here.
+  // The frames have arrived and cannot be taken again, so problems that would have refused the job
+  // are only warnings here.
   const Implausible doubts = FindImplausible(spec_, info);
   for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
   for (const std::string& warning : doubts.warnings) run_.Warn(warning);
@@ -66,7 +66,7 @@ absl::Status TomographyRunner::Collect() {
   return absl::OkStatus();
 }
 
-// At the end of the job: some come when the last that counts is in.
+// Count them at the end of the job, because some come after the last frame that counts.
 absl::Status TomographyRunner::TellLeftOut() {
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar pushed, task_.port->Wait(0, 0, stop_));
   const int64_t count = pushed.counts.surplus_frames;
@@ -78,7 +78,7 @@ absl::Status TomographyRunner::TellLeftOut() {
   return absl::OkStatus();
 }
 
-// Frames that never came: the spec says whether the job goes on without them.
+// Frames that never came: the spec decides whether the job continues without them.
 absl::Status TomographyRunner::LookForMissing() {
   missing_frames_ = task_.port->Missing();
   if (missing_frames_.empty()) return absl::OkStatus();
@@ -102,11 +102,11 @@ absl::Status TomographyRunner::LookForMissing() {
   return absl::OkStatus();
 }
 
-// Who looks sees what can be made of the projections that are in: one slice, a small piece of work
-// beside the job that has the device.
+// Shows subscribers one slice from the projections so far, a small piece of work beside the job
+// that has the device.
 absl::Status TomographyRunner::AwaitProjections() {
   for (int64_t seen = 0, previewed = 0;
-       ;) {  // who begins to look between two frames sees what is there, too
+       ;) {  // a new subscriber gets a preview even if no frame arrives
     OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far,
                             task_.port->Wait(seen, 0.1, stop_));
     if (so_far.complete) return absl::OkStatus();
@@ -114,7 +114,8 @@ absl::Status TomographyRunner::AwaitProjections() {
     if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
         !layout_.stitched() && WantedSlice(0, layout_.slices()).has_value() && run_.PreviewDue()) {
       previewed = so_far.counts.frames;
-      // What is there may not do yet (no angles apart, say): the next one will.
+      // The frames so far may not suffice yet (too few angles, for example); the next preview will
+      // try again.
       if (absl::Status shown = PreviewSoFar();
           absl::IsCancelled(shown) || absl::IsUnavailable(shown))
         return shown;
@@ -123,7 +124,8 @@ absl::Status TomographyRunner::AwaitProjections() {
   }
 }
 
-// Sinograms of a few rows. An error leaves nothing behind: previews are tried again.
+// Computes sinograms of a few rows. Frees everything after an error, because previews are tried
+// again.
 absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareSome(
     const TomographyLayout& layout, std::shared_ptr<storage::ProjectionInput> input,
     const BatchRows& rows, bool for_overlap) {
@@ -209,15 +211,15 @@ absl::Status TomographyRunner::FindAxis() {
   return stop_.stop_requested() ? absl::CancelledError("cancelled") : absl::OkStatus();
 }
 
-// What no column of the detector saw is no part of the object, and would draw the axis to itself.
+// Values that no column of the detector saw are no part of the object, and would bias the axis.
 absl::StatusOr<std::vector<int64_t>> TomographyRunner::MendForSearch(const Prepared& prepared) {
   const PreparedShape& s = prepared.shape;
   return MendDeadColumns(run_.stream(), prepared.data, s.slices, s.angles, s.detectors,
                          run_.device(), goes_on_);
 }
 
-// An axis that nobody looks for, compared with what a few rows say: a word where they are sure that
-// it is elsewhere, and never the end of the job.
+// Compares an axis that the job does not search with a few rows: gives a warning if they show
+// clearly that it is elsewhere, and never ends the job.
 absl::Status TomographyRunner::CheckAxis() {
   const int64_t slices = task_.memory.check_slices;
   if (slices == 0) return absl::OkStatus();
@@ -242,15 +244,15 @@ absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
   const double taken =
       centers_[centers_.size() == 1 ? 0 : static_cast<size_t>(layout_.center_slice())];
   const auto elsewhere = [&](const CenterResult& found) {
-    const double columns = 1 / config.agreement, off = std::abs(layout_.RawCenter(found.center) -
-                                                                taken);  // binned ones are several
+    const double columns = 1 / config.agreement,
+                 off = std::abs(layout_.RawCenter(found.center) - taken);  // several if binned
     return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
            off > 1 + 3 * found.uncertainty * columns;
   };
   const CenterInput input = {.data = prepared.data, .angle_first = false, .goes_on = goes_on_};
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  // The cheap method first: mostly it has nothing to say.
+  // Try the cheap method first: usually it finds no contradiction.
   absl::StatusOr<AxisResult> axis = AxisResult{};
   const auto pairs = FindCenter(run_.stream(), config.search, input, run_.device());
   const bool look = pairs.ok() && elsewhere(*pairs);
@@ -307,9 +309,9 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   return Doubt(remarks.doubts);
 }
 
-// Objects that are wider than the detector: what lies outside of its view is in the rays, and would
-// pile up at the rim of the circle that the iterations have for it. They get a support as wide as
-// the object seems to be. One answer for all slices: no result depends on the batches.
+// Handles objects wider than the detector: the rays contain the part outside the field of view,
+// which would pile up at the rim of the iterations' circle. The iterations get a support as wide as
+// the object seems to be. All slices share one support, so that no result depends on the batches.
 absl::Status TomographyRunner::LookForTruncation() {
   if (task_.memory.support <= 1) return absl::OkStatus();
   OCTAVO_ASSIGN_OR_RETURN(const TomographyLayout sparse, layout_.Sparse(input_->info()));
@@ -332,7 +334,7 @@ absl::Status TomographyRunner::LookForTruncation() {
     config.detectors = prepared.shape.detectors;
     sinograms.insert(sinograms.end(), host.as<float>(),
                      host.as<float>() + prepared.shape.elements());
-    // Of those that are tried, the one in the middle.
+    // The middle one of the axes tried.
     const size_t which = tries                  ? centers_.size() / 2
                          : centers_.size() == 1 ? 0
                                                 : static_cast<size_t>(slice);
@@ -369,7 +371,7 @@ absl::Status TomographyRunner::LookForTruncation() {
   return absl::OkStatus();
 }
 
-// Doubts of the axis are warnings, or the end of the job.
+// Doubts about the axis give warnings, or end the job.
 absl::Status TomographyRunner::Doubt(const std::vector<std::string>& doubts) {
   if (spec_.center.fail_on_doubt && !doubts.empty()) {
     report_.centers = centers_;
@@ -396,7 +398,7 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   run_.Log(absl::StrFormat("overlap of %.2f columns, correlation %.4f", found->overlap,
                            found->correlation));
   OCTAVO_RETURN_IF_ERROR(Doubt(DoubtsOf(*found, config)));
-  // The result keeps the size that was planned.
+  // The result keeps its planned size.
   model::TomographySpec spec = spec_;
   spec.reconstruction.image_size = layout_.image_size();
   OCTAVO_ASSIGN_OR_RETURN(layout_, TomographyLayout::Make(spec, input_->info(), found->overlap));

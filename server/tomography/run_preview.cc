@@ -1,5 +1,5 @@
-// What is seen of a tomography job: its levels, its slices as they converge, and an FBP of the
-// projections that are in.
+// The previews of a tomography job: its levels, its slices as they converge, and an FBP of the
+// projections so far.
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace octavo::tomography {
 namespace {
 
 constexpr int64_t kMostDisplayed =
-    int64_t{64} << 20;  // bytes that are looked at for what to show as black and white
+    int64_t{64} << 20;  // bytes sampled for the values to show as black and white
 constexpr double kDarkPart = 0.002, kBrightPart = 0.998;  // of the pixels
 
 }  // namespace
@@ -37,9 +37,9 @@ absl::Status TomographyRunner::LookAt(const float* image) {
   return absl::OkStatus();
 }
 
-// -- what subscribers see: slices
+// -- previews: slices
 
-// A slice in [first, first + count) that somebody looks at.
+// A slice in [first, first + count) with a subscriber.
 std::optional<std::pair<publish::TopicKey, int64_t>> TomographyRunner::WantedSlice(int64_t first,
                                                                                    int64_t count) {
   for (const publish::Publisher::Wanted& wanted : run_.Wanted()) {
@@ -103,7 +103,7 @@ absl::Status TomographyRunner::PreviewSoFar() {
   return PublishPreview(wanted->first, preview_);
 }
 
-// A reconstruction by itself.
+// A separate reconstruction.
 absl::Status TomographyRunner::Reconstruct(const TomographyConfig& config, const float* sinograms,
                                            int64_t count, const float* initial, float* images,
                                            const Reconstructor::Callback& callback) {

@@ -22,12 +22,12 @@
 namespace octavo::tomography {
 namespace {
 
-constexpr int64_t kMostSlices = 64;  // of a batch: more gain nothing
+constexpr int64_t kMostSlices = 64;  // slices of a batch: more bring no gain
 constexpr int64_t kLeastBatches =
-    4;  // so that reading, uploading and computing overlap, where a batch keeps kFewSlices
+    4;  // batches, so that reading, uploading and computing overlap, if a batch keeps kFewSlices
 constexpr int64_t kFewSlices = 16;
 constexpr int64_t kMostFields =
-    512;  // flat or dark fields that room is set aside for before any was pushed
+    512;  // flat or dark fields for which room is reserved before any was pushed
 
 class TomographyWork final : public job::JobWork {
  public:
@@ -73,7 +73,7 @@ class TomographyWork final : public job::JobWork {
 
   absl::Status Run(job::JobRun& run, std::stop_token stop) override {
     OCTAVO_ASSIGN_OR_RETURN(const Chosen chosen, ChosenBefore(run.device()));
-    // Read once for the search of the axis and all batches.
+    // Reads the file once for the search of the axis and all batches.
     std::string note;
     const bool again = chosen.memory.slices_per_batch < layout_.slices() || spec_.center.find ||
                        chosen.memory.check_slices > 0 || chosen.memory.support > 1;
@@ -96,7 +96,7 @@ class TomographyWork final : public job::JobWork {
     bool on_disk = false;
   };
 
-  // What the plan said: what is free may have changed since.
+  // Keep the plan's choice: the free memory may have changed since.
   absl::StatusOr<Chosen> ChosenBefore(Device& device) const {
     MutexLock lock(mutex_);
     const auto it = chosen_.find(device.info().index);
@@ -104,8 +104,9 @@ class TomographyWork final : public job::JobWork {
     return it->second;
   }
 
-  // Batches as large as is good and as fits into what is free now; if that is not even one slice,
-  // small ones that fit when others have gone. A result that never fits beside them goes to disk.
+  // Batches of the best size that fits into the free memory; if not even one slice fits now, small
+  // batches that will fit when other memory is freed. A result that never fits beside them is
+  // stored on disk.
   absl::StatusOr<Chosen> Choose(Device& device) const {
     const int index = device.info().index;
     constexpr int64_t kAny = int64_t{1} << 60;
@@ -129,7 +130,7 @@ class TomographyWork final : public job::JobWork {
         slices = slices > 8 ? slices / 8 * 4 : slices / 2;
       }
     };
-    // No job waits for memory, or has smaller batches, because of the check of an axis.
+    // The check of an axis must not make a job wait for memory or shrink its batches.
     const auto roomiest = [&](bool on_disk, double support) -> absl::StatusOr<TomographyMemory> {
       OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory without, largest(on_disk, support, false));
       OCTAVO_ASSIGN_OR_RETURN(const TomographyMemory with, largest(on_disk, support, true));
@@ -142,8 +143,8 @@ class TomographyWork final : public job::JobWork {
                   : spec_.place == model::ResultPlace::kDisk)
         continue;
       chosen.on_disk = on_disk;
-      // Room for objects wider than the detector, which nobody knows of yet; a budget that it
-      // exceeds does without.
+      // Reserve room for objects wider than the detector, which are not known yet; drop it if it
+      // exceeds the budget.
       OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, kWidestObject));
       if (chosen.memory.workspace() + mip + (on_disk ? 0 : result) > use.budget) {
         OCTAVO_ASSIGN_OR_RETURN(chosen.memory, roomiest(on_disk, 1));
@@ -181,7 +182,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
     options.angle_values = spec.angles_rad;
     options.angle_unit = storage::AngleUnit::kRadians;
   }
-  // Further paths are files of their own only with .npy.
+  // Further paths are separate files only for .npy.
   if (options.format == "npy" || (options.format.empty() && absl::EndsWith(path.path, ".npy"))) {
     for (const auto& [field, name] :
          {std::pair{"flats", &options.flats}, std::pair{"darks", &options.darks},
@@ -195,7 +196,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
   }
   auto input = storage::OpenProjections(path.path, options);
   if (input.ok()) return input;
-  // The path as the client knows it, without where the root is.
+  // The path as the client knows it, without the root's place.
   ErrorInfo info = InfoOf(input.status());
   if (info.field.empty()) info.field = "tomography.file.path";
   return WithInfo(absl::Status(input.status().code(),
@@ -203,7 +204,7 @@ absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> OpenFile(
                   info);
 }
 
-// What it starts from has the result's shape.
+// The initial volume has the result's shape.
 absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLayout& layout,
                           buffer::BufferStore* buffers) {
   if (buffers == nullptr)
@@ -219,7 +220,7 @@ absl::Status CheckInitial(const model::TomographySpec& spec, const TomographyLay
                                    ", ", layout.image_size(), "], the result's shape"));
 }
 
-// A push before anything has come: all its frames could be projections.
+// A push before any frame has arrived: all its frames could be projections.
 storage::ProjectionInfo Expected(const model::TomographySpec& spec,
                                  const model::PushedProjectionsSpec& push) {
   storage::ProjectionInfo info;
@@ -280,7 +281,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     if (const auto none = FindNoTransmission(spec, *input)) doubts.warnings.push_back(*none);
     for (std::string& odd : FindOddValues(spec, *input)) doubts.warnings.push_back(std::move(odd));
   }
-  // Last, when nothing else can fail: it takes host memory.
+  // Do this last, when nothing else can fail, because it takes host memory.
   if (const auto* push = std::get_if<model::PushedProjectionsSpec>(&spec.input)) {
     OCTAVO_ASSIGN_OR_RETURN(port, source::ProjectionPort::Create(
                                       *push, environment.projection_memory, environment.clock));

@@ -11,8 +11,8 @@
 
 namespace octavo::tomography {
 
-/// A reconstruction of projections of a parallel-beam scan. Opens the input and looks at its
-/// metadata. Errors name fields below "tomography."; those of files name the dataset.
+/// A reconstruction of projections of a parallel-beam scan. Opens the input and reads its metadata.
+/// Errors name fields below "tomography."; those of files name the dataset.
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeTomographyWork(
     const model::TomographySpec& spec, const job::JobEnvironment& environment);
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// What all benchmarks have in common: options, ending with a message where something fails, and
-// medians of times.
+// Shared by all benchmarks: options, ending with a message after a failure, and medians of times.
 
 #include <algorithm>
 #include <chrono>
@@ -38,7 +37,7 @@ struct Option {
   const char* name;
   std::variant<std::string*, int*, int64_t*, uint64_t*, double*, bool*> to;
 };
-/// Dies at an option that is none of them, or that has no value.
+/// Ends the program at an unknown option, or one without a value.
 inline void ReadOptions(int argc, char** argv, const std::vector<Option>& options) {
   struct Set {
     const char* value;

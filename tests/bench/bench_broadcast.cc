@@ -146,7 +146,7 @@ struct Broadcast {
     }
   }
 
-  /// The same through the store, from memory as a client's message leaves it: copied to staging and
+  /// The same through the store, from the memory of a client's message: copied to staging and
   /// summed on the way.
   void Store(size_t n) {
     SystemClock clock;

@@ -1,12 +1,12 @@
-// Where FindAxis puts the axis of random phantoms, and how long that takes: one line for each
-// phantom, with the seed that makes it again, and one for all of them.
+// The accuracy and the time of FindAxis on random phantoms: one line for each phantom, with the
+// seed that reproduces it, and one for all of them.
 //   bench_center [--backend host|cuda] [--count N] [--seed N] [--slices N] [--method
 //   auto|pairs|vo|entropy|phase] [--off COLUMNS] [--search COLUMNS]
-// --off: the axis is so far from the middle, and the scans are noisy ones over half a turn;
-// --search: it is looked for within so many columns of the middle, as jobs do that say nothing
-// else. Ends with 1 if an axis that two methods agreed on lies more than a column from where it is,
-// or, searched automatically over what says it to within a quarter (anything but a few rows of half
-// a turn of an object wider than the detector), more than a quarter.
+// --off: the axis is this far from the middle, and the scans are noisy ones over half a turn;
+// --search: search within this many columns of the middle, as jobs do by default. Ends with 1 if an
+// axis on which two methods agreed is off by more than a column, or, with the automatic search, by
+// more than a quarter of a column (except for a few rows of half a turn of an object wider than the
+// detector, which do not determine it so well).
 
 #include <algorithm>
 #include <cmath>
@@ -92,8 +92,8 @@ int Main(int argc, char** argv) {
         Take(FindAxis(stream.ref(), config, {.data = data.as<float>()}, device));
     seconds += bench::SecondsSince(begin);
     const double error = axis.found.center - phantom.center;
-    // What a single slice of half a turn of a truncated object says is in its few projections that
-    // meet.
+    // A single slice of half a turn of a truncated object has information only in its few opposite
+    // projections.
     const bool little = phantom.scan != testing::PhantomScan::kTurn &&
                         phantom.width != testing::PhantomWidth::kWhole && phantom.noisy &&
                         slices < 8;

@@ -92,7 +92,7 @@ struct Bench {
   }
 
   // The timed output against the double-precision model, a few A-scans of it; the share of voxels
-  // that one pass clips. Of `counted` passes the counts must be so many times those of one.
+  // that one pass clips. The counts of `counted` passes must be that many times those of one.
   double Check(const SpectralConfig& c, const std::vector<uint16_t>& raw, StreamRef stream,
                const DeviceBuffer& volume, const DeviceBuffer& clipped,
                const std::function<void()>& pass) {
@@ -132,7 +132,7 @@ struct Bench {
       }
     }
     const uint64_t below = again[0] - counts[0], above = again[1] - counts[1];
-    // A rolling background goes on from pass to pass, and with it what is clipped.
+    // A rolling background continues from pass to pass, which changes the clipped voxels.
     const bool same =
         (below == 0 || counts[0] % below == 0) && (above == 0 || counts[1] % above == 0);
     if (c.background == math::Background::kStatic && !same)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kBuffers = 2;
 
-/// What one device works with.
+/// The resources of one device.
 struct Worker {
   Device& device;
   Stream upload, compute;
@@ -81,8 +81,7 @@ struct Worker {
   }
 };
 
-/// Median seconds in which `workers` all do `work` at once, each with a thread of its own, as
-/// sessions have.
+/// Median seconds in which `workers` all run `work` at once, each on its own thread, as scans do.
 template <class F>
 double Together(const std::vector<Worker*>& workers, double seconds, F work) {
   std::vector<double> times;

@@ -1,7 +1,7 @@
 // The host backend beside an FFTW-based equivalent of the same chain (fftw_chain.h), alternating in
 // one run, on one core and on all: u16 → background, cubic k-linearisation, window × dispersion,
-// transform, dB, levels, u8, MIP; blocks of 512 A-scans. CPU time is reported beside wall time: it
-// says the same on a machine that does other things too. One JSON object a line.
+// transform, dB, levels, u8, MIP; blocks of 512 A-scans. CPU time is reported beside wall time,
+// because it stays comparable on a busy machine. One JSON object a line.
 //   bench_host [--samples N] [--records N] [--seconds S]
 
 #include <algorithm>

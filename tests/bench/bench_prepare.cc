@@ -1,6 +1,6 @@
 // Milliseconds per slice of the preprocessing's stages, and of centre finding, on each backend.
-// Flat-field correction is checked against the formula, the other stages' results for being finite
-// and close to what went in.
+// Flat-field correction is checked against the formula, the results of the other stages for being
+// finite and close to their input.
 //   bench_prepare [--backend host|cuda] [--size N] [--angles N] [--slices N] [--repeats N]
 
 #include <algorithm>
@@ -77,7 +77,7 @@ int Main(int argc, char** argv) {
     for (const float v : result) {
       if (!(std::abs(v) < 5)) Die(std::string(what) + ": a result is not finite or far off");
     }
-    // Raw once, results once: what no implementation can do without.
+    // Raw data once, results once: the traffic of every implementation.
     std::printf(
         "{\"bench\": \"prepare\", \"backend\": \"%s\", \"stage\": \"%s\", \"size\": %lld, "
         "\"angles\": %lld, \"slices\": %lld, \"ms_per_slice\": "

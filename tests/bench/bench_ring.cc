@@ -3,9 +3,9 @@
 // Beside it, in the same run: the plain upload ceiling (copies alone from page-locked memory of the
 // program's own), the same copies from the ring's memory, and the chain streamed from the program's
 // own memory. The producer is this program in another process. Two kinds: one that only publishes
-// (a digitizer that writes by itself: the data is there) and one that writes every byte of every
-// block, with as many threads as it takes. Every timed output was poisoned before, and the last
-// blocks are compared with the double-precision model.
+// (like a digitizer that writes by DMA: the data are there) and one that writes every byte of every
+// block, with several threads. Every timed output was poisoned before, and the last blocks are
+// compared with the double-precision model.
 //   bench_ring [--backend host|cuda] [--samples N] [--seconds S] [--piece-mib M] [--slots N]
 //   [--threads N]
 
@@ -68,7 +68,7 @@ void WritePast(char* to, const char* from, size_t bytes) {
 #endif
 }
 
-// Copies by several threads that stay.
+// Copies by several persistent threads.
 class Copiers {
  public:
   explicit Copiers(int threads) {
@@ -118,7 +118,7 @@ int Produce(int fd, uint64_t seed, int threads) {
   const SpectralConfig c = StandardChain(ring.samples_per_record, ring.block_records);
   std::vector<RandomRecords> kinds;
   for (int k = 0; k < kKinds; ++k) kinds.push_back(BlockOf(c, ring.block_records, seed, k));
-  // What a digitizer has written already.
+  // The data that a digitizer has already written.
   for (uint32_t s = 0; s < ring.slots; ++s) {
     const auto& kind = kinds[s % kKinds].bytes;
     std::memcpy(ring.memory + ring.facts.data_offset + s * ring.facts.slot_bytes, kind.data(),
@@ -347,7 +347,7 @@ int main(int argc, char** argv) {
   }
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
   const double link = CopiesAlone(device, stream.ref(), places, piece, seconds);
-  // As many blocks as the link moves in `seconds`, whole turns of the kinds.
+  // As many blocks as the link moves in `seconds`, a multiple of the kinds.
   const auto blocks =
       std::max<int64_t>(
           8, static_cast<int64_t>(link * 1e9 * (device.info().backend == "cuda" ? seconds : 0.0) /

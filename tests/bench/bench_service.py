@@ -33,7 +33,7 @@ def cpu_seconds(pid):
 
 
 def raw_socket(family, bytes_total=512 * MIB):
-    """GB/s of a plain socket between two threads' processes' worth of copies: the ceiling of this run."""
+    """GB/s of a plain socket between two threads: the ceiling of this run."""
     listener = socket.socket(family, socket.SOCK_STREAM)
     path = f"/tmp/octavo-bench-{os.getpid()}.sock"
     listener.bind(path if family == socket.AF_UNIX else ("127.0.0.1", 0))
@@ -84,7 +84,8 @@ def read_rates(daemon, client):
                 rates.append(array.nbytes / (time.perf_counter() - began) * 1e-9)
             used = cpu_seconds(daemon.process.pid) - before
             np.testing.assert_array_equal(array, wanted)
-            # The same without assembling: what the server and the wire give.
+            # The same without assembling the array: the rate of the server and
+            # the wire.
             raw_rates = []
             method = other.channel.unary_stream("/octavo.v1.VolumeService/ReadVolume", request_serializer=volume_pb2.ReadVolumeRequest.SerializeToString,
                                                 response_deserializer=lambda b: len(b))
@@ -99,8 +100,9 @@ def read_rates(daemon, client):
 
 
 def subscribe_rate(daemon, client):
-    """Volumes of a scan whose own work is small beside what it puts out: 64 samples in, 32 bins of f32 out. The frames are
-    received undecoded, so that the client's Python is not what is measured; bytes lost to a full queue are counted."""
+    """Volumes of a scan whose work is small compared with its output: 64 samples in, 32 bins of f32
+    out. The frames are received undecoded, so that the measurement excludes the client's Python;
+    bytes lost to a full queue are counted."""
     for kind, address in (("tcp", daemon.address), ("unix", "unix:" + daemon.ready["unix"])):
         with octavo.Client(address) as other:
             scan = other.submit_scan(octavo.simulated(3, fast=True), octavo.raster(1024, 256, volumes=60), samples=64,

@@ -227,7 +227,7 @@ struct Explanation {
       Ok(compute.ref().Synchronize());
     });
     line("chain resident, us a block", base, resident / base * 1e6);
-    // Nothing waits for anything: what is missing here the memory system takes.
+    // No operation waits for another: any loss here is due to the memory system.
     const int rounds =
         std::max(1, static_cast<int>(share(base, 1) > 0 ? base * static_cast<double>(bytes) * 1e-9 /
                                                               link_gbs / resident * 1.2

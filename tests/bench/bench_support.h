@@ -1,7 +1,7 @@
 #pragma once
 
-// What the benchmarks of streaming and of several devices have in common: the standard chain and
-// its check against the double-precision model.
+// Shared by the benchmarks of streaming and of several devices: the standard chain and its check
+// against the double-precision model.
 
 #include <algorithm>
 #include <cmath>

@@ -98,7 +98,7 @@ struct Checker {
     return sum;
   }
 
-  // One pixel after the step from `before`.
+  // The value of one pixel after an iteration from `before`.
   double Step(int64_t row, int64_t column, const std::vector<float>& before,
               const Doubles& filter) const {
     const double middle = static_cast<double>(plan.image_size - 1) / 2,

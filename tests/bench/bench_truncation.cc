@@ -1,6 +1,6 @@
-// What iterative reconstructions of objects wider than the detector are off by, with the usual
-// support and with wider ones, and how often FindTruncation takes what is inside of the detector
-// for wider, or the other way round: one line for all random phantoms of a kind.
+// The errors of iterative reconstructions of objects wider than the detector, with the usual
+// support and with wider ones, and the frequency of wrong decisions by FindTruncation: one line for
+// all random phantoms of a kind.
 //   bench_truncation [--backend host|cuda] [--count N] [--seed N] [--whole N] [--iterations N]
 //   [--widths 0|1]
 // Errors are root mean squares within 0.9 of the field of view's radius, the rim is the mean error

@@ -97,7 +97,8 @@ struct FftwChain::Impl {
     const float k = 4.342944819f * scale, shift = offset;
     for (int64_t a = 0; a < count; ++a) {
       const float* __restrict z = reinterpret_cast<const float*>(s.out + a * length);
-      float* __restrict v = s.x;  // loops of one thing each, so that all of them become vector code
+      // separate simple loops, so that the compiler vectorises all of them
+      float* __restrict v = s.x;
       uint8_t* __restrict out = volume + a * depth;
       for (int64_t i = 0; i < depth; ++i)
         v[i] = std::max(z[2 * i] * z[2 * i] + z[2 * i + 1] * z[2 * i + 1], 1e-37f);

@@ -9,12 +9,12 @@
 
 namespace octavo::bench {
 
-/// The spectral chain as one writes it with FFTW (single precision, patient plans), to be measured
-/// beside the host backend and for nothing else: background, cubic k-linearisation and window ×
-/// dispersion in one loop over the samples of an A-scan, a batch of 16 transforms, then |z|²,
-/// logarithm, levels and the maximum in one loop, u8 out; blocks are spread over cores by TBB in
-/// tiles of 16 A-scans, whose intermediates stay in cache. Compiled with -O3 -ffast-math for this
-/// machine, so that its loops are vectorised.
+/// The spectral chain written with FFTW (single precision, patient plans), only for comparison with
+/// the host backend: background, cubic k-linearisation and window × dispersion in one loop over the
+/// samples of an A-scan, a batch of 16 transforms, then |z|², logarithm, levels and the maximum in
+/// one loop, u8 out; blocks are spread over cores by TBB in tiles of 16 A-scans, whose
+/// intermediates stay in cache. Compiled with -O3 -ffast-math for this machine, so that its loops
+/// are vectorised.
 class FftwChain {
  public:
   /// `config`: u16, static background, cubic, dispersion, dB to U8, all bins from 0.

@@ -1,5 +1,5 @@
-# What the runs from a bundle (deploy/bundle) share; sourced with the arguments of the script: BUNDLE LOGS [...]. Sets bundle, logs and
-# libraries, and where the test data are if the bundle has them.
+# Shared by the runs from a bundle (deploy/bundle); sourced with the arguments of the script: BUNDLE
+# LOGS [...]. Sets bundle, logs and libraries, and where the test data are if the bundle has them.
 set -uo pipefail
 [ $# -ge 2 ] || { sed -n '2,/^set\|^\./p' "$0" | grep '^#'; exit 2; }
 bundle=$(cd "$1" && pwd) || exit 2

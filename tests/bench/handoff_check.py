@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The hand-over of memory between processes, seen and measured without a daemon (handoff_server): both backends, CuPy and PyTorch where
-they are, either side killed, altered memory, revocation, a thousand hand-overs. A line of JSON for each; ends with 1 if one is not so.
+"""The hand-over of memory between processes, tested and measured without a daemon (handoff_server):
+both backends, CuPy and PyTorch if installed, either side killed, altered memory, revocation, a
+thousand hand-overs. A line of JSON for each; ends with 1 if one fails.
 
     handoff_check.py HANDOFF_SERVER host|cuda [--bscans N]      N B-scans of 1024 A-scans of 1024 depths: N MiB; default 1024 (1 GiB)
 """
@@ -87,7 +88,7 @@ def digest(array):
         return f"sum64:{int(x.sum(dtype=np.uint64)):016x}"
 
 
-# A client of its own, to be killed: maps, says so, reads again whenever asked.
+# A separate client to be killed: maps, reports it, reads again on request.
 CHILD = """
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("mapping", sys.argv[1])
@@ -169,7 +170,7 @@ def hand_overs(server, bscans):
          worst_microseconds=round(max(awake), 1), target_microseconds=100)
     tell("the same after tenths of a second of sleep", len(later) >= 8, count=len(later), median_microseconds=round(statistics.median(later), 1),
          worst_microseconds=round(max(later), 1))
-    # By a connection of its own each: what it costs a client that keeps nothing.
+    # A new connection for each: the cost for a client that keeps nothing.
     ours = []
     for _ in range(10):
         ticket = server.ask("export " + volumes[0]["name"])
@@ -197,8 +198,9 @@ def hand_overs(server, bscans):
 
 
 def told_or_asked(server, bscans, turns=40):
-    """From the moment that a volume is complete, in a slot that is mapped, to an object that can be used; everybody asleep before. Asking: the
-    client is told by a line on a pipe that it waits for, then asks. Told: the server tells with the volume (mapping.Volumes)."""
+    """The time from the completion of a volume in a mapped slot to a usable object; both processes
+    asleep before. Asking: the client waits for a line on a pipe, then requests the volume. Told:
+    the server announces the volume (mapping.Volumes)."""
     server.pool(2, bscans)
     connection, asked, told, right = None, [], [], True
 
@@ -317,7 +319,8 @@ def altered(server, backend):
     volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     if backend == "cuda":
-        # Reading is by agreement: whoever imports the memory may ask for more.
+        # Reading only is an agreement: a process that imports the memory may
+        # map it for writing.
         keep = mapping._CudaMemory
         mapping._CudaMemory = lambda descriptor, about: keep(descriptor, about, access=3)
         connection = mapping.Connection(ticket["socket_path"])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What compute-sanitizer sees of memory that was imported from another process. Run under it, a case each:
+"""The reports of compute-sanitizer about memory imported from another process. Run under it, one
+case per run:
 
     compute-sanitizer --tool memcheck python3 handoff_sanitizer.py HANDOFF_SERVER read | past | write | unmapped
 """
@@ -39,4 +40,4 @@ except Exception as error:
     print(case, "ends with", type(error).__name__, str(error)[:120])
 sys.stdout.flush()
 server.kill()
-os._exit(0)  # after a fault nothing of the context can be put in order
+os._exit(0)  # after a fault the context cannot be cleaned up

@@ -1,6 +1,6 @@
-// The parts of the engine that hand memory over, without scans, daemon and gRPC, told by lines of
-// text what to do: for tests and measurements of the hand-over (handoff_check.py). Volumes come
-// into the slots of a pool, as those of a running scan do. A line in, a line of JSON out:
+// The parts of the server that hand memory over, without scans, daemon and gRPC, controlled by
+// lines of text: for tests and measurements of the hand-over (handoff_check.py). Volumes come into
+// the slots of a pool, as those of a running scan do. A line in, a line of JSON out:
 //   pool SLOTS Y X Z                     → {}          volumes are U8 [Y, X, Z]
 //   scan VOLUMES [PAUSE_MS]              → {"volumes": [{"name", "digest", "sealed_ns"}, ...]}
 //       random bytes; a pause before each is complete

@@ -36,13 +36,13 @@ struct RandomChain {
 
 /// The chain of a seed: always the same.
 RandomChain DrawChain(uint64_t seed);
-/// Everything that was drawn, in words.
+/// All drawn parameters, in words.
 std::string Describe(const RandomChain& chain);
 
 struct ChainReport {
   std::string form;                // how the backend does it, in a word or two
   std::string description;         // the plan's own words
-  std::vector<std::string> wrong;  // the first few things that are wrong; empty = right
+  std::vector<std::string> wrong;  // the first few errors; empty = correct
   double worst = 0;                // largest part of the tolerance that a complex number took
 };
 /// Runs `chain` in a fresh plan, in one that has seen junk, and with the stream cut otherwise.

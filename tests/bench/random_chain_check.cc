@@ -24,7 +24,7 @@ constexpr int64_t kGuard = 256;  // bytes behind each output
 
 // -- the device's side
 
-/// What a run left in the targets of all volumes, guards included.
+/// The contents of the targets of all volumes after a run, including guards.
 struct Result {
   std::vector<std::vector<uint8_t>> volumes, mips, aips;
   std::vector<std::array<uint64_t, 2>> clipped;
@@ -43,7 +43,7 @@ std::vector<uint8_t> Fetched(Device& device, StreamRef stream, const DeviceBuffe
   return bytes;
 }
 
-/// Fills a plan's memory with what a chain of bad records leaves there.
+/// Fills a plan's memory with the leftovers of a chain of bad records.
 void RunJunk(const RandomChain& s, Device& device, StreamRef stream, SpectralProcessor& processor) {
   const SpectralConfig& c = s.config;
   // Repeats are summed in one place for each of some neighbouring A-scans.
@@ -215,7 +215,7 @@ class Checker {
   struct Range {
     double lo, hi;
   };
-  /// What a value between lo and hi is before it is rounded to the element type.
+  /// The stored form of a value between lo and hi before rounding to the element type.
   Range Levelled(double lo, double hi) const {
     const double bottom = static_cast<double>(LowestOf(c_.output)),
                  top = static_cast<double>(HighestOf(c_.output)),
@@ -232,7 +232,7 @@ class Checker {
     return {lo - slack, hi + slack};
   }
   bool Holds(double got, Range range) const {
-    if (IsInteger(c_.output)) {  // a count to either side of what rounding gives
+    if (IsInteger(c_.output)) {  // one count to either side of the rounded value
       const double bottom = static_cast<double>(LowestOf(c_.output)),
                    top = static_cast<double>(HighestOf(c_.output));
       range = {std::clamp(std::round(range.lo), bottom, top) - 1,
@@ -320,7 +320,7 @@ class Checker {
     clipped_[1].most += range.hi >= above - kNear ? 1 : 0;
   }
 
-  /// Of what is stored, not of the model: maximum and mean.
+  /// Maximum and mean of the stored values, not of the model.
   void Projections(const uint8_t* ascan, int64_t volume, int64_t a) {
     double most = -std::numeric_limits<double>::infinity(), largest = 0, sum = 0;
     const int64_t begin = c_.slab_begin, end = c_.slab_end == 0 ? c_.depth : c_.slab_end;

@@ -162,7 +162,7 @@ class Draw {
                           : Pick({Background::kNone, Background::kStatic, Background::kRolling,
                                   Background::kBscan});
     const bool whole = c.fixed_pattern != FixedPattern::kNone || c.background == Background::kBscan;
-    // What the model can compute in reasonable time.
+    // Limits that the model can compute in reasonable time.
     const double cost = static_cast<double>(points_) * static_cast<double>(c.depth);
     const int64_t most = std::clamp(static_cast<int64_t>(3e7 / cost), int64_t{12},
                                     many_ ? int64_t{700} : int64_t{60});
@@ -271,7 +271,7 @@ class Draw {
     chain_.aip = Chance(0.6);
   }
 
-  // Levels of a range that the data may well have.
+  // Levels of a plausible range of the data.
   void Levels() {
     SpectralConfig& c = chain_.config;
     const double full = chain_.full_scale;

@@ -19,7 +19,8 @@ using Complexes = std::vector<std::complex<double>>;
 /// quiet, less either one's.
 struct Modelled {
   std::vector<Complexes> forms;
-  std::vector<double> size;  // [D]: |what was before| + |the pattern|: rounding is relative to that
+  // [D]: |value before| + |the pattern|: rounding is relative to this sum
+  std::vector<double> size;
 };
 
 /// All records of a chain in double precision.
@@ -50,7 +51,7 @@ class Model {
     const auto begin = s_.values.begin() + record * c_.samples_per_record;
     return {begin, begin + c_.samples_per_record};
   }
-  /// Mean of those records that came.
+  /// Mean of the records that arrived.
   std::vector<double> Mean(int64_t begin, int64_t end) const {
     std::vector<double> mean(static_cast<size_t>(c_.samples_per_record), 0.0);
     double count = 0;
@@ -63,8 +64,8 @@ class Model {
     for (double& v : mean) v /= std::max(count, 1.0);
     return mean;
   }
-  /// Of groups of records, which begin anew with each volume: the mean of the last records up to
-  /// the group's end.
+  /// For groups of records, which restart with each volume: the mean of the last records up to the
+  /// group's end.
   std::vector<double> RollingOf(int64_t record) const {
     const int64_t volume = record / s_.records * s_.records, group = c_.background_group_records;
     int64_t begin = volume + (record - volume) / group * group;

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     form.worst = std::max(form.worst, report.worst);
     if (report.wrong.empty()) continue;
     ++form.wrong;
-    if (++wrong > 20) continue;  // what went wrong twenty times need not be told again
+    if (++wrong > 20) continue;  // after twenty failures print no more
     std::printf("WRONG: seed %" PRIu64 "\n%s%s", chain.seed, Describe(chain).c_str(),
                 report.description.substr(report.description.rfind("backend:")).c_str());
     for (const std::string& what : report.wrong) std::printf("  %s\n", what.c_str());

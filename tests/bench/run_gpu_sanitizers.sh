@@ -26,7 +26,7 @@ for tool in memcheck racecheck initcheck synccheck; do
   [ $tool = racecheck ] && random=none
   printf '%s\n' "$tool preprocess_test $random:*Phase*/cuda:*MoreRows*/cuda:*Keeps*/cuda:*RingsTest*Model/cuda:*Stitching*/cuda:*BothLay*/cuda:*Overlaps*/cuda"
   [ $tool = racecheck ] || printf '%s\n' "$tool gpu_test *Ops*/cuda"
-  # The engine around the kernels: what it copies, and whether it reads what was not written.
+  # The engine around the kernels: its copies, and reads of uninitialised memory.
   case $tool in memcheck | initcheck)
     printf '%s\n' "$tool scan_test *StreamSession*/cuda:*SpreadSession*/cuda" "$tool tomography_job_test *Tomography*/cuda" "$tool processing_test *Reprocess*/cuda" "$tool random_chains 100" ;;
   esac

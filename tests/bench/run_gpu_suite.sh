@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Everything that must be seen on a GPU, from a bundle (deploy/bundle): unit tests, the daemon's integration tests with the cuda backend,
-# random chains, compute-sanitizer, the benchmarks. Whole logs go to the folder given. Some 30 minutes on one GPU; each part runs alone, too.
+# Everything that must be checked on a GPU, from a bundle (deploy/bundle): unit tests, the daemon's
+# integration tests with the cuda backend, random chains, compute-sanitizer, the benchmarks. Whole
+# logs go to the folder given. Some 30 minutes on one GPU; each part runs alone, too.
 #   tests/bench/run_gpu_suite.sh BUNDLE LOGS
 set -uo pipefail
 [ $# -eq 2 ] || { sed -n '2,4p' "$0"; exit 2; }

@@ -1,6 +1,7 @@
 #pragma once
 
-// For tests of the client library: a daemon in this process, and what a call throws.
+// For tests of the client library: a daemon in this process, and a check of the exception of a
+// call.
 
 #include <chrono>
 #include <filesystem>
@@ -46,7 +47,7 @@ inline size_t OpenDescriptors() {
                                            std::filesystem::directory_iterator()));
 }
 
-/// Waits for what comes about on its own, and soon.
+/// Waits for a condition that becomes true by itself, and soon.
 template <class Done>
 bool Until(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -57,7 +58,7 @@ bool Until(Done done) {
   return true;
 }
 
-/// What `call` throws.
+/// The exception of `call`.
 template <class Call>
 Error Thrown(Call call) {
   try {

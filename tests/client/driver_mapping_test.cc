@@ -114,7 +114,7 @@ TEST_F(DeviceMappingTest, TheDriversCallsInTheirOrder) {
               2);  // the mapping and its addresses: no handle is left, no context is current
     const int synchronized = fake_cuda_synchronized();
     mapped.Release();
-    EXPECT_EQ(fake_cuda_synchronized(), synchronized + 1);  // what was enqueued may still read it
+    EXPECT_EQ(fake_cuda_synchronized(), synchronized + 1);  // enqueued work may still read it
   }
   {
     const Mapped again = connection_->Take("volumes/1");  // mapped already

@@ -139,7 +139,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   }
   ASSERT_GE(sequences.size(), 2u);
   EXPECT_TRUE(std::is_sorted(sequences.begin(), sequences.end()));
-  for (const auto& [name, mip] : mips) {  // the projection of what is held
+  for (const auto& [name, mip] : mips) {  // the projection of the held volume
     const Array volume = client_.Read(name);
     const auto voxels = volume.as<uint16_t>();
     for (size_t i = 0; i < mip.size() / 2; ++i) {

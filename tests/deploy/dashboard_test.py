@@ -1,4 +1,5 @@
-"""The Grafana dashboard: its form, and every query of it asked of a real Prometheus that scrapes a daemon to which things happen."""
+"""The Grafana dashboard: its form, and all its queries, evaluated by a real Prometheus that scrapes
+a daemon at work."""
 
 import json
 import math
@@ -126,7 +127,7 @@ class Live(DaemonTest):
         return [v for v in values if not math.isnan(v)]
 
     def provoke(self, round_):
-        """A day of work and of mishaps, small."""
+        """A day of work and failures in miniature."""
         client, fast = self.client, octavo.simulated(round_, fast=True)
         scan = client.submit_scan(fast, octavo.raster(16, 8, volumes=2), samples=64, retention=dict(hold_raw=True))
         for _ in client.subscribe(scan.name, ["mip"], from_sequence=0):
@@ -162,7 +163,8 @@ class Live(DaemonTest):
             self.assertLess(time.monotonic(), deadline, "these have none: " + "\n".join(f"{title}: {expression}" for title, expression in wanted))
 
     def test_mishaps_are_seen(self):
-        """What the panels of failures and refusals ask for rises when it happens."""
+        """The queries of the panels for failures and refusals rise when those
+        happen."""
         expressions = [e for title, e in queries() if title in ("Refusals", "Failed commits and spills", "Scans that ended", "Jobs that ended")]
         seen = set()
         deadline = time.monotonic() + 150

@@ -1,5 +1,6 @@
-"""`pip install client/python` gives a package that works by itself: from a clean copy of the repository and from a source distribution, without a
-network, with Debian's pip. Nothing is left in the source tree."""
+"""`pip install client/python` gives a self-contained package: from a clean copy of the repository
+and from a source distribution, without a network, with Debian's pip. It leaves no files in the
+source tree."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The digest of volumes, written a second time."""
+"""An independent implementation of the digest of volumes."""
 
 import numpy as np
 

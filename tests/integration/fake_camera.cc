@@ -1,6 +1,6 @@
 // A GigE Vision camera for tests, on 127.0.0.1: Aravis' fake camera with the 12-bit formats added
-// and an image that tells which frame, line and exposure it is of. Prints one line when it listens;
-// ends when standard input does (or when it is killed).
+// and an image that encodes its frame, line and exposure. Prints one line when it listens; ends
+// when standard input does (or when it is killed).
 //   fake_camera SERIAL LOST   packets lost per thousand
 // Pixel j of line y of frame id: 1000 + id mod 1000 + A cos(2 pi k j / width), k = 2 + y mod 30, A
 // = exposure in us / 50; Mono8: a sixteenth of it.

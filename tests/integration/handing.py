@@ -1,4 +1,5 @@
-"""What tests of mapped memory share: clients in processes of their own, and a daemon whose memory all comes back."""
+"""Shared by tests of mapped memory: clients in separate processes, and a daemon that must get all
+its memory back."""
 
 import gc
 import json
@@ -67,7 +68,7 @@ def maps_of(daemon):
 
 
 class HandoffCase(harness.DaemonTest):
-    """After each test everything is given back, and nothing is detached."""
+    """After each test all memory is given back, and none is detached."""
 
     flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20))
 

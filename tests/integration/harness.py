@@ -73,12 +73,13 @@ class Daemon:
 
 
 def held_bytes(client):
-    """Device memory of all devices that somebody holds or has reserved."""
+    """Held or reserved memory of all devices."""
     return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
 
 
 def until(done, seconds=100):
-    """Waits for what comes about on its own, and soon: what has no event to wait for."""
+    """Waits for a condition that becomes true by itself and soon, and has no event to
+    wait for."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:

@@ -1,8 +1,9 @@
-"""The table of mistakes: what people do wrong on their first day, and the words that the answer must hold.
+"""The table of mistakes: typical errors of new users, and the words that the answer must contain.
 
-A table is a list of rows; each file of rows is a test of its own (mistakes_of_*_test.py). To add a mistake, add a row: a command line, or for
-Python a function with the client as its argument, and the words. With OCTAVO_MISTAKES=FILE the rows and what each answers are appended to FILE
-as a Markdown table.
+A table is a list of rows; each file of rows is a test of its own (mistakes_of_*_test.py). To add a
+mistake, add a row: a command line, or for Python a function with the client as its argument, and
+the words. With OCTAVO_MISTAKES=FILE the rows and their answers are appended to FILE as a Markdown
+table.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ def row(call, *words, code=2, name=""):
 
 
 class Mistakes:
-    """Beside unittest.TestCase: runs rows, and keeps what was answered."""
+    """A mixin for unittest.TestCase: runs rows, and records the answers."""
 
     def transcribe(self, call, answer):
         path = os.environ.get("OCTAVO_MISTAKES")
@@ -73,7 +74,7 @@ class Mistakes:
                     warnings.simplefilter("always")
                     try:
                         one.call(*arguments)
-                    except Exception as error:  # whatever comes is the answer
+                    except Exception as error:  # any exception is the answer
                         answer = f"{type(error).__name__}: {error}"
                 answer += "".join(f"\n{warning.category.__name__}: {warning.message}" for warning in caught)
                 self.judge(one.name, answer, one.words)

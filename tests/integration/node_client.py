@@ -1,4 +1,4 @@
-"""The Node client as its users have it: its files and the packages that it names, in a folder of the build."""
+"""The Node client as users install it: its files and its dependencies, in a folder of the build."""
 
 import glob
 import json
@@ -11,7 +11,8 @@ from harness import BUILD, SOURCE
 
 
 def install(test):
-    """(node, folder). Skips the test where there is no Node or the packages cannot be had."""
+    """(node, folder). Skips the test if there is no Node or the packages are not
+    available."""
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm is None or node is None:
         test.skipTest("no npm or no node")

@@ -54,7 +54,8 @@ def _axes_problems(axes):
 
 
 def problems(path, load=lambda path: json.load(open(os.path.join(path, "zarr.json")))):
-    """What of the group at `path` breaks the rules. `load(path)` gives the metadata of a node."""
+    """The violations of the rules by the group at `path`. `load(path)` gives the metadata of a
+    node."""
     group = load(path)
     found = []
     if group.get("zarr_format") != 3 or group.get("node_type") != "group":
@@ -106,7 +107,8 @@ def problems(path, load=lambda path: json.load(open(os.path.join(path, "zarr.jso
             found.append(f"datasets are not ordered from the largest to the smallest: {shapes}")
         if len(types) > 1:
             found.append(f"datasets of several types: {types}")
-        # Not a rule but what makes a pyramid of means lie on itself: centres move by half of what a voxel grows.
+        # Not a rule, but needed to align a pyramid of means: centres move by half of a voxel's
+        # growth.
         if len(scales) == len(datasets) > 1:
             first = scales[0][0]["scale"]
             for transformations in scales:

@@ -11,7 +11,8 @@ from octavo.v1 import source_pb2_grpc
 
 
 class RawStream:
-    """A stream of a method of SourceService that begins with `hello`; `requests` takes what else is to be sent."""
+    """A stream of a method of SourceService that begins with `hello`; `requests` takes the other
+    messages."""
 
     def __init__(self, address, method, hello):
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -42,7 +43,7 @@ class RawStream:
 
 
 class CuttingProxy:
-    """Passes TCP on to the daemon; `cut` breaks all connections that there are."""
+    """Forwards TCP to the daemon; `cut` breaks all existing connections."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)

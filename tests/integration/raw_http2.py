@@ -27,7 +27,8 @@ def message(body):
 
 
 class RawPeer:
-    """`window`: what the server may send on each stream (and, beyond HTTP/2's own 65535, on the connection) before it is given more."""
+    """`window`: the bytes that the server may send on each stream (and, beyond HTTP/2's own 65535,
+    on the connection) before it gets more credit."""
 
     def __init__(self, address, window=None, timeout=10):
         if address.startswith("unix:"):
@@ -60,7 +61,7 @@ class RawPeer:
         return stream
 
     def read_frame(self):
-        """Deals with the next frame; False when the connection is over."""
+        """Handles the next frame; False when the connection is over."""
         try:
             return self._read_frame()
         except ConnectionError:
@@ -97,7 +98,8 @@ class RawPeer:
         return kind != GOAWAY
 
     def send_data(self, stream, size):
-        """So many bytes of a message as the server lets it; False when the stream or the connection is over first."""
+        """Sends this many bytes of a message as fast as the server allows; False when the stream or
+        the connection is over first."""
         while size > 0 and stream not in self.ended:
             n = min(size, 16384, self.credit[stream], self.connection_credit)
             try:

@@ -1,7 +1,8 @@
-"""Readers of the file formats that share nothing with Octavo: by the formats' specifications, with NumPy, struct and zlib, and
-h5py and tifffile for HDF5 and TIFF. Each gives a Stored: the voxels as [y, x, z], put into that order by what the file itself calls
-its axes, spacing in micrometres per axis of that (1 voxel where nobody told it), all metadata where the format has a place for them, what only
-this format tells, and the axes whose spacing the file does not claim to know."""
+"""Readers of the file formats that share nothing with Octavo: by the formats' specifications, with
+NumPy, struct and zlib, and h5py and tifffile for HDF5 and TIFF. Each returns a Stored: the voxels
+as [y, x, z], ordered by the file's own names of its axes, spacing in micrometres per axis (1 voxel
+if unknown), all metadata if the format has a place for them, data that only this format has, and
+the axes whose spacing the file does not claim to know."""
 
 import ctypes
 import dataclasses
@@ -144,7 +145,8 @@ def read_nifti(path):
     assert code == 6 and size % 16 == 0 and header + 4 + size == offset, "one extension, up to the voxels"
     meta = json.loads(data[header + 12:header + 4 + size].rstrip(b"\0"))
     array = np.frombuffer(data, dtype, offset=int(offset)).reshape(dim[1:4], order="F")
-    # One unit for all axes: which of them nobody told, only the metadata tell. The others are millimetres all the same.
+    # One unit for all axes: only the metadata say which spacings are unknown. The others are still
+    # in millimetres.
     assumed = names(meta.get("spacing_assumed", ""))
     assert units == (0 if assumed else 2), (units, assumed)
     spacing = {axis: size * (1 if axis in assumed else 1000) for axis, size in zip(ijk, pixdim[1:4])}
@@ -188,7 +190,8 @@ def read_tiff(path):
 
 
 def read_tiff_stack(path):
-    """A folder of TIFF files, one for each page, as programs read it that know plain TIFF only: files in the order of their names."""
+    """A folder of TIFF files, one for each page, as read by programs that know only plain TIFF:
+    files in the order of their names."""
     meta = json.load(open(os.path.join(path, "octavo.json")))
     axes, files = meta.pop("pages"), meta.pop("files")
     assert meta.pop("format") == "tiff"

@@ -1,4 +1,5 @@
-"""The spectral chain in double precision, written from its equations with NumPy: what every backend is compared with.
+"""The spectral chain in double precision, written from its equations with NumPy: the reference for
+every backend.
 
 Shapes: records [R, S] (raw numbers), result [R, D] in value units, or as stored when there are levels.
 """
@@ -102,7 +103,7 @@ def value_of(z, kind):
 
 
 def stored(value, levels, dtype):
-    """Step 7: what the volume holds."""
+    """Step 7: the stored values."""
     if levels is None:
         return value
     share = (value - levels[0]) / (levels[1] - levels[0])

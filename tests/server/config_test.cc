@@ -192,7 +192,7 @@ TEST_F(ConfigTest, TheHandOverIsOffUnlessItHasASocket) {
 
 TEST_F(ConfigTest, ChangesNameEveryKeyThatDiffers) {
   EXPECT_TRUE(ChangesOf(config_, config_).empty());
-  // Each key with a value of its own kind that is not its default.
+  // Each key with a non-default value of its type.
   std::set<std::string> changed;
   for (const auto& key : ConfigKeys()) {
     for (const char* value : {"127.0.0.1:7", "json", "error", "host", "Fake", "3", "0.33",
@@ -253,7 +253,8 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
       EXPECT_THAT(with(key, open, false), IsError(kInvalid, key)) << open;
       EXPECT_THAT(with(key, open, true), IsOk()) << open;
     }
-    // What a library might read as several addresses, or as one of another kind, is no name.
+    // A text that a library might read as several addresses, or as one of another kind, is not a
+    // valid name.
     for (const char* nothing :
          {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
       if (std::string(key) == "listen.tcp" && std::string(nothing).find(',') != std::string::npos)
@@ -261,13 +262,13 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
       EXPECT_THAT(with(key, nothing, false), IsError(kInvalid, "does not resolve")) << nothing;
     }
   }
-  // A name is what it resolves to.
+  // A name counts as the addresses that it resolves to.
   char name[256] = "";
   ASSERT_EQ(::gethostname(name, sizeof name - 1), 0);
   const std::string own = std::string(name) + ":1";
   if (const absl::Status closed = CheckLoopback(own); !absl::IsNotFound(closed))
     EXPECT_EQ(with("listen.tcp", own, false).ok(), closed.ok()) << own;
-  // The second of a list; Unix sockets are nobody's but this host's.
+  // The second of a list; Unix sockets are local to this host.
   ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "127.0.0.1:1,0.0.0.0:2"), IsOk());
   EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "0.0.0.0:2"));
   Config none;
@@ -312,7 +313,7 @@ TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
     for (const auto& [key, value] : *table.as_table())
       shown.insert(std::string(section.str()) + "." + std::string(key.str()));
   }
-  // What is behind '#' is the default too, of root.
+  // The values after '#' are defaults, too: those of root.
   if (::geteuid() == 0) {
     Config uncommented;
     std::ofstream(path_) << all.str();

@@ -71,8 +71,8 @@ TEST(ConfigTextTest, StringsAndCommentsHoldWhatTheyLike) {
   EXPECT_EQ(config.storage_roots.size(), 7u);
 }
 
-// Whatever tokens follow each other, the answer is a configuration or a sentence: an assertion in
-// the parser would end this test.
+// Any sequence of tokens gives a configuration or an error: an assertion in the parser would end
+// this test.
 TEST(ConfigTextTest, RandomTokensGiveAnErrorOrAConfiguration) {
   const std::string tokens[] = {"[",
                                 "]",

@@ -1,5 +1,5 @@
-// How much of the machine's memory a process may use: control groups of both versions, in folders
-// that look like theirs; and what the daemon makes of it.
+// The share of the machine's memory that a process may use: control groups of both versions, in
+// simulated folders; and the budgets that the daemon derives.
 
 #include "gpu/base/memory_limit.h"
 
@@ -68,7 +68,7 @@ TEST_F(MemoryLimitTest, WithoutGroupsTheMachineIsTheLimit) {
   }
 }
 
-// The least of all folders counts, whichever it is, and of both files.
+// The smallest limit of all folders and of both files counts.
 TEST_F(MemoryLimitTest, TheLeastOfAllAncestorsCounts) {
   std::mt19937_64 random(octavo::testing::FreshSeed());
   for (int round = 0; round < 200; ++round) {
@@ -100,7 +100,7 @@ TEST_F(MemoryLimitTest, TheLeastOfAllAncestorsCounts) {
   }
 }
 
-// In a container with a view of its own, the process seems to be in the root.
+// In a container with its own view, the process seems to be in the root.
 TEST_F(MemoryLimitTest, AContainersOwnView) {
   Second("/");
   Limit("", absl::StrCat(1536 * kMiB), 100 * kMiB);
@@ -183,7 +183,7 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     ASSERT_LE(budget.listen_bytes, defaults.listen_memory_bytes);
     ASSERT_LE(budget.spill_host_bytes, defaults.spill_host_bytes);
     ASSERT_LE(budget.projection_bytes, memory.total_bytes / 2);
-    // What is set is taken as it is, whatever that means for the others.
+    // Configured values stay unchanged, regardless of the others.
     Config set;
     set.frame_pool_bytes = static_cast<int64_t>(16 + random() % 100'000) * kMiB;
     set.projection_bytes = static_cast<int64_t>(1 + random() % 100'000) * kMiB;
@@ -192,7 +192,8 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     ASSERT_EQ(fixed.projection_bytes, set.projection_bytes);
     ASSERT_GE(fixed.spill_host_bytes, 0);
   }
-  // On a machine with room nothing changes, but that projections leave room for the rest.
+  // On a machine with enough room nothing changes, except that projections leave room for the other
+  // uses.
   MemoryLimit roomy;
   roomy.total_bytes = roomy.available_bytes = 64 * kGiB;
   const HostBudget budget = FitHostMemory(defaults, roomy, 38 * kGiB, 1);

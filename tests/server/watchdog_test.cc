@@ -41,8 +41,8 @@ TEST(StallDetectorTest, OnlyAScanThatLeavesRecordsWaitingIsStuck) {
       {Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(31));
   EXPECT_THAT(problem, HasSubstr("scans/c has not processed a record for 31 s"));
   EXPECT_THAT(problem, HasSubstr("100 % full"));
-  // It goes on: fine again. An end is fine as well, and so is a source that was idle and has just
-  // filled a slot.
+  // The scan continues: no problem any more. An ended scan is no problem either, nor is a source
+  // that was idle and has just filled a slot.
   EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0.1), Scan("scans/c", 2, 1)},
                           seconds(40)),
             "");
@@ -96,14 +96,14 @@ TEST(WatchdogTest, ALookThatHangsIsNoSignOfLife) {
           if (++looks == 1) return "";
           if (looks == 2) {
             entered.set_value();
-            released.wait();  // a lock that is not given back
+            released.wait();  // a lock that is not released
           }
           return "over";
         },
         [&] { ++beats; });
     entered.get_future().wait();
     EXPECT_EQ(beats, 1);
-    // The end waits for the look: what it looks at must outlive it.
+    // The destructor waits for the check in progress, because the checked objects must outlive it.
     release.set_value();
   }
   EXPECT_EQ(beats, 1);

@@ -6,7 +6,7 @@
 
 namespace octavo::testing {
 
-/// Time that passes only when told. Thread-safe.
+/// A clock that advances only on command. Thread-safe.
 class FakeClock final : public Clock {
  public:
   TimePoint Now() const override { return {now_ns_, 1'700'000'000'000'000'000 + now_ns_}; }

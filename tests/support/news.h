@@ -7,8 +7,8 @@
 
 namespace octavo::testing {
 
-/// For a test that waits, without sleeping, for what other threads bring about: they tell that
-/// something has changed, it looks again.
+/// Lets a test wait, without sleeping, for effects of other threads: they signal a change, and the
+/// test checks again.
 class News {
  public:
   void Tell() {
@@ -16,8 +16,8 @@ class News {
     ++told_;
     changed_.notify_all();
   }
-  /// Until `when()` is true; it is asked without a lock. With `look_again` it is asked so often
-  /// even if nobody tells anything.
+  /// Waits until `when()`, called without a lock, is true. With `look_again` it is also called at
+  /// that interval without a signal.
   template <class F>
   void Await(F when, std::chrono::milliseconds look_again = std::chrono::hours(1)) {
     for (;;) {

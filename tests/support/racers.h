@@ -1,6 +1,6 @@
 #pragma once
 
-// Two threads that do one thing each at the same moment, again and again.
+// Two threads that each do one thing at the same moment, repeatedly.
 
 #include <algorithm>
 #include <barrier>
@@ -42,8 +42,8 @@ class Racers {
   std::jthread other_;
 };
 
-/// How long which of two racers waits at the start so that either wins about as often: two verbs
-/// that take different times meet in the middle.
+/// Adjusts how long one of two racers waits at the start, so that both win about equally often
+/// although their calls take different times.
 class Handicap {
  public:
   /// After a race, or some: how many each has won.

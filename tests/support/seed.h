@@ -8,9 +8,9 @@
 
 namespace octavo::testing {
 
-/// Seeds of a test's random data: fresh for every run, so that data nobody thought of are met in
-/// time. A test that fails prints the number that makes them again: run it alone with
-/// OCTAVO_TEST_SEED set to that.
+/// Seeds of a test's random data: fresh for every run, so that unforeseen data are found in time. A
+/// failing test prints the number that reproduces them: run it alone with OCTAVO_TEST_SEED set to
+/// that.
 class Seeds : public ::testing::EmptyTestEventListener {
  public:
   static Seeds& Get() {

@@ -9,7 +9,7 @@
 
 namespace octavo::testing {
 
-/// A folder of its own under gtest's, gone with the object.
+/// A new folder under gtest's temporary folder, removed with the object.
 class TempFolder {
  public:
   TempFolder() {

@@ -19,32 +19,33 @@
 
 namespace octavo::cli {
 
-/// What is asked for.
+/// The options of the command.
 struct BenchFlags {
   std::vector<std::string> what;  // empty = all
   std::string backend = "auto", directory;
   double seconds = 0.5;
   uint32_t samples = 1024, ascans = 512, bscans = 512;
-  double rate_hz = 0;  // latency: A-scans per second; 0 = half of what the machine can stream
+  // latency: A-scans per second; 0 = half of the rate that the machine can stream
+  double rate_hz = 0;
   bool Wants(const std::string& name) const;
 };
 
-/// One figure and what it is beside.
+/// One figure and its reference.
 struct Figure {
   std::string name, included, unit, ceiling_name, verified;
   double value = 0, ceiling = 0;
   nlohmann::json more = nlohmann::json::object();  // --json only
 };
 
-/// Collects figures: a line of JSON each as they come, or a table at the end. Takes none whose
-/// output was not verified.
+/// Collects figures: prints each as a line of JSON when it is ready, or a table at the end. Refuses
+/// figures whose output was not verified.
 class BenchReport {
  public:
   explicit BenchReport(Session& session) : session_(session) {}
-  /// A figure that does not say how its output was verified is refused: said on standard error,
+  /// Refuses a figure that does not say how its output was verified: a message on standard error,
   /// exit code 1.
   void Add(const Figure& figure);
-  /// Says why a figure is not told; exit code 1.
+  /// Says why a figure is missing; exit code 1.
   void Refuse(const std::string& name, const std::string& why);
   /// Text between the table's rows; not with --json.
   void Note(const std::string& text);
@@ -58,8 +59,8 @@ class BenchReport {
   std::string notes_;
 };
 
-/// A daemon of this program's own: the octavod beside it, on a free port, with a directory that
-/// goes with it.
+/// A private daemon of this program: the octavod beside it, on a free port, with a temporary
+/// directory.
 class BenchDaemon {
  public:
   /// Null and a text on standard error if it does not start.
@@ -75,8 +76,8 @@ class BenchDaemon {
   std::string address_, directory_;
 };
 
-/// A simulated scan that costs its source nothing: `volumes` volumes of the pattern, each made of
-/// the same block of records, so that all are alike. rate_hz 0: as fast as possible. Rolling
+/// A simulated scan whose source costs nothing: `volumes` volumes of the pattern, each made of the
+/// same block of records, so that all are equal. rate_hz 0: as fast as possible. Rolling
 /// background, k from the source, dispersion, dB, u8.
 v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, uint32_t volumes,
                           double rate_hz);
@@ -86,20 +87,21 @@ struct HeldVolume {
   v1::Volume volume;
   std::string voxels;
 };
-/// Runs `spec` (of one volume) to its end and reads the volume. Nothing (and an error said) if a
-/// call fails.
+/// Runs `spec` (of one volume) to its end and reads the volume. Nothing (after an error message) if
+/// a call fails.
 std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read = true);
 void Discard(Session& session, const std::string& volume);
 /// Waits for the end of a scan; nothing if the call fails.
 std::optional<v1::Scan> WaitForScan(Session& session, const std::string& scan);
-/// Empty, or what of it was not as it should be: all volumes done, nothing missing or dropped.
+/// Empty, or the problem of the scan: it should have all volumes done, none missing or dropped.
 std::string ProblemOf(const v1::Scan& scan, uint32_t volumes);
 
 int64_t MonotonicNs();
-/// Whether the server's monotonic clock is this process' own: both on one host, since one boot.
+/// Whether the server and this process share a monotonic clock: both run on one host, since one
+/// boot.
 bool SameHost(const v1::Time& of_server);
 double Percentile(std::vector<double> values, double percent);
-/// A sink for `bytes` through a TCP connection of this host, in GB/s: what a socket gives here.
+/// The throughput of a TCP connection within this host, in GB/s, measured with `bytes`.
 double SocketRate(int64_t bytes);
 
 void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report);

@@ -87,7 +87,7 @@ std::string HistogramText(const std::vector<double>& us) {
   return text;
 }
 
-// What the chain streams here, found shortly: half of it leaves room.
+// The rate of the chain on this machine, from a short measurement; half of it leaves room.
 double HalfTheStreamingRate(Session& session, const BenchFlags& flags, const BenchReport& report) {
   if (const double known = report.ValueOf("streamed"); known > 0) return known / 2;
   v1::MeasureRequest request;
@@ -244,8 +244,8 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
 void BenchLatency(Session& session, const BenchFlags& flags, BenchReport& report) {
   double rate = flags.rate_hz > 0 ? flags.rate_hz : HalfTheStreamingRate(session, flags, report);
   if (rate <= 0) return report.Refuse(kName, "the machine's streaming rate is not known");
-  // A machine that has other things to do as well may not hold half of what it streamed a moment
-  // ago. A rate that was asked for stays.
+  // A machine with other work may not sustain half of the rate that it streamed a moment ago. A
+  // requested rate stays.
   bool overrun = true;
   for (int halvings = 0; overrun && halvings <= 4; ++halvings, rate /= 2) {
     MeasureAt(rate, flags.rate_hz == 0 && halvings < 4, session, flags, report, &overrun);

@@ -7,7 +7,7 @@
 namespace octavo::cli {
 namespace {
 
-// As a person reads it: "27.0 M A-scans/s", "55.4 GB/s", "812 us".
+// In readable units: "27.0 M A-scans/s", "55.4 GB/s", "812 us".
 std::string Text(double value, const std::string& unit) {
   if (unit == "A-scans/s") return Count(value) + " A-scans/s";
   char text[64];

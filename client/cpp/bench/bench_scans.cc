@@ -1,5 +1,5 @@
-// What the measurements of octavo bench share: scans whose volumes are known, clocks, percentiles,
-// a raw socket.
+// Shared by the measurements of octavo bench: scans with known volumes, clocks, percentiles, a raw
+// socket.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -28,8 +28,8 @@ v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, ui
   auto* acquisition = spec.mutable_acquisition();
   acquisition->set_samples_per_record(samples);
   acquisition->set_record_rate_hz(rate_hz);
-  // Whole B-scans of about 4 MiB that divide the volume: every volume begins with a block, and so
-  // all are alike.
+  // Whole B-scans of about 4 MiB that divide the volume: every volume begins with a block, so all
+  // volumes are equal.
   uint32_t lines = std::clamp<uint32_t>((4u << 20) / std::max(1u, ascans * samples * 2), 1, bscans);
   while (bscans % lines != 0) --lines;
   acquisition->set_records_per_block(lines * ascans);
@@ -40,7 +40,8 @@ v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, ui
   raster->set_volumes(volumes);
   auto* processing = spec.mutable_processing();
   processing->mutable_dispersion()->set_a2(2e-5);
-  processing->set_dtype(v1::U8);  // named, so that figures stay comparable whatever is the default
+  // set explicitly, so that figures stay comparable if the default changes
+  processing->set_dtype(v1::U8);
   processing->mutable_levels()->set_lo(-15);
   processing->mutable_levels()->set_hi(37);
   spec.mutable_products()->set_preview_rate_hz(-1);
@@ -72,7 +73,7 @@ std::string ProblemOf(const v1::Scan& scan, uint32_t volumes) {
 std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool read) {
   spec.mutable_pattern()->mutable_raster()->set_volumes(1);
   spec.mutable_retention()->Clear();
-  // The records are the same at any rate; at the machine's own none can be too many.
+  // The records are the same at any rate, and at the machine's own rate there are never too many.
   spec.mutable_simulated()->set_as_fast_as_possible(true);
   spec.mutable_acquisition()->set_record_rate_hz(0);
   v1::SubmitScanRequest request;
@@ -135,7 +136,7 @@ bool SameHost(const v1::Time& of_server) {
 
 double Percentile(std::vector<double> values, double percent) {
   if (values.empty()) return 0;
-  // The smallest value that is not below so many percent of them.
+  // The smallest value that is not below the given percentage of the values.
   const auto rank =
       static_cast<std::ptrdiff_t>(std::ceil(percent / 100 * static_cast<double>(values.size()))) -
       1;

@@ -22,7 +22,7 @@ std::string FileBytes(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Whether an .npy holds just these voxels behind its header.
+// Whether an .npy holds exactly these voxels after its header.
 bool NpyHolds(const std::string& path, const std::string& voxels) {
   const std::string bytes = FileBytes(path);
   return bytes.size() > voxels.size() && bytes.compare(0, 6, "\x93NUMPY") == 0 &&
@@ -102,7 +102,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   if (!Check(session, status)) report.Refuse("what follows of the chain", status.error_message());
 }
 
-// Volumes whose making costs little beside their size: 64 samples in, 32 depths of f32 out.
+// Volumes that are cheap to compute for their size: 64 samples in, 32 depths of f32 out.
 void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& report) {
   static constexpr const char kName[] = "subscribe to volumes";
   const auto volumes = static_cast<uint32_t>(std::clamp(flags.seconds * 80, 10.0, 500.0));
@@ -134,7 +134,7 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   const std::string& voxels = reference->voxels;
   for (v1::Frame part; reader->Read(&part);) {
     if (began == 0) {
-      began = MonotonicNs();  // the first message is not counted: its way lies before
+      began = MonotonicNs();  // the first message is not counted, because it was sent before
     } else {
       received += std::ssize(part.data());
     }

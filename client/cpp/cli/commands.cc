@@ -16,7 +16,7 @@ namespace octavo::cli {
 
 namespace {
 
-// What is wrong with an address; empty if nothing is.
+// The problem of an address; empty if there is none.
 std::string ProblemOf(const std::string& address) {
   constexpr char kAllowed[] = "allowed are host:port (octavod listens on 50051) and unix:/path";
   const size_t scheme = address.find("://");

@@ -18,7 +18,7 @@ namespace octavo::cli {
 /// Exit codes of the command line.
 enum ExitCode { kOk = 0, kFailed = 1, kUsage = 2, kUnavailable = 3 };
 
-/// What all commands share.
+/// Shared by all commands.
 struct Session {
   const CLI::App* app = nullptr;  // the whole command line
   std::string address;
@@ -30,22 +30,22 @@ struct Session {
 
   /// Throws CLI::ValidationError for an address that gRPC would misunderstand.
   std::shared_ptr<grpc::Channel> channel() const;
-  /// A context with the deadline of short calls. Streams make their own without.
+  /// A context with the deadline of short calls. Streams make their own contexts without one.
   std::unique_ptr<grpc::ClientContext> Context() const;
 };
 
 /// The reason that a failed call carries (ErrorDetail.reason); empty if none.
 std::string ReasonOf(const grpc::Status& status);
 
-/// Prints a failed call as a person wants it (message, reason, field, admission table) and sets the
-/// exit code. Returns whether the call was fine.
+/// Prints a failed call for people (message, reason, field, admission table) and sets the exit
+/// code. Returns whether the call succeeded.
 bool Check(Session& session, const grpc::Status& status);
 
 /// A warning of the server, with the flags for the fields that it names.
 std::string WithFlags(const Session& session, const std::string& warning);
 
-/// Whether what was planned or asked for fits, with the figures; what the rest of the memory is
-/// held by, the ten largest.
+/// Whether the planned request fits, with the figures, and the ten largest holders of the rest of
+/// the memory.
 void PrintVerdict(std::ostream& out, const v1::AdmissionReport& report);
 void PrintHolders(std::ostream& out, const v1::AdmissionReport& report);
 
@@ -68,20 +68,20 @@ void AddSessionCommands(CLI::App& app, Session& session);
 void AddConvertCommand(CLI::App& app, Session& session);
 void AddBenchCommand(CLI::App& app, Session& session);
 
-/// A check of an argument that names a volume: names of scans and jobs are refused with where their
-/// volumes are.
+/// A check of an argument that names a volume: refuses names of scans and jobs and says how to find
+/// their volumes.
 CLI::Validator VolumeName();
-/// The same of scans, of jobs, and of what may be either: names of other things are refused with
-/// what they are and which command takes them.
+/// The same for scans, jobs, and arguments that may be either: refuses other names, saying their
+/// kind and the command that takes them.
 CLI::Validator ScanName();
 CLI::Validator JobName();
 CLI::Validator ScanOrJobName();
 
-/// Commits a volume with a progress bar, and says where it is, and first on the error stream what
-/// it lacks.
+/// Commits a volume with a progress bar and prints its path. First it writes to the error stream
+/// which data the volume lacks.
 void CommitVolume(Session& session, const v1::CommitVolumeRequest& request);
 
-/// octavo convert with its defaults: empty, or what went wrong.
+/// octavo convert with its defaults: empty, or the error.
 std::string ConvertTo(const std::string& source, const std::string& destination);
 
 }  // namespace octavo::cli

@@ -14,7 +14,7 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-/// Makes SIGINT and SIGTERM end the conversion, so that it removes what it began.
+/// Makes SIGINT and SIGTERM end the conversion, so that it removes its unfinished files.
 class Interruptible {
  public:
   Interruptible()

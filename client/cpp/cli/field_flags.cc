@@ -14,7 +14,7 @@ namespace octavo::cli {
 namespace {
 
 struct FieldFlag {
-  const char* field;  // the end of its path, or a part of it
+  const char* field;  // the end of the field's path, or a part of it
   const char* flag;
 };
 
@@ -161,7 +161,7 @@ constexpr FieldFlag kFields[] = {
     {"lease_token", "--lease"},
 };
 
-// What answers call in words.
+// Names of fields in the words of answers.
 constexpr FieldFlag kWords[] = {{"ask for negative data to become 0", "--negative-to-zero"}};
 
 bool Has(const CLI::App* command, const char* flags) {
@@ -169,14 +169,14 @@ bool Has(const CLI::App* command, const char* flags) {
   return command->get_option_no_throw(first) != nullptr;
 }
 
-// As the text of an answer has it: the last part of the path, where that says enough.
+// The field as in the text of an answer: the last part of the path, if that is unambiguous.
 std::string ShortName(const std::string& field) {
   const std::string last = field.substr(field.rfind('.') + 1);
   return absl::StrContains(last, '_') ? last : field;
 }
 
-// Whether `text` names it, by its short name or its path, as a word of its own; one word without an
-// underscore might be anything.
+// Whether `text` names the field, by its short name or its path, as a separate word; a single word
+// without an underscore is too ambiguous.
 bool Names(const std::string& text, const std::string& field) {
   const std::string name = ShortName(field);
   if (!absl::StrContains(name, '_') &&
@@ -189,7 +189,7 @@ bool Names(const std::string& text, const std::string& field) {
     const size_t end = at + name.size();
     if ((at > 0 && part(text[at - 1])) || (end < text.size() && part(text[end]))) continue;
     if (at == 0 || text[at - 1] != '.' || absl::EndsWith(text.substr(0, end), field))
-      return true;  // else another message's field
+      return true;  // otherwise the field of another message
   }
   return false;
 }
@@ -200,7 +200,7 @@ std::string FlagsFor(const CLI::App* app, const std::string& field, const std::s
   if (app == nullptr) return "";
   const CLI::App* command = app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  std::vector<std::pair<std::string, std::string>> found;  // what the text calls it, and the flag
+  std::vector<std::pair<std::string, std::string>> found;  // the name in the text, and the flag
   const auto add = [&](const std::string& name, const char* flag) {
     if (!Has(command, flag)) return;
     const bool known = std::any_of(found.begin(), found.end(),

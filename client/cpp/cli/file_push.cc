@@ -57,7 +57,7 @@ v1::RawType RawTypeOf(const storage::RecordFile& file) {
   }
 }
 
-// All of it from `offset`; what went wrong, empty if nothing did.
+// Reads all bytes from `offset`; returns the error, or empty.
 std::string ReadAt(const storage::RecordFile& file, int64_t offset, std::string* out) {
   for (size_t done = 0; done < out->size();) {
     const ssize_t n = ::pread(file.fd.get(), out->data() + done, out->size() - done,
@@ -72,7 +72,7 @@ std::string ReadAt(const storage::RecordFile& file, int64_t offset, std::string*
 
 }  // namespace
 
-/// What the server has answered so far. Two threads: one notes answers, one waits for credit.
+/// The server's answers so far. Two threads use it: one records answers, one waits for credit.
 class FilePush::Answers {
  public:
   void Note(const v1::PushResponse& answer) {
@@ -85,7 +85,7 @@ class FilePush::Answers {
     ended_ = true;
     changed_.notify_all();
   }
-  /// The newest answer once it allows more than `sent` blocks; null when the scan wants no more or
+  /// Waits for an answer that allows more than `sent` blocks; null when the scan wants no more or
   /// the stream has ended.
   std::optional<v1::PushResponse> WaitForCredit(uint64_t sent) {
     std::unique_lock lock(mutex_);

@@ -24,8 +24,7 @@ const std::map<std::string, v1::Shuffle> kShuffles = {
 const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN},
                                                           {"en-face", v1::TIFF_EN_FACE}};
 
-// What would be left out without a word by the formats that have no such thing; the rest the server
-// refuses.
+// Refuses options that a format would silently ignore; the server refuses the others.
 const std::vector<FlagOf> kOfFormats = {
     {"--chunk", {"zarr", "hdf5"}}, {"--shard", {"zarr"}}, {"--zstd", {"zarr"}}};
 
@@ -33,7 +32,7 @@ std::string NameOf(v1::Format format) {
   for (const auto& [name, value] : kFormats) {
     if (value == format) return name;
   }
-  return "zarr";  // what the server chooses
+  return "zarr";  // the server's choice
 }
 
 }  // namespace
@@ -128,7 +127,7 @@ v1::Format FormatFor(const std::string& what, const std::string& destination, v1
     throw CLI::ValidationError(what, storage::WhyForeign(destination, ending));
   if (!ending.foreign.empty() && asked == v1::FORMAT_UNSPECIFIED) {
     throw CLI::ValidationError(what, absl::StrCat(storage::WhyForeign(destination, ending),
-                                                  " (--format says what is written)"));
+                                                  " (--format sets the format)"));
   }
   if (!ending.format.has_value()) return asked;
   const auto format = static_cast<v1::Format>(*ending.format);

@@ -10,7 +10,7 @@
 
 namespace octavo::cli {
 
-/// The flags that say how a volume is written.
+/// The flags for writing a volume.
 struct FormatFlags {
   std::string format, codec, shuffle;
   std::vector<uint32_t> chunk, shard;
@@ -26,9 +26,9 @@ struct FormatFlags {
 
   /// Adds --format and the flags beside it.
   void AddTo(CLI::App* app);
-  /// All of it. `what` is the flag or argument that gives the destination. The format is
-  /// FormatFor's (--tiff-stack asks for one, too). Throws CLI::ValidationError as that does, and
-  /// for flags that say nothing in this format.
+  /// The commit options. `what` is the flag or argument that gives the destination. The format is
+  /// FormatFor's (--tiff-stack asks for one, too). Throws CLI::ValidationError like that, and for
+  /// flags without effect in this format.
   void Fill(const std::string& what, const std::string& destination,
             v1::CommitOptions* options) const;
 
@@ -45,14 +45,13 @@ v1::Format ParseFormat(const std::string& name);
 /// The endings of file names that say a format: ".zarr", ".npy", ...
 std::vector<std::string> FormatEndings();
 
-/// Throws CLI::ValidationError for the name of a file that would not be taken for a .npy file,
-/// which `flag` gives.
+/// Throws CLI::ValidationError if the file name that `flag` gives does not look like a .npy file.
 void CheckNpyName(const std::string& flag, const std::string& path);
 
-/// The format of what is written as `destination`, which `what` (a flag or an argument) gives: what
-/// its ending says, else `asked`, which may be FORMAT_UNSPECIFIED; `by` is the flag that asks.
-/// Throws CLI::ValidationError where the two contradict each other, for a destination that ends in
-/// '/', and as storage::FormatFor does for the endings of files that are not written.
+/// The format of `destination`, which `what` (a flag or an argument) gives: by its ending, else
+/// `asked`, which may be FORMAT_UNSPECIFIED; `by` is the flag that sets it. Throws
+/// CLI::ValidationError if the two contradict each other, if the destination ends in '/', and, like
+/// storage::FormatFor, for endings of files that Octavo does not write.
 v1::Format FormatFor(const std::string& what, const std::string& destination, v1::Format asked,
                      const std::string& by = "--format");
 

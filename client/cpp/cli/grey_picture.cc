@@ -15,8 +15,8 @@ constexpr int64_t kMostPixels = int64_t{1} << 26, kMostSide = 16384, kGap = 4, k
 constexpr int64_t kLeastWidth = 16 * kGlyphPitch;  // of a tile: sixteen characters
 constexpr uint8_t kPaper = 255, kInk = 0;
 
-// How large the squares of the font are on a tile so wide, and the strip above it that two lines
-// take.
+// The size of the font's squares on a tile of this width, and the height of the strip for two lines
+// above it.
 int64_t TextSize(int64_t width) { return std::max<int64_t>(1, width / (2 * kLeastWidth)); }
 int64_t StripHeight(int64_t width) { return TextSize(width) * (kLines * (kGlyphHeight + 3) + 2); }
 

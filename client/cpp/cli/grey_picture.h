@@ -6,11 +6,11 @@
 
 namespace octavo::cli {
 
-/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all that are
-/// finite; what is not finite is black.
+/// Grey levels of numbers: from the 0.2th percentile (black) to the 99.8th (white) of all finite
+/// ones; values that are not finite are black.
 std::vector<uint8_t> GreysOf(const std::vector<float>& values);
 
-/// Writes a grey PNG file; whether that went well.
+/// Writes a grey PNG file; returns whether that succeeded.
 bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_t rows,
               int64_t columns);
 
@@ -20,14 +20,15 @@ bool WritePng(const std::string& path, const std::vector<uint8_t>& greys, int64_
 class Montage {
  public:
   Montage(int64_t tiles, int64_t rows, int64_t columns);
-  /// The next picture, [rows, columns]; a line of the caption is left out where it has no room.
+  /// Adds the next picture, [rows, columns]; leaves out a line of the caption that does not fit.
   void Add(const std::vector<float>& values, std::vector<std::string> caption);
   bool Write(const std::string& path) const;
 
-  int64_t shrunk() const { return shrink_; }  // pixels of a picture, along a side, that became one
+  /// Pixels of a picture, along a side, that were combined into one.
+  int64_t shrunk() const { return shrink_; }
 
  private:
-  const int64_t rows_, columns_;  // of a picture as it is given
+  const int64_t rows_, columns_;  // size of a given picture
   int64_t across_ = 1, shrink_ = 1, enlarge_ = 1;
   std::vector<std::vector<float>> tiles_;  // shrunk, not enlarged
   std::vector<std::vector<std::string>> captions_;

@@ -17,7 +17,7 @@ void Signal() {
   [[maybe_unused]] const ssize_t ignored = ::write(g_event, &one, sizeof one);
 }
 
-// The next signal of either kind does what it always did.
+// Restores the default action for the next signal of each kind.
 void Note(int /*signal*/) {
   const int error = errno;
   std::signal(SIGINT, SIG_DFL);

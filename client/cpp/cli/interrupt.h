@@ -9,8 +9,8 @@ namespace octavo::cli {
 constexpr int kInterrupted = 130;  // exit code, as shells have it
 
 /// While it lives, SIGINT, SIGTERM and SIGHUP (the terminal is gone) do not end the program: the
-/// first one calls `act` on a thread of its own, so that what was begun on the server can be ended
-/// there. A second one ends the program at once. One at a time.
+/// first signal calls `act` on a separate thread, so that the program can end its work on the
+/// server. A second signal ends the program at once. Only one object at a time.
 class OnInterrupt {
  public:
   explicit OnInterrupt(std::function<void()> act);

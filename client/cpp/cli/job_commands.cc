@@ -78,7 +78,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
       ->required()
       ->check(VolumeName());
   autofocus->add_flag("--only-a2", *only_a2, "a3 stays 0");
-  autofocus->add_flag("--reprocess", *make, "also make the volume with what was found");
+  autofocus->add_flag("--reprocess", *make, "also make the volume with the coefficients found");
   flags->AddTo(autofocus);
   autofocus->callback([&session, flags, name, only_a2, make] {
     v1::JobSpec spec = flags->Spec();
@@ -96,7 +96,7 @@ void AddJobCommands(CLI::App& app, Session& session) {
   calibrate->add_option("volume", *name, "volumes/... of raw spectra")
       ->required()
       ->check(VolumeName());
-  calibrate->add_option("--record", *record, "the first record that is looked at");
+  calibrate->add_option("--record", *record, "the first record to use");
   calibrate->add_option("--records", *records, "how many; 0 = 1");
   flags->AddTo(calibrate);
   calibrate->callback([&session, flags, name, record, records] {

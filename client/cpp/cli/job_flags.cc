@@ -64,13 +64,13 @@ void PrintJob(const Session& session, const v1::Job& job) {
     if (!found.stop().empty())
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }
-  std::cout << "\n" << std::flush;  // a script that reads the name has it at once
+  std::cout << "\n" << std::flush;  // so that a script gets the name at once
 }
 
 namespace {
 
-// Prints a refused job as Check does; where the file is here and not on the server's side, what to
-// do.
+// Prints a refused job like Check; if the file is on this computer but not on the server, says what
+// to do.
 bool CheckJob(Session& session, const v1::JobSpec& spec, const grpc::Status& status) {
   if (Check(session, status)) return true;
   const std::string& path = spec.tomography().file().path();
@@ -157,7 +157,7 @@ void JobFlags::AddTo(CLI::App* app) {
   app->add_option("--device", device, "auto | devices/N");
   app->add_option("--request-id", request_id, "a retry with the same id returns the first job");
   app->add_flag("--watch", watch, "follow it to its end");
-  app->add_flag("--plan", plan, "only say what it would need");
+  app->add_flag("--plan", plan, "only print what it would need");
 }
 
 v1::JobSpec JobFlags::Spec() const {

@@ -19,16 +19,16 @@ void PrintJob(const Session& session, const v1::Job& job);
 struct JobWatch {
   std::set<std::string> told = {};  // its warnings that were printed before
   bool volumes = true;              // name those that it has made
-  bool alone =
-      false;  // an interrupt ends the watching, the job goes on; else who calls deals with that
+  // An interrupt ends the watching while the job continues; else the caller handles interrupts.
+  bool alone = false;
 };
-/// Follows a job to its end: the newest log lines, and a bar; each warning once. Returns it as it
-/// was last; not DONE sets the exit code.
+/// Follows a job to its end: prints the newest log lines, a progress bar, and each warning once.
+/// Returns the last state; one other than DONE sets the exit code.
 v1::Job WatchJob(Session& session, const std::string& name, JobWatch how);
-/// The warnings of a job, which have been told with it.
+/// Records the warnings of a job as printed.
 std::set<std::string> WarningsOf(const v1::Job& job);
 
-/// What all jobs share.
+/// Shared by all jobs.
 struct JobFlags {
   std::string json_spec, title, device, group, request_id;
   std::vector<std::string> labels;
@@ -37,8 +37,8 @@ struct JobFlags {
 
   void AddTo(CLI::App* app);
   v1::JobSpec Spec() const;
-  /// Prints what was asked for; the job, empty if there is none (refused, or --plan). `secret`: of
-  /// the session that it belongs to; empty: none.
+  /// Submits or plans the job and prints the result. Returns the job, empty if there is none
+  /// (refused, or --plan). `secret`: of the job's session; empty: none.
   v1::Job Submit(Session& session, const v1::JobSpec& spec, const std::string& secret = "") const;
 };
 

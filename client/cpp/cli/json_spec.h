@@ -6,7 +6,7 @@
 
 namespace octavo::cli {
 
-/// What --json-spec gives: a file that holds JSON, or, where it begins with '{', the JSON itself.
+/// Reads the argument of --json-spec: a file with JSON, or, if it begins with '{', the JSON itself.
 /// Throws CLI::ValidationError.
 void ReadJsonSpec(const std::string& given, google::protobuf::Message* spec);
 

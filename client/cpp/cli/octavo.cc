@@ -1,6 +1,6 @@
-// octavo: the command line. Exit codes: 0 fine, 1 the server said no, 2 bad usage, 3 no server, 130
-// interrupted: what it was to finish itself is ended (recon, a file that is pushed), what was only
-// watched goes on.
+// octavo: the command line. Exit codes: 0 success, 1 the server refused, 2 bad usage, 3 no server,
+// 130 interrupted: work that the command itself drives ends (recon, a pushed file), work that it
+// only watches continues.
 
 #include <cstdlib>
 #include <iostream>

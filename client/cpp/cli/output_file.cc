@@ -12,7 +12,7 @@
 namespace octavo::cli {
 namespace {
 
-// An error number, 0 if nothing stands in the way.
+// An error number, 0 if there is no obstacle.
 int WhyNotWritable(const std::string& path) {
   if (const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); fd >= 0) {
     ::close(fd);

@@ -4,8 +4,8 @@
 
 namespace octavo::cli {
 
-/// That the file `path`, which `flag` names, can be written: asked before work whose result would
-/// be lost for it. What is there stays as it is. Throws CLI::ValidationError.
+/// Checks that the file `path`, which `flag` names, can be written, before work whose result would
+/// otherwise be lost. Does not change an existing file. Throws CLI::ValidationError.
 void CheckWritable(const std::string& flag, const std::string& path);
 
 }  // namespace octavo::cli

@@ -26,7 +26,7 @@ OwnSession::~OwnSession() {
   v1::CloseSessionRequest request;
   request.set_secret(secret_);
   v1::ClientSession closed;
-  // Where it is refused, or nobody answers, the session expires by itself.
+  // If the server refuses or does not answer, the session expires by itself.
   (void)v1::SessionService::NewStub(session_.channel())
       ->CloseSession(session_.Context().get(), request, &closed);
 }
@@ -38,7 +38,7 @@ void OwnSession::KeepAlive(const std::stop_token& stop, double seconds) {
   while (!over_.wait_for(lock, stop, std::chrono::duration<double>(seconds),
                          [&stop] { return stop.stop_requested(); })) {
     v1::ClientSession alive;
-    // The next one may come through; the server waits for several.
+    // The next call may succeed; the session survives several missed calls.
     (void)v1::SessionService::NewStub(session_.channel())
         ->KeepAlive(session_.Context().get(), request, &alive);
   }

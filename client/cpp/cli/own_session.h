@@ -9,9 +9,8 @@
 
 namespace octavo::cli {
 
-/// A session of this program at the server, kept alive on a thread of its own while it lives. Where
-/// the program is killed the server notices, and deals with what belongs to the session as that
-/// says (JobSpec.orphan).
+/// A session of this program at the server, kept alive by a separate thread. If the program is
+/// killed, the server notices and treats the session's jobs and volumes as JobSpec.orphan says.
 class OwnSession {
  public:
   /// A refusal is printed and sets the exit code; secret() is empty then.

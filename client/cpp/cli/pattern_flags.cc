@@ -172,7 +172,7 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
   const auto before = p->pattern_case();
   if (given("--pattern") || before == v1::Pattern::PATTERN_NOT_SET) Choose(f.kind, p);
   RefuseStrangers(*app, kOfPatterns, NameOf(*p), "the pattern is " + NameOf(*p));
-  const bool all = p->pattern_case() != before;  // nothing is known of it: defaults count too
+  const bool all = p->pattern_case() != before;  // no server state is known, so defaults count too
   OnLines(p, [&](auto* lines) {
     if (all || given("--ascans")) lines->set_ascans_per_bscan(f.ascans);
     if (all || given("--bscans")) lines->set_bscans_per_volume(f.bscans);

@@ -10,7 +10,7 @@
 
 namespace octavo::cli {
 
-/// What the flags of submit and plan say of the scan pattern.
+/// The flags of submit and plan for the scan pattern.
 struct PatternFlags {
   std::string kind = "raster", points, sampling, warp, flyback_policy;
   uint32_t ascans = 512, bscans = 256, volumes = 1, flyback = 0, volume_flyback = 0, repeats = 0,
@@ -24,8 +24,8 @@ struct PatternFlags {
 };
 
 void AddPatternFlags(CLI::App* app, PatternFlags& flags);
-/// Puts the flags into `pattern`; of one that holds something already, only flags that were given
-/// change it. Throws CLI::ValidationError for flags that the pattern does not have.
+/// Applies the flags to `pattern`; if it is already set, only given flags change it. Throws
+/// CLI::ValidationError for flags that the pattern does not have.
 void BuildPattern(const PatternFlags& flags, const CLI::App* app, v1::Pattern* pattern);
 /// Volumes of a counted scan; 0 = continuous.
 uint32_t VolumesOf(const v1::Pattern& pattern);

@@ -22,7 +22,7 @@
 namespace octavo::cli {
 namespace {
 
-// Takes what a job has made off the server.
+// Removes the results of a job from the server.
 void DiscardVolumes(Session& session, const v1::Job& job) {
   for (const std::string& name : job.volumes()) {
     v1::DiscardVolumeRequest request;
@@ -37,8 +37,7 @@ bool SliceIsThere(const ReconFlags& flags, const v1::Volume& volume) {
   return !flags.slice().has_value() || *flags.slice() < volume.shape(0);
 }
 
-// A slice that is not there is found out here only: the middle one is shown, since the work is
-// done.
+// A missing slice is detected only here: show the middle one, since the work is done.
 bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& volume) {
   const int64_t middle = volume.shape(0) / 2,
                 slice = SliceIsThere(flags, volume) ? flags.slice().value_or(middle) : middle;
@@ -53,7 +52,7 @@ bool WriteSlice(Session& session, const ReconFlags& flags, const v1::Volume& vol
   return true;
 }
 
-// An interrupt ends the job that has been submitted; what it has made is taken off the server then.
+// An interrupt ends the submitted job; then its results are removed from the server.
 class InterruptibleJob {
  public:
   explicit InterruptibleJob(Session& session)
@@ -80,7 +79,7 @@ void PrintHeld(const std::string& volume) {
             << ", or octavo volume discard " << volume << "\n";
 }
 
-// What could not be committed does not go after kTimeToLive.
+// A result that could not be committed is not discarded after kTimeToLive.
 void Keep(Session& session, const std::string& volume) {
   v1::HoldVolumeRequest request;
   request.set_name(volume);
@@ -92,13 +91,13 @@ void Keep(Session& session, const std::string& volume) {
   }
 }
 
-// The file of the picture that is asked for; empty: none is.
+// The file of the requested picture; empty: none.
 std::string PictureOf(const ReconFlags& flags, const v1::JobSpec& spec) {
   return flags.png().empty() && spec.tomography().has_try_centers() ? "centers.png" : flags.png();
 }
 
-// An interrupt before the commit ends it all; a commit that has begun goes on to its end, and the
-// exit code says what came of it.
+// An interrupt before the commit ends everything; a commit that has begun runs to its end, and the
+// exit code tells its result.
 void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, const v1::Job& job,
           const InterruptibleJob& interruptible) {
   const std::optional<v1::CommitOptions> commit = flags.Commit();
@@ -110,7 +109,7 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   if (!Check(session, v1::VolumeService::NewStub(session.channel())
                           ->GetVolume(session.Context().get(), get, &volume)))
     return;
-  // A picture that could not be written does not keep the result from being committed.
+  // Commit the result even if the picture could not be written.
   if (!png.empty())
     (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
   if (interruptible.interrupted()) {
@@ -142,7 +141,8 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   }
 }
 
-// Where the result cannot go is told before it is made. False where it cannot.
+// Checks the destination before the result is computed. False if the result cannot be written
+// there.
 bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
   v1::CommitVolumeRequest request;
   request.set_check_only(true);
@@ -154,13 +154,13 @@ bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
   }
   const grpc::Status status = reader->Finish();
   return status.error_code() == grpc::StatusCode::NOT_FOUND ||
-         Check(session, status);  // servers that know no checks look for a volume
+         Check(session, status);  // servers without this check look for a volume
 }
 
 void Run(Session& session, const ReconFlags& flags) {
   v1::JobSpec spec = flags.Spec();
   const std::optional<v1::CommitOptions> commit =
-      flags.Commit();  // refuses what it does not know before anything is done
+      flags.Commit();  // refuses unknown options before any work begins
   const bool commits = commit.has_value();
   if (const std::string chosen = flags.ChosenIterations(); !chosen.empty() && !session.json)
     std::cerr << "octavo: " << chosen << "\n";
@@ -172,8 +172,8 @@ void Run(Session& session, const ReconFlags& flags) {
     return;
   }
   if (const std::string png = PictureOf(flags, spec); !png.empty()) CheckWritable("--png", png);
-  // What this program would take off the server does not stay where it is killed: a volume to
-  // commit has a time to live, what is only shown belongs to a session.
+  // If this program is killed, its results must not stay on the server: a volume to commit has a
+  // time to live, a volume that is only shown belongs to a session.
   constexpr double kTimeToLive = 3600;
   std::optional<OwnSession> own;
   if (commits) {

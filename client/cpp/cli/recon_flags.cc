@@ -97,7 +97,7 @@ void SetRange(const char* flag, const std::string& text, v1::IndexRange* range) 
   range->set_step(step);
 }
 
-// Other programs' names are known, for people who come from there.
+// Names of other programs are accepted for users who know those.
 CLI::Validator OneAlgorithm() {
   static const std::map<std::string, std::string> kOthers = {
       {"gridrec", "fbp"}, {"astrasirt", "sirt"}, {"astracgls", "cgls"}};
@@ -117,7 +117,7 @@ std::string NameOf(Options::Algorithm algorithm) {
   for (const auto& [name, value] : kAlgorithms) {
     if (value == algorithm) return name;
   }
-  return "fbp";  // what the server chooses
+  return "fbp";  // the server's choice
 }
 
 }  // namespace

@@ -14,15 +14,15 @@
 
 namespace octavo::cli {
 
-/// What the flags of octavo recon say.
+/// The flags of octavo recon.
 class ReconFlags {
  public:
   void AddTo(CLI::App* app);
-  /// The job that the flags ask for, on top of --json-spec. Throws CLI::ValidationError for flags
-  /// that say nothing beside the others.
+  /// The job described by the flags, on top of --json-spec. Throws CLI::ValidationError for flags
+  /// without effect beside the others.
   v1::JobSpec Spec() const;
-  /// What --output asks for; nothing if it is not given.
-  /// What the server chooses, in words; empty where it has nothing to choose.
+  /// The commit options of --output; nothing if it is not given. The server's choices, in words;
+  /// empty if there are none.
   std::string ChosenIterations() const;
   std::optional<v1::CommitOptions> Commit() const;
 

@@ -46,8 +46,8 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     std::cout << "  warning: " << WithFlags(session, warning) << "\n";
 }
 
-// For people, beside the name on standard output, which scripts read: what was submitted, and what
-// might be a mistake.
+// Prints for people what was submitted, and possible mistakes, beside the name on standard output
+// for scripts.
 void TellSubmitted(const Session& session, const v1::Scan& scan) {
   std::cerr << "  " << scan.plan().substr(0, scan.plan().find('\n')) << "\n";
   if (!scan.spec().title().empty()) std::cerr << "  title: " << scan.spec().title() << "\n";
@@ -91,8 +91,8 @@ void Watch(Session& session, const std::string& name) {
   if (scan.state() == v1::FAILED) session.exit_code = kFailed;
 }
 
-// What decides first: whether it fits, what to do, what looks wrong; the words about the chain
-// last.
+// Print the decisive facts first: whether it fits, what to do, possible mistakes; the description
+// of the chain comes last.
 void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
   const auto& report = plan.report();
   PrintVerdict(std::cout, report);
@@ -115,7 +115,7 @@ void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
   if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";
 }
 
-// As Check prints what the server refuses.
+// Prints a local error in the form of Check.
 void TellRefused(Session& session, const std::string& error) {
   session.exit_code = kFailed;
   if (session.json) {
@@ -127,9 +127,8 @@ void TellRefused(Session& session, const std::string& error) {
   std::cerr << "octavo: " << error << FlagsFor(session.app, "", error) << "\n";
 }
 
-/// Makes `call` with a request about `spec`. Where the server does not reach the file that it
-/// replays and this computer does, the request is made again for one that is pushed, which is
-/// returned.
+/// Makes `call` with a request about `spec`. If the server cannot reach the file to replay but this
+/// computer can, repeats the request for a pushed file, which is returned.
 template <class Request, class Call>
 std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call call) {
   const grpc::Status status = call(*request);
@@ -139,7 +138,7 @@ std::unique_ptr<FilePush> CallWithFile(Session& session, Request* request, Call 
   std::unique_ptr<FilePush> file = FilePush::Open(request->mutable_spec(), &error);
   if (file == nullptr && error.empty()) return Check(session, status), nullptr;
   if (file == nullptr) {
-    // The file is here: what is wrong with it is what matters.
+    // The file is on this computer, so its own error is what matters.
     TellRefused(session, error);
     std::cerr << "  it was read here, to be pushed, since the server does not reach it: "
               << status.error_message() << "\n";
@@ -162,7 +161,7 @@ void WriteFile(Session& session, const std::string& path, const std::string& byt
   session.exit_code = kFailed;
 }
 
-// One line a record: x, y, A-scan (-1: flyback). Long waveforms come in several answers.
+// One line per record: x, y, A-scan (-1: flyback). Long waveforms come in several answers.
 void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRequest request,
                    const std::string& path) {
   request.set_plot(false);
@@ -188,10 +187,10 @@ void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRe
 }  // namespace
 
 void AddScanCommands(CLI::App& app, Session& session) {
-  auto* scan = app.add_subcommand("scan", "start, look at and end scans")->require_subcommand(1);
+  auto* scan = app.add_subcommand("scan", "start, show and end scans")->require_subcommand(1);
 
   auto* submit = scan->add_subcommand(
-      "submit", "start a scan; prints its name, and on standard error what it scans");
+      "submit", "start a scan; prints its name, and a summary on standard error");
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
@@ -260,7 +259,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
   });
 
   auto name = std::make_shared<std::string>();
-  auto* show = scan->add_subcommand("show", "one scan: how it stands, what it does");
+  auto* show = scan->add_subcommand("show", "one scan: its state and its steps");
   show->add_option("scan", *name, "scans/...")->required()->check(ScanName());
   show->callback([&session, name] {
     v1::GetScanRequest request;

@@ -17,7 +17,7 @@ const std::vector<std::string> kSources = {"simulated", "replay", "push", "camer
 const std::vector<std::string> kDTypes = {"u8", "i8", "u16", "f16", "f32", "c64"};
 constexpr char kRaw[] = "RAW_";
 
-// NumPy's, GenICam's and SciPy's words, as octavo's Python client takes them, too.
+// Words of NumPy, GenICam and SciPy, which octavo's Python client accepts, too.
 const std::map<std::string, std::string> kTypesOfOthers = {
     {"uint8", "u8"}, {"int8", "i8"},     {"uint16", "u16"}, {"int16", "i16"},    {"float16", "f16"},
     {"half", "f16"}, {"float32", "f32"}, {"single", "f32"}, {"complex64", "c64"}};

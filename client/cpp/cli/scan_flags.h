@@ -12,13 +12,13 @@
 
 namespace octavo::cli {
 
-/// What the flags of scan submit and scan plan say.
+/// The flags of scan submit and scan plan.
 class ScanFlags {
  public:
   void AddTo(CLI::App* app);
-  /// The scan that the flags ask for, on top of --json-spec. Throws CLI::ValidationError where a
-  /// flag says nothing for its source or pattern, and where no source is named: a path means
-  /// replay, everything else is asked for by name.
+  /// The scan described by the flags, on top of --json-spec. Throws CLI::ValidationError if a flag
+  /// has no effect for its source or pattern, and if no source is named: a path means replay, every
+  /// other source has a name.
   v1::ScanSpec Spec() const;
 
  private:

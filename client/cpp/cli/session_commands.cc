@@ -78,9 +78,9 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
 }  // namespace
 
 void AddSessionCommands(CLI::App& app, Session& session) {
-  app.add_subcommand("memory", "who holds the memory of the devices, and what was spilled")
+  app.add_subcommand("memory", "the holders of device memory, and the spilled volumes")
       ->callback([&session] { Memory(session); });
-  app.add_subcommand("sessions", "clients that the server notices the end of")
+  app.add_subcommand("sessions", "sessions of clients, which end when a client is gone")
       ->callback([&session] {
         v1::ListSessionsResponse answer;
         if (!Check(session, v1::SessionService::NewStub(session.channel())

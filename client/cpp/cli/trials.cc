@@ -121,7 +121,7 @@ bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,
     std::cout << "  " << montage.shrunk() << " x " << montage.shrunk()
               << " pixels of a slice are one of the picture\n";
   if (at_edge)
-    std::cout << "  warning: the sharpest is at an end of what was tried: look further\n";
+    std::cout << "  warning: the sharpest is at an end of the range: try axes beyond it\n";
   return true;
 }
 

@@ -11,20 +11,20 @@
 
 namespace octavo::cli {
 
-/// How spread the edges of a slice [rows, columns] are: the mean of its gradient's length against
-/// the root of its mean square, over the circle within, of means over 5 x 5 pixels, for the noise.
-/// The least is the sharpest; 0 to 1, and 1 where there is nothing. What is wrong with a slice
-/// whose axis is wrong (arcs, doubled edges) spreads them; sums of squares could not tell, since a
-/// shift of the axis does not change them.
+/// The spread of the edges of a slice [rows, columns]: the ratio of the mean of its gradient's
+/// length to the root of its mean square, within the inscribed circle, after averaging 5 x 5 pixels
+/// against noise. The smallest value is the sharpest; 0 to 1, and 1 for an empty slice. The
+/// artefacts of a wrong axis (arcs, doubled edges) increase the spread; sums of squares would not
+/// work, because a shift of the axis does not change them.
 double EdgeSpread(const std::vector<float>& values, int64_t rows, int64_t columns);
 
 /// The trial slices of a job with try_centers: all in one picture, each with its axis and score,
-/// and the numbers on standard output. Whether all of it went well.
+/// and the numbers on standard output. Returns whether everything succeeded.
 bool ShowTrials(Session& session, const v1::Job& job, const v1::Volume& volume,
                 const std::string& png);
 
-/// The f32 values of slice `slice` [y, x] of a held volume [slice, y, x]; empty, and told, if they
-/// cannot be read.
+/// The f32 values of slice `slice` [y, x] of a held volume [slice, y, x]; empty, after a message,
+/// if they cannot be read.
 std::vector<float> ReadSlice(Session& session, const v1::Volume& volume, int64_t slice);
 
 }  // namespace octavo::cli

@@ -13,7 +13,7 @@
 namespace octavo::cli {
 namespace {
 
-/// The command that was reached, with those around it: octavo, scan, submit.
+/// The command that was reached, with its parents: octavo, scan, submit.
 std::vector<const CLI::App*> Reached(const CLI::App& app) {
   std::vector<const CLI::App*> path = {&app};
   while (!path.back()->get_subcommands().empty())
@@ -46,7 +46,7 @@ std::vector<std::string> FlagsOf(const std::vector<const CLI::App*>& path) {
   return names;
 }
 
-/// The first word that belongs nowhere.
+/// The first word that no command takes.
 std::string Stranger(const CLI::App& app) {
   for (const std::string& word : app.remaining(true)) {
     if (word != "--") return word;
@@ -54,7 +54,7 @@ std::string Stranger(const CLI::App& app) {
   return "";
 }
 
-/// Their dashes are none of the letters that flags share.
+/// Leave out the dashes, which all flags share.
 std::string NearestFlag(const std::string& name, const std::vector<std::string>& flags) {
   std::vector<std::string> words;
   for (const std::string& flag : flags) words.emplace_back(absl::StripPrefix(flag, "--"));
@@ -79,7 +79,7 @@ std::string ExplainStranger(const std::vector<const CLI::App*>& path, const std:
                       "\n  allowed: ", absl::StrJoin(commands, ", "));
 }
 
-/// "Could not convert: --ascans = x", as CLI11 says it.
+/// "Could not convert: --ascans = x", the wording of CLI11.
 std::string ExplainConversion(const std::vector<const CLI::App*>& path, absl::string_view what) {
   if (!absl::ConsumePrefix(&what, "Could not convert: ")) return std::string(what);
   const size_t equals = what.find(" = ");

@@ -6,8 +6,8 @@
 
 namespace octavo::cli {
 
-/// What is wrong with a command line, for people: which word, what it was probably meant to be,
-/// what is allowed, and where help is.
+/// The error of a command line, for people: the wrong word, its probable meaning, the allowed
+/// words, and how to get help.
 std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace octavo::cli

@@ -52,8 +52,8 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   std::cout << "\n";
 }
 
-// Prints a failed call about a volume as Check does; one that was committed already with where it
-// is.
+// Prints a failed call about a volume like Check; for a volume that was committed already, with its
+// path.
 bool CheckVolume(Session& session, const std::string& name, const grpc::Status& status) {
   if (Check(session, status)) return true;
   if (ReasonOf(status) != "VOLUME_STATE") return false;
@@ -68,7 +68,7 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
   return false;
 }
 
-// What a volume lacks is told before it is written: the file looks like any other.
+// Report missing data before writing the volume, because the file looks like any other.
 void WarnOfMissing(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;
   request.set_name(name);

@@ -9,8 +9,8 @@
 
 namespace octavo::cli {
 
-/// While it lives, it says on the error stream what a scan or a job waits for, whenever nothing has
-/// come of it for two seconds. `name`: scans/..., jobs/..., or empty = any scan.
+/// While it lives, it writes to the error stream what a scan or a job waits for, whenever no output
+/// came from it for two seconds. `name`: scans/..., jobs/..., or empty = any scan.
 class WaitTeller {
  public:
   WaitTeller(const Session& session, std::string name);
@@ -18,13 +18,13 @@ class WaitTeller {
   WaitTeller(const WaitTeller&) = delete;
   WaitTeller& operator=(const WaitTeller&) = delete;
 
-  /// Something has come.
+  /// Output has arrived.
   void Came();
 
  private:
   void Run(const std::stop_token& stop);
-  // Empty: nothing that a person could mend, or the server does not answer, which the subscription
-  // itself tells.
+  // Empty: there is no problem that a user could solve, or the server does not answer, which the
+  // subscription itself reports.
   std::string Reason() const;
   std::string ReasonOfScan() const;
   std::string ReasonOfJob() const;

@@ -32,7 +32,7 @@ struct WatchFlags {
   bool files() const { return !png_dir.empty() || !jpeg_dir.empty(); }
 };
 
-// Pictures for files are made by the server, as people draw them: depth downwards.
+// The server makes pictures for files in the usual orientation: depth downwards.
 void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
   request->set_encoding(flags.png_dir.empty() ? v1::JPEG : v1::PNG);
   auto* image = request->mutable_image();
@@ -66,7 +66,7 @@ void CheckPercentiles(const std::vector<float>& given) {
                                     100 * lo, " ", 100 * hi, " for these"));
 }
 
-// Returns an empty string or what went wrong.
+// Returns an empty string or the error.
 std::string WriteFile(const std::string& path, const std::string& bytes) {
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -90,8 +90,9 @@ double Number(Half half) {
 }
 double Number(std::complex<float> z) { return static_cast<double>(std::abs(z)); }
 
-// What becomes black and white: as the server does it for files (octavo.v1.ImageOptions). In a live
-// preview the lowest number stands for what no record has reached.
+// The values shown as black and white, as the server chooses them for files
+// (octavo.v1.ImageOptions). In a live preview the lowest number marks pixels that no record has
+// reached.
 std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& flags,
                                      const std::vector<double>& values) {
   if (!flags.levels.empty()) return {flags.levels[0], flags.levels[1]};
@@ -207,7 +208,7 @@ void Watch(Session& session, const WatchFlags& flags) {
       head.clear_data();
       PrintJson(head);
     } else if (!flags.files()) {
-      // Depth runs down the screen, as everybody draws it.
+      // Depth runs down the screen, as usual.
       Grey image = ToGrey(head, data, flags);
       if (head.axes_size() == 2 && head.axes(1) == "z") image = Transposed(image);
       const bool colour = IsTerminal();

@@ -7,15 +7,15 @@
 #include "CLI/CLI.hpp"
 #include "google/protobuf/generated_enum_reflection.h"
 
-// Words that flags take, and which flags go with which.
+// The words that flags accept, and the combinations of flags.
 namespace octavo::cli {
 
-/// A check of a flag's value: one of these words. Another one is refused with all that are allowed
-/// and the one that was probably meant.
+/// A check of a flag's value: one of these words. Refuses another word and lists the allowed words
+/// and the probable one.
 CLI::Validator OneOf(const std::vector<std::string>& words);
-/// The same, for CLI::Option::transform: other packages' words for one of them become it. `guess`:
-/// whether the one that was probably meant is told; of types no one is, "f64" is near "c64" and
-/// something else.
+/// The same, for CLI::Option::transform: replaces a word of another package by its own word.
+/// `guess`: whether to suggest the probable word; not for types, because "f64" is near "c64" but
+/// means another type.
 CLI::Validator OneOf(const std::vector<std::string>& words,
                      const std::map<std::string, std::string>& also, bool guess);
 
@@ -32,7 +32,7 @@ std::string Listed(const std::vector<std::string>& words);
 /// "auto-commit" for AUTO_COMMIT, with the prefix "RAW_" "u8" for RAW_U8.
 std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
                                  const std::string& prefix);
-/// The number of the value that `word`, one of WordsOf, stands for.
+/// The number of the value for `word`, one of WordsOf.
 int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix,
              const std::string& word);
 
@@ -54,13 +54,13 @@ std::vector<std::string> KeysOf(const Map& map) {
   return keys;
 }
 
-/// A flag that says nothing unless one of these kinds is chosen.
+/// A flag that has no effect unless one of these kinds is chosen.
 struct FlagOf {
   const char* flag;
   std::vector<std::string> kinds;
 };
-/// Refuses the flags that were given and do not go with `kind`; `chosen` says in words what it is
-/// and why: "the source is replay (--path)".
+/// Refuses given flags that do not apply to `kind`; `chosen` describes the kind and its origin in
+/// words: "the source is replay (--path)".
 void RefuseStrangers(const CLI::App& app, const std::vector<FlagOf>& flags, const std::string& kind,
                      const std::string& chosen);
 

@@ -4,11 +4,11 @@
  *   octavo scan submit --source ring --samples 1024 --ascans 512 --bscans 256 --volumes 4
  *   ring_feed $(octavo scan ring scans/<id>) FILE [--block N] [--rate HZ] [--hang-at N]
  *
- * FILE holds records without a header. It goes on at the record that the scan wants next, as the
- * next producer after one that died must.
- * --block   records of a block, at most what a slot holds
- * --rate    as a digitizer does: blocks come at this many records a second, and what finds the ring
- * full is lost
+ * FILE holds records without a header. The program continues at the record that the scan wants next,
+ * as the producer that follows a dead one must.
+ * --block   records of a block, at most as many as a slot holds
+ * --rate    like a digitizer: blocks come at this many records a second, and those that find the
+ *           ring full are lost
  * --hang-at stops in the middle of the block that reaches record N and sleeps (for tests)
  */
 #include <fcntl.h>

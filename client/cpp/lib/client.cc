@@ -30,7 +30,7 @@ class Client::Impl {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(64 << 20);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                     1);  // a connection of its own: two clients are not one
+                     1);  // a separate connection, because two clients must not share one
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 8 << 20);
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
@@ -41,7 +41,7 @@ class Client::Impl {
     system_ = v1::SystemService::NewStub(channel_);
   }
 
-  /// A short call: with the deadline, throwing what fails.
+  /// A short call with the deadline; throws if it fails.
   template <class Response, class Stub, class Method, class Request>
   Response Call(Stub& stub, Method method, const Request& request) {
     grpc::ClientContext context;
@@ -74,7 +74,7 @@ class Client::Impl {
     const std::lock_guard lock(handoff_mutex_);
     return handoff_ != nullptr && handoff_->alive() ? handoff_ : nullptr;
   }
-  /// The connection to this socket, made if it is not there.
+  /// The connection to this socket, created if needed.
   std::shared_ptr<Handoff> ConnectTo(const std::string& path) {
     const std::lock_guard lock(handoff_mutex_);
     if (handoff_ == nullptr || !handoff_->alive() || handoff_->path() != path)
@@ -160,7 +160,7 @@ Scan Client::WatchScan(const std::string& name, const std::function<bool(const S
   bool enough = false;
   v1::Scan message;
   while (reader->Read(&message)) {
-    if (enough) continue;  // drains what was on its way when the call was cancelled
+    if (enough) continue;  // drains messages in flight when the call was cancelled
     last = Decode(message);
     enough = !each(last);
     if (enough) context.TryCancel();

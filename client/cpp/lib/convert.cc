@@ -9,7 +9,7 @@
 namespace octavo::client {
 namespace {
 
-// What the caller left alone is left to the server.
+// Fields that the caller did not set keep the server's default.
 template <class T, class Set>
 void IfGiven(const T& value, Set set) {
   if (value != T{}) set(value);
@@ -65,7 +65,7 @@ std::string ToJson(const google::protobuf::Message& message) {
   options.preserve_proto_field_names = true;
   std::string text;
   (void)google::protobuf::util::MessageToJsonString(
-      message, &text, options);  // fails for messages with wrong Any only
+      message, &text, options);  // fails only for messages with an invalid Any
   return text;
 }
 

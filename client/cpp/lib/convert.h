@@ -10,7 +10,7 @@
 
 #include "client/cpp/include/octavo/octavo.h"
 
-// Between the library's types and the contract's messages.
+// Converts between the library's types and the contract's messages.
 namespace octavo::client {
 
 /// The Error that a failed call carries in its details.

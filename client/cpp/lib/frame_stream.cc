@@ -10,7 +10,7 @@ namespace octavo::client {
 FrameStream::Impl::Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request)
     : request_(std::move(request)) {
   stub->async()->Subscribe(&context_, &request_, this);
-  AddHold();  // reads start outside callbacks too: OnDone must wait for the last
+  AddHold();  // reads also start outside callbacks, so OnDone must wait for the last one
   StartRead(&part_);
   StartCall();
 }
@@ -19,9 +19,9 @@ FrameStream::Impl::~Impl() {
   context_.TryCancel();
   try {
     Frame rest;
-    while (Next(&rest)) {  // a frame that waits holds the call open
+    while (Next(&rest)) {  // a waiting frame holds the call open
     }
-  } catch (const Error&) {  // nobody asks any more
+  } catch (const Error&) {  // no caller waits any more
   }
 }
 
@@ -54,7 +54,8 @@ void FrameStream::Impl::OnReadDone(bool ok) {
 void FrameStream::Impl::OnDone(const grpc::Status& status) {
   std::lock_guard lock(mutex_);
   ended_ = status;
-  changed_.notify_all();  // with the lock: whoever waits may destroy this once it is free
+  // under the lock, because the waiter may destroy this object once the lock is free
+  changed_.notify_all();
 }
 
 bool FrameStream::Impl::Next(Frame* frame) {

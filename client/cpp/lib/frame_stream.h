@@ -12,13 +12,13 @@
 
 namespace octavo::client {
 
-/// Reads by gRPC's callbacks, so that the server's keepalive is answered while the caller is busy
-/// with a frame; not by calls that poll only while they wait.
+/// Reads by gRPC's callbacks, so that gRPC answers the server's keepalive while the caller is busy
+/// with a frame. Synchronous calls poll only while they wait.
 class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
  public:
   Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request);
-  /// Cancels and waits until gRPC is done with it: never destroyed from gRPC's own thread, with the
-  /// channel perhaps.
+  /// Cancels and waits until gRPC is done with it, so that it is never destroyed on gRPC's own
+  /// thread, perhaps together with the channel.
   ~Impl() override;
 
   bool Next(Frame* frame);
@@ -36,7 +36,7 @@ class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
   Frame assembling_;  // touched by the read callbacks only
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<Frame> ready_;         // guarded by mutex_; no read is under way while it is set
+  std::optional<Frame> ready_;         // guarded by mutex_; no read is in progress while it is set
   std::optional<grpc::Status> ended_;  // guarded by mutex_; set when gRPC is done
 };
 

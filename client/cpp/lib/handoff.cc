@@ -111,7 +111,7 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
   }
   if (got > 0) {
     text.resize(static_cast<size_t>(got));
-    // Copies recurse: what is nested deeper than any message of the server is none.
+    // Copies recurse, so refuse a message nested deeper than any of the server's.
     bool deep = false;
     packet->message = json::parse(
         text,
@@ -122,7 +122,7 @@ bool Handoff::Receive(milliseconds at_most, Packet* packet) {
         /*allow_exceptions=*/false);
     if (deep) packet->message = nullptr;
   }
-  // What is no message ends it, too: nothing that follows can be trusted to be in step.
+  // Invalid data end the connection, too, because later messages could not be matched to requests.
   if (got <= 0 || !packet->message.is_object()) gone_ = true;
   return !gone_;
 }
@@ -246,7 +246,7 @@ size_t Handoff::kept() {
   return memory_.size();
 }
 
-// No lock, no waiting for an answer: from destructors, in the middle of anything.
+// Takes no lock and waits for no answer, because destructors call it at any time.
 void Handoff::Release(uint64_t grant, const std::string& name) {
   if (!gone_) Send({{"grant", grant}, {"release", name}});
 }
@@ -270,14 +270,14 @@ void Handoff::WaitForRevocation(const std::string& name, milliseconds at_most) {
     Poll();
     const auto left = std::chrono::ceil<milliseconds>(until - std::chrono::steady_clock::now());
     if (RevokedOf(name).has_value() || left.count() <= 0) return;
-    // Without the lock: others may ask meanwhile, and may take what this waits for; hence in short
-    // turns.
+    // Wait without the lock and in short turns, because other threads may send requests meanwhile
+    // and may receive the message that this one waits for.
     pollfd waiting{.fd = socket_.get(), .events = POLLIN, .revents = 0};
     (void)::poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left.count(), 100)));
   }
 }
 
-// -- what is mapped
+// -- mappings
 
 namespace {
 
@@ -292,7 +292,7 @@ void Mapped::Impl::Release() {
   if (released.exchange(true)) return;
   try {
     memory->Synchronize();
-  } catch (const Error&) {  // the context is gone, and its work with it
+  } catch (const Error&) {  // the context and its work are gone
   }
   handoff->Release(grant, info.name);
 }
@@ -321,7 +321,7 @@ std::optional<double> Mapped::Revoked() {
   if (impl_->handoff->alive()) {
     try {
       impl_->handoff->Poll();
-    } catch (const Error&) {  // what came before the end was taken in
+    } catch (const Error&) {  // messages before the end were handled
     }
   }
   return impl_->handoff->RevokedOf(impl_->info.name);

@@ -18,9 +18,9 @@
 
 namespace octavo::client {
 
-/// The hand-over socket of a server and the mappings that came through it (what is spoken:
-/// server/handoff/fd_socket.h and server/exports/export_store.h). Mappings are kept for the next
-/// volume in the same memory. Thread-safe; what is mapped keeps it.
+/// The hand-over socket of a server and the mappings received through it (protocol:
+/// server/handoff/fd_socket.h and server/exports/export_store.h). It keeps mappings for the next
+/// volume in the same memory. Thread-safe; mapped objects keep it alive.
 class Handoff : public std::enable_shared_from_this<Handoff> {
  public:
   /// Throws Error (kUnavailable, SERVER_GONE).
@@ -28,21 +28,21 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
                                           std::chrono::milliseconds timeout);
   ~Handoff();
 
-  /// What a ticket is for. Throws what the server refuses with, SERVER_GONE, MAP, CUDA.
+  /// Redeems a ticket and maps its memory. Throws the server's error, SERVER_GONE, MAP, CUDA.
   Mapped Present(const std::string& nonce);
-  /// Another held volume, after a ticket was presented.
+  /// Maps another held volume, after a ticket was presented.
   Mapped Take(const std::string& volume);
   bool presented();
 
   const std::string& path() const { return path_; }
   bool alive() const { return !gone_; }
-  /// Drops the mappings that nothing uses.
+  /// Drops unused mappings.
   void Forget();
   size_t kept();
 
-  // For what is mapped.
+  // For mapped objects.
   void Release(uint64_t grant, const std::string& name);
-  /// Takes in what the server told out of turn.
+  /// Handles messages that the server sent unasked.
   void Poll();
   std::optional<double> RevokedOf(const std::string& name);
   /// Waits until the export is revoked, the server has gone, or the time is over.
@@ -56,7 +56,7 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   Handoff(std::string path, Descriptor socket, std::chrono::milliseconds timeout)
       : path_(std::move(path)), timeout_(timeout), socket_(std::move(socket)) {}
   void Send(const nlohmann::json& message);
-  /// False if nothing came within the time, or the connection has ended (gone_).
+  /// False if no message came within the time, or the connection has ended (gone_).
   bool Receive(std::chrono::milliseconds at_most, Packet* packet);
   Packet Ask(nlohmann::json message);
   Mapped Map(const Packet& packet);
@@ -72,7 +72,7 @@ class Handoff : public std::enable_shared_from_this<Handoff> {
   uint64_t asked_ = 0;
   std::optional<uint64_t> grant_;
   std::map<std::string, std::shared_ptr<MappedMemory>> memory_;  // by id
-  std::map<std::string, double> revoked_;  // exports of ours: seconds to give it back in
+  std::map<std::string, double> revoked_;  // our exports: seconds left to give them back
 };
 
 class Mapped::Impl {
@@ -86,8 +86,9 @@ class Mapped::Impl {
   const std::shared_ptr<Handoff> handoff;
   const uint64_t grant;
   const MappedInfo info;
-  const std::shared_ptr<MappedMemory> memory;  // kept to the end: who still reads after a release
-                                               // reads old or new bytes, not nothing
+  // kept to the end: a program that still reads after a release gets old or new bytes instead of a
+  // crash
+  const std::shared_ptr<MappedMemory> memory;
   std::atomic<bool> released{false};
 };
 

@@ -1,5 +1,5 @@
-// Memory of a GPU through the driver, which is loaded at run time: programs that map host memory
-// need none. The types below are those of cuda.h, which this library does not include.
+// Memory of a GPU through the driver, which is loaded at run time, because programs that map host
+// memory need no driver. The types below are those of cuda.h, which this library does not include.
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +51,7 @@ std::string HexOf(const Uuid& uuid) {
   return hex;
 }
 
-/// The driver's calls that this needs.
+/// The driver calls in use.
 class Driver {
  public:
   /// The process' one; it stays loaded.
@@ -60,7 +60,7 @@ class Driver {
     static Driver* driver = nullptr;
     const std::lock_guard lock(mutex);
     if (driver == nullptr)
-      driver = new Driver();  // throws where there is none; tried again by the next one
+      driver = new Driver();  // throws if there is none; the next call tries again
     return *driver;
   }
 
@@ -73,7 +73,7 @@ class Driver {
                       std::to_string(result) + ")");
   }
 
-  /// By its UUID: ordinals depend on CUDA_VISIBLE_DEVICES.
+  /// Finds the device by its UUID, because ordinals depend on CUDA_VISIBLE_DEVICES.
   Device Find(const std::string& uuid) const {
     int count = 0;
     Check(device_count_(&count), "cuDeviceGetCount");
@@ -87,7 +87,8 @@ class Driver {
         "this process sees no device " + uuid + "; is it hidden by CUDA_VISIBLE_DEVICES?");
   }
 
-  /// The device's primary context, which the CUDA runtime uses, is the thread's while this lives.
+  /// Makes the device's primary context, which the CUDA runtime uses, current on this thread while
+  /// the object lives.
   class Entered {
    public:
     Entered(Driver& driver, Device device) : driver_(driver) {
@@ -201,7 +202,7 @@ class CudaMemory final : public MappedMemory {
       (void)driver_.synchronize_();
       (void)driver_.unmap_(address_, bytes_);
       (void)driver_.free_(address_, bytes_);
-    } catch (const Error&) {  // the context is gone, and the mapping with it
+    } catch (const Error&) {  // the context and the mapping are gone
     }
   }
   CudaMemory(const CudaMemory&) = delete;

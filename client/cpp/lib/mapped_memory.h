@@ -23,7 +23,7 @@ class Descriptor {
   int fd_;
 };
 
-/// What a descriptor stands for, mapped to read; unmapped with the object. Thread-safe.
+/// The memory of a descriptor, mapped for reading; unmapped with the object. Thread-safe.
 class MappedMemory {
  public:
   virtual ~MappedMemory() = default;
@@ -31,7 +31,7 @@ class MappedMemory {
   virtual int device() const = 0;           // CUDA: ordinal in this process; -1 = host
   /// Waits until the work enqueued so far on its device is done.
   virtual void Synchronize() = 0;
-  /// Copies `bytes` from `from`, an address within it, to host memory; has done so when it returns.
+  /// Copies `bytes` from `from`, an address within it, to host memory; complete on return.
   virtual void Read(const void* from, void* to, size_t bytes) = 0;
 };
 
@@ -39,7 +39,7 @@ class MappedMemory {
 std::shared_ptr<MappedMemory> MapFile(int fd, int64_t bytes);
 /// Physical memory of the device with this UUID ("GPU-..."), in its primary context. The driver is
 /// loaded now, at run time. Throws Error (kFailedPrecondition, CUDA): no driver, no such device, or
-/// what the driver says.
+/// the driver's error.
 std::shared_ptr<MappedMemory> MapCuda(int fd, int64_t bytes, const std::string& device_uuid);
 
 /// An Error with a reason.

@@ -11,8 +11,10 @@
 
 Arrays are C order, [y (B-scan), x (A-scan), z (depth)]; lengths are micrometres.
 
-Wherever text stands for a choice ("hann", "u16", "sirt"), other packages' words for the same do too ("hanning", np.uint16, "gridrec"). What is not
-allowed is a ValueError, an argument that there is not a TypeError, and each says what is; errors of the server are OctavoError.
+Wherever text stands for a choice ("hann", "u16", "sirt"), the names of other packages work, too
+("hanning", np.uint16, "gridrec"). A value that is not allowed raises ValueError, an unknown
+argument raises TypeError, and the message lists what is allowed; errors of the server raise
+OctavoError.
 """
 
 from octavo.client import Client, Waveform

@@ -1,4 +1,5 @@
-"""What callers give, checked where they give it: an argument or a value that is not allowed is an error that names it and says what is."""
+"""Checks the arguments of callers at the call: the error of an argument or value that is not
+allowed names it and lists what is."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def whole(field: str, value, lo: int, hi: int) -> int:
 
 
 def real(field: str, value) -> float:
-    """A number; what is finite enough says the server."""
+    """A number; the server checks its range."""
     if isinstance(value, str) or isinstance(value, bool):
         raise ValueError(f"{field} is {short(value)}; allowed are numbers")
     try:
@@ -43,7 +44,8 @@ def real(field: str, value) -> float:
 
 
 def several(field: str, value, what: str) -> tuple:
-    """As many numbers as `what` has words: several("radius", (0, 3), "begin, end")."""
+    """As many numbers as there are words in `what`: several("radius", (0, 3), "begin,
+    end")."""
     count = len(what.split(","))
     try:
         values = tuple(value) if not isinstance(value, str) else ()
@@ -55,7 +57,8 @@ def several(field: str, value, what: str) -> tuple:
 
 
 def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
-    """An array of real numbers. axes: those that it must have, "[row, column]"; several where "or" stands between them."""
+    """An array of real numbers. axes: the required axes, "[row, column]"; "or" separates
+    alternatives."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "c":
         raise TypeError(f"{field} is {short(value)}; allowed are real numbers: np.abs({field}), np.real({field}) or np.angle({field}) makes them")
     try:
@@ -71,11 +74,12 @@ def array(field: str, value, dtype, axes: str = "") -> np.ndarray:
 
 def message(kind, fields: Mapping[str, object], where: str = "", called: Optional[Mapping[str, str]] = None,
             names: Optional[Mapping[str, Names]] = None):
-    """A message of `kind`. Values may be texts for enums, dicts for messages, None for what is not set.
+    """A message of `kind`. Values may be texts for enums, dicts for messages, None for fields that
+    are not set.
 
-    where   what goes before the names of fields in errors: "retention."
-    called  what the caller knows a field as, if not by its name
-    names   for fields whose enum has more names than they take
+    where   prefix of field names in errors: "retention."
+    called  the caller's names for fields, where they differ
+    names   names for fields that take only some values of their enum
     """
     made = kind()
     by_name = kind.DESCRIPTOR.fields_by_name
@@ -124,7 +128,7 @@ def _list(field, label: str, value, names: Optional[Names]) -> list:
     if field.message_type is not None:
         return [_message(field, f"{label}[{i}]", one) for i, one in enumerate(value)]
     if isinstance(value, np.ndarray) and value.ndim == 1 and field.cpp_type in _REAL and value.dtype.kind in "iuf":
-        return value.tolist()  # checked by their type: there may be many
+        return value.tolist()  # check only their type, because there may be many
     return [_scalar(field, f"{label}[{i}]", one, names) for i, one in enumerate(value)]
 
 
@@ -155,7 +159,7 @@ def _scalar(field, label: str, value, names: Optional[Names]):
 
 
 def text(label: str, value) -> str:
-    """A text, a path, or the name of what is called so: of a Scan, a Volume, a Job …"""
+    """A text, a path, or the name of an object: of a Scan, a Volume, a Job …"""
     if isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
@@ -167,19 +171,22 @@ def text(label: str, value) -> str:
 
 # -- arguments
 
-# Words for the same argument: of octavo.tomography, of octavo.recon (TomoPy's), of other functions of TomoPy.
+# Names of the same argument: in octavo.tomography, in octavo.recon (TomoPy's), in other functions
+# of TomoPy.
 _SAME = (("iterations", "num_iter", "n_iter", "niter"), ("filter", "filter_name"), ("subsets", "num_block"), ("angles", "theta", "angles_rad"),
          ("initial", "init_recon", "init"), ("mask", "ratio", "mask_ratio"), ("center", "cor", "rotation_center", "rot_center"),
          ("image_size", "num_gridx", "num_gridy"), ("batch", "nchunk"), ("try_centers", "cen_range"), ("rings", "stripe", "remove_stripe"))
 
 
 def explained(*takes, called: Optional[Mapping[str, str]] = None, covered: tuple = ()) -> Callable:
-    """For functions that people call: an argument that there is not is a TypeError that says which there are, and which is near; where text is
-    wanted (annotated `str`), a message that has a name stands for it.
+    """Decorator for public functions: an unknown argument raises a TypeError that lists the
+    arguments and the nearest one; where text is expected (annotated `str`), a message with a name
+    is accepted.
 
-    takes    what **fields are: messages' classes, whose fields they are, or functions that they go on to
-    called   fields of those that are arguments here by another name (field → argument); they are taken by both
-    covered  fields of those that must not be given, because others make them
+    takes    the meaning of **fields: message classes with these fields, or functions that receive
+             them
+    called   fields that are arguments here by another name (field → argument); both names work
+    covered  fields that must not be given, because other arguments set them
     """
     called = dict(called or {})
 
@@ -229,7 +236,8 @@ _BUILDERS: Dict[str, List[str]] = {}
 
 
 def builder(*takes, **options) -> Callable:
-    """As explained, for a function whose result is given to another: that one's errors know that this takes an argument."""
+    """As explained, for a function whose result is an argument of another function, so that the
+    errors of that one can name this one's arguments."""
 
     def decorate(function: Callable) -> Callable:
         made = explained(*takes, **options)(function)
@@ -240,7 +248,8 @@ def builder(*takes, **options) -> Callable:
 
 
 def explained_methods(kind):
-    """All public methods of a class that are not explained yet."""
+    """Applies `explained` to all public methods of a class that do not have it
+    yet."""
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__") and not hasattr(method, "explain"):
             setattr(kind, name, explained()(method))

@@ -37,9 +37,10 @@ def scalar(dtype) -> int:
 
 
 def array_operation(operation: Union[dict, operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> operation_pb2.ArrayOperation:
-    """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce": {"kind": "mean", "axes": [0]}}, {"flip": {}} ...
-    with the fields of octavo.v1.ArrayOperation; names for types, kinds, parts and edges, numbers for complex values. Axes are numbers, as
-    NumPy's, -3 to 2; of volumes, whose `axes` have names, "y", "x" and "z" too."""
+    """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce":
+    {"kind": "mean", "axes": [0]}}, {"flip": {}} ... with the fields of octavo.v1.ArrayOperation;
+    names for types, kinds, parts and edges, numbers for complex values. Axes are numbers as in
+    NumPy, -3 to 2; for volumes, whose `axes` have names, also "y", "x" and "z"."""
     if isinstance(operation, operation_pb2.ArrayOperation):
         return operation
     name, fields = one_operation(operation, operation_pb2.ArrayOperation)
@@ -55,7 +56,7 @@ def array_operation(operation: Union[dict, operation_pb2.ArrayOperation], axes: 
 
 
 def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
-    """One after the other, on an array whose axes have these names."""
+    """A sequence of operations on an array whose axes have these names."""
     made = []
     for one in operations:
         made.append(array_operation(one, axes))
@@ -75,7 +76,7 @@ def names_axes(operation) -> bool:
 
 
 def axes_after(operation: operation_pb2.ArrayOperation, axes: Sequence[str]) -> tuple:
-    """The names of the axes of what an operation makes."""
+    """The names of the axes of an operation's result."""
     if operation.WhichOneof("operation") != "transpose" or len(axes) == 0:
         return tuple(axes)
     order = list(operation.transpose.axes) or range(len(axes))[::-1]
@@ -123,19 +124,22 @@ def _dtype(element: buffer_pb2.ElementType) -> np.dtype:
 
 
 def _array_shape(shape: Sequence[int], element: buffer_pb2.ElementType) -> tuple:
-    """As NumPy sees it: elements of several lanes (and pairs of f2) make a last axis."""
+    """Shape and dtype for NumPy: elements of several lanes (and pairs of f2) add a last
+    axis."""
     lanes = 2 if element.scalar == operation_pb2.SCALAR_C32 else max(1, element.lanes)
     return tuple(shape) + ((lanes,) if lanes > 1 else ())
 
 
 def _little(array: np.ndarray) -> np.ndarray:
-    """With the server's order of bytes. ValueError for what it has no type for."""
+    """The array in the server's byte order. ValueError for types that the server
+    does not have."""
     scalar(array.dtype.newbyteorder("<"))
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def caller(client: str, key: str) -> list:
-    """Metadata of calls: `client` is what it calls itself; `key` opens its private buffers (16 to 128 characters)."""
+    """Metadata of calls: `client` is the client's name; `key` opens its private buffers (16 to 128
+    characters)."""
     return [pair for pair in (("octavo-client", client), ("octavo-owner-key", key)) if pair[1]]
 
 
@@ -165,7 +169,8 @@ class Buffers:
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
     def put(self, array: np.ndarray, *, lanes: int = 1, **fields) -> buffer_pb2.Buffer:
-        """A new buffer that holds `array` on every device. lanes > 1: the last axis are the lanes of the elements."""
+        """A new buffer that holds `array` on every device. lanes > 1: the last axis holds the lanes
+        of the elements."""
         array = _little(np.asarray(array))
         buffer = self.create(array.shape[:-1] if lanes > 1 else array.shape, array.dtype, lanes=lanes, uninitialized=True, **fields)
         return self.write(buffer.name, array)
@@ -193,7 +198,8 @@ class Buffers:
     @explained(buffer_pb2.ReadBufferRequest, covered=("selector",))
     def read(self, name: str, *, replica: Optional[int] = None, stacked: bool = False, start: Sequence[int] = (), count: Sequence[int] = (),
              **fields) -> np.ndarray:
-        """The array (or a box of it) of any replica, of one, or of all stacked along a new first axis. Of volumes/... too."""
+        """The array (or a box of it) of any replica, of one, or of all stacked along a new first
+        axis. Also reads volumes/...."""
         if replica is not None and stacked:
             raise ValueError(f"replica is {short(replica)} and stacked True; allowed is one of them")
         which = dict(replica=replica) if replica is not None else dict(stacked=True) if stacked else None
@@ -217,7 +223,8 @@ class Buffers:
 
     @explained(buffer_pb2.ListBuffersRequest, covered=("page_size", "page_token"))
     def list(self, **filters) -> List[buffer_pb2.Buffer]:
-        """All that can be seen, oldest first. filters: owner, states ("ready", ...), labels, origin."""
+        """All visible buffers, oldest first. filters: owner, states ("ready", ...), labels,
+        origin."""
         request = message(buffer_pb2.ListBuffersRequest, dict(page_size=1000, **filters))
 
         def page(token):
@@ -227,7 +234,7 @@ class Buffers:
         return pages(page, "buffers")
 
     def watch(self) -> Iterator[buffer_pb2.BufferEvent]:
-        """All buffers now, then each change; leaving the loop ends it."""
+        """Yields all buffers, then each change; leaving the loop ends it."""
         call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
         with errors.raising(self.address):
             try:
@@ -249,12 +256,13 @@ class Buffers:
 
     @explained(buffer_pb2.ApplyOpRequest, covered=("input", "operations"))
     def apply(self, name: str, *operations, output: str = "", **fields) -> buffer_pb2.Buffer:
-        """Runs operations (see array_operation) on a buffer or a held volume, into a new buffer or an existing one. Returns when they are
-        enqueued; reads come after them, wait() waits."""
+        """Runs operations (see array_operation) on a buffer or a held volume, into a new buffer or
+        an existing one. Returns when they are enqueued; later reads run after them, and wait()
+        waits for their end."""
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
             input=name, output=output, operations=[array_operation(o) for o in operations], **fields)))
 
     def wait(self, name: str) -> buffer_pb2.Buffer:
-        """Waits until everything that was asked of a buffer is done."""
+        """Waits until all work requested on a buffer is done."""
         with errors.raising(self.address):
             return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata)

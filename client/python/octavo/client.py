@@ -25,7 +25,8 @@ from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grp
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
-    """host:port, unix:/path, or what else gRPC has names for (dns:///host:port). ValueError for what it would misunderstand."""
+    """host:port, unix:/path, or another gRPC target (dns:///host:port). ValueError for an address
+    that gRPC would misunderstand."""
     if "://" in address and not address.startswith(("dns://", "unix://")):
         raise ValueError(f"address is {short(address)}; allowed are host:port and unix:/path, without {address.split('://')[0]}://")
     if ":" not in address:
@@ -33,26 +34,28 @@ def _address(address: str) -> str:
     return address
 
 
-QUIET_SECONDS = 5.0  # after which a subscriber is told what is waited for
+# after which a subscriber gets a warning that says what the scan or job waits for
+QUIET_SECONDS = 5.0
 FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
 
 
 @dataclasses.dataclass
 class Waveform:
-    """Where the scanner has to be at each record of a volume: x, y [record] in `unit`; placement [record]: A-scan or -1 for flyback."""
+    """The scanner's position at each record of a volume: x, y [record] in `unit`; placement
+    [record]: A-scan or -1 for flyback."""
 
     x: np.ndarray
     y: np.ndarray
     placement: np.ndarray
     unit: str
     sample_rate_hz: float
-    plot_png: bytes = dataclasses.field(repr=False)  # empty unless asked for
+    plot_png: bytes = dataclasses.field(repr=False)  # empty unless requested
 
 
 @explained_methods
 class Client(VolumeCalls, JobCalls):
-    """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or 127.0.0.1:50051.
-    `client`: what the owner of its buffers is called; `key`: opens its private ones."""
+    """A connection to octavod. `address`: "host:port" or "unix:/path"; default $OCTAVO_ADDRESS or
+    127.0.0.1:50051. `client`: name of the owner of its buffers; `key`: opens its private ones."""
 
     def __init__(self, address: Optional[str] = None, timeout: float = 30.0, client: str = "", key: str = ""):
         self.address = _address(address or os.environ.get("OCTAVO_ADDRESS", "127.0.0.1:50051"))
@@ -92,9 +95,11 @@ class Client(VolumeCalls, JobCalls):
     @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
                     *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.Scan:
-        """Starts a scan: a whole ScanSpec, or a source and a pattern (and what specs.scan_spec takes). Returns the Scan.
+        """Starts a scan: a whole ScanSpec, or a source and a pattern (and the arguments of
+        specs.scan_spec). Returns the Scan.
 
-        session  whose client it belongs to: says when that is gone, for retention=dict(orphan=...)
+        session  the session that the scan belongs to, for retention=dict(orphan=...) when the
+                 client is gone
         """
         spec = _spec(source, pattern, fields)
         scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
@@ -103,7 +108,8 @@ class Client(VolumeCalls, JobCalls):
 
     @explained(specs.scan_spec)
     def plan_scan(self, source, pattern=None, *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.PlanScanResponse:
-        """What submit_scan would need and answer; starts nothing."""
+        """The needs and the answer of submit_scan, without starting
+        anything."""
         spec = _spec(source, pattern, fields)
         return self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
 
@@ -127,17 +133,19 @@ class Client(VolumeCalls, JobCalls):
         return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
 
     def scans(self) -> List[scan_pb2.Scan]:
-        """All scans the server knows, newest first."""
+        """All scans that the server knows, newest first."""
         return pages(lambda token: self._call(self._scans.ListScans, scan_pb2.ListScansRequest(page_size=1000, page_token=token)), "scans")
 
     def watch(self, name: str) -> Iterator[scan_pb2.Scan]:
-        """The scan now, at every change of state, and twice a second, until its final state."""
+        """Yields the scan at once, at every change of state, and twice a second, until its
+        final state."""
         errors.check_kind("name", name, "scans")
         with errors.raising(self.address):
             yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
 
     def wait(self, name: str) -> scan_pb2.Scan:
-        """Waits for the end of a scan. Tells what is in Scan.warnings as Python's warnings (OctavoWarning), as submit_scan does."""
+        """Waits for the end of a scan. Issues Scan.warnings as Python warnings (OctavoWarning),
+        like submit_scan."""
         errors.check_kind("name", name, "scans")
         last = None
         for last in self.watch(name):
@@ -145,7 +153,7 @@ class Client(VolumeCalls, JobCalls):
         return last
 
     def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
-        """Other processing from the next volume on."""
+        """Changes the processing from the next volume on."""
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
 
@@ -168,14 +176,17 @@ class Client(VolumeCalls, JobCalls):
 
     def push(self, scan: str, blocks: push.Blocks, *, end: bool = True, reconnect: float = 30.0,
              progress: Optional[Callable] = None) -> push.PushResult:
-        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and waits until it has them: the volumes are ready
-        after client.wait(scan). More records than the scan takes are left out, fewer leave its volumes with missing A-scans; both with an
-        OctavoWarning. So are samples beyond `adc_bits`, and a first block that is all 0. To know, it asks `blocks` for one more than it sends.
+        """Sends the records of a scan whose source is `push`, as fast as the server takes them, and
+        waits until the server has them: the volumes are ready after client.wait(scan). Surplus
+        records are left out, and too few records leave volumes with missing A-scans; both give an
+        OctavoWarning, and so do samples beyond `adc_bits` and a first block of zeros. To detect
+        surplus records, the call takes one block more from `blocks` than it sends.
 
-        blocks     arrays [records, S] of the scan's raw_type, which follow on from what the scan has; or (first_record, array) pairs: what lies
-                   between is lost; or (first_record, array, [(marker, record), ...]); or a function from the next record to any of
-                   those, to go on with a scan that another client began
-        end        after the last block, say that no more will come
+        blocks     arrays [records, S] of the scan's raw_type, which continue the scan's records; or
+                   (first_record, array) pairs: records in between are lost; or (first_record,
+                   array, [(marker, record), ...]); or a function that maps the next record to any
+                   of those, to continue a scan that another client began
+        end        after the last block, tell the server that no more will come
         reconnect  seconds to try for a new connection when one breaks; records that the server did not take are sent again
         progress   called with each PushResponse
         """
@@ -184,7 +195,7 @@ class Client(VolumeCalls, JobCalls):
         pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
         now = self.scan(scan)
-        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # what was stopped did not want all
+        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)
             errors.told(scan, pushed.implied)
         errors.told(scan, [text for text in now.warnings if pushed.knows(text)])
@@ -192,8 +203,9 @@ class Client(VolumeCalls, JobCalls):
         return pushed.result
 
     def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
-        """How a process on the server's host gets at the ring of a scan whose source is `ring`: `socket` and `ticket`, for octavo.Ring there
-        or octavo_ring_open of client/cpp/include/octavo/octavo_ring.h. Good once."""
+        """A ticket for a process on the server's host to open the ring of a scan whose source is
+        `ring`: `socket` and `ticket`, for octavo.Ring or for octavo_ring_open of
+        client/cpp/include/octavo/octavo_ring.h. Valid once."""
         errors.check_kind("scan", scan, "scans")
         return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
 
@@ -204,14 +216,19 @@ class Client(VolumeCalls, JobCalls):
 
     def push_projections(self, job: str, frames, *, end: bool = True, reconnect: float = 30.0,
                          progress: Optional[Callable] = None) -> push.ProjectionPushResult:
-        """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the server takes them, and waits until it has them.
+        """Sends the frames of a tomography scan to a job whose input is `push`, as fast as the
+        server takes them, and waits until the server has them.
 
-        frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections, angles_rad, flats, darks) makes them of
-                   arrays; as many in all as PushedProjections(frames=) of the job says, projections, flat and dark fields together (more of
-                   them are left out, with an OctavoWarning: to know, one more is asked for than is sent); or a function from the runs
-                   (first, count) of frames that the job lacks to such frames, to go on with what another client began
-        end        after the last frame, say that no more will come: the job goes on with what it has, once everybody who pushes has said so (any
-                   number of clients may push the frames of one job at once, each its own ones)
+        frames     octavo.ProjectionFrame, in any order: octavo.projection_frames(projections,
+                   angles_rad, flats, darks) makes them from arrays; in total as many as the job's
+                   PushedProjections(frames=), projections, flat and dark fields together (surplus
+                   frames are left out with an OctavoWarning; to detect them, the call takes one
+                   frame more than it sends); or a function that maps the runs (first, count) of
+                   frames that the job lacks to such frames, to continue a push that another client
+                   began
+        end        after the last frame, tell the server that no more will come: the job continues
+                   with the frames that it has, once every pushing client has said so (any number of
+                   clients may push the frames of one job at once, each its own ones)
         reconnect  seconds to try for a new connection when one breaks; frames that the server did not get are sent again
         progress   called with each PushProjectionsResponse
         """
@@ -229,10 +246,12 @@ class Client(VolumeCalls, JobCalls):
     # -- memory of the server in this process
 
     def map(self, name: str, *, replica: int = 0, lease: Optional[sessions.Lease] = None, writable: bool = False):
-        """The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a copy; the server must be on this host
-        and have a hand-over socket (handoff.unix). Host backend: a read-only NumPy array. GPU: an octavo.Mapped, for cupy.asarray and
-        torch.from_dlpack (`writable` is what they are told: torch.as_tensor wants it). Given back when the last array of it is gone, or
-        by unmap(). Raises OctavoError, or octavo.HandoffError where the socket refuses."""
+        """Maps the memory of a held volume, or of a buffer's replica under an exclusive lease,
+        without a copy; the server must be on this host and have a hand-over socket (handoff.unix).
+        Host backend: a read-only NumPy array. GPU: an octavo.Mapped, for cupy.asarray and
+        torch.from_dlpack (`writable` is the flag that they see: torch.as_tensor requires it). The
+        memory is given back when the last array of it is gone, or by unmap(). Raises OctavoError,
+        or octavo.HandoffError if the socket refuses."""
         mapped = None
         with self._handoff_lock:
             if name.startswith("volumes/") and self._handoff is not None and self._handoff.alive and replica == 0:
@@ -251,30 +270,33 @@ class Client(VolumeCalls, JobCalls):
 
     def map_volumes(self, scan: str, *, most: int = 4, every: bool = False, timeout: Optional[float] = None,
                     writable: bool = False) -> "_MappedVolumes":
-        """The volumes of a scan as they complete, each as map() gives it, without asking for it: `for array in client.map_volumes(scan)`,
-        until the scan has ended. The server counts the reference before it tells, so that nobody can take the volume away in between; a
-        volume of a LIVE scan is kept while it is mapped. See octavo.mapping.Volumes for most, every, timeout; mapping.owner(array) knows
-        index, skipped and sealed_ns."""
+        """Yields the volumes of a scan as they complete, each in the form of map(): `for array in
+        client.map_volumes(scan)`, until the scan has ended. The server counts the reference before
+        it announces a volume, so the volume cannot be removed in between; a volume of a LIVE scan
+        is kept while it is mapped. See octavo.mapping.Volumes for most, every, timeout;
+        mapping.owner(array) has index, skipped and sealed_ns."""
         ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(name=scan))
         return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
 
     @staticmethod
     def unmap(mapped) -> None:
-        """Gives back what map() returned, now. It must not be used any more."""
+        """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
 
     def exports(self, of: str = "") -> List[buffer_pb2.ExportStatus]:
-        """What other processes (and this one) map, oldest first."""
+        """The memory that other processes (and this one) map, oldest first."""
         return list(self.buffers._call(self.buffers._stub.ListExports, buffer_pb2.ListExportsRequest(of=of)).exports)
 
     def revoke_export(self, name: str) -> int:
-        """Asks for exports/..., or all of volumes/... or buffers/..., back. Returns how many."""
+        """Asks for exports/..., or all exports of volumes/... or buffers/..., back. Returns
+        their number."""
         return self.buffers._call(self.buffers._stub.RevokeExport, buffer_pb2.RevokeExportRequest(name=name)).exports
 
     # -- sessions and leases
 
     def session(self, client: str = "", *, secret: str = "") -> sessions.Session:
-        """A session that keeps itself alive, or (secret) the one that this or another process had, revived if it has expired."""
+        """A session that keeps itself alive, or (secret) a session of this or another process,
+        revived if it has expired."""
         if secret:
             alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret))
             config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
@@ -287,10 +309,12 @@ class Client(VolumeCalls, JobCalls):
 
     def lease(self, resource: str, *, exclusive: bool = False, seconds: float = 0.0, wait: float = 0.0,
               session: Optional[sessions.Session] = None, holder: str = "") -> sessions.Lease:
-        """A lease of volumes/... or buffers/...; give it back with release(), or use it in a `with` block.
+        """A lease of volumes/... or buffers/...; end it with release(), or use it in a `with`
+        block.
 
-        seconds  until it expires unless renewed; 0 = with `session`, which is needed then
-        wait     seconds to stand in the queue; 0 = try
+        seconds  time until it expires unless renewed; 0 = with `session`, which is then
+                 required
+        wait     seconds to wait in the queue; 0 = do not wait
         """
         return sessions.acquire(self, resource, exclusive, seconds, wait, session, holder)
 
@@ -303,9 +327,10 @@ class Client(VolumeCalls, JobCalls):
     def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
-        """Frames as they come, until the scan ends (all scans: for ever, or until `timeout` seconds) or the generator is closed. Of a scan that
-        has ended: the newest picture that is kept (from_sequence=0: all that are, of volumes and events too), B-scans of its held volumes;
-        OctavoError (NOTHING_KEPT) where nothing would come.
+        """Yields frames as they arrive, until the scan ends (all scans: for ever, or for `timeout`
+        seconds) or the generator is closed. For a scan that has ended: the newest kept picture
+        (from_sequence=0: all kept frames, also volumes and events), B-scans of its held volumes;
+        OctavoError (NOTHING_KEPT) if no frame would come.
 
         products  "mip", "aip", "bscan", "volume", "event", "angiogram";  axis  "x", "y", "z" (default: B-scans across y, of
                   tomography jobs slices across z; projections over z), never a number;  index  of the B-scan along the axis, from 0 on
@@ -344,7 +369,8 @@ class Client(VolumeCalls, JobCalls):
                 call.cancel()
 
     def _tell_what_it_waits_for(self, name: str, came: threading.Event, over: threading.Event) -> None:
-        """An OctavoWarning for a subscriber to whom nothing has come for QUIET_SECONDS."""
+        """Issues an OctavoWarning if a subscriber has received nothing for
+        QUIET_SECONDS."""
         while not came.wait(QUIET_SECONDS):
             try:
                 reason = self.waits_for(name)
@@ -354,7 +380,7 @@ class Client(VolumeCalls, JobCalls):
                 errors.tell(name, [f"nothing comes yet: it waits for {reason}"])
 
     def waits_for(self, name: str) -> str:
-        """What a scan or job waits for before anything comes of it, for people; "" = nothing."""
+        """The reason why no frames come from a scan or job yet, for people; "" = none."""
         if not name.startswith("jobs/"):
             return self.scan(name).waits_for
         job = self.job(name)
@@ -371,11 +397,11 @@ class Client(VolumeCalls, JobCalls):
         return list(self._call(self._system.ListDevices, system_pb2.ListDevicesRequest()).devices)
 
     def memory(self) -> system_pb2.Memory:
-        """Who holds the memory of the devices, and what was spilled where."""
+        """The holders of device memory, and the spilled volumes."""
         return self._call(self._system.GetMemory, system_pb2.GetMemoryRequest())
 
     def health(self) -> bool:
-        """Whether the server says it serves (grpc.health.v1)."""
+        """Whether the server reports that it is serving (grpc.health.v1)."""
         check = self.channel.unary_unary("/grpc.health.v1.Health/Check", request_serializer=lambda _: b"", response_deserializer=bytes)
         with errors.raising(self.address):
             return check(None, timeout=self.timeout) == b"\x08\x01"
@@ -398,7 +424,7 @@ def _spec(source, pattern, fields: dict) -> scan_pb2.ScanSpec:
 
 
 class _MappedVolumes(mapping.Volumes):
-    """Arrays where the memory is the host's."""
+    """Returns arrays for host memory."""
 
     def __next__(self):
         mapped = super().__next__()

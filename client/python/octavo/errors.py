@@ -19,7 +19,7 @@ class OctavoError(Exception):
     code      grpc.StatusCode
     reason    stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
     field     the request field at fault, dotted; empty if none
-    numbers   values the message speaks of, as text
+    numbers   values named in the message, as text
     report    the AdmissionReport message, for refused scans
     """
 
@@ -35,7 +35,7 @@ class OctavoError(Exception):
 
 
 class OctavoWarning(UserWarning):
-    """What the server found that might be a mistake (Scan.warnings, Job.warnings)."""
+    """A possible mistake that the server found (Scan.warnings, Job.warnings)."""
 
 
 _told: "collections.OrderedDict[Tuple[str, str], None]" = collections.OrderedDict()
@@ -43,7 +43,7 @@ _MOST_TOLD = 4096
 
 
 def told(name: str, texts: Iterable[str]) -> List[str]:
-    """Those of the texts that were new for a scan or job. From now on they are not."""
+    """The texts that are new for a scan or job, and records them as known."""
     new = []
     for text in texts:
         if (name, text) not in _told:
@@ -55,7 +55,8 @@ def told(name: str, texts: Iterable[str]) -> List[str]:
 
 
 def tell(name: str, texts: Iterable[str], stacklevel: int = 4) -> None:
-    """Warns of each text once for each scan or job, whichever call brings it. stacklevel: of who called the client's method."""
+    """Issues each text once per scan or job, whichever call brings it. stacklevel: that of the
+    caller of the client's method."""
     for text in told(name, texts):
         warnings.warn(f"{name}: {text}", OctavoWarning, stacklevel=stacklevel)
 
@@ -77,7 +78,7 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     return result
 
 
-# What the server's names begin with: what they are, and what takes them.
+# Prefixes of the server's names: their kind, and the calls that take them.
 _KINDS = {"scans": ("a scan", "client.scan, watch, wait, stop, cancel and push take it"),
           "jobs": ("a job", "client.job, watch_job, wait_job, cancel_job and push_projections take it"),
           "volumes": ("a volume", "client.volume, read, commit, derive, spill and discard take it"),
@@ -86,14 +87,14 @@ _NAME = re.compile("(scans|jobs|volumes|buffers)/[0-9a-z]+-[0-9a-f]+")
 
 
 def other_kind(name: str, wanted: str) -> str:
-    """Of which kind a name is, "scans", if that is another one than `wanted`; else ""."""
+    """The kind of a name, such as "scans", if it differs from `wanted`; else ""."""
     match = _NAME.fullmatch(name)
     return match.group(1) if match is not None and match.group(1) != wanted else ""
 
 
 def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
-    """The error of the server, which knows nothing of that name, for the name of something else than `wanted` ("scans"), with what it is.
-    more: to say of it."""
+    """Extends the server's NOT_FOUND error for a name of another kind than `wanted` ("scans") by
+    the actual kind. more: an additional hint."""
     kind = other_kind(name, wanted)
     if kind:
         raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "
@@ -101,7 +102,7 @@ def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
 
 
 def _advice(error: OctavoError) -> str:
-    """What a Python program does about it; "" where that is not known."""
+    """Advice for a Python program; "" if there is none."""
     if error.reason == "VOLUME_STATE" and error.numbers.get("state") == "ACQUIRING":
         return "client.wait(scan) waits for the scan with all its volumes, client.wait_volume(name) for this one"
     kept = re.search(r"with resume from sequence (\d+)", error.message) if error.reason == "NOTHING_KEPT" else None
@@ -121,7 +122,8 @@ def _advice(error: OctavoError) -> str:
 
 @contextlib.contextmanager
 def raising(address: str = ""):
-    """What gRPC raises within becomes an OctavoError. `address`: of the server, told where no server answers."""
+    """Converts exceptions of gRPC into OctavoError. `address`: of the server, for the message if no
+    server answers."""
     try:
         yield
     except grpc.RpcError as error:

@@ -18,6 +18,7 @@ TIFF_PLANES = Names({"bscan": scan_pb2.TIFF_BSCAN, "en_face": scan_pb2.TIFF_EN_F
 
 @explained(scan_pb2.CommitOptions)
 def commit_options(destination: str, format: str = "", **options) -> scan_pb2.CommitOptions:
-    """CommitOptions, with names for format, codec, shuffle and tiff_plane (as Client.commit takes them); for retention=dict(auto_commit=...) too.
-    Without a format the ending of the destination tells it, as for Client.commit."""
+    """CommitOptions, with names for format, codec, shuffle and tiff_plane (as Client.commit takes
+    them); for retention=dict(auto_commit=...) too. Without a format the ending of the destination
+    determines it, as for Client.commit."""
     return message(scan_pb2.CommitOptions, dict(destination=destination, format=format or None, **options))

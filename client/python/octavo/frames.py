@@ -1,4 +1,4 @@
-"""Live results: what is asked for, and the frames that come."""
+"""Live results: the request and its frames."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ class Frame:
     published_ns: int
     event: str
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
-    axes: tuple = ()           # what it runs along: ("x", "z")
+    axes: tuple = ()           # names of its axes: ("x", "z")
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
     scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
-    stages: Optional[stream_pb2.StageTimes] = None  # of projections and B-scans of completed volumes: times on the way here
+    # projections and B-scans of completed volumes: times of the stages until here
+    stages: Optional[stream_pb2.StageTimes] = None
 
     def __repr__(self) -> str:
-        """What it is, not what it holds."""
+        """Describes the frame without its data."""
         what = (f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else
                 f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event!r}")
         axis = f" {self.axis}" if self.axis and not self.event else ""
@@ -63,14 +64,15 @@ def _name(table: dict, value: int) -> str:
 
 
 def check_axis(axis) -> None:
-    """ValueError for an axis that is no name. A number would be one of the array elsewhere."""
+    """ValueError for an axis that is not a name, because elsewhere a number means an axis of
+    the array."""
     if axis is not None and not isinstance(axis, str):
         raise ValueError(f"axis is {short(axis)}; allowed are 'x', 'y' and 'z': the axes 1, 0 and 2 of a scan's volumes [y, x, z], 2, 1 and 0 of "
                          "tomograms [z, y, x]")
 
 
 def check_index(index: Optional[int], products: Sequence[int]) -> None:
-    """ValueError for an index that there cannot be, or that nothing of what is asked for has."""
+    """ValueError for an impossible index, or one that no requested product has."""
     if index is None:
         return
     if index < 0:
@@ -95,7 +97,7 @@ def image_options(*, colour_map: Union[str, int] = "", levels: Optional[Sequence
 
 
 def frames(messages) -> Iterator[Frame]:
-    """Puts the chunks of each frame together."""
+    """Assembles the chunks of each frame."""
     head, buffer = None, bytearray()
     for message in messages:
         if message.offset == 0:

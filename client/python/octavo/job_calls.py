@@ -15,15 +15,17 @@ from octavo.v1 import job_pb2
 
 @explained_methods
 class JobCalls:
-    """What octavo.Client does with jobs."""
+    """The job methods of octavo.Client."""
 
     @explained(specs.job_spec)
     def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, **fields) -> job_pb2.Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
-        session  whose client it belongs to: says when that is gone, for orphan="discard" (the job is cancelled, its volumes are discarded) ...
-        fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan, ttl_seconds: what becomes of its volumes
+        session  the session that the job belongs to, for orphan="discard" when the client is gone
+                 (the job is cancelled, its volumes are discarded) ...
+        fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan,
+                 ttl_seconds: the fate of its volumes
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
@@ -33,7 +35,7 @@ class JobCalls:
 
     @explained(specs.job_spec)
     def plan_job(self, work: specs.Work, **fields) -> job_pb2.PlanJobResponse:
-        """What submit_job would need and do; queues nothing."""
+        """The needs and the steps of submit_job, without queueing anything."""
         return self._call(self._jobs.PlanJob, job_pb2.PlanJobRequest(spec=specs.job_spec(work, **fields)))
 
     def job(self, name: str) -> job_pb2.Job:
@@ -41,12 +43,14 @@ class JobCalls:
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
 
     def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
-        """All jobs the server knows (or those in `states`: "queued", "running", "done", ...), newest first, without steps and log."""
+        """All jobs that the server knows (or those in `states`: "queued", "running", "done", ...),
+        newest first, without steps and log."""
         return pages(lambda token: self._call(self._jobs.ListJobs, message(job_pb2.ListJobsRequest, dict(
             states=states, page_size=1000, page_token=token))), "jobs")
 
     def watch_job(self, name: str) -> Iterator[job_pb2.Job]:
-        """The job now, at every change, and twice a second, until its final state."""
+        """Yields the job at once, at every change, and twice a second, until its
+        final state."""
         errors.check_kind("name", name, "jobs")
         with errors.raising(self.address):
             yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
@@ -63,6 +67,6 @@ class JobCalls:
         return last
 
     def cancel_job(self, name: str) -> job_pb2.Job:
-        """Ends a job at any time; all its memory is free again."""
+        """Ends a job at any time and frees all its memory."""
         errors.check_kind("name", name, "jobs")
         return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))

@@ -1,6 +1,7 @@
 """Memory of the server in this process, without a copy: held volumes and buffers by file descriptors, on the same host.
 
-Needs NumPy and, for memory of a GPU, libcuda; no gRPC: whoever has a ticket (BufferService.Export) can use this module alone.
+Needs NumPy and, for memory of a GPU, libcuda, but not gRPC: a program with a ticket
+(BufferService.Export) can use this module alone.
 
     connection = Connection(ticket.socket_path)
     mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
@@ -10,8 +11,9 @@ Needs NumPy and, for memory of a GPU, libcuda; no gRPC: whoever has a ticket (Bu
 
     for mapped in Volumes(path, nonce):             # or, with a ticket for scans/...: each volume as it completes, without asking
 
-What is mapped stays valid memory even if the server dies; it is given back when the last array that uses it goes, or by release().
-Mappings are kept for the next volume in the same memory until the connection is closed and their arrays are gone.
+Mapped memory stays valid even if the server dies; it is given back when the last array that uses it
+is gone, or by release(). Mappings are kept for the next volume in the same memory until the
+connection is closed and their arrays are gone.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class _Access(ctypes.Structure):
 
 
 class _Cuda:
-    """The driver's calls that this needs."""
+    """The driver calls in use."""
 
     def __init__(self):
         try:
@@ -92,7 +94,8 @@ class _Cuda:
             raise HandoffError("CUDA", f"{name}: {(text.value or b'?').decode()} ({result})")
 
     def device(self, uuid: str) -> int:
-        """By its UUID: ordinals depend on CUDA_VISIBLE_DEVICES."""
+        """Finds the device by its UUID, because ordinals depend on
+        CUDA_VISIBLE_DEVICES."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         for ordinal in range(count.value):
@@ -136,7 +139,7 @@ def _unmap_cuda(ordinal: int, pointer: int, size: int) -> None:
             cuda.call("cuMemAddressFree", ctypes.c_uint64(pointer), ctypes.c_size_t(size))
         finally:
             cuda.leave()
-    except HandoffError:  # the context is gone, and the mapping with it
+    except HandoffError:  # the context and the mapping are gone
         pass
 
 
@@ -185,7 +188,8 @@ class _CudaMemory:
 
 
 class _DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]  # and what NumPy fills in
+    # and the fields that NumPy fills in
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
 
 
 class _DLVersioned(ctypes.Structure):
@@ -199,20 +203,23 @@ _pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class _Addressed:
-    """What a NumPy array of any address is made from; the array keeps it, and it keeps the memory."""
+    """The base of a NumPy array at a given address; the array keeps it alive, and it keeps the
+    memory."""
 
     def __init__(self, hold: "_Hold", interface: dict):
         self.hold, self.__array_interface__ = hold, interface
 
 
 def _capsule(mapped: "Mapped", versioned: bool):
-    # NumPy makes the capsule, of an array that is never looked into, and only the device is set here. So what destroys it and what its
-    # consumer calls in the end is NumPy's, in C: it may run in any thread, and while an exception is on its way, where Python may not.
+    # NumPy makes the capsule from an array that is never read, and this code sets only the device.
+    # The destructor and the consumer's deleter are therefore NumPy's own C functions, which may run
+    # in any thread and during an exception, unlike Python code.
     array = np.asarray(_Addressed(mapped._hold, {"shape": mapped.shape, "typestr": mapped.dtype.str, "data": (mapped.pointer, False), "version": 3}))
     if versioned:
         try:
             capsule = array.__dlpack__(max_version=(1, 0))
-        except TypeError:  # NumPy before 2.1 makes the older kind only, which consumers have to take as well
+        # NumPy before 2.1 makes only the older kind, which consumers have to accept as well
+        except TypeError:
             versioned = False
     if not versioned:
         capsule = array.__dlpack__()
@@ -225,11 +232,11 @@ def _capsule(mapped: "Mapped", versioned: bool):
     return capsule
 
 
-# -- what is handed over
+# -- handed-over memory
 
 
 class _Hold:
-    """Lives as long as anything uses the memory: a Mapped and its arrays, DLPack's consumers."""
+    """Lives as long as the memory has users: a Mapped and its arrays, DLPack's consumers."""
 
 
 class Mapped:
@@ -237,7 +244,7 @@ class Mapped:
 
     name         exports/<id>                       of           volumes/... or buffers/...
     shape        as NumPy's                         dtype        a NumPy dtype
-    memory       id of the memory behind it         generation   counts what was in it
+    memory       id of the memory behind it generation counts its contents
     device       (2, ordinal) of a GPU, (1, 0) host  pointer     address in this process
     version, digest   the server's
     Of Volumes:  index (of the volume in its scan), complete, missing_ascans, spacing_um, skipped (volumes left out since the one before),
@@ -255,13 +262,16 @@ class Mapped:
         self.shape = tuple(about["shape"]) + ((lanes,) if lanes > 1 else ())
         self.device = memory.device
         self.pointer = memory.pointer + about["byte_offset"]
-        self.writable = writable  # what consumers are told; PyTorch's __cuda_array_interface__ wants it. Whoever writes spoils the digest
+        # the flag that consumers see; PyTorch's __cuda_array_interface__ requires it. Writing would
+        # invalidate the digest
+        self.writable = writable
         self.grace_seconds: Optional[float] = None  # once revoked
         self._hold = _Hold()
         self._release = weakref.finalize(self._hold, Connection._give_back, connection, about["grant"], self.name, memory)
 
     def release(self) -> None:
-        """Gives it back now, after the work enqueued so far on its device. No array made of it may be used from here on. Twice does no harm."""
+        """Gives the memory back now, after the work enqueued so far on its device. From here on no
+        array of it may be used. A second call does no harm."""
         self._release()
 
     def check(self) -> None:
@@ -274,7 +284,8 @@ class Mapped:
             raise HandoffError("EXPORT_REVOKED", f"the server wants {self.name} of {self.of} back within {self.grace_seconds:g} s; release() it")
 
     def copy(self) -> np.ndarray:
-        """A NumPy array of its own with what is there now, also of memory of a GPU (synchronises). HandoffError (RELEASED)."""
+        """Copies the present contents into a new NumPy array, also from a GPU (synchronises).
+        HandoffError (RELEASED)."""
         if not self._release.alive:
             raise HandoffError("RELEASED", f"{self.name} of {self.of} was given back")
         into = np.empty(self.shape, self.dtype)
@@ -306,12 +317,13 @@ class Mapped:
         if copy or (dl_device is not None and tuple(dl_device) != tuple(self.device)):
             raise BufferError("this is handed over as it is, without a copy, on its device")
         self.check()
-        # The server has waited for the last write: no stream to wait for.
+        # The server has waited for the last write, so there is no stream to
+        # wait for.
         return _capsule(self, versioned=max_version is not None and tuple(max_version) >= (1, 0))
 
 
 class Connection:
-    """The hand-over socket of a server, and the mappings that came through it. Thread-safe."""
+    """The hand-over socket of a server, and the mappings received through it. Thread-safe."""
 
     def __init__(self, path: str, timeout: float = 30.0):
         self.path, self._timeout = path, timeout
@@ -322,9 +334,11 @@ class Connection:
         self._mapped: "weakref.WeakValueDictionary[str, Mapped]" = weakref.WeakValueDictionary()
         self._grant: Optional[int] = None
         self._gone = False
-        self._told: collections.deque = collections.deque()  # volumes that nobody has asked for, with their descriptors
+        # volumes announced but not taken yet, with their descriptors
+        self._told: collections.deque = collections.deque()
         self._ended: Optional[dict] = None                   # no more will come
-        self._standing = False                               # of Volumes: the server knows what is mapped
+        # Volumes: the server knows the mapped memory
+        self._standing = False
         self._out: Dict[str, bool] = {}                      # exports that were not given back
         self._end_with_last = False
         try:
@@ -344,8 +358,8 @@ class Connection:
         return not self._gone
 
     def close(self) -> None:
-        """Ends the connection: the server takes everything back. Arrays that are still around keep their mappings, which the server may
-        write to from now on."""
+        """Ends the connection: the server takes all memory back. Remaining arrays keep their
+        mappings, to which the server may write from now on."""
         self._gone = True
         self._socket.close()
         self._memory.clear()
@@ -354,20 +368,22 @@ class Connection:
                 os.close(descriptor)
 
     def close_with_the_last(self) -> None:
-        """As close(), once nothing that came through it is in use any more."""
+        """Like close(), but only once no memory received through it is in
+        use."""
         self._end_with_last = True
         if not self._out:
             self.close()
 
     def present(self, nonce: str, *, writable: bool = False) -> Mapped:
-        """What a ticket is for."""
+        """Redeems a ticket and maps its memory."""
         with self._lock:
             about, descriptors = self._ask({"ticket": nonce, "have": list(self._memory)})
             self._grant = about["grant"]
             return self._map(about, descriptors, writable)
 
     def take(self, volume: str, *, writable: bool = False) -> Mapped:
-        """Another held volume, by its name; after a ticket was presented on this connection."""
+        """Maps another held volume, by its name; after a ticket was presented on this
+        connection."""
         with self._lock:
             if self._grant is None:
                 raise HandoffError("TICKET_UNKNOWN", "present a ticket first")
@@ -385,7 +401,8 @@ class Connection:
                 self._send({"grant": self._grant, "forget": unused})
 
     def poll(self) -> None:
-        """Takes in what the server told out of turn. HandoffError (SERVER_GONE)."""
+        """Handles messages that the server sent unasked. HandoffError
+        (SERVER_GONE)."""
         with self._lock:
             while not self._gone and select.select([self._socket], [], [], 0)[0]:
                 self._note(*self._receive())
@@ -414,7 +431,8 @@ class Connection:
         return mapped
 
     def _give_back(self, grant: int, name: str, memory) -> None:
-        # Also from the garbage collector, in the middle of anything: no lock, no waiting for an answer.
+        # The garbage collector may call this at any time, so it takes no lock and waits for no
+        # answer.
         self._out.pop(name, None)
         if self._gone:
             return
@@ -477,13 +495,16 @@ class Connection:
 
 
 class Volumes:
-    """The volumes of a scan as they complete: an iterator that waits for the next one, until the scan has ended. The server tells of each
-    without being asked, with all that is needed to have it: one wake-up. Iterates over Mapped.
+    """The volumes of a scan as they complete: an iterator that waits for the next one, until the
+    scan has ended. The server announces each volume with everything needed to map it, in one
+    message. Iterates over Mapped.
 
     nonce    of a ticket for scans/<id>
-    most     volumes that may be had at once, 1 to 64. What completes while `most` are not given back is left out, and counted in `skipped`;
-             a loop has one while it waits for the next, so that with 1 every other volume may be left out
-    every    leaves out none that is still held: they come, oldest first, as others are given back; those that are held at the start too
+    most     volumes that may be in use at once, 1 to 64. Volumes that complete while `most` are in
+             use are left out and counted in `skipped`; a loop keeps one while it waits for the
+             next, so with 1 every other volume may be left out
+    every    leaves out no volume that is still held: they come, oldest first, as others are given
+             back; also those held at the start
     timeout  seconds to wait for a volume (HandoffError, TIMEOUT); None = as long as it takes
     """
 
@@ -533,7 +554,8 @@ class Volumes:
                     raise StopIteration
                 if connection._gone:
                     raise HandoffError("SERVER_GONE", f"the connection to {connection.path} has ended")
-            # Without the lock: others may look meanwhile, and may take in what this waits for; hence not for ever at once.
+            # Wait without the lock and not for long, because other threads may read meanwhile and
+            # may receive the message that this one waits for.
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 raise HandoffError("TIMEOUT", f"no volume of {self.scan} within {self.timeout:g} s")
@@ -543,7 +565,8 @@ class Volumes:
                 connection._gone = True
 
     def close(self) -> None:
-        """No more volumes. What is still in use stays so until it is given back."""
+        """Ends the iteration. Volumes in use stay valid until they are given
+        back."""
         self._connection.close_with_the_last()
 
 

@@ -1,4 +1,4 @@
-"""Names that people write for the numbers of an enum. What is not one of them is an error that says which are."""
+"""Names for the numbers of an enum. The error for an unknown name lists the known ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ import numpy as np
 
 
 def folded(text: str) -> str:
-    """How names are compared: in any case, with "-" and " " as "_"."""
+    """The form for comparing names: ignoring case, with "-" and " " as "_"."""
     return text.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def closest(text: str, allowed: Iterable[str]) -> str:
-    """"; did you mean '…'?", or nothing where none is near."""
+    """"; did you mean '…'?", or nothing if none is near."""
     by_fold = {folded(name): name for name in allowed}
     found = difflib.get_close_matches(folded(text), by_fold, n=1)
     return f"; did you mean '{by_fold[found[0]]}'?" if found else ""
 
 
 def likest(text: str, allowed: Iterable[str]) -> str:
-    """The one of the names that this is almost certainly meant for: a letter is wrong, or its end is left out. "" where none is."""
+    """The name that was almost certainly meant: with a wrong letter, or with its end left out. ""
+    if there is none."""
     by_fold = {folded(name): name for name in allowed}
     start = folded(text) if len(text) > 4 else folded(text) + "_"
     begun = [name for fold, name in by_fold.items() if fold.startswith(start)]
@@ -31,7 +32,7 @@ def likest(text: str, allowed: Iterable[str]) -> str:
 
 
 def short(value) -> str:
-    """A value as an error shows it."""
+    """A value in the form for errors."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} {value.shape}"
     if isinstance(value, (str, numbers.Number, type(None))):
@@ -47,10 +48,10 @@ _OF: Dict[str, "Names"] = {}  # by the full name of the enum
 class Names(dict):
     """Name → number.
 
-    of       the enum (scan_pb2.Format) whose fields take these names wherever they are
-    aliases  other words for the same, as other packages have them: word → name
-    refused  other packages' words that nothing here stands for: word → what to do instead
-    also     what is allowed besides names
+    of       the enum (scan_pb2.Format) whose fields take these names everywhere
+    aliases  words of other packages for the same: word → name
+    refused  words of other packages without a counterpart here: word → what to do instead
+    also     values allowed besides names
     """
 
     def __init__(self, numbers_of: Mapping[str, int], aliases: Optional[Mapping[str, str]] = None, refused: Optional[Mapping[str, str]] = None,
@@ -65,7 +66,7 @@ class Names(dict):
             self._know_protos(of.DESCRIPTOR)
 
     def _know_protos(self, enum) -> None:
-        """What the protos call them, too."""
+        """The names in the protos, too."""
         by_number = {number: name for name, number in self.items()}
         for value in enum.values:
             if value.number in by_number:
@@ -73,7 +74,8 @@ class Names(dict):
 
     @classmethod
     def of_enum(cls, enum) -> "Names":
-        """Those of an enum's descriptor: its own, else those of the proto in small letters, without what all of them begin with."""
+        """The names for an enum's descriptor: its own table, else the proto's names in lower case
+        without their common prefix."""
         if enum.full_name not in _OF:
             _OF[enum.full_name] = cls._of_proto(enum)
         return _OF[enum.full_name]
@@ -94,14 +96,16 @@ class Names(dict):
         return self._known.get(folded(word))
 
     def name(self, field: str, value: str) -> str:
-        """The same. ValueError names `field`, the word and what is allowed."""
+        """The same. ValueError names `field`, the word and the allowed
+        ones."""
         name = self.name_of(value) if isinstance(value, str) else None
         if name is None:
             raise ValueError(self._why_not(field, value))
         return name
 
     def pick(self, field: str, value) -> int:
-        """The number of a name. Numbers are passed on: the server, which may be newer, says which it knows. ValueError as of name()."""
+        """The number of a name. Numbers are passed on, because a newer server may know more of
+        them. ValueError as in name()."""
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             return int(value)
         return self[self.name(field, value)]
@@ -115,7 +119,8 @@ class Names(dict):
         return f"{field} is {value!r}; {allowed}{self._meant(value)}"
 
     def _meant(self, value: str) -> str:
-        """"; did you mean '…'?", with the name that another word for it stands for."""
+        """"; did you mean '…'?", with the name for which the word of another package
+        stands."""
         text = closest(value, self._suggested())
         word = text[len("; did you mean '"):-len("'?")]
         return text if word in self or not text else f"; did you mean {word!r} ({self.name_of(word)})?"
@@ -138,7 +143,7 @@ class Types(Names):
         super().__init__(numbers_of, {**own, **(aliases or {})}, also="NumPy's names and types for these (little-endian)", of=of)
 
     def _suggested(self) -> Iterable[str]:
-        return self  # "int8" is near "int32", and something else
+        return self  # "int8" is near "int32", but means another type
 
     def pick(self, field: str, value) -> int:
         if isinstance(value, numbers.Integral) or (isinstance(value, str) and self.name_of(value) is not None):

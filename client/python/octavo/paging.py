@@ -4,7 +4,8 @@ from typing import Callable
 
 
 def pages(call: Callable, field: str) -> list:
-    """All of a list that comes in pages. `call`: a page token ("" for the first) → the answer; `field`: the list in it."""
+    """All elements of a paged list. `call`: a page token ("" for the first) → the answer; `field`:
+    the list in it."""
     result, token = [], ""
     while True:
         page = call(token)

@@ -20,8 +20,9 @@ def no_fractions(field: str, lo: float, hi: float) -> None:
 @explained()
 def write_png(path: str, image: np.ndarray, lo: Optional[float] = None, hi: Optional[float] = None,
               percentiles: Sequence[float] = (1, 99.8)) -> None:
-    """Writes image [rows, columns]; lo becomes black, hi white, NaN black. What is not given is chosen by `percentiles` of the finite values;
-    lo and hi of Frame.display are the same for all pictures of a scan."""
+    """Writes image [rows, columns]; lo becomes black, hi white, NaN black. Missing limits are
+    chosen by `percentiles` of the finite values; lo and hi of Frame.display are the same for all
+    pictures of a scan."""
     values = array("image", np.abs(image) if np.iscomplexobj(image) else image, np.float64, "[rows, columns]")
     percentiles = several("percentiles", percentiles, "lo, hi")
     if not 0 <= percentiles[0] < percentiles[1] <= 100:

@@ -22,7 +22,7 @@ Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tu
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
 
 MESSAGE_BYTES = 2 << 20  # the size at which gRPC is fastest
-LOOK_SECONDS = 5.0  # for the caller's iterator to say, once all is in, whether there is more
+LOOK_SECONDS = 5.0  # for the caller's iterator, once all is sent, to show whether there is more
 RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN)
 
 
@@ -30,9 +30,10 @@ RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode
 class PushResult:
     """How a push ended.
 
-    next_record  records before this one were taken by the server or are given up
-    done         the scan wants no more records: it has all of them, or it was told that no more will come (end), or it has ended. Whether all came
-                 says next_record, and Scan.missing_ascans of client.wait(scan)
+    next_record  records before this one were accepted or given up by the server
+    done         the scan wants no more records: it has all of them, or the client said that no more
+                 will come (end), or it has ended. next_record, and Scan.missing_ascans of
+                 client.wait(scan), tell whether all records arrived
     sent         records sent, those sent again included
     connections  how many connections it took
     status       the server's octavo.v1.SourceStatus
@@ -49,8 +50,10 @@ class PushResult:
 class ProjectionPushResult:
     """How a push of projections ended.
 
-    done         nothing more is wanted: all frames are in, or their end was told, or the job has ended. Whether all came says missing
-    missing      (first, count) of the first 256 runs of frames that are not in, by sequence number
+    done         the job wants no more frames: all have arrived, or the clients sent their end, or
+               the job has ended. `missing` tells whether all arrived
+    missing      (first, count) of the first 256 runs of frames that have not arrived, by sequence
+               number
     sent         messages sent, those sent again included
     connections  how many connections it took
     status       the server's octavo.v1.ProjectionPushStatus
@@ -64,63 +67,66 @@ class ProjectionPushResult:
 
 
 class _Pusher:
-    """One push over as many connections as it takes. The caller's thread reads answers, gRPC's thread of a call asks for requests."""
+    """One push over as many connections as necessary. The caller's thread reads answers; gRPC's
+    thread of a call takes requests from it."""
 
     def __init__(self, result, end: bool):
         self.end = end
         self.result = result
         self.error: Optional[BaseException] = None  # of blocks
-        self.changed = threading.Condition()  # guards what follows
+        self.changed = threading.Condition()  # guards the members below
         self.ready: collections.deque = collections.deque()  # requests that wait for credit, in order
         self.sent: collections.deque = collections.deque()   # on this connection, not yet received by the server
         self.sent_blocks = 0         # on this connection
         self.answer = None           # the newest of this connection
         self.connection = 0
-        self.exhausted = False       # blocks has nothing more
-        self.fetching = threading.Lock()  # one thread asks blocks for more
-        self.doubts: collections.deque = collections.deque()  # of what was given, to be told on the caller's thread
-        self.implied: List[str] = []  # what the server may say of the same
+        self.exhausted = False       # `blocks` is exhausted
+        self.fetching = threading.Lock()  # one thread takes more from `blocks`
+        # warnings about the given data, to be issued on the caller's thread
+        self.doubts: collections.deque = collections.deque()
+        self.implied: List[str] = []  # texts of the server for the same problem
         self.source: Optional[Iterator] = None
 
-    # -- what the two kinds do differently
+    # -- differences of the two kinds
 
     def hello(self):
         """The first request of a connection."""
         raise NotImplementedError
 
     def goodbye(self):
-        """The request that nothing more will come."""
+        """The request that says that no more data will come."""
         raise NotImplementedError
 
     def split(self, answer) -> Iterator:
-        """All requests, of at most the size that the server takes."""
+        """All requests, none larger than the server accepts."""
         raise NotImplementedError
 
     def lacks(self, request, answer) -> bool:
-        """Whether the server has not got what this request brings."""
+        """Whether the server has not received the data of this request."""
         raise NotImplementedError
 
     def note(self, answer) -> None:
-        """Puts what the server says into the result."""
+        """Copies the server's answer into the result."""
         raise NotImplementedError
 
     def count(self, request) -> int:
-        """What a request adds to result.sent."""
+        """The number that a request adds to result.sent."""
         return 1
 
     def full(self) -> bool:
-        """Everything that is wanted was given."""
+        """All wanted data were given."""
         raise NotImplementedError
 
     def surplus(self) -> int:
-        """How much of what was given so far is more than that."""
+        """The surplus of the data given so far."""
         raise NotImplementedError
 
     def judge(self) -> List[str]:
-        """What was given too much or too little, once the push is over."""
+        """Warnings about too much or too little data, once the push is
+        over."""
         raise NotImplementedError
 
-    # -- what they have in common
+    # -- common parts
 
     def start(self) -> int:
         """A new connection begins."""
@@ -137,9 +143,11 @@ class _Pusher:
             self.changed.notify_all()
 
     def take(self, answer) -> bool:
-        """An answer came. True when everything is done."""
+        """Handles an answer. True when everything is done."""
         with self.changed:
-            if self.answer is None:  # of this connection: what the server did not get on the last one goes first
+            # requests of this connection: those that the server did not receive on the last one
+            # come first
+            if self.answer is None:
                 lost = [r for r in self.sent if self.lacks(r, answer)]
                 self.sent.clear()
                 self.ready.extendleft(reversed(lost))
@@ -178,8 +186,8 @@ class _Pusher:
             self.changed.wait_for(lambda: connection != self.connection)
 
     def finish(self) -> None:
-        """The push is over: what is to be said of how much was given? Asks for one more, on a thread of its own: an iterator may need its time, or
-        have nothing for ever."""
+        """Ends the push: warns about surplus data. Takes one more element on a separate thread,
+        because an iterator may be slow or wait for ever."""
         if self.answer is None or not (self.exhausted or self.full() or self.surplus()):
             return
         found: List[str] = []
@@ -189,7 +197,7 @@ class _Pusher:
             with self.fetching:
                 if not self.exhausted and not self.surplus():
                     self.fetch(self.answer)
-                    self.error = error  # what is not needed cannot fail a push that is over
+                    self.error = error  # data that are not needed cannot fail a push that is over
                 found.extend(self.judge())
 
         thread = threading.Thread(target=look, name="octavo-look", daemon=True)
@@ -222,12 +230,13 @@ class _RecordPusher(_Pusher):
         self.following = 0  # the record behind the last block
         self.reached = 0    # the furthest of them within the scan
         self.beyond = 0     # records given beyond the scan
-        self.outside = 0    # of numbers that it does not have, before it had all
+        self.outside = 0    # records with numbers outside the scan, before it had all
         self.first_outside = 0
         self.told_of: List[str] = []  # in the first block
 
     def knows(self, text: str) -> bool:
-        """Whether the server's warning says what was told of the first block already."""
+        """Whether the server's warning repeats one that was issued for the first block
+        already."""
         return any(word in text for word in self.told_of)
 
     def hello(self):
@@ -291,15 +300,15 @@ class _RecordPusher(_Pusher):
         if self.listed and self.full():
             for block in self.rest:
                 first, array, _ = self.parts(block)
-                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # else it is a mistake that nobody asks about any more
+                if isinstance(first, (int, np.integer)) and hasattr(array, "__len__"):  # a wrong element no longer matters
                     self.given(first, len(array), total)
         if self.beyond:
-            self.implied.append(f"More records were pushed than the {total} that the scan takes: what is more is left out, and counted as "
+            self.implied.append(f"More records were pushed than the {total} that the scan takes: the surplus is left out, and counted as "
                                 "out_of_range_records.")
             return [f"{f'{self.beyond} records more' if self.listed else 'more records'} were given than the {total} that the scan takes, "
-                    "which are those of its pattern and its volumes: what is more is left out"]
+                    "which are those of its pattern and its volumes: the surplus is left out"]
         if self.end and self.exhausted and total and not self.full():
-            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: what is missing of its volumes "
+            return [f"the records that were given end at {self.reached} of the {total} that the scan takes: the missing part of its volumes "
                     "holds 0 or NaN (Volume.missing_ascans). To go on in another call, give end=False"]
         return []
 
@@ -330,7 +339,8 @@ class ProjectionFrame:
 
 
 class _Frames:
-    """An iterator that knows how many are to come, if its arrays do."""
+    """An iterator with the number of remaining elements, if its arrays have
+    one."""
 
     def __init__(self, frames: Iterator[ProjectionFrame], count: Optional[int]):
         self._frames, self._left = frames, count
@@ -349,8 +359,9 @@ class _Frames:
 
 @explained()
 def projection_frames(projections, angles_rad, flats=None, darks=None) -> Iterator[ProjectionFrame]:
-    """Frames of arrays [frame, row, column] in the order darks, flats, projections, which have an angle each, in radians. Their sequence numbers count
-    all of them: as many `frames` PushedProjections has to take."""
+    """Frames of arrays [frame, row, column] in the order darks, flats, projections; each projection
+    has an angle in radians. The sequence numbers count all of them, so `frames` of
+    PushedProjections must be their total."""
     for name, arrays in (("projections", projections), ("flats", flats), ("darks", darks)):
         if hasattr(arrays, "ndim") and arrays.ndim != 3:
             raise ValueError(f"{name} has the shape {arrays.shape}; allowed is [frame, row, column]")
@@ -386,7 +397,7 @@ class _ProjectionPusher(_Pusher):
         self.listed = False   # how many there are can be counted
         self.rest: Iterator = iter(())  # of frames
         self.given = 0
-        self.beyond = 0       # of them, those whose number the job does not have
+        self.beyond = 0       # those of them whose number the job does not have
         self.first_beyond = 2 ** 64
 
     def hello(self):
@@ -431,7 +442,7 @@ class _ProjectionPusher(_Pusher):
         frames, exact = self.answer.frames, self.listed
         if self.listed and self.full():
             for frame in self.rest:
-                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # else it is a mistake that nobody asks about any more
+                if isinstance(getattr(frame, "sequence", None), (int, np.integer)):  # a wrong element no longer matters
                     self.count_in(frame.sequence, frames)
         elif isinstance(self.rest, _Frames) and self.beyond:  # in their order: the others are beyond, too
             more = operator.length_hint(self.rest, -1)
@@ -455,7 +466,7 @@ _RAW_TYPES = {scan_pb2.RAW_U8: "u1", scan_pb2.RAW_I16: "<i2", scan_pb2.RAW_F32: 
 
 
 def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes: int) -> np.ndarray:
-    """The array as a scan takes it: only the byte order may be another one. Packed samples are bytes."""
+    """The array in the scan's form: only its byte order may differ. Packed samples are bytes."""
     dtype = np.dtype(_RAW_TYPES.get(acquisition.raw_type, "<u2"))
     array = np.ascontiguousarray(array)
     if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
@@ -466,7 +477,8 @@ def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes:
 
 
 def _doubts(array: np.ndarray, acquisition: scan_pb2.Acquisition) -> List[str]:
-    """What might be a mistake in the first block: the server looks at files the same way."""
+    """Possible mistakes in the first block, by the checks that the server applies to
+    files."""
     look = array[:max(1, (1 << 20) // max(1, array.shape[1]))]
     if look.size and not look.any():
         return [f"the first {len(look)} records are all 0: there is nothing to see in them"]
@@ -479,7 +491,7 @@ def _doubts(array: np.ndarray, acquisition: scan_pb2.Acquisition) -> List[str]:
         return []
     beyond = int(np.count_nonzero((look > top) | (look < bottom)))
     if beyond * 1000 < look.size:
-        return []  # single ones may be broken
+        return []  # individual records may be broken
     return [f"adc_bits is {bits}, which are samples of {bottom} to {top}, but {beyond} of the first {look.size} lie beyond, up to {most}: give the "
             f"bits that they have, or leave adc_bits out, which means all {8 * look.dtype.itemsize}"]
 
@@ -488,7 +500,8 @@ def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[
     """A block as requests of at most `most` records."""
     starts = range(first, first + len(array), most)
     for start in starts:
-        # Each part brings the markers of its records; the first and the last bring those that lie before and behind the block, too.
+        # Each part carries the markers of its records; the first and the last part also carry those
+        # before and after the block.
         brought = [m for m in markers if (m[1] >= start or start == starts[0]) and (m[1] < start + most or start == starts[-1])]
         part = array[start - first:start - first + most]
         yield source_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
@@ -497,7 +510,7 @@ def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[
 
 def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable],
          tell: Callable) -> _Pusher:
-    """With its result, and the doubts that are not told yet."""
+    """Returns the result, after issuing the remaining warnings."""
     if isinstance(blocks, np.ndarray) and blocks.ndim == 2:
         blocks = [blocks]
     return _run(method, _RecordPusher(scan, blocks, acquisition, end), reconnect, progress, tell)
@@ -521,7 +534,9 @@ def _run(method, pusher: _Pusher, reconnect: float, progress: Optional[Callable]
                 if progress:
                     progress(answer)
                 if over:
-                    pusher.stop()  # and on to the end of the stream: the server counts what is still under way
+                    # read to the end of the stream, because the server still counts messages in
+                    # flight
+                    pusher.stop()
             break
         except grpc.RpcError as error:
             if pusher.error is not None:

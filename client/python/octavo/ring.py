@@ -1,5 +1,6 @@
-"""A producer's ring: this process writes raw records into memory that it shares with the server, which uploads them from there. The same as
-client/cpp/include/octavo/octavo_ring.h, which says how the memory looks; no gRPC is needed once there is a ticket."""
+"""A producer's ring: this process writes raw records into memory that it shares with the server,
+which uploads them from there. The counterpart of client/cpp/include/octavo/octavo_ring.h, which
+describes the memory; with a ticket no gRPC is needed."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "arm64": 98}
 
 
 class RingError(Exception):
-    """Nothing can be written (any more). `errno`: EPIPE (the scan wants no more records), ECONNRESET (the server has gone), ESTALE
-    (another producer has the ring), EPROTO (the server cut this one off), EACCES (refused: `reason` says why)."""
+    """The producer cannot write (any more). `errno`: EPIPE (the scan wants no more records),
+    ECONNRESET (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut
+    this one off), EACCES (refused: `reason` says why)."""
 
     def __init__(self, number: int, message: str, reason: str = ""):
         super().__init__(message)
@@ -40,7 +42,8 @@ class RingError(Exception):
 
 
 class _Words:
-    """Aligned numbers in the memory. A load acquires and a store releases: as plain ones do on x86-64, by libatomic elsewhere."""
+    """Aligned numbers in the memory. A load acquires and a store releases: plain accesses do so on
+    x86-64; other machines use libatomic."""
 
     def __init__(self, base: int):
         self.base = base
@@ -91,7 +94,8 @@ class Ring:
                 ring.publish(count)
             ring.end()
 
-    next_record  the number, within the scan, of the record that is written next; may be set forwards: what is skipped is lost
+    next_record  the number, within the scan, of the record to write next; may be set forwards:
+               skipped records are lost
     slots, block_records, record_bytes, samples_per_record, channels, total_records: as octavo_ring.h says
     A view of a slot must not be used when the ring is closed.
     """
@@ -145,7 +149,7 @@ class Ring:
 
     @property
     def state(self) -> int:
-        """QUEUED (blocks may be published; they wait), RUNNING, or CLOSED (the scan takes no more)."""
+        """QUEUED (published blocks wait), RUNNING, or CLOSED (the scan takes no more records)."""
         return self._words.load(_STATE, _U32)
 
     @property
@@ -155,11 +159,11 @@ class Ring:
 
     @property
     def counts(self) -> dict:
-        """What the server made of it: records taken, records lost."""
+        """The server's account: records accepted, records lost."""
         return {"records": self._words.load(_RECORDS), "lost_records": self._words.load(_LOST), "next_record": self._words.load(_NEXT)}
 
     def trouble(self) -> Optional[RingError]:
-        """Why nothing more can be written, or None."""
+        """The reason why the producer cannot write any more, or None."""
         if self._words.load(_ERROR_CODE, _U32):
             text = bytes(self._bytes[_ERROR:_ERROR + _TEXT]).split(b"\0")[0].decode(errors="replace")
             return RingError(errno.EPROTO, text)
@@ -177,9 +181,10 @@ class Ring:
         return None
 
     def begin(self, timeout: Optional[float] = None) -> Optional[np.ndarray]:
-        """The next slot to fill: [block_records, samples × channels] of the scan's type (bytes of a record for packed types), in the shared
-        memory. Waits for one, at most `timeout` seconds: TimeoutError then (the ring is full: `drop`, or wait on). None when the scan
-        wants no more records; RingError for other troubles."""
+        """The next slot to fill: [block_records, samples × channels] of the scan's type (bytes of a
+        record for packed types), in the shared memory. Waits for one for at most `timeout` seconds,
+        then raises TimeoutError (the ring is full: call `drop`, or wait again). None when the scan
+        wants no more records; RingError for other errors."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             bell = self._words.load(_BELL, _U32)
@@ -225,7 +230,8 @@ class Ring:
         self._ring_bell()
 
     def fail(self, why: str) -> None:
-        """The producer cannot go on: the scan ends FAILED (SOURCE_LOST) with `why`."""
+        """The producer cannot continue: the scan ends FAILED (SOURCE_LOST) with
+        `why`."""
         text = why.encode()[:_TEXT - 1]
         self._bytes[_MY_ERROR:_MY_ERROR + _TEXT] = 0
         self._bytes[_MY_ERROR:_MY_ERROR + len(text)] = np.frombuffer(text, np.uint8)
@@ -238,7 +244,8 @@ class Ring:
         self._words.wake(_MY_BELL)
 
     def close(self) -> None:
-        """Hangs up. What was published counts; unless `end` was called the scan waits for the next producer."""
+        """Closes the connection. Published records count; unless `end` was called, the scan waits
+        for the next producer."""
         self._connection.close()
         self._slots = self._descriptors = self._bytes = None
         self._memory = None  # unmapped when the last view of a slot is gone

@@ -1,4 +1,4 @@
-"""A client that the server notices the end of, and leases."""
+"""Sessions, by which the server notices that a client has gone, and leases."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from octavo.v1 import session_pb2
 
 @explained_methods
 class Session:
-    """A session that keeps itself alive from a thread of its own until it is closed or the process ends. Made by Client.session().
+    """A session that its own thread keeps alive until it is closed or the process ends. Made by
+    Client.session().
 
     name     "sessions/..."
-    secret   what makes it this client's: Client.session(secret=...) takes it up again, from another process too
-    lost     why it could not be kept alive; "" while it could
+    secret   proof of ownership: Client.session(secret=...) resumes the session, also from another
+             process
+    lost     why it could not be kept alive; "" while it is alive
     """
 
     def __init__(self, client, name: str, secret: str, heartbeat_seconds: float, expiry_seconds: float):
@@ -37,18 +39,19 @@ class Session:
             except grpc.RpcError as error:
                 self.lost = error.details() or str(error.code())
                 if error.code() == grpc.StatusCode.NOT_FOUND:
-                    return  # the server has forgotten it: it was restarted
+                    return  # the server was restarted and has forgotten the session
             except ValueError as error:  # the channel was closed
                 self.lost = str(error)
                 return
 
     def stop(self) -> None:
-        """Gives no more signs of life; the server will notice in `expiry_seconds`."""
+        """Stops the signs of life; the server notices after `expiry_seconds`."""
         self._end.set()
         self._thread.join()
 
     def close(self) -> session_pb2.ClientSession:
-        """Ends it now: its leases end, its volumes are dealt with as Retention.orphan says."""
+        """Ends the session now: its leases end, and the server treats its volumes as
+        Retention.orphan says."""
         self.stop()
         return self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret))
 
@@ -58,15 +61,18 @@ class Session:
     def __exit__(self, *_) -> None:
         try:
             self.close()
-        except errors.OctavoError:  # it has ended already, or the server has: what the block made is no worse for it
+        # the session or the server has ended already, which does not affect the results of the
+        # block
+        except errors.OctavoError:
             self.stop()
 
 
 @explained_methods
 class Lease:
-    """A row of the server's lease table, given back at the end of a `with` block. Made by Client.lease().
+    """A row of the server's lease table, released at the end of a `with` block. Made by
+    Client.lease().
 
-    ended    a commit or discard of the volume under this lease has taken it along
+    ended    a commit or discard of the volume under this lease has ended it
     """
 
     def __init__(self, client, grant: session_pb2.LeaseGrant):
@@ -76,7 +82,8 @@ class Lease:
         self.exclusive = grant.mode == session_pb2.LEASE_EXCLUSIVE
 
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
-        """Until `seconds` from now; 0 = as long as its session."""
+        """Extends the lease to `seconds` from now; 0 = as long as its
+        session."""
         return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, seconds=seconds))
 
     def release(self) -> None:
@@ -90,13 +97,13 @@ class Lease:
             return
         try:
             self.release()
-        except Exception:  # it may have expired; what went wrong in the block matters more
+        except Exception:  # the lease may have expired; an error in the block matters more
             if kind is None:
                 raise
 
 
 def secret_of(session: Optional[Session]) -> str:
-    """Of what was given as a session; "" for none."""
+    """The secret of a session argument; "" for none."""
     if session is None:
         return ""
     if not isinstance(session, Session):
@@ -105,7 +112,7 @@ def secret_of(session: Optional[Session]) -> str:
 
 
 def token_of(lease: Optional[Lease]) -> str:
-    """Of what was given as a lease; "" for none."""
+    """The token of a lease argument; "" for none."""
     if lease is None:
         return ""
     if not isinstance(lease, Lease):

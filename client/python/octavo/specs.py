@@ -1,5 +1,6 @@
-"""Short ways to say what a scan is. Each returns a message of octavo.v1; every field of the protos can be given by name, enums as text. What is
-not allowed is a ValueError (an argument that there is not: a TypeError) that names it and says what is."""
+"""Short ways to describe a scan. Each function returns a message of octavo.v1; every field of the
+protos can be given by name, enums as text. A value that is not allowed raises ValueError (an
+unknown argument: TypeError), which names it and lists what is allowed."""
 
 from __future__ import annotations
 
@@ -56,8 +57,9 @@ def simulated(seed: int = 0, *, fast: bool = False, layers: Sequence[dict] = (),
 
 @builder()
 def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0, header_bytes: int = 0, allow_partial: bool = False) -> scan_pb2.ReplayFile:
-    """Raw records from a file under one of the server's replay roots. header_bytes: what lies before the first record of a raw file;
-    allow_partial: the last record of a file that was cut off is left out, with a warning, instead of refusing the file."""
+    """Raw records from a file under one of the server's replay roots. header_bytes: bytes before
+    the first record of a raw file; allow_partial: leave out the incomplete last record of a file
+    that was cut off, with a warning, instead of refusing the file."""
     return message(scan_pb2.ReplayFile, dict(path=path, loops=loops, rate_hz=rate_hz, header_bytes=header_bytes, allow_partial=allow_partial))
 
 
@@ -69,14 +71,16 @@ def push(*, credit_blocks: int = 0, idle_timeout_s: float = 0.0) -> scan_pb2.Pus
 
 @builder()
 def ring(*, slots: int = 0, idle_timeout_s: float = 0.0, restart_grace_s: float = 0.0, producer_waits: bool = False) -> scan_pb2.Ring:
-    """Records that a process on the server's host writes into shared memory (Client.open_ring, client/cpp/include/octavo/octavo_ring.h). The scan needs
-    `samples`, and `raw_type` unless that is u16. producer_waits: it waits while the ring is full, instead of losing records."""
+    """Records that a process on the server's host writes into shared memory (Client.open_ring,
+    client/cpp/include/octavo/octavo_ring.h). The scan needs `samples`, and `raw_type` unless that
+    is u16. producer_waits: the producer waits while the ring is full, instead of losing records."""
     return message(scan_pb2.Ring, dict(slots=slots, idle_timeout_s=idle_timeout_s, restart_grace_s=restart_grace_s, producer_waits=producer_waits))
 
 
 @builder(scan_pb2.Camera)
 def camera(id: str = "", *, width: int = 0, height: int = 0, pixel_format: str = "", **fields) -> scan_pb2.Camera:
-    """A GenICam camera: each line of an image is a record. What is not given stays as the camera has it."""
+    """A GenICam camera: each line of an image is a record. Settings that are not given keep the
+    camera's own values."""
     return message(scan_pb2.Camera, dict(id=id, width=width, height=height, pixel_format=pixel_format, **fields))
 
 
@@ -187,7 +191,8 @@ def _dict(field: str, value: Optional[Mapping]) -> Mapping:
 def pattern(shape: Shape, *, offset: Sequence[float] = (0.0, 0.0), rotation: float = 0.0,
             warp: Union[scan_pb2.AngularWarp, scan_pb2.TelecentricWarp, None] = None, flyback: Union[str, int, None] = None,
             scanner: Optional[scan_pb2.Scanner] = None) -> scan_pb2.Pattern:
-    """A pattern with what all kinds have in common: offset in mm, rotation in degrees, warp, limits of the scanner, and
+    """A pattern with the parameters common to all kinds: offset in mm, rotation in degrees, warp,
+    limits of the scanner, and
 
     flyback  "fixed", "fixed_linear" (as many records as flyback_records of the shape), "minimum_time"
     """
@@ -201,7 +206,7 @@ def pattern(shape: Shape, *, offset: Sequence[float] = (0.0, 0.0), rotation: flo
 
 
 def _kind(field: str, value, kinds: Mapping[str, type]) -> str:
-    """Which of the kinds a message is. They are what octavo's functions of the same names return."""
+    """The kind of a message, named like the octavo function that returns it."""
     for name, kind in kinds.items():
         if isinstance(value, kind):
             return name
@@ -217,15 +222,18 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
                **fields) -> scan_pb2.Processing:
     """The spectral chain.
 
-    background     "none", "rolling", "bscan" or a spectrum [S]; of a rolling one group_records (0: a B-scan with its flyback) have
-                   the mean of the last window_records (0: the group)
+    background     "none", "rolling", "bscan" or a spectrum [S]; for a rolling one, group_records
+                   (0: a B-scan with its flyback) share the mean of the last window_records (0: the
+                   group)
     k              "none", "source" or positions r[N]; or wavelength_nm [S]; or polynomial coefficients
     interpolation  "linear", "cubic", "lanczos"
     window         "rect", "hann", "hamming", "gauss", "blackman", "flat_top" or values [N];  a2, a3, phase  dispersion
     value          "db", "magnitude", "power", "real", "complex";  levels  (lo, hi) in value units
-    dtype          "u8", "i8", "u16", "f16", "f32"; "c64" for complex values; NumPy's names and types too. Default: "u16" over all that the
-                   chain can give for dB of integer samples, else "f32"
-    fixed_pattern_noise  "keep", "mean" or "quiet_segment" of each B-scan subtracted
+    dtype          "u8", "i8", "u16", "f16", "f32"; "c64" for complex values; also NumPy's names and
+                   types. Default: "u16" over the whole range of the chain for dB of integer
+                   samples, else "f32"
+    fixed_pattern_noise  "keep"; or subtract the "mean" or "quiet_segment" of each
+               B-scan
     """
     axes = [name for name, given in (("k", k), ("wavelength_nm", wavelength_nm), ("polynomial", polynomial)) if given is not None]
     if len(axes) > 1:
@@ -273,11 +281,14 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
               raw_type=None, adc_bits: int = 0, rate_hz: float = 0.0, channels: int = 0, channel: int = 0, record_average: int = 0,
               acquisition: Optional[dict] = None, retention: Optional[dict] = None, products: Optional[dict] = None, queue: str = "",
               insert: Union[str, int, None] = None, chains: Optional[dict] = None, **fields) -> scan_pb2.ScanSpec:
-    """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed", or NumPy's names and types; adc_bits: bits of a sample
-    that carry numbers, if not all; record_average: records of the source in one of the pattern. acquisition, retention, products: fields of those
-    messages, enums as text (retention=dict(on_full="spill_disk")); the rest: fields of ScanSpec.
+    """Puts a ScanSpec together. raw_type: "u8", "u16", "i16", "f32", "u12p", "u12_packed", or
+    NumPy's names and types; adc_bits: significant bits of a sample, if not all; record_average:
+    records of the source averaged into one of the pattern. acquisition, retention, products: fields
+    of those messages, enums as text (retention=dict(on_full="spill_disk")); the rest: fields of
+    ScanSpec.
 
-    chains  {name: [operation, ...]}: made of every volume [y, x, z] as it completes, see Client.chain and buffers.array_operation
+    chains  {name: [operation, ...]}: applied to every volume [y, x, z] as it completes, see
+            Client.chain and buffers.array_operation
     queue   scans of one queue acquire one after another;  insert  "append" (the default), "interrupt_at_volume", "interrupt_now"
     """
     spec = message(scan_pb2.ScanSpec, dict(processing=processing, retention=retention, products=products, **fields))
@@ -302,14 +313,16 @@ def scan_spec(source: Source, pattern: Union[Shape, scan_pb2.Pattern], *, proces
 
 @builder()
 def reprocess(volume: str, processing: Optional[scan_pb2.Processing] = None) -> job_pb2.ReprocessJob:
-    """The spectral chain again over held raw spectra (retention=dict(hold_raw=True)), for Client.submit_job."""
+    """Runs the spectral chain again over held raw spectra (retention=dict(hold_raw=True)), for
+    Client.submit_job."""
     return message(job_pb2.ReprocessJob, dict(volume=volume, processing=processing))
 
 
 @builder(job_pb2.DispersionAutofocusJob, covered=("a2_begin", "a2_end", "a3_begin", "a3_end"))
 def dispersion_autofocus(volume: str, processing: Optional[scan_pb2.Processing] = None, *, a2: Sequence[float] = (0.0, 0.0),
                          a3: Sequence[float] = (0.0, 0.0), **fields) -> job_pb2.DispersionAutofocusJob:
-    """Looks for the a2 and a3 (ranges in rad per sample^2 and ^3; (0, 0) = chosen) that make held raw spectra sharpest: Job.dispersion.
+    """Searches the a2 and a3 (ranges in rad per sample^2 and ^3; (0, 0) = chosen) that make held
+    raw spectra sharpest: Job.dispersion.
 
     fields  only_a2, ascans, first_bin, bins, reprocess (also make the volume)
     """
@@ -320,7 +333,8 @@ def dispersion_autofocus(volume: str, processing: Optional[scan_pb2.Processing] 
 
 @builder(job_pb2.KCalibrationJob)
 def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None, **fields) -> job_pb2.KCalibrationJob:
-    """Finds the k-linearisation from raw spectra of a mirror: Job.k_linearisation. Of processing only the background is used.
+    """Finds the k-linearisation from raw spectra of a mirror: Job.k_linearisation. Only the
+    background of `processing` is used.
 
     fields  first_record, records, least_bin, polynomial_degree, edge
     """

@@ -1,4 +1,5 @@
-"""Tomography: jobs from files, arrays and pushed projections, and recon(), which takes what tomopy.recon takes."""
+"""Tomography: jobs from files, arrays and pushed projections, and recon(), which takes the
+arguments of tomopy.recon."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from octavo.v1 import job_pb2, source_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
 _RINGS = t.TomographyPreparation.Rings
-# What TomoPy, tomopy-cli and ASTRA call methods that there are here, and what to do instead of those that there are not.
+# Names of TomoPy, tomopy-cli and ASTRA for methods that exist here, and what to do instead of those
+# that do not.
 _REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "bart": "is sirt with blocks (num_block, subsets)",
             "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fbp gives the same", "astrasart": "goes ray by ray; take sirt",
             **{name: "has no counterpart: nothing is regularised"
@@ -61,7 +63,8 @@ def ProjectionFile(**fields) -> t.ProjectionFile:
 
 @builder(t.ProjectionArrays)
 def ProjectionArrays(**fields) -> t.ProjectionArrays:
-    """The message of this name: projections that the server holds already, volumes/... or buffers/..."""
+    """The message of this name: projections that the server already holds, volumes/... or
+    buffers/..."""
     return message(t.ProjectionArrays, fields)
 
 
@@ -73,7 +76,8 @@ def PushedProjections(**fields) -> source_pb2.PushedProjections:
 
 
 def _range(name: str, value) -> Optional[t.IndexRange]:
-    """slice, (begin, end[, step]) or one index. No list: it would stand for single indices, which there is no way to ask for."""
+    """slice, (begin, end[, step]) or one index. Not a list, which would mean single indices; the
+    contract has no such selection."""
     if value is None or isinstance(value, t.IndexRange):
         return value
     if isinstance(value, (slice, range)):
@@ -98,8 +102,9 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
                 stitching: Optional[dict] = None, **fields) -> t.TomographyPreparation:
     """From counts to sinograms: fields of octavo.v1.TomographyPreparation.
 
-    rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (TomoPy's names and tomopy-cli's "vo-all", "fw" too), one
-               or several, or dict(method="sorting", sorting_window=21, ...)
+    rings      "sorting", "large_stripe", "dead_stripe", "all_stripe", "fourier_wavelet" (also
+               TomoPy's names and tomopy-cli's "vo-all", "fw"), one or several, or
+               dict(method="sorting", sorting_window=21, ...)
     outliers   dict(window=3, difference=100);  phase  dict(pixel_size_um=, distance_mm=, energy_kev=, delta_beta=)
     stitching  dict(axis_right=, overlap=): a scan over 360 degrees with the axis at one side
     """
@@ -108,7 +113,7 @@ def preparation(*, rings: Union[str, Sequence] = (), outliers: Optional[dict] = 
                                                  outliers=outliers, phase=phase, stitching=stitching, **fields))
 
 
-# Which algorithms use what; with the others it is refused, as the command line does.
+# The algorithms that use each option; the others refuse it, like the command line.
 _ITERATIVE = ("sirt", "mlem", "cgls")
 _USED_BY = {**dict.fromkeys(("filter", "filter_cutoff", "filter_order", "extend_edges"), ("fbp",)),
             **dict.fromkeys(("iterations", "padding", "stop_change", "stop_residual"), _ITERATIVE), "relaxation": ("sirt",),
@@ -118,7 +123,8 @@ _USUAL_ITERATIONS = {"sirt": 100, "mlem": 100, "cgls": 20}
 
 
 def _check_use(algorithm: str, options: dict) -> None:
-    """options: what was given. ValueError for what the algorithm does not use."""
+    """options: the given options. ValueError for those that the algorithm does
+    not use."""
     name = ALGORITHMS.name("algorithm", algorithm)
     for option, value in options.items():
         users = _USED_BY.get(option, (name,))
@@ -143,23 +149,28 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
                interpolation: Union[str, int] = "", filter: Union[str, int] = "", min: Optional[float] = None, max: Optional[float] = None, mask: Optional[float] = None,
                padding: Optional[int] = None, initial: str = "", batch: int = 0, place: Union[str, int] = "", pixel_size_um: float = 0.0,
                **fields) -> t.TomographyJob:
-    """A reconstruction, for Client.submit_job: parallel-beam projections in, a held volume [slice, y, x] out.
+    """A reconstruction, for Client.submit_job: from parallel-beam projections to a held volume
+    [slice, y, x].
 
     input        path of a file below a replay root; dict(path=..., flats=..., ...) of ProjectionFile; ProjectionArrays(projections="buffers/..." or
                  "volumes/..."); PushedProjections(rows=, columns=, frames=): Client.push_projections
-    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter;  form  "corrected", "tomopy" (sirt, mlem). What an algorithm does
-                 not use is refused
-    iterations   of sirt, mlem, cgls; None = as is usual: 100, of cgls 20
+    algorithm    "fbp", "sirt", "mlem", "cgls", or "gridrec": fbp with its filter; form "corrected",
+                 "tomopy" (sirt, mlem). Options that an algorithm does not use are refused
+    iterations   of sirt, mlem, cgls; None = the usual number: 100, for cgls 20
     interpolation  "nearest", "linear", "cubic";  filter  "ramp", "shepp-logan", "cosine", "hann", "hamming", "parzen", "butterworth"
-    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) / 2), one per slice; None = where the file says
-                 (NXtomo), else the middle; or how to find it:
-                 "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector row center_row within the columns `search`.
-                 A second method looks at what was found (Job.tomography: center_check, center_uncertainty)
+    center       column of the axis as a pixel index (an axis in the middle of N columns: (N - 1) /
+                 2), one per slice; None = from the file (NXtomo), else the middle; or a method to
+                 find it: "auto", "pairs", "vo", "entropy", "phase_correlation", looking at detector
+                 row center_row within the columns `search`. A second method checks the result
+                 (Job.tomography: center_check, center_uncertainty)
     center_doubt  "warn": an axis that is in doubt is a warning of the job; "fail": the job fails
     try_centers  (begin, end, step): one row with many axes instead of a volume
-    angles       in radians, in place of the input's;  projections, rows, columns  slice, range, (begin, end), (begin, end, step) or one index
-    min, max, mask, padding  bounds of pixels, circle (part of the half width, 0 = none), pixels around
-    place        "device", "disk": where the result is held;  initial  a held volume or a buffer to start from
+    angles       in radians, replacing the input's; projections, rows, columns slice, range, (begin,
+               end), (begin, end, step) or one index
+    min, max, mask, padding  bounds of pixels, circle (fraction of the half width, 0 = none), pixels
+               around
+    place        "device", "disk": the place of the result; initial a held volume or a buffer to
+               start from
     fields       of TomographyAlgorithmOptions: relaxation, subsets, stop_change, stop_residual, image_size, filter_cutoff, ...
     """
     job = message(t.TomographyJob, dict(
@@ -185,7 +196,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
     word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.FBP)), algorithm)
-    if isinstance(word, str):  # numbers that this does not know are the server's
+    if isinstance(word, str):  # pass unknown numbers to the server
         given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.CORRECTED else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
@@ -221,7 +232,7 @@ _TOMOPY_FILTERS = Names({"shepp": 0, "cosine": 1, "hann": 2, "hamming": 3, "raml
 
 
 def _algorithm(algorithm) -> str:
-    """As TomoPy names it, "gridrec" by default."""
+    """TomoPy's name, "gridrec" by default."""
     name = "gridrec" if algorithm is None else algorithm
     if callable(name):
         raise ValueError("algorithm is a function; allowed are the names fbp, gridrec, sirt, mlem, cgls")
@@ -262,16 +273,19 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
           accelerated: Optional[bool] = None, pool_size: int = 0, interpolation: Union[None, str, int] = None, device: Union[None, str, int] = None,
           grid_size=None, block_size=None, form: Union[str, int] = "corrected", client: Optional[Client] = None, progress: Optional[Callable] = None,
           **fields) -> np.ndarray:
-    """Reconstructs as tomopy.recon does, on the server: the same argument names, the same axes, [slice, y, x] float32.
+    """Reconstructs on the server like tomopy.recon: the same argument names, the same axes, [slice,
+    y, x] float32.
 
-    tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: already minus-logarithm (of whole numbers, which are mostly
-           counts, and of what looks like transmissions an OctavoWarning says so; octavo.tomography takes counts with flat fields);
-           theta  radians, [angle]
+    tomo   [angle, slice, column], or with sinogram_order [slice, angle, column]: line integrals,
+           that is, after the minus logarithm (an OctavoWarning for whole numbers, which are usually
+           counts, and for values that look like transmissions; octavo.tomography takes counts with
+           flat fields); theta radians, [angle]
     center as TomoPy counts (column + 0.5): a number, one per slice, or "auto", "pairs", "vo", "entropy", "phase_correlation"; None = the middle
     form   "corrected" (true scale, centre honoured) or "tomopy" (as its accelerated CPU code: sirt and mlem)
-    client the connection to use (default: a new one);  progress  called with each octavo.v1.Job
-    fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ...
-    What the other arguments mean here is a table in TOMOGRAPHY.md beside this package. Raises ValueError for what has no counterpart.
+    client the connection to use (default: a new one); progress called with each octavo.v1.Job
+    fields of octavo.tomography: min, max, mask, padding, relaxation, stop_change, ... A table in
+    TOMOGRAPHY.md beside this package explains the other arguments. Raises ValueError for arguments
+    without a counterpart.
     """
     called = _algorithm(algorithm)
     name = "fbp" if called == "gridrec" else called  # the direct method of this server; same filters
@@ -310,7 +324,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
             raise ValueError(f"init_recon has the shape {init_recon.shape}; allowed is {(slices, size, size)}")
     work = dict(algorithm=name, form=form, center=center, angles=theta, prepare=preparation(already_sinograms=True), batch=nchunk or 0, image_size=size,
                 **options, **fields)
-    tomography("", **work)  # what is wrong with them is told before anything is sent
+    tomography("", **work)  # report errors in them before sending anything
     own = client is None
     client = client or Client()
     try:
@@ -321,7 +335,8 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
 
 
 def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
-    """An OctavoWarning for what is hardly attenuation: counts and transmissions. dtype: what tomo was."""
+    """An OctavoWarning for data that are hardly attenuation: counts and transmissions. dtype: that
+    of tomo."""
     instead = "Attenuation is -log((tomo - dark) / (flat - dark)); octavo.tomography makes it of counts and flat fields"
     said = ""
     look = np.moveaxis(tomo, angles_axis, 0)[::max(1, tomo.size >> 22)]  # some of the angles are enough
@@ -330,7 +345,8 @@ def _doubt(tomo: np.ndarray, dtype, angles_axis: int) -> None:
     elif look.size and np.max(look) > 100 and np.array_equal(look, np.floor(look)):
         said = (f"tomo holds only whole numbers, up to {np.max(look):g}: they look like counts of a detector, and are reconstructed as they are. {instead}")
     elif look.size and look.shape[2] >= 8 and np.isfinite(look).all():
-        # Line integrals lie in 0 ... 1 too, but air is 0 there, and the middle is more than the margins.
+        # Line integrals may lie in 0 ... 1, too, but air is 0 there, and the middle is larger than
+        # the margins.
         margin = max(1, look.shape[2] // 50)
         outer = np.concatenate([look[..., :margin], look[..., -margin:]], axis=2)
         lo, hi = np.percentile(look, (1, 99))
@@ -347,12 +363,13 @@ _BUFFER_TTL_S = 600.0
 
 def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], sinogram_order: bool, work: dict, device: str,
            progress: Optional[Callable]) -> np.ndarray:
-    """What it makes on the server goes with this call, and soon after this process if that is killed: the job and its volume belong to a session,
-    the buffers live on only while they are renewed."""
+    """Its resources on the server end with this call, or soon after this process if it is killed:
+    the job and its volume belong to a session, and the buffers live only while they are renewed."""
     made = []
 
     def let_go() -> None:
-        """What has gone by itself need not be destroyed; nor may that take the result away."""
+        """Ignores buffers that are gone already, and never lets a failed clean-up hide the
+        result."""
         while made:
             try:
                 client.buffers.destroy(made.pop())
@@ -380,9 +397,9 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
             except BaseException:
                 client.cancel_job(job.name)
                 raise
-            let_go()  # to read may take long, and they are needed no more
+            let_go()  # reading may take long, and the buffers are no longer needed
             if job.state != job_pb2.JOB_DONE:
-                client.wait_job(job.name)  # raises what it failed of
+                client.wait_job(job.name)  # raises the job's error
             try:
                 return client.read(job.volumes[0])
             finally:
@@ -392,7 +409,8 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
 
 
 def _device(client: Client, device) -> str:
-    """"gpu" and "cpu" (or their numbers, 1 and 0, as TomoPy counts) must be there: nothing falls back silently."""
+    """Checks that the server has the requested "gpu" or "cpu" (or TomoPy's numbers 1 and 0): there
+    is no silent fallback."""
     if device is None or str(device) in ("", "auto") or str(device).startswith("devices/"):
         return str(device or "")
     backend = {"gpu": "cuda", "1": "cuda", "cpu": "host", "0": "host"}.get(str(device).lower())

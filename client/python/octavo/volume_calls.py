@@ -20,7 +20,8 @@ TIERS = Names({"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types
 
 
 def _operation(operation, axes: Sequence[str]) -> volume_pb2.Operation:
-    """An operation on a volume: one of its own, or on the array."""
+    """An operation on a volume: one for volumes only, or an array
+    operation."""
     if isinstance(operation, volume_pb2.Operation):
         return operation
     if isinstance(operation, operation_pb2.ArrayOperation):
@@ -35,10 +36,10 @@ def _operation(operation, axes: Sequence[str]) -> volume_pb2.Operation:
 
 @explained_methods
 class VolumeCalls:
-    """What octavo.Client does with volumes."""
+    """The volume methods of octavo.Client."""
 
     def _check_volume(self, name: str) -> None:
-        """An error for the name of a scan or job, which says what volumes it has."""
+        """An error for the name of a scan or job, which lists its volumes."""
         more, kind = "", errors.other_kind(name, "volumes")
         if kind in ("scans", "jobs"):
             try:
@@ -51,7 +52,8 @@ class VolumeCalls:
         errors.check_kind("name", name, "volumes", more)
 
     def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
-        """Volumes the server holds in any tier (or in `states`: "held", "committed", "discarded", ...), oldest first. Those of a job: Job.volumes."""
+        """Volumes that the server holds in any tier (or in `states`: "held", "committed",
+        "discarded", ...), oldest first. Those of a job: Job.volumes."""
         errors.check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
             scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
@@ -76,10 +78,12 @@ class VolumeCalls:
             raise errors.OctavoError(grpc.StatusCode.DATA_LOSS, f"got {done} bytes of {name}")
         return array
 
-    # lease: your own lease of the volume, which is not in the way; others' are (ABORTED, reason LEASED).
+    # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
+    # reason LEASED).
 
     def hold(self, name: str, *, release: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
-        """Marks a volume: a LIVE scan does not overwrite it, and its time to live ends. release: takes the mark back."""
+        """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed.
+        release: ends the hold."""
         self._check_volume(name)
         return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease)))
 
@@ -91,7 +95,7 @@ class VolumeCalls:
             return self._volumes.SpillVolume(request)  # as long as it takes
 
     def restore(self, name: str) -> volume_pb2.Volume:
-        """Moves them back to its device."""
+        """Moves the bytes back to the volume's device."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
@@ -101,9 +105,10 @@ class VolumeCalls:
                lease: Optional[Lease] = None, **options) -> volume_pb2.CommitResult:
         """Writes a held volume to storage and frees its memory. progress(CommitProgress) is called along the way.
 
-        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; not given: what the destination's ending says (.zarr, .npy, .nrrd,
-                 .nii, .tif, .mat, .h5, .bin), and "zarr" without one. An ending of another format, or of files that are not written (.nii.gz,
-                 .png, .dcm), is an OctavoError
+        format   "zarr", "npy", "nrrd", "nifti", "tiff", "mat", "hdf5", "bin"; default: by the
+                 destination's ending (.zarr, .npy, .nrrd, .nii, .tif, .mat, .h5, .bin), and "zarr"
+                 without one. An ending of another format, or of files that Octavo does not write
+                 (.nii.gz, .png, .dcm), raises OctavoError
         options  fields of CommitOptions: chunk, shard, uncompressed, zstd_level, level, pyramid_levels, nifti_version, tiff_stack;
                  tiff_plane "bscan", "en_face";  codec "zstd", "gzip", "blosc-zstd", "blosc-lz4";  shuffle "none", "byte", "bit"
         """
@@ -136,10 +141,12 @@ class VolumeCalls:
                 call.cancel()
 
     def derive(self, name: str, *operations: dict, request_id: str = "", asynchronous: bool = False) -> volume_pb2.Volume:
-        """A new held volume made of a held one. operations, one after the other: {"cartesian": {...}}, {"angiography": {...}},
-        {"doppler": {...}} with the fields of those messages, or operations on the array [y, x, z]: {"mip": {"axis": 2}},
-        {"crop": {"start": [...], "count": [...]}}, ... (see octavo.buffers.array_operation). Axes are numbers, as NumPy's, or the names that
-        Volume.axes has: {"mip": {"axis": "z"}}. asynchronous: returns when the work is planned; wait_volume() waits for it."""
+        """Makes a new held volume from a held one. operations, in sequence: {"cartesian": {...}},
+        {"angiography": {...}}, {"doppler": {...}} with the fields of those messages, or operations
+        on the array [y, x, z]: {"mip": {"axis": 2}}, {"crop": {"start": [...], "count": [...]}},
+        ... (see octavo.buffers.array_operation). Axes are numbers as in NumPy, or the names in
+        Volume.axes: {"mip": {"axis": "z"}}. asynchronous: returns when the work is planned;
+        wait_volume() waits for it."""
         self._check_volume(name)
         axes = self._axes(name) if any(buffers.names_axes(one) for one in operations) else ()
         made = []
@@ -154,14 +161,14 @@ class VolumeCalls:
         return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).axes)
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
-        """Waits until a volume is complete (HELD, or whatever became of it)."""
+        """Waits until a volume is complete (HELD, or a later state)."""
         self._check_volume(name)
         with errors.raising(self.address):
             return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
 
     def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
-        """What a chain of the scan (scan_spec(chains={name: [...]})) makes of each volume, as it completes; until the scan has ended and
-        all are there."""
+        """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
+        volume, as they complete, until the scan has ended and all results exist."""
         seen = set()
         for frame in self.subscribe(scan, ["event"], from_sequence=0):
             if frame.event != "volume HELD" or frame.volume in seen:
@@ -170,7 +177,7 @@ class VolumeCalls:
             volume = self.volume(frame.volume)
             if volume.chain == name:
                 yield volume
-        # The last ones may still be at work, or wait for a worker.
+        # The last results may still be computing, or waiting for a worker.
         patience = time.monotonic() + 10
         while True:
             volumes = self.volumes(scan)
@@ -185,7 +192,8 @@ class VolumeCalls:
             time.sleep(0.01)
 
     def discard(self, name: str, *, detach_exports: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
-        """Frees a held volume's memory. Its data is gone. detach_exports: although other processes map it."""
+        """Frees a held volume's memory. Its data are gone. detach_exports: even if other processes
+        map it."""
         self._check_volume(name)
         request = volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports, lease_token=_token(lease))
         volume = self._call(self._volumes.DiscardVolume, request)

@@ -15,15 +15,15 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Requests are no deeper than this; the depth of one that can hold itself would be the client's
-// choice.
+// Largest depth of a request; otherwise the client could choose the depth of a message that
+// contains itself.
 constexpr int kMostDepth = 16;
 
 // Kinds of texts.
 constexpr int64_t kName = 256;   // scans/..., volumes/..., devices/...
 constexpr int64_t kToken = 128;  // of leases and sessions, request ids, etags, page tokens
 constexpr int64_t kTitle = 256, kPath = 4096, kShortName = 63;
-// Numbers of things.
+// Numbers of elements.
 constexpr int64_t kAxes = 8, kStates = 16, kLabels = 64, kRecord = 65536, kPoints = 131072,
                   kAngles = 262144;
 
@@ -207,7 +207,7 @@ std::vector<Bound> MakeBounds() {
   return bounds;
 }
 
-// What holds for a field that the table forgets (a test fails then, too).
+// The bound of a field that is missing in the table (a test fails then, too).
 const Bound& BoundOf(const FieldDescriptor* field) {
   static const auto& by_name = *[] {
     auto* map = new std::unordered_map<std::string, Bound>;
@@ -235,7 +235,7 @@ absl::Status Check(const Message& message, const std::string& path, int depth) {
     const bool text = field->cpp_type() == FieldDescriptor::CPPTYPE_STRING,
                nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (!field->is_repeated() && !text && !nested) continue;
-    // What is within a spec is named from there on, as in all other errors.
+    // Fields within a spec are named relative to it, as in all other errors.
     const bool spec = nested && path.empty() && field->name() == "spec";
     const std::string at = spec ? "" : absl::StrCat(path, path.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {

@@ -10,7 +10,7 @@
 
 namespace octavo::rpc {
 
-/// Who calls: metadata `octavo-client` (at most 128 characters are kept) and `octavo-owner-key`.
+/// The caller: metadata `octavo-client` (at most 128 characters are kept) and `octavo-owner-key`.
 model::Caller CallerOf(const grpc::CallbackServerContext& context);
 
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& request);

@@ -19,8 +19,9 @@
 #include "server/model/subscription.h"
 #include "server/picture/image.h"
 
-// Encode and decode pairs between the contract and the engine. Decoding checks everything that
-// needs no knowledge of the engine (enums, lengths, finiteness, syntax); errors name the field.
+// Pairs of functions that encode and decode between the contract and the model. Decoding checks
+// everything that does not depend on the server's state (enums, lengths, finiteness, syntax);
+// errors name the field.
 namespace octavo::rpc {
 
 // types.cc
@@ -33,7 +34,7 @@ void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
 void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out);
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckEnum(const char* field, int value,
-                       bool valid);  // `valid`: what E_IsValid says of it
+                       bool valid);  // `valid`: the result of E_IsValid
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
 
@@ -48,7 +49,7 @@ v1::RawType EncodeRawType(const model::Acquisition& acquisition);
 // pattern.cc
 absl::StatusOr<pattern::Pattern> DecodePattern(const v1::Pattern& pattern);
 void EncodePattern(const pattern::Pattern& pattern, v1::Pattern* out);
-/// At most kMostWaveformSamples from first_sample on; OutOfRange behind the end.
+/// At most kMostWaveformSamples from first_sample on; OutOfRange beyond the end.
 absl::Status EncodeWaveform(const pattern::PatternWaveform& wave, int64_t first_sample,
                             v1::Waveform* out);
 constexpr int64_t kMostWaveformSamples = 1 << 17;
@@ -82,8 +83,7 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
                                                          v1::Encoding encoding);
 /// Everything but encoding, offset, total, crc and data.
 void EncodeFrameHeader(const model::Frame& frame, uint64_t dropped_before, v1::Frame* out);
-/// Puts the picture's own shape, dtype, axes, spacing, levels and scale bar in place of the
-/// frame's.
+/// Replaces the frame's shape, dtype, axes, spacing, levels and scale bar by those of the picture.
 void EncodePictureHeader(const picture::Picture& picture, v1::Frame* out);
 
 }  // namespace octavo::rpc

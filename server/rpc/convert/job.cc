@@ -12,7 +12,7 @@
 namespace octavo::rpc {
 namespace {
 
-// Errors of the processing name where it stands in the request.
+// Errors of the processing name its place in the request.
 absl::StatusOr<model::Processing> DecodeProcessingOf(const char* work, const v1::Processing& in) {
   auto out = DecodeProcessing(in);
   if (out.ok()) return out;

@@ -18,9 +18,9 @@ namespace octavo::rpc {
 /// SCALAR_UNSPECIFIED stays Scalar{}.
 absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar);
 
-/// Told the range of a slab that is given in um; null: there is no spacing.
+/// Converts the range of a slab from um; null: there is no spacing.
 using SlabInUm = std::function<void(double begin_um, double end_um)>;
-/// `at` is what errors call the operation. `others` takes the names of second arrays; null: there
+/// `at` names the operation in errors. `others` receives the names of second arrays; null: there
 /// are none.
 absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& operation, const std::string& at,
                                         std::vector<std::string>* others,

@@ -14,7 +14,8 @@
 namespace octavo::rpc {
 namespace {
 
-// The bytes of the request less its id, in a fixed order: tells a retry from another request.
+// The bytes of the request without its id, in a fixed order: distinguishes a retry from another
+// request.
 std::string DigestOf(const v1::ScanSpec& spec) {
   v1::ScanSpec body = spec;
   body.clear_request_id();

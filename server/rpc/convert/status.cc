@@ -15,11 +15,11 @@ namespace octavo::rpc {
 
 namespace {
 
-// Messages travel in HTTP/2 trailers, which clients take only up to 8 KiB: what quotes a huge field
-// must not hide the error.
+// Messages travel in HTTP/2 trailers, which clients accept only up to 8 KiB: a message that quotes
+// a huge field must not hide the error.
 constexpr size_t kMostMessage = 1500;
 constexpr size_t kMostReport =
-    2000;  // of an admission report; PlanScan and GetMemory tell all holders
+    2000;  // holders of an admission report; PlanScan and GetMemory list all
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMostMessage) return Utf8(message);
   return Utf8(

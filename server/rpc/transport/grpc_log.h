@@ -2,8 +2,8 @@
 
 namespace octavo::rpc {
 
-/// What gRPC itself has to say goes into our log, as one record a line like all else. Before the
-/// first use of gRPC; again does no harm.
+/// Redirects gRPC's own messages to our log, one record per line. Call it before the first use of
+/// gRPC; repeated calls do no harm.
 void LogWhatGrpcSays();
 
 }  // namespace octavo::rpc

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr std::chrono::milliseconds kLook(
-    100);  // how often it looks at descriptors, at closed connections and at the end
+    100);  // how often it checks descriptors, closed connections and the stop flag
 
 int PortOf(const UniqueFd& fd) {
   sockaddr_storage bound{};
@@ -102,14 +102,13 @@ absl::Status Listener::AddTcp(const std::string& address) {
     } else if (bound != 0) {
       reinterpret_cast<sockaddr_in&>(to).sin_port = htons(static_cast<uint16_t>(bound));
     }
-    // A restart does not wait for connections of the one before; two servers never share a port (no
-    // SO_REUSEPORT).
+    // A restarted server does not wait for connections of the one before; two servers never share a
+    // port (no SO_REUSEPORT).
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (!fd || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&to), at->ai_addrlen) != 0 ||
         ::listen(fd.get(), kBacklog) != 0) {
       if (first_error == 0) first_error = errno;
-      // A host without one of the two families still has the other; a port that is taken on either
-      // is an error.
+      // A host may lack one of the two families; a port that is taken in either family is an error.
       if (errno == EADDRINUSE || errno == EACCES)
         return CannotListen("listen.tcp", address, WhyNot(errno));
       continue;
@@ -214,7 +213,7 @@ void Listener::Run(const std::stop_token& stop) {
       }
       paused = allowance <= 0;
     }
-    // Without room nothing is looked at but the time: connections wait in the kernel's queue.
+    // Without free descriptors only the timer runs: connections wait in the kernel's queue.
     const int ready =
         ::poll(wait.data(), paused ? 0 : wait.size(), static_cast<int>(kLook.count()));
     for (size_t i = 0; ready > 0 && i < wait.size() && allowance > 0; ++i) {
@@ -227,7 +226,7 @@ void Listener::Run(const std::stop_token& stop) {
 
 void Listener::Accept(const Door& door) {
   UniqueFd connection(::accept4(door.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!connection) return;  // it has gone again
+  if (!connection) return;  // the connection is gone again
   if (!door.is_unix) {
     const int one = 1;
     const auto timeout_ms = static_cast<unsigned>(stalled_seconds_ * 1000);
@@ -235,7 +234,8 @@ void Listener::Accept(const Door& door) {
     ::setsockopt(connection.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
   }
   UniqueFd duplicate(::fcntl(connection.get(), F_DUPFD_CLOEXEC, 0));
-  if (!duplicate) return;  // taken by others meanwhile: what cannot be cut is not let in
+  // other threads took the descriptors meanwhile: refuse a connection that could not be cut later
+  if (!duplicate) return;
   NotedPeer peer(connection.get());
   {
     MutexLock lock(mutex_);
@@ -264,7 +264,7 @@ int64_t Listener::Allowance() {
   const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, int64_t{1} << 30));
   const int64_t spare = spare_ > 0 ? spare_ : std::min<int64_t>(most / 4, 1024);
   const int64_t free = most - spare - OpenDescriptors(most);
-  // Each takes two; others may take some before the next look.
+  // Each connection takes two; other threads may take some before the next check.
   return free < 2 ? 0 : std::max<int64_t>(1, free / 4);
 }
 

@@ -19,36 +19,35 @@
 namespace octavo::rpc {
 
 /// Accepts connections, TCP and Unix, and hands them to the server. gRPC's own listener is not
-/// used, because it stops for good when the process runs out of descriptors, and leaves nothing to
-/// cut a peer with.
+/// used, because it stops for good when the process runs out of descriptors, and offers no means to
+/// cut a peer.
 ///
-/// Descriptors. Connections are accepted only while a reserve of descriptors is free: what the
-/// daemon does by itself (commits, files of scans, cameras) finds one when clients have taken all
-/// that they may. Peers wait in the kernel's queue meanwhile, and are accepted when there is room
-/// again.
+/// Descriptors. The listener accepts connections only while a reserve of descriptors is free, so
+/// that the daemon's own work (commits, files of scans, cameras) finds one even when clients have
+/// taken all that they may. Meanwhile peers wait in the kernel's queue; the listener accepts them
+/// when there is room again.
 ///
 /// Duplicates. Of each connection the listener keeps a duplicate. A peer that has stopped reading
 /// would otherwise hold the server's shutdown for ever; cutting the duplicate ends it. A duplicate
-/// keeps the socket open, so it has to go when gRPC closes its own descriptor: from then on that
-/// number is closed or is another file, which its inode tells. (What there is to read tells
-/// nothing: a peer that sent garbage leaves it unread.)
+/// keeps the socket open, so the listener must close it when gRPC closes its own descriptor: from
+/// then on that number is closed or another file, as the inode shows. (The readable data show
+/// nothing: the garbage of a peer stays unread.)
 class Listener {
  public:
   struct Counts {
     int64_t open = 0;      // connections
     int64_t accepted = 0;  // ever
-    int64_t pauses = 0;    // times that accepting stopped because descriptors were short
+    int64_t pauses = 0;    // times that accepting paused for lack of descriptors
   };
   /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most
-  /// 1024. `stalled_seconds`: TCP connections end when the peer takes nothing of what is written
-  /// for so long.
+  /// 1024. `stalled_seconds`: TCP connections end when the peer reads nothing for
+  /// this long.
   Listener(int spare, double stalled_seconds) : spare_(spare), stalled_seconds_(stalled_seconds) {}
   ~Listener();
   /// Listens on "host:port", on all addresses of that name. Adds what clients can use to
   /// addresses(): port 0 is replaced.
   absl::Status AddTcp(const std::string& address);
-  /// A socket file that nobody answers on is replaced; one that answers is AlreadyExists. Mode
-  /// 0660.
+  /// Replaces a socket file on which no server answers; AlreadyExists if one does. Mode 0660.
   absl::Status AddUnix(const std::string& path);
   const std::vector<std::string>& addresses() const { return addresses_; }
 
@@ -78,7 +77,7 @@ class Listener {
   void Accept(const Door& door);
   /// Forgets the connections that gRPC has closed.
   void Sweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Connections that may be accepted before it has to be looked again; 0 = none now.
+  /// Connections that may be accepted before the next check; 0 = none now.
   int64_t Allowance();
 
   const int spare_;

@@ -14,13 +14,13 @@ namespace octavo::rpc {
 exports::ExportPeer LocalPeerOf(const std::string& peer);
 
 /// Finds the user at the other end of a TCP connection over loopback, once, and keeps it by gRPC's
-/// text for the peer while the object lives. Texts tell the client's end only: if two connections
-/// to different addresses of the server share it and are of different users, calls of both are of
-/// nobody.
+/// text for the peer while the object lives. The texts name only the client's end: if two
+/// connections to different addresses of the server share it but belong to different users, calls
+/// of both have no user.
 class NotedPeer {
  public:
   NotedPeer() = default;
-  /// `connection`: a socket that was accepted. Others than TCP over loopback are not noted.
+  /// `connection`: an accepted socket. Only TCP over loopback is recorded.
   explicit NotedPeer(int connection);
   NotedPeer(NotedPeer&& other) noexcept
       : text_(std::exchange(other.text_, "")), user_(other.user_) {}
@@ -36,7 +36,7 @@ class NotedPeer {
   uid_t user_ = 0;
 };
 
-/// A user id nobody has; nobody can redeem what is issued to it.
+/// A user id that no user has; tickets issued to it cannot be redeemed.
 inline constexpr auto kNobodyAtAll = static_cast<uid_t>(-1);
 
 }  // namespace octavo::rpc

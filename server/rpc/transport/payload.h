@@ -42,7 +42,7 @@ grpc::ByteBuffer WithPayload(const Message& header, uint32_t field_number,
   return grpc::ByteBuffer(slices, 2);
 }
 
-/// A message that came as raw bytes, less the field `number`, whose bytes stay where gRPC put them.
+/// A message received as raw bytes, without the field `number`, whose bytes stay in gRPC's buffers.
 template <class Message>
 struct WithoutPayload {
   Message message;
@@ -50,8 +50,8 @@ struct WithoutPayload {
   std::shared_ptr<const void> owner;                    // keeps them
 };
 
-/// Splits a message whose bytes field `field_number` is its last (or absent). Nothing if it does
-/// not parse.
+/// Splits a message whose last field is the bytes field `field_number` (or lacks it). Nothing if it
+/// does not parse.
 template <class Message>
 std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buffer,
                                                     uint32_t field_number) {
@@ -102,7 +102,7 @@ std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buff
         at += n;
         left -= n;
       }
-      if (byte() >= 0) return std::nullopt;  // something behind it
+      if (byte() >= 0) return std::nullopt;  // trailing data
       break;
     }
     if (wire == 0) {
@@ -120,7 +120,7 @@ std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buff
   return out;
 }
 
-/// Parses a request that came as raw bytes.
+/// Parses a request received as raw bytes.
 template <class Message>
 bool ParseRequest(const grpc::ByteBuffer& buffer, Message* message) {
   std::vector<grpc::Slice> slices;

@@ -22,7 +22,7 @@ class WaitingBytes {
     static auto& bytes = *new WaitingBytes;
     return bytes;
   }
-  /// Whether there is room; what waits for the peer otherwise.
+  /// Whether there is room; otherwise sets the bytes that wait for the peer.
   bool Take(const std::string& peer, int64_t bytes, int64_t* waiting) {
     MutexLock lock(mutex_);
     int64_t& of_peer = of_peer_[peer];
@@ -58,7 +58,7 @@ PendingAnswer::PendingAnswer(grpc::CallbackServerContext* context,
 }
 
 grpc::Status PendingAnswer::Begin(grpc::Status status) {
-  // gRPC keeps the message beside what is sent of it.
+  // gRPC keeps the message in addition to its unsent bytes.
   auto bytes = status.ok() ? static_cast<int64_t>(response_->ByteSizeLong()) : 0;
   if (bytes > kSmall) bytes += static_cast<int64_t>(response_->SpaceUsedLong());
   if (bytes > 0) {

@@ -11,13 +11,14 @@
 
 namespace octavo::rpc {
 
-/// The answer of a unary call, from when gRPC has it until the peer has taken it. A peer that asks
-/// and does not read leaves its answers with the server: the StallWatch cuts it in the end, and
-/// until then the memory of what waits is bounded, for each peer and in all. Thread-safe.
+/// The answer of a unary call, from its hand-over to gRPC until the peer has read it. The answers
+/// of a peer that sends requests but does not read pile up in the server: the StallWatch finally
+/// cuts the peer, and until then this class bounds the waiting bytes, for each peer and in total.
+/// Thread-safe.
 class PendingAnswer {
  public:
   static constexpr int64_t kMostOfPeer = 64 << 20, kMostOfAll = 512 << 20;
-  /// Answers up to this size are given whatever waits: a call that is refused gets one, too.
+  /// Answers up to this size are always sent, so that a refused call gets its error.
   static constexpr int64_t kSmall = 4 << 10;
 
   /// `context` and `response` live until Done.
@@ -26,11 +27,10 @@ class PendingAnswer {
   PendingAnswer& operator=(const PendingAnswer&) = delete;
   ~PendingAnswer() { Done(); }
 
-  /// Begins to wait; returns what the call ends with: `status`, or RESOURCE_EXHAUSTED (SLOW_CLIENT)
-  /// where the peer has not taken what it was answered before. A single answer of any size is
-  /// given. Called once.
+  /// Begins to wait; returns the status of the call: `status`, or RESOURCE_EXHAUSTED (SLOW_CLIENT)
+  /// if the peer has not read its earlier answers. A single answer may have any size. Called once.
   grpc::Status Begin(grpc::Status status);
-  /// The peer has taken the answer, or is gone.
+  /// The peer has read the answer, or is gone.
   void Done();
 
  private:

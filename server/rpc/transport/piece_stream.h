@@ -16,17 +16,17 @@
 
 namespace octavo::rpc {
 
-/// Streams bytes to a client piece by piece: the next piece is asked for when the last one is on
-/// the wire, so that memory stays bounded by two pieces of the slowest client. `Response` has
-/// offset, last and crc32c; its field kDataField is the bytes.
+/// Streams bytes to a client piece by piece: it requests the next piece when the last one is on the
+/// wire, so that a client never holds more than two pieces of memory. `Response` has offset, last
+/// and crc32c; its field kDataField is the bytes.
 template <class Response>
 class PieceStream final : public std::enable_shared_from_this<PieceStream<Response>> {
  public:
   static constexpr uint32_t kDataField = 15;
   using Done = std::function<void(absl::StatusOr<model::Bytes>)>;
 
-  /// `next` calls back once with the next piece, from any thread, at once or later. Nothing keeps
-  /// the stream but what waits for a piece or for the wire; when the client has gone, it goes.
+  /// `next` calls back once with the next piece, from any thread, at once or later. Only the
+  /// pending piece or write keeps the stream alive, so it ends when the client has gone.
   PieceStream(int64_t total_bytes, const std::shared_ptr<QueuedWriter<grpc::ByteBuffer>>& writer,
               std::function<void(Done)> next)
       : total_bytes_(total_bytes), writer_(writer), next_(std::move(next)) {}

@@ -14,10 +14,10 @@
 
 namespace octavo::rpc {
 
-/// A stream on which a client pushes and is told, whenever there is news, how far it is. One
-/// message is read and one answer is written at a time; answers that were not written yet give way
-/// to the newest. After the last answer it reads on until the client half-closes, for some seconds
-/// at most, so that messages which were sent already are counted. Keeps itself alive until OnDone.
+/// A stream on which a client pushes messages and receives progress reports. It reads one message
+/// and writes one answer at a time; the newest answer replaces one that was not written yet. After
+/// the last answer it continues reading until the client half-closes, for some seconds at most, so
+/// that messages sent before are counted. Keeps itself alive until OnDone.
 class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<PushStreamBase> {
  public:
@@ -37,18 +37,17 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
   void OnReadDone(bool ok) final {
-    if (!ok) {  // the client has said all it will: what it sent counts, and another connection may
-                // follow
-      if (Connected()) Tell();  // an answer may still be on its way to it
+    if (!ok) {  // the client sends no more: its messages count, and another connection may follow
+      if (Connected()) Tell();  // an answer may still be in flight to it
       End(grpc::Status::OK);
       return;
     }
     {
       MutexLock lock(mutex_);
       if (finished_)
-        return;   // told the end while this came: gRPC may be done with the stream as soon as this
-                  // returns
-      ++taking_;  // from here on it is not finished before the next read has begun
+        // the stream was ended during this call: gRPC may be done with it as soon as this returns
+        return;
+      ++taking_;  // from here on the stream is not finished before the next read has begun
     }
     const absl::Status begun = Guarded([&] { return Work(), absl::OkStatus(); });
     if (!begun.ok()) Taken(ToGrpc(begun));
@@ -67,20 +66,20 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   void OnDone() final {
     (void)Guarded([&] { return Disconnected(), absl::OkStatus(); });
-    auto self = std::move(self_);  // the last reference may go here
+    auto self = std::move(self_);  // this may release the last reference
   }
 
  protected:
-  /// Looks at `message`, through Received. An error ends the stream.
+  /// Handles `message` through Received. An error ends the stream.
   virtual absl::Status Take(const grpc::ByteBuffer& message) = 0;
   /// Calls TakeAndRead, now or on another thread; throws only if it never will.
   virtual void Work() { TakeAndRead(); }
-  /// Whether the first message has come to a port that may have something to tell.
+  /// Whether the first message has named a port, which may have progress to report.
   virtual bool Connected() const = 0;
   virtual void Disconnected() = 0;
   struct Answer {
     grpc::Status status;  // not OK: the stream ends with it, nothing is written
-    bool last = false;    // nothing more is wanted
+    bool last = false;    // the port wants no more messages
     grpc::ByteBuffer message;
   };
   virtual Answer NextAnswer() = 0;
@@ -91,7 +90,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     Taken(status);
   }
 
-  // There is something new to say. Any thread, does not block.
+  // There is new progress to report. Any thread, does not block.
   void Tell() {
     {
       MutexLock lock(mutex_);
@@ -123,7 +122,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     Advance();
   }
 
-  // Writes, or finishes, or waits: whatever is next. gRPC is called without the lock.
+  // Performs the next step: writes, finishes or waits. Calls gRPC without the lock.
   void Advance() {
     bool finish = false;
     {
@@ -151,7 +150,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       ending_ = true;
     }
     if (!answer.status.ok()) {
-      OnWriteDone(true);  // nothing to write: on to the end
+      OnWriteDone(true);  // nothing to write: proceed to the end
       return;
     }
     outgoing_ = answer.message;

@@ -40,7 +40,7 @@ inline void PassPoint(Method method, const char* where) {
     (void)Failpoint(absl::StrCat(method->name(), where).c_str());
 }
 
-/// Runs a piece of work for a call (returns absl::Status); what it throws becomes the answer.
+/// Runs a piece of work for a call (returns absl::Status); an exception becomes the answer.
 template <class Work>
 absl::Status Guarded(Work&& work) noexcept {
   const FailpointScope scope;
@@ -76,7 +76,7 @@ class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
     reply->self_ = reply;
     return reply;
   }
-  /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with what it says,
+  /// Runs `answer` (returns absl::Status; may fill in the response) and finishes with its status,
   /// unless the call is over already. Whether the client gets the answer: false if the call was
   /// over, or the answer could not be made.
   template <class F>
@@ -117,7 +117,7 @@ class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
   }
   void OnDone() override {
     answer_.Done();
-    auto self = std::move(self_);  // the last reference may go here
+    auto self = std::move(self_);  // may release the last reference
   }
 
  private:
@@ -134,7 +134,7 @@ class DeferredUnaryReactor final : public grpc::ServerUnaryReactor {
 template <class Reactor>
 class Ended final : public Reactor {
  public:
-  /// Null where there is no memory for it either: then gRPC ends the call by itself.
+  /// Null if there is no memory even for this: then gRPC ends the call by itself.
   static Reactor* Make(const grpc::Status& status) {
     auto* stream = new (std::nothrow) Ended;
     if (stream != nullptr) stream->Finish(status);
@@ -145,7 +145,7 @@ class Ended final : public Reactor {
 
 /// A server stream fed from any thread: Push queues, End finishes after the queue is written. The
 /// writer lives until gRPC is done with it; feeders hold a weak_ptr. gRPC calls are made without
-/// locks held. A client that does not read is cut (StallWatch); what waits for it until then is
+/// locks held. The StallWatch cuts a client that does not read; until then its waiting messages are
 /// bounded.
 template <class Message>
 class QueuedWriter : public grpc::ServerWriteReactor<Message>,
@@ -162,8 +162,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
     return writer;
   }
 
-  /// Runs `work`, which makes messages and pushes them, from whatever thread has news; what it
-  /// throws ends the stream.
+  /// Runs `work`, which makes messages and pushes them, on any thread; an exception ends the
+  /// stream.
   template <class F>
   void Feed(F&& work) {
     const absl::Status status = Guarded([&] {
@@ -184,8 +184,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
     }
     Advance();
   }
-  /// Of the messages with one key (BufferEvents of one buffer) only one waits: `merge(waiting,
-  /// news)` makes one of two. When more waits than a client can be behind, the stream ends with
+  /// At most one message per key (BufferEvents of one buffer) waits: `merge(waiting, news)`
+  /// combines two. When the waiting bytes exceed the limit of a slow client, the stream ends with
   /// RESOURCE_EXHAUSTED (SLOW_SUBSCRIBER).
   template <class Merge>
   void PushLatest(const std::string& key, Message message, Merge merge) {
@@ -216,8 +216,8 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
     }
     Advance();
   }
-  /// Push; `then` runs (from gRPC's thread, must not block) when the message has been written, not
-  /// if the client went away.
+  /// As Push; `then` runs (on gRPC's thread, must not block) when the message has been written, but
+  /// not if the client went away.
   void PushThen(Message message, std::function<void()> then) {
     {
       MutexLock lock(mutex_);
@@ -266,7 +266,7 @@ class QueuedWriter : public grpc::ServerWriteReactor<Message>,
   void OnDone() override {
     timer_->Done();
     RunOver();
-    auto self = std::move(self_);  // the last reference may go here
+    auto self = std::move(self_);  // may release the last reference
   }
 
  private:

@@ -63,7 +63,7 @@ StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<voi
 
 void StallWatch::Look() {
   constexpr std::chrono::seconds kToEnd(
-      2);  // of a cancelled call on a connection that still takes something
+      2);  // time for a cancelled call on a connection whose peer still reads
   std::vector<std::shared_ptr<WriteTimer>> timers;
   {
     Timers& all = AllTimers();
@@ -78,11 +78,11 @@ void StallWatch::Look() {
     MutexLock lock(timer->mutex_);
     if (timer->context_ == nullptr || !timer->writing_) continue;
     if (!timer->cancelled_ && now - timer->since_ > patience_) {
-      Log(LogLevel::kWarning, "a client takes nothing of what is written to it; the call is ended",
+      Log(LogLevel::kWarning, "a client does not read what is written to it; the call is ended",
           {{"peer", timer->peer_}});
       timer->cancelled_ = true;
       timer->since_ = now;
-      timer->context_->TryCancel();  // what it brings about runs on gRPC's threads
+      timer->context_->TryCancel();  // its effects run on gRPC's threads
       cancelled_();
     } else if (timer->cancelled_ && now - timer->since_ > kToEnd) {
       cut_(timer->peer_);

@@ -14,9 +14,9 @@
 
 namespace octavo::rpc {
 
-/// The time that a peer takes for what is written to it: a message of a stream, or an answer. A
-/// peer that has stopped reading (its window is 0, its process is stopped) holds what was written
-/// and whatever the stream keeps: memory, a lease, a place. Thread-safe.
+/// Measures how long a peer takes to read a written message of a stream, or an answer. A peer that
+/// has stopped reading (its window is 0, its process is stopped) keeps the written bytes and the
+/// resources of the stream alive: memory, a lease, a place in a queue. Thread-safe.
 class WriteTimer {
  public:
   using Clock = std::chrono::steady_clock;
@@ -38,13 +38,13 @@ class WriteTimer {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-/// Cuts calls whose peers take nothing. First the call is cancelled, which lets go of all it holds
-/// unless the connection itself is stuck: then the cancellation waits behind what was written
-/// before, and the connection is cut.
+/// Cuts calls whose peers do not read. It first cancels the call, which releases all its resources
+/// unless the connection itself is stuck. In that case the cancellation waits behind the bytes
+/// written before, and the watch cuts the connection.
 class StallWatch {
  public:
-  /// Timers of the whole process: streams do not know their server. Where it has several, the least
-  /// patient one rules.
+  /// The timers are shared by the whole process, because streams do not know their server. If there
+  /// are several servers, the shortest limit applies.
   static void Add(const std::shared_ptr<WriteTimer>& timer);
 
   /// The watch calls `cancelled` for each call that it cancels, and `cut` with the peer's name

@@ -23,9 +23,10 @@ namespace octavo::rpc {
 namespace {
 
 constexpr int kEstablished = 1,
-              kCloseWait = 8;  // states of TCP in which the owner has the socket still
+              kCloseWait = 8;  // TCP states in which the owner still has the socket
 
-/// Where the four words of an address lie that the kernel keeps; of version 4 the last one first.
+/// Positions of the four words of an address in the kernel's form; version 4 puts the last one
+/// first.
 void PutAddress(const TcpEnd& end, bool version4, uint32_t words[4]) {
   std::memset(words, 0, 16);
   if (version4) {
@@ -50,7 +51,7 @@ TcpEnd EndFrom(const uint32_t words[4], uint16_t port_of_network, int family) {
   return TcpEnd::Of(storage).value_or(TcpEnd{});
 }
 
-/// As the tables have it: words of the machine's byte order in hexadecimal digits.
+/// In the form of the tables: words in the machine's byte order, in hexadecimal digits.
 std::string InTable(const TcpEnd& end, bool version4) {
   uint32_t words[4];
   PutAddress(end, version4, words);
@@ -140,15 +141,15 @@ std::optional<std::optional<uid_t>> UserBySockDiag(const TcpEnd& local, const Tc
     return std::nullopt;
   if (head->nlmsg_type == NLMSG_ERROR) {
     if (head->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) return std::nullopt;
-    // ENOENT: there is no such socket; it is also the answer of a kernel that has no module for
-    // TCP: the tables know.
+    // ENOENT: there is no such socket; also the answer of a kernel without the diagnosis module for
+    // TCP, so consult the tables.
     return std::nullopt;
   }
   if (head->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
       head->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg)))
     return std::nullopt;
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
-  // A socket that listens there is found, too, where none is connected.
+  // If no socket is connected, the kernel also finds one that listens there.
   const bool same =
       EndFrom(found->id.idiag_src, found->id.idiag_sport, found->idiag_family) == local &&
       EndFrom(found->id.idiag_dst, found->id.idiag_dport, found->idiag_family) == remote;
@@ -159,7 +160,7 @@ std::optional<std::optional<uid_t>> UserBySockDiag(const TcpEnd& local, const Tc
 
 std::optional<uid_t> UserInTable(const std::string& table, const TcpEnd& local,
                                  const TcpEnd& remote) {
-  // Sockets of version 6 that are connected to version 4 stand in the other table.
+  // IPv6 sockets that are connected to IPv4 addresses are in the other table.
   const std::pair<std::string, std::string> wanted[] = {
       {InTable(local, false), InTable(remote, false)},
       {InTable(local, true), InTable(remote, true)}};

@@ -9,8 +9,8 @@
 
 namespace octavo::rpc {
 
-/// An end of a TCP connection. Addresses of version 4 as IPv6 has them (::ffff:127.0.0.1), whatever
-/// kind of socket they are of.
+/// An end of a TCP connection. IPv4 addresses are in IPv6 form (::ffff:127.0.0.1) for every kind of
+/// socket.
 struct TcpEnd {
   std::array<uint8_t, 16> address{};
   uint16_t port = 0;
@@ -24,14 +24,14 @@ struct TcpEnd {
   std::string text() const;
 };
 
-/// The user whose socket is `local`, connected to `remote`, both on this host: asked of the kernel
-/// by both full addresses (ports alone are shared by sockets of other addresses, and by connections
-/// to other servers). By netlink; where that is not to be had, from the tables in /proc/net.
-/// Nothing if there is no such connection, or its owner has closed it already.
+/// The user whose socket is `local`, connected to `remote`, both on this host: found by both full
+/// addresses (sockets of other addresses and connections to other servers may share a port). Uses
+/// netlink; if that is not available, the tables in /proc/net. Nothing if there is no such
+/// connection, or its owner has closed it already.
 std::optional<uid_t> UserOfTcpSocket(const TcpEnd& local, const TcpEnd& remote);
 
-/// The two ways of it. The first is nothing in the outer one if netlink cannot be asked; `table` is
-/// /proc/net/tcp or tcp6.
+/// The two methods. The outer optional of the first is empty if netlink is not available; `table`
+/// is /proc/net/tcp or tcp6.
 std::optional<std::optional<uid_t>> UserBySockDiag(const TcpEnd& local, const TcpEnd& remote);
 std::optional<uid_t> UserInTable(const std::string& table, const TcpEnd& local,
                                  const TcpEnd& remote);

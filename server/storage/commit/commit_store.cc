@@ -36,7 +36,7 @@
 namespace octavo::storage {
 namespace {
 
-// What has ended is dropped from the journal when it has grown by so much.
+// The journal is compacted, dropping ended entries, each time it has grown by this much.
 constexpr int64_t kCompactBytes = 64 << 10;
 
 class StoreImpl final : public CommitStore {
@@ -54,7 +54,7 @@ class StoreImpl final : public CommitStore {
     std::map<std::string, QuarantineUse> out;
     for (const std::string& root : roots_) {
       auto& [stamp, use] = quarantines_[root];
-      // Looked through only when something came or went: it may be many files.
+      // Scanned again only when an entry was added or removed, because it may hold many files.
       if (const int64_t now = StampOfQuarantine(root); std::exchange(stamp, now) != now)
         use = now == 0 ? QuarantineUse{} : UseOfQuarantine(root);
       out[root] = use;
@@ -94,16 +94,16 @@ class StoreImpl final : public CommitStore {
     }
     return absl::OkStatus();
   }
-  /// A commit that did not come to its end.
+  /// A commit that did not finish.
   struct Failed {
     CommitPaths paths;
-    bool renaming = false;   // files may have their final names
+    bool renaming = false;   // files may already have their final names
     bool said = false;       // in the journal
     bool published = false;  // only its temporary folder is left
   };
-  /// Removes what it left. Where that does not work now (no descriptors, a disk that does not
-  /// answer), the next commit tries again: what lies under its temporary name would block the
-  /// folder for the volume.
+  /// Removes the files of the unfinished commit. If that fails now (no descriptors, a disk that
+  /// does not answer), the next commit tries again, because a leftover temporary name would block
+  /// the folder for the volume.
   void GiveUp(Failed failed) {
     if (Remove(failed)) return;
     MutexLock lock(mutex_);
@@ -117,7 +117,7 @@ class StoreImpl final : public CommitStore {
       left.swap(left_);
     }
     for (Failed& failed : left) {
-      // A later commit may have the names since: it is tried when that has ended.
+      // A later commit may use the names by now: try again when that commit has ended.
       const bool mine = Claim(failed.paths.final).ok(),
                  both = mine && Claim(failed.paths.temporary).ok();
       const bool removed = both && Remove(failed);
@@ -128,44 +128,43 @@ class StoreImpl final : public CommitStore {
       left_.push_back(std::move(failed));
     }
   }
-  /// Held while directories are made or removed: a commit that gives up must not remove the parent
-  /// that another one has just found and is about to use.
+  /// Held while directories are made or removed: a failing commit must not remove a parent that
+  /// another commit has just found and is about to use.
   Mutex& tree_mutex() { return tree_mutex_; }
 
  private:
-  /// False if something stays.
+  /// False if any file is left.
   bool Remove(Failed& failed) {
     const SpareDescriptors::Loan loan(&spare_);
-    // Said at once, also of a root that is away: the caller has been told that it failed, and a
-    // start that finds it complete must not publish it.
+    // Journal the failure at once, even if the root is not mounted: the caller knows that the
+    // commit failed, so a later start that finds it complete must not publish it.
     if (!failed.published && !failed.renaming)
       failed.said = failed.said || Record({{"op", "abandon"}, {"key", failed.paths.key}}).ok();
-    // A root that is away hides what is on it: when it comes back, that is there still.
+    // An unmounted root hides its files: they are still there when it is mounted again.
     if (!IsSameRoot(failed.paths)) return false;
     auto held = Hold(roots_, failed.paths);
-    // If the folder is gone or replaced by a link, nothing of the commit is searched for.
+    // If the folder is gone or replaced by a link, do not search for the commit's files.
     if (absl::IsNotFound(held.status())) return End(failed);
     if (!held.ok()) return false;
     const CommitPaths& paths = held->paths;
     if (failed.published) return RemoveTree(paths.temporary) && End(failed);
-    // A final name that could not be made durable is taken back. If not even that works, recovery
-    // has to judge.
+    // Withdraw a final name that could not be made durable. If even that fails, recovery decides.
     const bool ours_only =
         !paths.folder ? PathExists(paths.temporary) : !PathExists(paths.temporary);
     const bool in_folder = held->OpenTemporary().ok();
     if (failed.renaming && ours_only &&
         ((!paths.folder && !in_folder) || !WithdrawFiles(held->Moving()).ok()))
       return false;
-    // Said before anything is removed: recovery must not take a half removed directory for a half
-    // published one.
+    // Journal this before removing anything: recovery must not mistake a half removed directory for
+    // a half published one.
     failed.said = failed.said || Record({{"op", "abandon"}, {"key", paths.key}}).ok();
-    // No room even for that line: what is to be removed may be what fills the disk. Before any
-    // renaming it can go without: where there is no manifest, recovery publishes nothing.
+    // The disk may have no room even for that line, filled by the very files to be removed. Before
+    // any renaming the line is not needed: without a manifest, recovery publishes nothing.
     if (!failed.said && (failed.renaming || (in_folder && !RemoveManifest(held->temporary))))
       return false;
     return RemoveTree(paths.temporary) && End(failed);
   }
-  /// Nothing but folders that it made is left of it.
+  /// Only folders that the commit made are left.
   bool End(const Failed& failed) {
     if (!IsSameRoot(failed.paths)) return false;
     if (!failed.published) {
@@ -187,14 +186,14 @@ class StoreImpl final : public CommitStore {
   SpareDescriptors spare_;
   Mutex journal_mutex_;
   std::map<std::string, std::vector<nlohmann::json>> open_
-      ABSL_GUARDED_BY(journal_mutex_);  // what has no end yet, by key
+      ABSL_GUARDED_BY(journal_mutex_);  // entries without an end yet, by key
   int64_t compact_at_ ABSL_GUARDED_BY(journal_mutex_) = kCompactBytes;
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
   std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
   Mutex quarantine_mutex_;
-  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_ ABSL_GUARDED_BY(
-      quarantine_mutex_);  // by root: the stamp it was looked at, and what was there
+  std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
+      ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp of the last scan, and its result
 };
 
 class Transaction final : public CommitTransaction {
@@ -225,8 +224,8 @@ class Transaction final : public CommitTransaction {
       return ErrnoStatus(error, "writing", "the journal");
     for (const std::string& directory : paths_.made)
       OCTAVO_RETURN_IF_ERROR(MakeBeneath(store_->roots(), directory));
-    // From here on the folders are used that are open: somebody may put a link in the place of
-    // each.
+    // From here on use only the open folders, because another process may replace any of them by a
+    // link.
     OCTAVO_ASSIGN_OR_RETURN(held_, Hold(store_->roots(), paths_));
     if (::mkdirat(held_.folder.get(), BaseOf(paths_.temporary).c_str(), 0755) != 0)
       return ErrnoStatus(errno, "creating directory", paths_.temporary);
@@ -259,8 +258,8 @@ class Transaction final : public CommitTransaction {
     OCTAVO_RETURN_IF_ERROR(status_);
     auto outcome = WriteOut();
     if (!outcome.ok()) outcome = held_.Named(outcome.status());
-    // Whatever failed, this transaction ends here: files that could not be synced are not to be
-    // trusted a second time.
+    // Any failure ends the transaction here: files that could not be synced once must not be
+    // trusted again.
     status_ =
         outcome.ok() ? absl::FailedPreconditionError("the commit is published") : outcome.status();
     return outcome;
@@ -304,12 +303,11 @@ class Transaction final : public CommitTransaction {
     }
     if (!held_.HasTemporaryName())
       return absl::AbortedError(
-          absl::StrCat("somebody has moved ", paths_.temporary, " away while it was written"));
+          absl::StrCat("another program moved ", paths_.temporary, " while it was written"));
     renaming_ = true;
     OCTAVO_RETURN_IF_ERROR(PublishFiles(held_.Moving()));
     published_ = true;
-    // The data is safe whether or not the rest works: recovery would find the final name and accept
-    // it.
+    // The data is safe even if the rest fails: recovery would find the final name and accept it.
     const bool clean = paths_.folder || (RemoveTree(held_.paths.temporary) && IsSameRoot(paths_));
     if (Failpoint("journal_end") == 0) {
       if (clean) {
@@ -380,7 +378,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
                           .made = {},
                           .root = root,
                           .root_id = DirectoryId(root)};
-  auto transaction = std::make_unique<Transaction>(this, paths, meta);  // gives both names back
+  auto transaction = std::make_unique<Transaction>(this, paths, meta);  // releases both names
   if (PathExists(final)) return ErrnoStatus(EEXIST, "committing to", final);
   if (!paths.folder && PathExists(paths.Side()))
     return ErrnoStatus(EEXIST, "committing to", paths.Side());

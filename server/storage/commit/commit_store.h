@@ -15,7 +15,7 @@
 
 namespace octavo::storage {
 
-/// What a finished commit left on disk.
+/// The files of a finished commit.
 struct CommitOutcome {
   std::string path;  // absolute
   Format format = Format::kOmeZarr05;
@@ -54,10 +54,11 @@ class CommitStore {
  public:
   /// Creates state_dir if missing and recovers what an earlier process left: for each journal entry
   /// without an end, a final name whose manifest verifies is accepted; a complete temporary whose
-  /// manifest verifies is published; anything else of ours moves to `<root>/.octavo-quarantine/`.
-  /// Names without our prefix are never touched. An entry whose root is missing, or is another
-  /// directory than when the commit began, stays for a later start. Then quarantines that are
-  /// beyond their limits are pruned. `report` gets a line each.
+  /// manifest verifies is published; any other file with our prefix moves to
+  /// `<root>/.octavo-quarantine/`. Names without our prefix are never touched. An entry whose root
+  /// is missing, or is a different directory than when the commit began, stays for a later start.
+  /// Then quarantines beyond their limits are pruned. `report` gets a line for each of these
+  /// actions.
   static absl::StatusOr<std::unique_ptr<CommitStore>> Open(const std::string& state_dir,
                                                            const std::vector<std::string>& roots,
                                                            std::vector<std::string>* report,
@@ -73,7 +74,7 @@ class CommitStore {
   /// Whether Begin would refuse this destination: InvalidArgument, AlreadyExists.
   virtual absl::Status Check(const std::string& destination, const WriterOptions& options) = 0;
   virtual const std::vector<std::string>& roots() const = 0;
-  /// What the quarantine of each root holds now, by the root as configured.
+  /// The present contents of each root's quarantine, by the root as configured.
   virtual std::map<std::string, QuarantineUse> Quarantines() = 0;
 };
 

@@ -22,7 +22,7 @@
 namespace octavo::storage {
 namespace {
 
-/// Removes what was not published.
+/// Removes unpublished files.
 struct Temporary {
   std::string path;
   ~Temporary() {
@@ -102,8 +102,8 @@ absl::StatusOr<CommitOutcome> Convert(const std::string& source, const std::stri
   OCTAVO_RETURN_IF_ERROR(SyncFile(manifest_path));
   OCTAVO_RETURN_IF_ERROR(SyncDirectory(paths.temporary));
   if (absl::Status published = PublishFiles(paths); !published.ok()) {
-    // What has left its temporary name is ours and is taken back; where not even that works, it
-    // stays and the message says so.
+    // Files that no longer have their temporary name are ours, so withdraw them; if even that
+    // fails, they stay and the message says so.
     const absl::Status back = WithdrawFiles(paths);
     return back.ok() ? published : Annotate(published, back.message());
   }

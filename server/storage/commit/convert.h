@@ -10,13 +10,13 @@
 
 namespace octavo::storage {
 
-/// Writes a committed volume (OME-Zarr, .npy or .bin with its .json) once more in another format,
-/// without a server. The destination gets the format's ending if it has none of its endings, and
-/// its name only when all of it is on the disk. The voxels are checked against the digest that the
-/// volume was sealed with (or, without one, its files against their CRCs). Metadata are carried
-/// over. `progress(fraction, disk_bytes)` is called between slabs; Cancelled once it returns false.
-/// Errors: as of OpenStored and ResolveOptions; AlreadyExists; NotFound if the destination's
-/// directory is not there; DataLoss.
+/// Writes a committed volume (OME-Zarr, .npy or .bin with its .json) again in another format,
+/// without a server. The destination gets the format's ending if it has none of them, and it
+/// appears under its name only when all of it is on the disk. The voxels are checked against the
+/// digest that the volume was sealed with (or, without one, its files against their CRCs). Metadata
+/// are carried over. `progress(fraction, disk_bytes)` is called between slabs; Cancelled once it
+/// returns false. Errors: as of OpenStored and ResolveOptions; AlreadyExists; NotFound if the
+/// destination's directory is not there; DataLoss.
 absl::StatusOr<CommitOutcome> Convert(
     const std::string& source, const std::string& destination, const WriterOptions& options,
     const std::function<bool(double fraction, int64_t disk_bytes)>& progress);

@@ -61,7 +61,7 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
     if (base == "/") base.clear();
   }
   const std::string path = absl::StrCat(base, "/", absl::StrJoin(parts, "/"));
-  // The deepest part that exists decides where the path really leads.
+  // Resolve the deepest part that exists: it determines where the path really leads.
   std::string existing = ParentOf(path), rest = BaseOf(path);
   std::string real;
   // (A name that is there but leads nowhere ends up in `rest`; making directories refuses it.)

@@ -33,7 +33,7 @@ std::string LineOf(const nlohmann::json& record) {
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(const std::string& path,
                                                        std::vector<nlohmann::json>* records) {
-  // The lock has a file of its own: the journal itself is replaced when compacted.
+  // The lock is a separate file, because compaction replaces the journal itself.
   const std::string lock_path = absl::StrCat(path, ".lock");
   UniqueFd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return ErrnoStatus(errno, "opening", lock_path);
@@ -69,7 +69,8 @@ absl::Status Journal::Append(const nlohmann::json& record) {
   absl::Status status = WriteAll(fd_.get(), path_, line.data(), line.size());
   if (status.ok() && ::fdatasync(fd_.get()) != 0)
     status = ErrnoStatus(errno, "syncing journal", path_);
-  // A line that was refused must not stand there, nor half of it before the next one.
+  // A line that could not be written must not stay in the file, and no half of it may precede the
+  // next line.
   if (!status.ok() &&
       (Failpoint("journal_cut") != 0 || ::ftruncate(fd_.get(), before.st_size) != 0)) {
     torn_ = true;

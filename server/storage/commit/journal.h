@@ -18,13 +18,13 @@ namespace octavo::storage {
 /// holds it. Thread-safe.
 class Journal {
  public:
-  /// Opens or creates `path`; `records` gets what it holds. FailedPrecondition if another process
+  /// Opens or creates `path`; `records` gets its contents. FailedPrecondition if another process
   /// holds it.
   static absl::StatusOr<std::unique_ptr<Journal>> Open(const std::string& path,
                                                        std::vector<nlohmann::json>* records);
   absl::Status Append(const nlohmann::json& record);
   int64_t bytes();
-  /// Makes it hold just these, atomically.
+  /// Replaces the contents by these records, atomically.
   absl::Status Replace(const std::vector<nlohmann::json>& records);
 
  private:
@@ -35,7 +35,7 @@ class Journal {
   Mutex mutex_;
   UniqueFd fd_ ABSL_GUARDED_BY(mutex_);
   bool torn_ ABSL_GUARDED_BY(mutex_) =
-      false;  // half a line may stand at its end: the next one begins with a line of its own
+      false;  // the file may end with half a line: the next record begins on a new line
 };
 
 }  // namespace octavo::storage

@@ -79,8 +79,9 @@ absl::Status PublishFiles(const CommitPaths& paths) {
   if (!paths.folder) {
     const std::string data = absl::StrCat(paths.temporary, "/", kDataFile),
                       meta = absl::StrCat(paths.temporary, "/", kMetaFile);
-    // The metadata first: whoever sees the array finds them. The temporary directory with the
-    // manifest stays until both are there for good, so that recovery can tell whose they are.
+    // Publish the metadata first, so that a reader that sees the array finds them. The temporary
+    // directory with the manifest stays until both files are durable, so that recovery can tell
+    // which commit they belong to.
     if (PathExists(meta)) OCTAVO_RETURN_IF_ERROR(RenameNoReplace(meta, paths.Side()));
     if (const int error = Failpoint("side_renamed"))
       return ErrnoStatus(error, "renaming to", paths.final);
@@ -122,7 +123,7 @@ bool RemoveTree(const std::string& path) {
 absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths) {
   const std::string folder = ParentOf(paths.final);
   auto opened = OpenBeneath(folder, roots, O_RDONLY | O_DIRECTORY);
-  // The path was one without links when it was chosen.
+  // The path had no links when it was chosen.
   if (InfoOf(opened.status()).reason == Reason::kOutsideRoots ||
       (opened.ok() && opened->path != folder))
     return InvalidField("options.destination", absl::StrCat("leads through a link: ", folder));

@@ -12,7 +12,7 @@
 
 namespace octavo::storage {
 
-/// Where a commit's files are and will be, as the journal keeps it.
+/// The present and final places of a commit's files, as stored in the journal.
 struct CommitPaths {
   std::string key;     // of the journal entry, unique
   std::string id;      // of the commit
@@ -25,8 +25,8 @@ struct CommitPaths {
                                   // journals of earlier versions
 
   nlohmann::json ToJson(const char* op) const;
-  /// DataLoss names the member that is not what ToJson writes. Those that earlier versions did not
-  /// write may be missing.
+  /// DataLoss names the member that ToJson would not have written. Members that earlier versions
+  /// did not write may be missing.
   static absl::StatusOr<CommitPaths> FromJson(const nlohmann::json& record);
   /// The metadata beside a format of one file.
   std::string Side() const { return final + ".json"; }
@@ -36,11 +36,11 @@ struct CommitPaths {
 /// innermost. Empty if there is none.
 std::string RootOf(const std::vector<std::string>& roots, const std::string& path);
 
-/// Whether the disk is there that the commit wrote to.
+/// Whether the disk that the commit wrote to is mounted.
 bool IsSameRoot(const CommitPaths& paths);
 
-/// The folder of a commit's final and temporary names, open, and the same paths by way of it:
-/// whatever becomes of the names above it, what is done by these is done in that folder.
+/// The open folder of a commit's final and temporary names, and the same paths through it:
+/// operations by these paths act in that folder even if the names above it change.
 struct HeldPaths {
   UniqueFd folder, temporary;  // temporary: once it is open
   CommitPaths paths;
@@ -48,12 +48,12 @@ struct HeldPaths {
 
   /// Opens the temporary folder: a folder, and no link to one.
   absl::Status OpenTemporary();
-  /// Whether the temporary name is still that of the folder that is open.
+  /// Whether the temporary name still names the open folder.
   bool HasTemporaryName() const;
   /// For PublishFiles and WithdrawFiles, once `temporary` is open: single files move out of it, a
   /// folder by its own name.
   CommitPaths Moving() const;
-  /// With the names that people know in place of those of open folders.
+  /// Replaces the names of open folders by the names that users know.
   absl::Status Named(const absl::Status& status) const;
 };
 /// NotFound if the folder is not there; InvalidArgument if its path leads somewhere else (now), or
@@ -61,26 +61,26 @@ struct HeldPaths {
 absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths);
 
 /// Gives the finished files of `paths.temporary` their final names, without replacing, and makes
-/// that durable. Goes on where an earlier call was interrupted. AlreadyExists: the name is taken
-/// (the files are under temporary names again).
+/// that durable. Continues after an interrupted earlier call. AlreadyExists: the name is taken (the
+/// files are under temporary names again).
 absl::Status PublishFiles(const CommitPaths& paths);
-/// Takes back what PublishFiles renamed: all is under temporary names again. Only for files known
-/// to be the commit's.
+/// Undoes the renames of PublishFiles: all files have their temporary names again. Only for files
+/// known to be the commit's.
 absl::Status WithdrawFiles(const CommitPaths& paths);
 /// Removes a file or directory tree, symbolic links in it not followed; false if something is left.
 bool RemoveTree(const std::string& path);
 /// Makes a directory whose parent lies beneath the roots.
 absl::Status MakeBeneath(const std::vector<std::string>& roots, const std::string& directory);
-/// Removes those of the directories that are empty, innermost first.
+/// Removes the empty ones among the directories, innermost first.
 void RemoveEmpty(const std::vector<std::string>& roots,
                  const std::vector<std::string>& directories);
 
-/// What became of a commit that an earlier process did not end.
+/// Outcome of the recovery of a commit that an earlier process did not finish.
 struct Recovered {
   std::string line;     // for people
   bool settled = true;  // false: the journal entry has to stay
 };
-/// `abandoned`: the process had given it up and was removing it.
+/// `abandoned`: that process had given up the commit and was removing it.
 Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& paths, bool abandoned);
 
 }  // namespace octavo::storage

@@ -25,7 +25,7 @@ std::string FolderOf(const std::string& root) {
   return absl::StrCat(real == "/" ? "" : real, "/", kQuarantineName);
 }
 
-/// Open, if it is a folder of our own.
+/// Opens it if it is a folder of this user.
 UniqueFd OpenQuarantine(const std::string& folder) {
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
@@ -67,7 +67,7 @@ std::vector<Entry> EntriesOf(const UniqueFd& quarantine) {
     const std::string name = at->path().filename().string(), path = absl::StrCat(folder, "/", name);
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0) continue;
-    // The time of its last change of state is that of its renaming: nobody changes it here.
+    // Its last status change is the rename into the quarantine, because no process changes it here.
     entries.push_back({.name = name, .bytes = BytesOfTree(path), .since = SecondsOf(info.st_ctim)});
   }
   return entries;

@@ -8,13 +8,13 @@
 
 namespace octavo::storage {
 
-/// Where the recovery puts what it can neither accept nor publish (commit_store.h), below each
-/// root: damaged volumes and halves of volumes, for people to look at. What is in it counts as
-/// theirs until it has become too much or too old; then the oldest goes.
+/// The folder below each root for files that the recovery can neither accept nor publish
+/// (commit_store.h): damaged volumes and halves of volumes, for users to inspect. The server keeps
+/// them until there are too many or they are too old; then it removes the oldest.
 inline constexpr char kQuarantineName[] = ".octavo-quarantine";
 
-/// Of each root; 0 = no limit. Looked at when the daemon starts, which is when the recovery adds to
-/// it.
+/// Limits of each root; 0 = no limit. Applied when the daemon starts, because only the recovery
+/// adds files.
 struct QuarantineLimits {
   int64_t entries = 100;
   int64_t bytes = int64_t{64} << 30;  // as files are long
@@ -25,16 +25,16 @@ struct QuarantineUse {
   int64_t entries = 0, bytes = 0;
 };
 
-/// Moves what has a path below a root, out of the folder `from` that it lies in, into the root's
-/// quarantine; its new path, or "" where that cannot be done. A quarantine that is no folder of
-/// this user's own (a link that somebody else made) is not used, and never pruned.
+/// Moves a file or folder below a root from its folder `from` into the root's quarantine; returns
+/// its new path, or "" if that fails. A quarantine that is not this user's own folder (for example
+/// another user's link) is neither used nor pruned.
 std::string MoveToQuarantine(const std::vector<std::string>& roots, const UniqueFd& from,
                              const std::string& path);
-/// What is in it now.
+/// The present contents.
 QuarantineUse UseOfQuarantine(const std::string& root);
-/// Removes the oldest until the limits hold; a line for each.
+/// Removes the oldest entries until the limits hold; returns a line for each.
 std::vector<std::string> PruneQuarantine(const std::string& root, const QuarantineLimits& limits);
-/// Changes with every entry that comes or goes; 0 = there is none.
+/// Changes with every entry added or removed; 0 = there is no quarantine.
 int64_t StampOfQuarantine(const std::string& root);
 
 }  // namespace octavo::storage

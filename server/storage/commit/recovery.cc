@@ -20,7 +20,7 @@
 namespace octavo::storage {
 namespace {
 
-/// A JSON file in an open folder; null where there is none, or it is none.
+/// A JSON file in an open folder; null if it is missing or is not JSON.
 nlohmann::json ParseFile(const UniqueFd& folder, const std::string& name,
                          const JsonLimits& limits = {}) {
   const UniqueFd fd = OpenWithin(folder, name, O_RDONLY | O_NONBLOCK);
@@ -36,7 +36,8 @@ std::string TextAt(const nlohmann::json& json, const char* pointer) {
                                                                        : "";
 }
 
-/// Whether what has the final name came from this commit; another program may have taken the name.
+/// Whether the file with the final name came from this commit; another program may have taken the
+/// name.
 bool IsOurs(const HeldPaths& held) {
   const CommitPaths& paths = held.known;
   if (!paths.folder)
@@ -47,7 +48,7 @@ bool IsOurs(const HeldPaths& held) {
           TextAt(ParseFile(final, "zarr.json"), "/attributes/octavo/volume") == paths.volume);
 }
 
-/// DataLoss if a file in an open folder is not what the manifest says.
+/// DataLoss if a file in an open folder differs from the manifest.
 absl::Status VerifyWithin(const UniqueFd& folder, const std::string& path,
                           const Manifest::File& file) {
   const UniqueFd fd = OpenWithin(folder, BaseOf(path), O_RDONLY | O_NONBLOCK);
@@ -98,8 +99,9 @@ Recovered RecoverFinal(const std::vector<std::string>& roots, const HeldPaths& h
   if (!PathExists(held.paths.final))
     return {absl::StrCat(paths.final, ": nothing was written; the destination is absent")};
   if (!IsOurs(held))
-    return {absl::StrCat(paths.final,
-                         ": nothing was written; what has this name is somebody else's and stays")};
+    return {absl::StrCat(
+        paths.final,
+        ": nothing was written; the file of this name is another program's and stays")};
   const absl::Status verified = VerifyFinal(held);
   if (verified.ok()) return {absl::StrCat(paths.final, ": was complete, verified")};
   const std::string to = MoveToQuarantine(roots, held.folder, paths.final);
@@ -112,7 +114,7 @@ absl::Status PublishVerified(const HeldPaths& held) {
   OCTAVO_RETURN_IF_ERROR(VerifyTemporary(held));
   if (!held.HasTemporaryName())
     return absl::AbortedError(
-        absl::StrCat("somebody has moved ", held.known.temporary, " away while it was read"));
+        absl::StrCat("another program moved ", held.known.temporary, " while it was read"));
   // Without renameat2 a directory's name is reserved by an empty one.
   if (held.paths.folder) ::rmdir(held.paths.final.c_str());
   return held.Named(PublishFiles(held.Moving()));
@@ -126,7 +128,7 @@ Recovered RecoverTemporary(const std::vector<std::string>& roots, HeldPaths& hel
     const bool removed = paths.folder || RemoveTree(held.paths.temporary);
     return {absl::StrCat(paths.final, ": was written and is published now, verified"), removed};
   }
-  // Renaming begins when the manifest is there; before that no final name is ours.
+  // Renaming begins only after the manifest is written; before that no final name is ours.
   if (!paths.folder && held.temporary &&
       PathExists(absl::StrCat(NameOfOpen(held.temporary), "/", kManifestName)))
     (void)WithdrawFiles(held.Moving());
@@ -141,10 +143,11 @@ Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& path
   auto held = Hold(roots, paths);
   const bool there = held.ok() && PathExists(held->paths.temporary);
   if (!there && !IsSameRoot(paths)) {
-    return {absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
-                         " is missing or not what it was when the commit began (is a disk not "
-                         "mounted?); the next start looks again"),
-            false};
+    return {
+        absl::StrCat(paths.final, ": nothing is settled, because ", paths.root,
+                     " is missing or is not the directory that it was when the commit began (is a "
+                     "disk not mounted?); the next start tries again"),
+        false};
   }
   if (!held.ok() && !absl::IsNotFound(held.status())) {
     return {absl::StrCat(paths.final, ": nothing is settled, because its folder ",

@@ -6,12 +6,12 @@
 
 namespace octavo::storage {
 
-/// Extent after halving: floor(n / 2), so that every voxel is the mean of a whole pair and its
-/// centre lies exactly half a (finer) voxel further; an odd last one is left out. An extent of 1
+/// Extent after halving: floor(n / 2), so that every voxel is the mean of a complete pair and its
+/// centre is shifted by exactly half a (finer) voxel; an odd last voxel is left out. An extent of 1
 /// stays.
 inline constexpr int64_t Halved(int64_t extent) { return extent > 1 ? extent / 2 : 1; }
 
-/// Arrays that a pyramid of this shape [3] can have: until the last is one voxel.
+/// Number of arrays that a pyramid of this shape [3] can have, down to a single voxel.
 int PyramidLevelsPossible(const int64_t* shape);
 
 /// Means of 2 x 2 x 2 voxels (fewer along axes of extent 1). `in` [bscans, nx, nz], with bscans

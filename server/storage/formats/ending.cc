@@ -19,7 +19,7 @@ struct FormatEnding {
   Format format;
 };
 
-// As people know them; HasExtension knows the longer ones too.
+// The usual endings; HasExtension knows the longer ones too.
 constexpr FormatEnding kEndings[] = {{".zarr", Format::kOmeZarr05}, {".npy", Format::kNpy},
                                      {".nrrd", Format::kNrrd},      {".nii", Format::kNifti},
                                      {".tif", Format::kOmeTiff},    {".tiff", Format::kOmeTiff},
@@ -28,7 +28,7 @@ constexpr FormatEnding kEndings[] = {{".zarr", Format::kOmeZarr05}, {".npy", For
 
 constexpr const char* kPackers[] = {"gz", "bz2", "xz", "zst", "zip", "lz4", "z"};
 
-// Files that people know by their ending, and that are not written. In the order of the alphabet.
+// Endings of known kinds of files that the server does not write. In alphabetical order.
 constexpr const char* kForeign[] = {
     "7z",          "am",    "analyze", "avi",     "avif", "bif",   "bmp",    "btf",    "bz2",
     "cbf",         "cdf",   "csv",     "czi",     "dat",  "dcm",   "dcm30",  "dic",    "dicom",

@@ -46,7 +46,7 @@ absl::Status FileListWriter::Output::Append(const void* data, size_t bytes) {
 
 absl::Status FileListWriter::Output::Close() {
   if (const int error = Failpoint("chunk_written")) return ErrnoStatus(error, "writing", path_);
-  // Only a hint; the sync in Finish is what counts.
+  // Only a hint; the sync in Finish makes the file durable.
   (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
   if (::close(fd_.release()) != 0) return ErrnoStatus(errno, "closing", path_);
   writer_->List(file_);

@@ -17,7 +17,7 @@
 
 namespace octavo::storage {
 
-/// A writer that keeps account of its files.
+/// A writer that records its files.
 class FileListWriter : public VolumeWriter {
  public:
   int64_t DiskBytes() const override { return disk_bytes_.load(); }
@@ -28,7 +28,7 @@ class FileListWriter : public VolumeWriter {
   class Output {
    public:
     absl::Status Append(const void* data, size_t bytes);
-    /// Starts the way to the disk without waiting for it, and lists the file.
+    /// Starts writing the file back to disk without waiting, and lists the file.
     absl::Status Close();
     int64_t bytes() const { return file_.bytes; }
 
@@ -60,8 +60,8 @@ class FileListWriter : public VolumeWriter {
   std::vector<Manifest::File> files_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Runs `sync(i)` for i in [0, count) on a few threads of its own, because a sync waits and does
-/// not compute; journalling file systems then share one commit between several. The first error, if
+/// Runs `sync(i)` for i in [0, count) on a few threads, because a sync waits and does not compute;
+/// journalling file systems then combine several syncs into one commit. Returns the first error, if
 /// any.
 absl::Status SyncMany(size_t count, const std::function<absl::Status(size_t)>& sync);
 

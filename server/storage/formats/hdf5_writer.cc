@@ -28,7 +28,7 @@ namespace {
 using Id = Hdf5Id;
 
 /// The type in the file: little-endian, whatever this machine is; half precision and complex are
-/// made of what there is.
+/// built from the library's types.
 Id TypeOf(DType dtype) {
   const auto copy = [](hid_t type) { return Id(H5Tcopy(type), H5Tclose); };
   switch (dtype) {
@@ -77,7 +77,7 @@ class Hdf5Writer final : public SingleFileWriter {
     MutexLock lock(Hdf5Mutex());
     QuietHdf5();
     Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose), access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-    // A whole file or none: nothing of the library may stay open behind it.
+    // The file must be complete or absent, so the library may keep no object of it open.
     H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
     file_ = Id(H5Fcreate(data_path_.c_str(), H5F_ACC_EXCL, creation.get(), access.get()), H5Fclose);
     if (!file_) return Hdf5Error("creating", data_path_);
@@ -238,7 +238,7 @@ class Hdf5Writer final : public SingleFileWriter {
       if (H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) < 0 || dataset_.Close() < 0 || file_.Close() < 0)
         return Hdf5Error("writing", data_path_);
     }
-    // The library writes where it likes, so the CRC is taken of what is there in the end.
+    // The library writes in any order, so compute the CRC from the finished file.
     const UniqueFd written(::open(data_path_.c_str(), O_RDONLY | O_CLOEXEC));
     if (!written) return ErrnoStatus(errno, "opening", data_path_);
     OCTAVO_ASSIGN_OR_RETURN(const Manifest::File file, DescribeFile(written, data_path_));

@@ -20,8 +20,8 @@
 namespace octavo::storage {
 
 namespace {
-// Members are sorted and the form is compact, so that what was read can be written again to the
-// same bytes.
+// Members are sorted and the form is compact, so that reading and writing a manifest gives the same
+// bytes.
 uint32_t CrcOf(const nlohmann::json& json) {
   const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return Crc32c(text.data(), text.size());

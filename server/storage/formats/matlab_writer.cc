@@ -66,7 +66,7 @@ std::string WholeElement(Element type, const std::string& data) {
          Padding(static_cast<int64_t>(data.size()));
 }
 
-/// What a matrix begins with: flags, extents, name.
+/// The beginning of a matrix: flags, extents, name.
 std::string MatrixBegin(uint32_t flags, const std::vector<int64_t>& extents,
                         const std::string& name) {
   std::string flag_words, extent_words;

@@ -9,13 +9,13 @@
 
 namespace octavo::storage {
 
-/// All of `meta` as JSON: the `octavo` attribute of a Zarr group, the side file of a single file,
-/// and inside the formats that have a place for it.
+/// All of `meta` as JSON: used as the `octavo` attribute of a Zarr group, as the side file of a
+/// single file, and inside formats that have a place for it.
 nlohmann::json MetaJson(const VolumeMeta& meta);
 /// On one line in ASCII.
 std::string TextOf(const nlohmann::json& json);
 inline std::string MetaText(const VolumeMeta& meta) { return TextOf(MetaJson(meta)); }
-/// What MetaJson wrote. DataLoss names the member that is missing or wrong.
+/// Parses the text that MetaJson wrote. DataLoss names the member that is missing or wrong.
 absl::StatusOr<VolumeMeta> MetaFromJson(const nlohmann::json& json);
 
 }  // namespace octavo::storage

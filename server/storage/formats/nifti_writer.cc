@@ -72,13 +72,13 @@ int16_t TypeCode(DType dtype) {
 }
 
 /// NIfTI-1 or NIfTI-2 in one .nii file. The array is [i, j, k] = [x, y, z] with i fastest, as its
-/// readers expect, and the affine is diagonal: so a volume [y, x, z] is transposed on the way, each
-/// plane z growing as slabs of y come; a tomogram, [z, y, x], is not. Only a volume whose first
-/// axis is x keeps its order, the last axis as i, and the affine says where i, j and k go. Lengths
-/// are millimetres, which also those readers understand that ignore the unit; where one is not
-/// known, the unit is none. The metadata are an extension (code 6, text) between header and voxels.
-/// Stored values are not scaled; the levels are in the metadata. Source: nifti1.h, nifti2_hdr.h of
-/// https://nifti.nimh.nih.gov
+/// readers expect, and the affine is diagonal: so a volume [y, x, z] is transposed while it is
+/// written, each plane z growing as slabs of y arrive; a tomogram, [z, y, x], is not transposed.
+/// Only a volume whose first axis is x keeps its order, the last axis as i, and the affine maps i,
+/// j and k to axes. Lengths are millimetres, which readers that ignore the unit also expect; if one
+/// is not known, the file has no unit. The metadata are an extension (code 6, text) between header
+/// and voxels. Stored values are not scaled; the levels are in the metadata. Source: nifti1.h,
+/// nifti2_hdr.h of https://nifti.nimh.nih.gov
 class NiftiWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;
@@ -106,7 +106,7 @@ class NiftiWriter final : public StreamedFileWriter {
       });
       return Append(turned.data(), std::ssize(turned));
     }
-    constexpr int64_t kPlanes = 32;  // written lines of cache at a time
+    constexpr int64_t kPlanes = 32;  // cache lines written at a time
     const int64_t all = meta_.shape[order_[0]], run = bscans * PlaneBytes() / all,
                   blocks = (all + kPlanes - 1) / kPlanes;
     std::vector<absl::Status> results(static_cast<size_t>(blocks));
@@ -132,8 +132,7 @@ class NiftiWriter final : public StreamedFileWriter {
   std::string MakeHead() const {
     Header header;
     constexpr size_t kHeaderBytes = sizeof(Nifti1) == sizeof(Header) ? 348 : 540;
-    // One unit is for all axes. A known length is a number of millimetres in any case, an assumed
-    // one a number of voxels.
+    // All axes share one unit. A known length is always in millimetres, an assumed one in voxels.
     if (!SpacingIsKnown(meta_)) header.xyzt_units = 0;
     for (int i = 0; i < 3; ++i) {
       const int axis = order_[static_cast<size_t>(2 - i)], along = meta_.axes[axis][0] - 'x';
@@ -144,7 +143,7 @@ class NiftiWriter final : public StreamedFileWriter {
       header.srow[along][i] = header.pixdim[i + 1];
     }
     if (meta_.axes[0] == "x")
-      header.qform_code = 0;  // a quaternion turns, it does not exchange axes
+      header.qform_code = 0;  // a quaternion rotates, it cannot exchange axes
     header.datatype = TypeCode(meta_.dtype);
     header.bitpix = static_cast<int16_t>(8 * SizeOf(meta_.dtype));
     using Real = decltype(header.cal_max);

@@ -10,7 +10,7 @@
 
 namespace octavo::storage {
 
-/// What the header of a .npy file says.
+/// The contents of the header of a .npy file.
 struct NpyHeader {
   DType dtype = DType::kU16;
   std::vector<int64_t> shape;

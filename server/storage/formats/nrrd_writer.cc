@@ -24,9 +24,9 @@ const char* TypeName(DType dtype) {
   }
 }
 
-/// NRRD0004 with an attached header. Axes are told fastest first, each with its direction in a
-/// space (x, y, z) in micrometres, so that readers know the spacing and which way is which. Complex
-/// voxels are an axis of kind "complex" before those. Source:
+/// NRRD0004 with an attached header. The header lists the axes fastest first, each with its
+/// direction in a space (x, y, z) in micrometres, so that readers know the spacing and the
+/// orientation. Complex voxels are an axis of kind "complex" before those. Source:
 /// https://teem.sourceforge.net/nrrd/format.html
 class NrrdWriter final : public StreamedFileWriter {
  public:

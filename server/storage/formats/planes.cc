@@ -10,8 +10,8 @@ namespace {
 template <class T>
 void Transpose(const char* matrix, int64_t rows, int64_t columns, int64_t first, int64_t count,
                char* out) {
-  // Through a tile that stays in the first cache: planes are often a power of two apart, and then
-  // share few lines of it.
+  // Copy through a tile that stays in the L1 cache: planes are often a power of two apart, and then
+  // map to few cache lines.
   constexpr int64_t kRows = 64, kColumns = 32;
   T tile[kColumns * kRows];
   const auto* in = reinterpret_cast<const T*>(matrix) + first;

@@ -5,16 +5,16 @@
 
 #include "server/storage/formats/volume_meta.h"
 
-// How a volume is cut into planes for formats that want them in an order of their own.
+// How a volume is cut into planes for formats that prescribe their order.
 namespace octavo::storage {
 
 /// Positions of axes in the volume: a plane for each index of [0], whose rows run along [1] and
 /// columns along [2].
 using PlaneOrder = std::array<int, 3>;
 
-/// Planes across the axis called `across`: rows and columns are the other two, columns along x
-/// where they can be, rows along z where columns are not. The volume's first axis must not become
-/// the columns: slabs come along it, so that rows would be torn into pieces.
+/// Planes across the axis called `across`. Rows and columns run along the other two axes: columns
+/// along x if possible, rows along z if the columns do not. The volume's first axis must not become
+/// the columns, because slabs come along it and would cut rows into pieces.
 PlaneOrder PlanesAcross(const VolumeMeta& meta, char across);
 
 /// Rows [first, first + count), counted over all planes of a slab, of planes in an order whose [0]

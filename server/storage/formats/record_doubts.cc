@@ -26,7 +26,7 @@ double MeanStep(const std::vector<T>& values, size_t lag) {
 bool IsOdd(float v) {
   const float size = std::abs(v);
   return !std::isfinite(v) || size > 1e12f ||
-         (size > 0 && size < 1e-20f);  // watts of a detector may be that few
+         (size > 0 && size < 1e-20f);  // detector readings in watts may be this small
 }
 
 template <typename T>
@@ -67,7 +67,8 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form,
     ++beyond;
     if (std::abs(v) > std::abs(most)) most = v;
   }
-  if (beyond * 1000 < std::ssize(values) || beyond == 0) return;  // single ones may be broken
+  // individual records may be broken
+  if (beyond * 1000 < std::ssize(values) || beyond == 0) return;
   doubts->push_back(
       absl::StrCat("acquisition.adc_bits is ", form.adc_bits, ", which are samples of ", bottom,
                    " to ", top, ", but ", beyond, " of the ", form.of, " first ", values.size(),
@@ -76,11 +77,11 @@ void DoubtBits(const std::vector<T>& values, const RecordForm& form,
                    form.packing == math::Packing::kNone ? 8 * SizeOf(form.raw_type) : 12, "."));
 }
 
-// Whether the parts of `part` values of a record of `record` are alike in the mean over the
-// records, in which the fringes of each go away, and in the mean size of what goes away. Fringes of
-// whole periods repeat in each record as well, but not the light source's spectrum around them.
-// `apart`: the mean distance of values `part` apart, of which means of so many records keep but
-// little.
+// Whether the parts (`part` values each) of a record (`record` values) are alike in the mean over
+// the records, which averages out the fringes, and in the mean amplitude of the fringes. Fringes
+// with whole periods also repeat within each record, but the light source's spectrum around them
+// does not. `apart`: the mean distance of values `part` apart; means over many records keep little
+// of it.
 template <typename T>
 bool PartsAreAlike(const std::vector<T>& values, size_t record, size_t part, double apart) {
   constexpr double kMeansAlike = 0.6, kSizesAlike = 1.3;
@@ -107,7 +108,8 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form,
   struct Ratio {
     size_t times, over;
   };
-  // Parts first, the shortest of them first: what repeats after one record repeats after several.
+  // Test parts first, the shortest first, because values that repeat after one record also repeat
+  // after several.
   for (const Ratio r : {Ratio{1, 8},
                         {1, 4},
                         {1, 3},
@@ -125,14 +127,14 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form,
     const size_t other = lag * r.times / r.over;
     if (other < 16 || other * 2 > values.size()) continue;
     const double there = apart(other);
-    // A part of the given length: if it repeats, both do, about equally well. What is much closer
-    // there is a fringe of so many whole periods.
+    // A part of the given length: if the part repeats, so does the record, about equally well. A
+    // part that repeats much better is a fringe with that many whole periods.
     const bool shorter = r.times == 1;
     if (shorter ? there >= 1.2 * given || kClear * there < given : kClear * there >= given)
       continue;
     if (shorter && !PartsAreAlike(values, lag, other, there)) continue;
-    // A third of a record further on, similar lengths must differ, or the data have no shape that
-    // could tell. Even and odd pixels of a camera may differ in the dark: that is none.
+    // Values a third of a record apart must differ, or the data have no shape to judge by. Even and
+    // odd pixels of a camera may differ in the dark, which is no shape.
     const size_t further = other + other / 3;
     if (std::min(apart(further), apart(further + 1)) > kClear * there) {
       doubts->push_back(absl::StrCat(
@@ -144,8 +146,8 @@ void DoubtLength(const std::vector<T>& values, const RecordForm& form,
   }
 }
 
-// Records of an odd number of packed samples begin at whole bytes, not at whole pairs: they are
-// looked at without their last samples.
+// Records with an odd number of packed samples begin at whole bytes, not at whole pairs: compare
+// them without their last samples.
 std::string WithoutTail(absl::string_view bytes, const RecordForm& form) {
   const auto record = static_cast<size_t>(math::PackedBytes(form.packing, form.samples, 2));
   std::string kept;
@@ -172,7 +174,7 @@ std::vector<std::string> FindRecordDoubts(absl::string_view bytes, const RecordF
     return doubts;
   }
   DoubtType(bytes, form, &doubts);
-  if (!doubts.empty()) return doubts;  // what is read wrongly says nothing else
+  if (!doubts.empty()) return doubts;  // data read with the wrong type allow no other conclusion
   const auto look = [&](const auto& values) {
     DoubtBits(values, form, &doubts);
     DoubtLength(values, form, &doubts);

@@ -24,7 +24,7 @@ absl::Status CannotRead(const std::string& name, int error) {
                   {.reason = Reason::kNoAccess, .field = kField, .numbers = {}});
 }
 
-// As many bytes from `offset` as the file has, up to `bytes`.
+// Reads up to `bytes` bytes from `offset`, as many as the file has.
 absl::StatusOr<std::string> ReadFrom(const RecordFile& file, int64_t offset, int64_t bytes) {
   std::string text(static_cast<size_t>(bytes), '\0');
   size_t done = 0;
@@ -62,7 +62,7 @@ absl::StatusOr<int64_t> SamplesOf(const NpyHeader& header, const AskedRecords& a
                       absl::StrCat("is ", channels, "; the file's last axis is ", last));
 }
 
-// Takes over what the header says, and sees that it agrees with the request and the file's size.
+// Copies the values of the header and checks them against the request and the file's size.
 absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* file) {
   OCTAVO_ASSIGN_OR_RETURN(const std::string head,
                           ReadFrom(*file, 0, std::min<int64_t>(size, 65536 + 12)));
@@ -95,7 +95,7 @@ absl::Status TakeHeader(const AskedRecords& asked, int64_t size, RecordFile* fil
                       : ""));
 }
 
-// Takes over what the request says of a raw file, which says nothing itself.
+// Copies the request's values for a raw file, which has no header.
 absl::Status TakeRequest(const AskedRecords& asked, int64_t size, RecordFile* file) {
   if (asked.samples < kLeastSamples || asked.samples > kMostSamples) {
     return InvalidField("acquisition.samples_per_record",
@@ -120,7 +120,7 @@ std::string RecordText(const RecordFile& file) {
       file.channels > 1 ? absl::StrCat(" in ", file.channels, " channels") : "", ")");
 }
 
-// How many records there are, and what is left over.
+// Counts the records and the bytes left over.
 absl::Status CountRecords(int64_t bytes, bool allow_partial, RecordFile* file) {
   constexpr int64_t kLongestHeader = 1 << 20;
   const int64_t header =
@@ -208,7 +208,7 @@ absl::StatusOr<bool> FirstRecordDiffers(const RecordFile& file) {
                           ReadFrom(file, file.data_offset, kLookedAt * file.record_bytes));
   const auto size = static_cast<size_t>(file.record_bytes);
   if (bytes.size() < kLookedAt * size) return false;
-  // How far two records are from each other: the upper bytes of their samples.
+  // The distance of two records, computed from the upper bytes of their samples.
   const size_t stride =
       file.packing != math::Packing::kNone ? 1 : static_cast<size_t>(SizeOf(file.raw_type));
   const auto apart = [&](size_t a, size_t b) {

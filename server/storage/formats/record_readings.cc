@@ -9,19 +9,19 @@
 namespace octavo::storage {
 namespace {
 
-// Neighbouring samples of the right reading lie so many times closer to each other than those of a
-// wrong one. Less will do where the bytes themselves say that they are packed. Chosen so that
-// random scenes of the right type are not doubted and those of a wrong one nearly always are
-// (record_doubts_test.cc prints how many).
+// Neighbouring samples of the right reading must lie this many times closer to each other than
+// those of a wrong one. A smaller factor suffices where the bytes themselves show that they are
+// packed. Chosen so that random scenes of the right type raise no doubt and those of a wrong type
+// nearly always do (record_doubts_test.cc prints how many).
 constexpr double kClearlySmoother = 4, kSmoother = 2;
-// Of full scale. Where samples move by less than this from one to the next, they are what they
-// should be, even where even and odd pixels differ.
+// Fraction of full scale. Samples that change by less than this from one to the next are right,
+// even where even and odd pixels differ.
 constexpr double kRough = 0.03;
-// Samples that are put together of others' bits move by more. Noise over the whole range has a
-// third.
+// Samples composed of other samples' bits change by more than this. Noise over the whole range
+// changes by a third.
 constexpr double kVeryRough = 0.1;
 
-/// Mean distance of neighbours, those `lag` apart; from `first` on, every `stride`-th.
+/// Mean distance of values `lag` apart; from `first` on, every `stride`-th.
 template <typename T>
 double MeanStep(const std::vector<T>& values, size_t lag, size_t first = 0, size_t stride = 1) {
   double sum = 0;
@@ -43,8 +43,8 @@ double Roughness(absl::string_view bytes, Reading reading, int64_t channels) {
   return MeanStep(IntegersOf(bytes, reading), static_cast<size_t>(channels)) / FullScale(reading);
 }
 
-// Every `period`-th byte from `first` on: how often its upper half has each value. A word that is
-// as the one before counts once: saturated or empty places say nothing.
+// Histogram of the upper half of every `period`-th byte from `first` on. A word equal to the one
+// before is not counted again, because saturated or empty places carry no information.
 std::array<double, 16> UpperHalves(absl::string_view bytes, size_t period, size_t first) {
   std::array<double, 16> parts{};
   double words = 0;
@@ -59,7 +59,7 @@ std::array<double, 16> UpperHalves(absl::string_view bytes, size_t period, size_
   return parts;
 }
 
-// 0: two bytes of a word are distributed alike; 1: they have nothing in common.
+// 0: both bytes of a word have the same distribution; 1: their distributions are disjoint.
 double Unlike(absl::string_view bytes, size_t period, size_t one, size_t other) {
   const auto a = UpperHalves(bytes, period, one), b = UpperHalves(bytes, period, other);
   double difference = 0;
@@ -91,18 +91,18 @@ Floats CountFloats(absl::string_view bytes, bool big) {
   return floats;
 }
 
-// More than a few of them are no numbers that an instrument gives.
+// More than a few of the values are no numbers that an instrument gives.
 bool AreOdd(const Floats& floats) { return floats.odd * 50 >= floats.count && floats.odd > 0; }
 
-// The three bytes of a pair of packed samples are of different kinds. Those of whole bytes and
-// words are not: their places go round.
+// The three bytes of a pair of packed samples have different distributions. In whole bytes and
+// words every place within three bytes takes each role in turn, so their distributions are alike.
 bool GoesByThrees(absl::string_view bytes) {
   return std::max(Unlike(bytes, 3, 0, 1), Unlike(bytes, 3, 0, 2)) > 0.1;
 }
 
-// Words of floating-point numbers: nearly all of a size that an instrument gives, and their upper
-// half, with the exponent, is another kind of thing than the lower one. Two samples of a narrower
-// type may make such numbers by chance, but their halves are alike.
+// Words of floating-point numbers: nearly all have a magnitude that an instrument gives, and their
+// upper half, with the exponent, has another distribution than the lower half. Two samples of a
+// narrower type may make such numbers by chance, but their halves are alike.
 bool AreFloats(absl::string_view bytes, Reading reading, Reading asked) {
   const bool big = reading == Reading::kF32Big || reading == Reading::kF64Big,
              wide = reading == Reading::kF64 || reading == Reading::kF64Big;
@@ -113,7 +113,8 @@ bool AreFloats(absl::string_view bytes, Reading reading, Reading asked) {
          (asked == Reading::kF32 || Roughness(bytes, asked, 1) > kVeryRough);
 }
 
-// Two samples of 16 bits in each word of 32: both have the same values, and move as much.
+// Two samples of 16 bits in each word of 32: both have the same range of values and change equally
+// much.
 bool HalvesAlike(absl::string_view bytes) {
   if (Unlike(bytes, 4, 1, 3) >= 0.2) return false;
   const std::vector<int32_t> halves = IntegersOf(bytes, Reading::kU16);
@@ -121,8 +122,8 @@ bool HalvesAlike(absl::string_view bytes) {
   return std::max(lower, upper) <= 3 * std::min(lower, upper);
 }
 
-// Words of 32 bits whose upper half is nothing but a sign, and whose lower half is more than the
-// noise of a dark pixel.
+// Words of 32 bits whose upper half holds only a sign, and whose lower half exceeds the noise of a
+// dark pixel.
 bool AreLongIntegers(absl::string_view bytes, bool big) {
   size_t count = 0, sign = 0, zero = 0;
   int least = 65535, most = 0;
@@ -139,7 +140,7 @@ bool AreLongIntegers(absl::string_view bytes, bool big) {
   return count > 0 && most - least > 255 && sign * 1000 >= count * 999 && zero * 2 < count;
 }
 
-/// How the bytes at even and at odd places move from one to the next of their kind.
+/// How much the bytes at even places, and those at odd places, change from one to the next.
 struct ByteSteps {
   double even = 0, odd = 0, neighbours = 0;
   bool odd_are_signs = true;  // nothing but those of small numbers of 16 bits
@@ -156,12 +157,12 @@ struct ByteSteps {
   }
   double smoother() const { return std::min(even, odd); }
   double rougher() const { return std::max(even, odd); }
-  // Low bytes of words jump, high bytes hardly move: so neighbours differ far more than high bytes
-  // do among themselves, and by more than even and odd pixels do in the dark.
+  // Low bytes of words jump while high bytes hardly change: neighbours therefore differ far more
+  // than successive high bytes do, and by more than even and odd pixels differ in the dark.
   bool LookLikeWords() const {
     return neighbours > 4 * smoother() + 10 && rougher() > 4 * smoother() + 0.1;
   }
-  // Where bytes of one kind differ by so much, nothing can be told.
+  // If bytes of one kind differ by this much, the data do not tell.
   bool LookLikeBytes() const {
     constexpr double kNoise = 20;
     return !odd_are_signs && rougher() < kNoise && smoother() > 0.5 * rougher() && neighbours > 0 &&
@@ -169,7 +170,7 @@ struct ByteSteps {
   }
 };
 
-// Whether the first bytes of words say anything.
+// Whether the first bytes of words carry information.
 bool HasLowBytes(absl::string_view bytes) {
   for (size_t i = 2; i < bytes.size(); i += 2) {
     if (bytes[i] != bytes[0]) return true;
@@ -184,14 +185,15 @@ bool AreDoubledBytes(absl::string_view bytes) {
   return equal * 2 * 100 > bytes.size() * 95;
 }
 
-// The smoothest of the readings as integers, where it is much smoother than `least`, a roughness.
-// Of equal ones the first.
+// The smoothest reading as integers, if it is much smoother than the roughness `least`. Among equal
+// ones the first.
 std::optional<Reading> Smoothest(absl::string_view bytes, std::initializer_list<Reading> readings,
                                  int64_t channels, double least,
                                  double clearly = kClearlySmoother) {
   std::optional<Reading> best;
   for (const Reading reading : readings) {
-    // An 8-bit value in the upper byte is a smaller one, not another type, with its bytes swapped.
+    // An 8-bit value in the upper byte becomes a smaller value, not another type, when its bytes
+    // are swapped.
     if ((reading == Reading::kU16Big || reading == Reading::kI16Big) && !HasLowBytes(bytes))
       continue;
     const double roughness = Roughness(bytes, reading, channels);
@@ -202,7 +204,7 @@ std::optional<Reading> Smoothest(absl::string_view bytes, std::initializer_list<
   return best;
 }
 
-// What is no f32 although it is said to be.
+// Data declared as f32 that are not f32.
 std::optional<Reading> LikeIntegers(absl::string_view bytes) {
   if (const ByteSteps steps(bytes); steps.LookLikeBytes()) return Reading::kU8;
   const auto all = {Reading::kU16,    Reading::kI16,        Reading::kU8,         Reading::kU16Big,
@@ -211,19 +213,19 @@ std::optional<Reading> LikeIntegers(absl::string_view bytes) {
   return best.has_value() && Roughness(bytes, *best, 1) < kVeryRough ? best : std::nullopt;
 }
 
-// Two of three bytes are nearly right where bytes are taken as packed samples; those of packed ones
-// themselves are far rougher.
+// If whole bytes are read as packed samples, two of three bytes are nearly right; the bytes of
+// truly packed samples are far rougher.
 bool AreSmootherBytes(absl::string_view bytes, double roughness) {
   const double of_bytes = Roughness(bytes, Reading::kU8, 1);
   return of_bytes > 0 && of_bytes <= roughness && of_bytes < 2 * kVeryRough;
 }
 
-/// How words move from one to the next if they are taken as signed or not.
+/// How much words change from one to the next, read as signed or as unsigned.
 struct Leaps {
-  size_t count = 0;    // over more than half of the range
-  size_t columns = 0;  // places in a record where they lie: words of a header, or a hot pixel, leap
-                       // at few of them
-  bool at_the_top = false;  // what lies in the upper half is mostly the largest value: saturated
+  size_t count = 0;  // over more than half of the range
+  // places in a record with such leaps: words of a header, or a hot pixel, leap at few places
+  size_t columns = 0;
+  bool at_the_top = false;  // values in the upper half are mostly the largest value: saturated
   Leaps(absl::string_view bytes, Reading reading, size_t channels, size_t samples) {
     const std::vector<int32_t> values = IntegersOf(bytes, reading);
     std::vector<bool> leap(samples);
@@ -241,8 +243,8 @@ struct Leaps {
   }
 };
 
-// Values that pass 0, or the middle of the range, leap from one end of it to the other where their
-// sign is mistaken.
+// If the sign is read wrongly, values that pass 0, or the middle of the range, leap from one end of
+// the range to the other.
 std::optional<Reading> OfOtherSign(absl::string_view bytes, Reading asked, int64_t channels,
                                    int64_t samples) {
   const Reading other = asked == Reading::kU16 ? Reading::kI16 : Reading::kU16;

@@ -9,7 +9,7 @@
 #include "gpu/device/dtype.h"
 #include "gpu/math/raw.h"
 
-// What the bytes of a raw file look like, whatever they are said to be.
+// Guesses the type of a raw file from its bytes, independent of the declared type.
 namespace octavo::storage {
 
 /// A way to read bytes as samples: the raw types that a file can be replayed as, and others that
@@ -40,7 +40,8 @@ bool CanBeReplayed(Reading reading);
 std::vector<int32_t> IntegersOf(absl::string_view bytes, Reading reading);
 
 /// The reading that fits `bytes` clearly better than `asked`; nothing if `asked` fits or the data
-/// do not tell. `channels` are interleaved, a record has `samples` in all of them.
+/// do not tell. `channels` are interleaved; `samples` counts the samples of a record over all
+/// channels.
 std::optional<Reading> LooksLike(absl::string_view bytes, Reading asked, int64_t channels,
                                  int64_t samples);
 

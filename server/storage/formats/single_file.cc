@@ -59,8 +59,8 @@ absl::Status StreamedFileWriter::Open(int64_t head_bytes, int64_t body_bytes) {
   if (!fd_) return ErrnoStatus(errno, "creating", data_path_);
   head_bytes_ = at_ = head_bytes;
   const int64_t total = head_bytes + body_bytes;
-  // Some file systems cannot reserve (the C library would then write zeros everywhere, hence the
-  // bare call); they find out while writing.
+  // Some file systems cannot reserve room; on these a full disk shows only while writing. The C
+  // library would emulate the reservation by writing zeros, hence the bare system call.
   while (body_bytes > 0 && ::fallocate(fd_.get(), 0, 0, total) != 0) {
     if (errno == EINTR) continue;
     if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) break;
@@ -89,7 +89,7 @@ absl::Status StreamedFileWriter::Append(const void* data, int64_t bytes) {
     OCTAVO_RETURN_IF_ERROR(parts[i].status);
     body_crc_ = Crc32cCombine(body_crc_, parts[i].crc, length(i));
   }
-  // Starts the way to the disk; Finish waits.
+  // Starts writing back to disk; Finish waits for the end.
   if (bytes >= (1 << 20)) (void)::sync_file_range(fd_.get(), at_, bytes, SYNC_FILE_RANGE_WRITE);
   at_ += bytes;
   disk_bytes_ += bytes;

@@ -14,8 +14,7 @@
 
 namespace octavo::storage {
 
-/// A writer that looks at the order of the slabs that come, and works on them in an arena of its
-/// own.
+/// A writer that checks the order of the slabs and processes them in its own arena.
 class SlabWriter : public FileListWriter {
  public:
   SlabWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
@@ -30,7 +29,7 @@ class SlabWriter : public FileListWriter {
  protected:
   /// Writes B-scans [y_begin, y_begin + bscans), which are the next. Runs in the writer's arena.
   virtual absl::Status Slab(int64_t y_begin, int64_t bscans, const char* data) = 0;
-  /// What this format tells beside the metadata of the volume.
+  /// Metadata that this format adds to those of the volume.
   virtual void AddTo(nlohmann::json*) const {}
 
   int64_t PlaneVoxels() const { return meta_.shape[1] * meta_.shape[2]; }
@@ -48,8 +47,8 @@ class SlabWriter : public FileListWriter {
 };
 
 /// A writer of a format that is one file: `data`, and beside it `data.json` with all metadata and
-/// the file's size and CRC, by which a commit that was interrupted is proved complete. Formats say
-/// how slabs become bytes.
+/// the file's size and CRC, which prove that an interrupted commit is complete. Derived classes
+/// turn slabs into bytes.
 class SingleFileWriter : public SlabWriter {
  public:
   using SlabWriter::SlabWriter;
@@ -62,17 +61,17 @@ class SingleFileWriter : public SlabWriter {
   const std::string data_path_ = absl::StrCat(path_, "/", kDataFile);
 };
 
-/// A single file whose bytes come in order: a head of a size known from the start, which is written
-/// last because it may speak of what follows; then what is appended. Or, between, rows that grow
-/// side by side (an array stored with another axis outermost than the one that slabs come along).
-/// The CRC is kept along the way: nothing is read again.
+/// A single file whose bytes come in order: a head of a size known from the start, written last
+/// because it may describe the rest; then the appended bytes. Or, between, rows that grow side by
+/// side (an array stored with another axis outermost than the one that slabs come along). The CRC
+/// is kept along the way: nothing is read again.
 class StreamedFileWriter : public SingleFileWriter {
  public:
   using SingleFileWriter::SingleFileWriter;
 
  protected:
-  /// Creates the file. `body_bytes` > 0: reserves room for so much after the head, so that a full
-  /// disk is found before any data moves.
+  /// Creates the file. `body_bytes` > 0: reserves this much room after the head, so that a full
+  /// disk is detected before any data moves.
   absl::Status Open(int64_t head_bytes, int64_t body_bytes);
   /// Writes at the end, large pieces in parallel.
   absl::Status Append(const void* data, int64_t bytes);
@@ -82,10 +81,10 @@ class StreamedFileWriter : public SingleFileWriter {
   absl::Status AppendToRow(int64_t row, const void* data, int64_t bytes);
   /// After this, Append again. All rows must be full.
   absl::Status EndRows();
-  /// Where the next Append goes, from the file's begin.
+  /// Offset in the file of the next Append.
   int64_t position() const { return at_; }
 
-  /// Appends what follows the voxels and returns the head, of the size that was said to Open.
+  /// Appends the part after the voxels and returns the head, of the size given to Open.
   virtual absl::StatusOr<std::string> Head() = 0;
 
  private:

@@ -25,8 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-/// .npy (any header that says C order and the type and shape of the metadata) or .bin, read where
-/// it lies.
+/// .npy (any header with C order and the type and shape of the metadata) or .bin, read in place.
 class StoredFlat final : public StoredVolume {
  public:
   StoredFlat(VolumeMeta meta, std::string path, UniqueFd fd, int64_t offset, Manifest::File file)
@@ -50,7 +49,7 @@ class StoredFlat final : public StoredVolume {
   const Manifest::File file_;
 };
 
-/// Bytes of the .npy header. InvalidArgument where it is none, or speaks of another array than
+/// Bytes of the .npy header. InvalidArgument if it is not one, or describes another array than
 /// `meta`.
 absl::StatusOr<int64_t> NpyHeaderBytes(const std::string& head, const std::string& path,
                                        const VolumeMeta& meta) {
@@ -91,7 +90,7 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredFlat(const std::string& 
   OCTAVO_ASSIGN_OR_RETURN(const json parsed, ReadJsonFile(side));
   auto meta = MetaFromJson(parsed);
   if (!meta.ok()) return Annotate(meta.status(), side);
-  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be
+  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a possible shape
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "opening", path);

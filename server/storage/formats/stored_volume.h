@@ -15,13 +15,13 @@ namespace octavo::storage {
 class StoredVolume {
  public:
   virtual ~StoredVolume() = default;
-  /// What the commit knew of it.
+  /// The metadata that the commit wrote.
   const VolumeMeta& meta() const { return meta_; }
   /// Reads B-scans [y_begin, y_begin + bscans) as [y, x, z] to `out`. Any range; cheapest in order.
   /// DataLoss for damage.
   virtual absl::Status Read(int64_t y_begin, int64_t bscans, void* out) = 0;
-  /// Checks what the commit wrote down about its files; for volumes without a digest of the voxels.
-  /// DataLoss.
+  /// Checks the files against the sizes and CRCs that the commit recorded; for volumes without a
+  /// digest of the voxels. DataLoss.
   virtual absl::Status Verify() const = 0;
 
  protected:
@@ -29,9 +29,9 @@ class StoredVolume {
   const VolumeMeta meta_;
 };
 
-/// Opens what a commit wrote: an OME-Zarr (its full resolution), a .npy or a .bin with its .json.
-/// NotFound; InvalidArgument
-/// ("source") for what is none of these or has no metadata of ours; DataLoss for damaged metadata.
+/// Opens a committed volume: an OME-Zarr (its full resolution), a .npy or a .bin with its .json.
+/// NotFound; InvalidArgument ("source") for what is none of these or has no metadata of ours;
+/// DataLoss for damaged metadata.
 absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStored(const std::string& path);
 
 // Private: one for each kind.

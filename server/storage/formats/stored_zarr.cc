@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-/// OK if the array is what the volume's metadata say.
+/// OK if the array matches the volume's metadata.
 absl::Status CheckArray(const ZarrArrayReader& array, const VolumeMeta& meta) {
   if (array.rank() != 3 || !std::equal(array.shape(), array.shape() + 3, meta.shape)) {
     return absl::DataLossError(
@@ -47,8 +47,8 @@ absl::Status FirstDataset(const json& ome, std::string* path) {
   return ReadMember(datasets[0], "path", path, "attributes.ome.multiscales[0].datasets[0]");
 }
 
-/// The full resolution of an OME-Zarr 0.5. A row of files along y is decoded at a time, in
-/// parallel, and kept until the next.
+/// The full resolution of an OME-Zarr 0.5. Decodes one row of files along y at a time, in parallel,
+/// and keeps it until the next.
 class StoredZarr final : public StoredVolume {
  public:
   StoredZarr(VolumeMeta meta, std::string path, std::unique_ptr<ZarrArrayReader> array)
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& 
   }
   auto meta = MetaFromJson(attributes["octavo"]);
   if (!meta.ok()) return Annotate(meta.status(), group_path);
-  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a shape that can be
+  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a possible shape
   std::string name;
   if (absl::Status named = FirstDataset(attributes["ome"], &name); !named.ok())
     return Annotate(named, group_path);

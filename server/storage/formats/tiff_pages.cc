@@ -142,8 +142,8 @@ absl::Status TiffPages::EncodeStrip(const char* data, int64_t bytes, Block* out)
 absl::StatusOr<std::vector<TiffPages::Block>> TiffPages::Encode(int64_t planes, const char* slab) {
   const int64_t extents[3] = {planes, meta_.shape[1], meta_.shape[2]}, size = SizeOf(meta_.dtype),
                 row_bytes = columns() * size;
-  // Where a slab has whole pages, blocks are some strips of them; else a block is the one strip of
-  // some pages.
+  // If a slab has whole pages, a block is several strips of a page; else a block is one strip of
+  // each of several pages.
   const bool whole = order_[0] == 0;
   const int64_t a_page = whole ? (rows() + strip_rows_ - 1) / strip_rows_ : 1,
                 strips = (whole ? planes : count()) * a_page;
@@ -198,8 +198,8 @@ std::string TiffPages::Head(int64_t directory) const {
 std::string TiffPages::Directory(int64_t page, const std::string& description, int64_t offset,
                                  bool last) const {
   Entries out(big_);
-  // Pixels per centimetre, as a fraction of 32-bit numbers. Readers may count on the fields: where
-  // one is not known, they say 1 of no unit.
+  // Pixels per centimetre, as a fraction of 32-bit numbers. Readers may rely on the fields: an
+  // unknown size is written as 1 without a unit.
   const bool known = !spacing_assumed(1) && !spacing_assumed(2);
   const auto resolution = [&](uint16_t tag, double spacing) {
     if (!known) return out.Rational(tag, 1, 1);

@@ -13,8 +13,8 @@
 
 namespace octavo::storage {
 
-/// The pages of a TIFF: which planes of a volume they are, their strips, their directories. Where
-/// they lie is the writer's affair.
+/// The pages of a TIFF: their planes of the volume, their strips, their directories. The writer
+/// decides where they lie in the file.
 ///
 /// A page is a plane across the axis that the options name. If that is the volume's first axis,
 /// each slab has whole pages, in strips of about 256 KiB. Else every slab has some rows of all
@@ -49,11 +49,11 @@ class TiffPages {
   /// The strips of a slab, page by page where it has whole pages. Runs in the caller's oneTBB
   /// arena.
   absl::StatusOr<std::vector<Block>> Encode(int64_t planes, const char* slab);
-  /// Says where the next strip of a page is. Any thread, but one at a time for a page.
+  /// Records the place of the next strip of a page. Any thread, but one at a time for each page.
   void Wrote(int64_t page, int64_t offset, int64_t bytes);
 
   static int64_t HeadBytes(bool big) { return big ? 16 : 8; }
-  /// What the file begins with; the first directory is at `directory`, a multiple of 8.
+  /// The beginning of the file; the first directory is at `directory`, a multiple of 8.
   std::string Head(int64_t directory) const;
   /// The directory of a page, to lie at `offset`, a multiple of 8; another one follows it unless
   /// `last`.

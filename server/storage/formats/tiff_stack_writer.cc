@@ -25,9 +25,9 @@ namespace {
 constexpr char kAbout[] = "octavo.json";
 
 /// A folder with a TIFF file for each page, slice_00000.tif and so on, and octavo.json with all
-/// metadata. The files are plain TIFF, not OME-TIFF and BigTIFF only where a page needs it: whoever
-/// asks for them has tools that know no more. Files are not kept open, because there may be more of
-/// them than a process may have open.
+/// metadata. The files are plain TIFF, not OME-TIFF, and BigTIFF only where a page needs it,
+/// because users of this format have tools that read nothing else. The writer keeps no file open:
+/// there may be more files than a process may have open.
 class TiffStackWriter final : public SlabWriter {
  public:
   TiffStackWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)
@@ -55,7 +55,7 @@ class TiffStackWriter final : public SlabWriter {
  private:
   struct File {
     int64_t position;  // where it ends
-    uint32_t crc;      // of what follows the head
+    uint32_t crc;      // bytes after the head
   };
 
   std::string NameOf(int64_t page) const {
@@ -73,7 +73,7 @@ class TiffStackWriter final : public SlabWriter {
     return absl::OkStatus();
   }
 
-  /// Writes `pieces` at the end of a file, and `head`, if there is one, at its begin.
+  /// Writes `pieces` at the end of a file, and `head`, if there is one, at its beginning.
   absl::Status Write(int64_t page, const std::vector<std::string_view>& pieces,
                      const std::string& head) {
     File& file = files_[static_cast<size_t>(page)];

@@ -35,11 +35,11 @@ const char* OmeType(DType dtype) {
   }
 }
 
-/// BigTIFF with OME-XML (2016-06). OME's X and Y are what runs along the columns and down the rows
-/// of a page, its Z what goes from page to page: which axes of the volume those are, the metadata
-/// tell as `pages`. Strips lie in the order in which slabs come, directories at the end. libtiff is
-/// no help here: it writes one page after the other, while a slab may belong to all pages. Source:
-/// TIFF 6.0; https://www.awaresystems.be/imaging/tiff/bigtiff.html; OME-TIFF specification
+/// BigTIFF with OME-XML (2016-06). OME's X runs along the columns and Y down the rows of a page,
+/// and Z from page to page; `pages` in the metadata names the volume's axes for them. Strips lie in
+/// the order in which slabs arrive, directories at the end. libtiff cannot be used here: it writes
+/// one page after the other, while a slab may belong to all pages. Source: TIFF 6.0;
+/// https://www.awaresystems.be/imaging/tiff/bigtiff.html; OME-TIFF specification
 class TiffWriter final : public StreamedFileWriter {
  public:
   using StreamedFileWriter::StreamedFileWriter;

@@ -16,21 +16,20 @@ namespace octavo::storage {
 
 constexpr std::ptrdiff_t kMostWarnings = 32;  // of VolumeMeta
 
-/// What every format must carry, so that a file explains itself years later.
+/// The metadata that every format must carry, so that a file explains itself years later.
 struct VolumeMeta {
   std::string volume_name;  // volumes/<id>
   std::string scan_name;    // scans/<id>
   std::string title;
   int64_t index = 0;  // within the scan
   int64_t shape[3] = {0, 0, 0};
-  std::string axes[3] = {
-      "y", "x",
-      "z"};  // what the extents of shape run along: x, y and z in any order; tomograms: z, y, x
-  DType dtype = DType::kU8;          // kU8, kI8, kU16, kF16, kF32, kC64
+  std::string axes[3] = {"y", "x",
+                         "z"};  // the axes of shape: x, y and z in any order; tomograms: z, y, x
+  DType dtype = DType::kU8;     // kU8, kI8, kU16, kF16, kF32, kC64
   double spacing_um[3] = {1, 1, 1};  // per axis of shape
   bool spacing_assumed[3] =
-      {};  // per axis of shape: nobody told it, spacing_um is in voxels as they came
-  std::string value_kind;   // "db", "magnitude", "power", "real", "complex"
+      {};                  // per axis of shape: the spacing was not given, spacing_um counts voxels
+  std::string value_kind;  // "db", "magnitude", "power", "real", "complex"
   bool has_levels = false;  // integers: [lo, hi] in value units is stored as 0 ... max
   float level_lo = 0, level_hi = 0;
   double display_lo = 0,
@@ -41,9 +40,9 @@ struct VolumeMeta {
   int64_t acquired_begin_unix_ns = 0, acquired_end_unix_ns = 0;
   int64_t missing_ascans = 0;
   std::vector<std::pair<int64_t, int64_t>> missing_ranges;  // first, count; A-scan = y * X + x
-  int64_t missing_frames = 0, expected_frames = 0;          // of projections; 0: none were counted
+  int64_t missing_frames = 0, expected_frames = 0;          // number of projections; 0: not counted
   std::vector<std::string>
-      warnings;  // that the scan or the job had by then, the first kMostWarnings
+      warnings;  // warnings of the scan or the job so far, the first kMostWarnings
   std::string device_model;
   std::string software;        // "octavo 0.1.0"
   nlohmann::json processing;   // parameters of the chain, as submitted and resolved
@@ -59,18 +58,18 @@ inline bool AxesAreFine(const VolumeMeta& meta) {
                                        [](const std::string& axis) { return axis.size() == 1; });
 }
 
-/// Whether somebody told the spacing of every axis.
+/// Whether the spacing of every axis was given.
 inline bool SpacingIsKnown(const VolumeMeta& meta) {
   return std::none_of(meta.spacing_assumed, meta.spacing_assumed + 3,
                       [](bool assumed) { return assumed; });
 }
 
-/// Where in shape the axis `name` ('x', 'y', 'z') is.
+/// Index in shape of the axis `name` ('x', 'y', 'z').
 inline int AxisAt(const VolumeMeta& meta, char name) {
   for (int d = 0; d < 3; ++d) {
     if (meta.axes[d] == std::string_view(&name, 1)) return d;
   }
-  return 0;  // not where AxesAreFine
+  return 0;  // unreachable if AxesAreFine
 }
 
 }  // namespace octavo::storage

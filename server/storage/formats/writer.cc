@@ -30,11 +30,11 @@ std::string IsoTime(int64_t unix_ns) {
   return std::string(text, n) + nanos;
 }
 
-/// What is particular to a format.
+/// The properties of a format.
 struct FormatInfo {
   const char* name;
   const char* extension;
-  std::vector<const char*> also;  // other endings that people give such files
+  std::vector<const char*> also;  // other endings in use for such files
   bool compresses;                // with gzip; OME-Zarr with every codec
   bool has_f16;
 };
@@ -81,8 +81,8 @@ constexpr int kMaxPyramidLevels = 16;
 constexpr const char* kCodecs[] = {"default", "ZSTD", "GZIP", "BLOSC_ZSTD", "BLOSC_LZ4"};
 constexpr const char* kShuffles[] = {"default", "NONE", "BYTE", "BIT"};
 
-/// Codec, level and shuffle: chosen where they were left, refused where the format has no such
-/// thing.
+/// Chooses codec, level and shuffle where they were left open; refuses those that the format does
+/// not have.
 absl::Status ResolveCodec(WriterOptions* out) {
   const bool zarr = out->format == Format::kOmeZarr05;
   const char* name = FormatName(out->format);
@@ -127,7 +127,7 @@ absl::Status ResolveCodec(WriterOptions* out) {
   return absl::OkStatus();
 }
 
-/// What the pages of a TIFF are.
+/// Chooses the planes of a TIFF's pages.
 absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
   const char* name = FormatName(out->format);
   if (out->tiff_plane > TiffPlane::kEnFace) {
@@ -152,7 +152,7 @@ absl::Status ResolveTiff(WriterOptions* out, const VolumeMeta& meta) {
   return absl::OkStatus();
 }
 
-/// What the format cannot hold of this volume.
+/// Refuses a volume that the format cannot hold.
 absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   constexpr char kField[] = "options.format";
   const char* name = FormatName(out->format);
@@ -357,7 +357,7 @@ std::string TextOf(const nlohmann::json& json) {
 }
 
 namespace {
-/// What is written only where there is something to say.
+/// Members that are written only if they have a value.
 absl::Status ReadOptional(const nlohmann::json& json, VolumeMeta* meta) {
   if (json.contains("spacing_assumed")) {
     std::vector<std::string> assumed;

@@ -40,25 +40,24 @@ struct WriterOptions {
                                   // the others have none
   int level = 0;                  // 1 ... 9 of gzip (default 1) and Blosc (default 5); 0 = default
   Shuffle shuffle =
-      Shuffle::kDefault;   // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
-  int pyramid_levels = 0;  // OME-Zarr: arrays in all, each half as large as the one before; 0 or 1
-                           // = the volume alone
-  int nifti_version = 0;   // NIfTI: 1 or 2; 0 = 1 where the volume fits
+      Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
+  // OME-Zarr: number of arrays, each half as large as the one before; 0 or 1 = the volume alone
+  int pyramid_levels = 0;
+  int nifti_version = 0;  // NIfTI: 1 or 2; 0 = 1 where the volume fits
   // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a
   // tomogram: rows y, columns x); default: for each index of the volume's first axis.
   TiffPlane tiff_plane = TiffPlane::kDefault;
   bool tiff_stack = false;  // TIFF: a folder with a file for each page
 };
 
-/// Fills in what was left to choose and checks the rest against the volume. InvalidArgument names
-/// the field
-/// ("options.chunk", "options.shard", "options.zstd_level", "options.codec", "options.format" ...).
-/// What it returned passes again.
+/// Fills in the options left open and checks the others against the volume. InvalidArgument names
+/// the field ("options.chunk", "options.shard", "options.zstd_level", "options.codec",
+/// "options.format" ...). Accepts its own result unchanged.
 absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const VolumeMeta& meta);
 
 /// Writes one volume into files below a path that does not exist yet (a temporary name: StagedPath
 /// renames it). Slabs come in order along the first axis (here called y, its planes B-scans); each
-/// is whole planes. One thread calls; encoding and writing run in parallel inside.
+/// slab holds whole planes. One thread calls; encoding and writing run in parallel inside.
 class VolumeWriter {
  public:
   virtual ~VolumeWriter() = default;

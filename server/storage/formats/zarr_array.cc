@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-/// What resolved options ask for.
+/// The codec of resolved options.
 ChunkCodec CodecOf(const WriterOptions& options, DType dtype) {
   ChunkCodec out{.codec = options.compress ? options.codec : Codec::kDefault,
                  .level = options.level,
@@ -106,8 +106,8 @@ absl::Status ZarrArray::SyncDirectories() {
   return SyncDirectory(Path());
 }
 
-// What the file holds of this chunk; valid until the same thread encodes again, or the slab's
-// memory is reused.
+// The encoded bytes of this chunk; valid until the same thread encodes again, or the slab's memory
+// is reused.
 absl::StatusOr<absl::string_view> ZarrArray::Encode(const void* slab, int64_t bscans, int64_t y0,
                                                     int64_t x0, int64_t z0) {
   ChunkCoder& coder = coders_.local();

@@ -32,8 +32,8 @@ class ZarrArray {
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data);
   /// Writes its metadata. All slabs must have come.
   absl::Status Finish();
-  /// fsync of its directories, from the leaves up: an entry must be durable before what refers to
-  /// it.
+  /// fsync of its directories, from the leaves up: an entry must be durable before the directory
+  /// that refers to it.
   absl::Status SyncDirectories();
 
  private:

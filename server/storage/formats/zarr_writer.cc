@@ -61,9 +61,8 @@ class ZarrWriter final : public FileListWriter {
           const WriterOptions& options)
         : array(writer, std::move(name), shape, meta, options) {}
     ZarrArray array;
-    std::vector<char>
-        odd;  // the finer array's last B-scan, while it waits for the other of its pair
-    std::vector<char> slab;     // what has come of the next slab
+    std::vector<char> odd;      // the finer array's last B-scan, waiting for the second of its pair
+    std::vector<char> slab;     // the part of the next slab that has arrived
     int64_t y = 0, filled = 0;  // where that slab begins, and the B-scans in it
   };
 
@@ -71,7 +70,7 @@ class ZarrWriter final : public FileListWriter {
     return level.array.shape()[1] * level.array.shape()[2] * SizeOf(meta_.dtype);
   }
 
-  /// Writes a slab of an array, and what it makes whole of the coarser ones.
+  /// Writes a slab of an array, and the slabs of the coarser arrays that it completes.
   absl::Status Write(size_t index, int64_t y, int64_t bscans, const char* data) {
     OCTAVO_RETURN_IF_ERROR(levels_[index]->array.WriteSlab(y, bscans, data));
     if (index + 1 == levels_.size()) return absl::OkStatus();
@@ -79,12 +78,12 @@ class ZarrWriter final : public FileListWriter {
     Level& coarse = *levels_[index + 1];
     const int64_t plane = PlaneBytes(fine);
     if (fine.array.shape()[0] == 1) return Halve(index, 1, data);
-    if (y % 2 != 0) {  // the other of a pair that the last slab ended within
+    if (y % 2 != 0) {  // the second of a pair that the last slab split
       coarse.odd.insert(coarse.odd.end(), data, data + plane);
       OCTAVO_RETURN_IF_ERROR(Halve(index, 2, coarse.odd.data()));
       ++y, --bscans, data += plane;
     }
-    // In portions that the coarser array's slab has room for.
+    // Work in portions for which the coarser array's slab has room.
     while (bscans >= 2) {
       const int64_t portion = std::min(
           bscans / 2,
@@ -96,8 +95,8 @@ class ZarrWriter final : public FileListWriter {
     return absl::OkStatus();
   }
 
-  /// Appends the means of `bscans` B-scans of array `index` to the next one's slab, and writes that
-  /// once it is whole.
+  /// Appends the means of `bscans` B-scans of array `index` to the next array's slab, and writes
+  /// that slab once it is complete.
   absl::Status Halve(size_t index, int64_t bscans, const char* data) {
     Level& coarse = *levels_[index + 1];
     const int64_t* fine = levels_[index]->array.shape();
@@ -114,9 +113,9 @@ class ZarrWriter final : public FileListWriter {
     return absl::OkStatus();
   }
 
-  /// The scale of array `index`, and how far the centre of its first voxel lies from that of the
-  /// volume's first: along an axis halved k times, 2^k first voxels were averaged, whose middle is
-  /// (2^k - 1) / 2 spacings away.
+  /// The scale of array `index`, and the offset of the centre of its first voxel from that of the
+  /// volume's first voxel: along an axis halved k times, the first voxel is the mean of 2^k voxels,
+  /// whose middle is (2^k - 1) / 2 spacings away.
   json Transformations(size_t index) const {
     json scale = json::array(), translation = json::array();
     for (int d = 0; d < 3; ++d) {
@@ -140,7 +139,7 @@ class ZarrWriter final : public FileListWriter {
     for (size_t i = 0; i < levels_.size(); ++i)
       datasets.push_back(
           {{"path", absl::StrCat(i)}, {"coordinateTransformations", Transformations(i)}});
-    // The window's ends: what the type can hold, or for floats what is shown.
+    // The ends of the window: the range of the type, or for floats the range shown.
     double bottom = meta_.display_lo, top = meta_.display_hi;
     if (meta_.dtype == DType::kU8 || meta_.dtype == DType::kU16)
       bottom = 0, top = meta_.dtype == DType::kU8 ? 255 : 65535;

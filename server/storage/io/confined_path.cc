@@ -49,7 +49,8 @@ absl::StatusOr<ConfinedPath> ConfinePath(const std::string& path,
     const std::string real_root = RealPath(root);
     if (real_root.empty()) continue;
     const std::string candidate = path[0] == '/' ? path : absl::StrCat(real_root, "/", path);
-    // By its letters first: whether a file outside exists is nobody's business.
+    // Compare the path as text first, so that the answer does not reveal whether a file outside
+    // exists.
     const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
     if (!IsInside(plain, std::filesystem::path(absl::StrCat(root, "/."))
                              .lexically_normal()

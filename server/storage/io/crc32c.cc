@@ -40,8 +40,9 @@ __attribute__((target("sse4.2"))) uint32_t Hardware(const unsigned char* p, size
   return c32;
 }
 
-// Three stretches of `n` bytes (a multiple of 8) one behind the other, each from its own start: the
-// instruction takes three cycles but begins anew with each, so three chains take the time of one.
+// Three consecutive stretches of `n` bytes (a multiple of 8), each with its own CRC: the
+// instruction has a latency of three cycles but a throughput of one per cycle, so three chains take
+// the time of one.
 __attribute__((target("sse4.2"))) void HardwareThree(const unsigned char* p, size_t n,
                                                      uint32_t crc[3]) {
   uint64_t a = crc[0], b = crc[1], c = crc[2];

@@ -18,11 +18,11 @@ class DeflateStream {
   DeflateStream(Wrap wrap, int level)
       : wrap_(wrap), level_(level), check_(wrap == Wrap::kZlib ? 1 : 0) {}
 
-  /// What comes first.
+  /// The header of the stream.
   std::string Head() const;
-  /// What these bytes become, in order.
+  /// The compressed form of these bytes, in order.
   absl::StatusOr<std::vector<std::string>> Add(const void* data, int64_t bytes);
-  /// What comes last.
+  /// The end of the stream.
   std::string Tail() const;
 
  private:

@@ -70,7 +70,7 @@ absl::StatusOr<std::string> ReadWholeFile(int fd, const std::string& path, size_
   struct stat info {};
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, "examining", path);
   if (!S_ISREG(info.st_mode)) return absl::DataLossError(absl::StrCat(path, " is no regular file"));
-  // The length is only what the file says: it costs nothing to have a hole of terabytes.
+  // Do not trust the length: a sparse file of terabytes costs nothing to make.
   if (info.st_size > static_cast<int64_t>(most))
     return absl::DataLossError(
         absl::StrCat(path, " has ", info.st_size, " bytes; allowed at most ", most));
@@ -103,7 +103,7 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
   if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
     return absl::OkStatus();
   if (errno == EEXIST) {
-    // Two names of one file: the way below was interrupted between its link and its unlink.
+    // Two names of one file: the fallback below was interrupted between its link and its unlink.
     struct stat a {
     }, b{};
     if (::lstat(from.c_str(), &a) == 0 && ::lstat(to.c_str(), &b) == 0 && S_ISREG(a.st_mode) &&
@@ -113,9 +113,9 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
     return ErrnoStatus(EEXIST, "renaming to", to);
   }
   if (errno != EINVAL && errno != ENOSYS) return ErrnoStatus(errno, "renaming to", to);
-  // File systems without it. A hard link does not replace either; directories cannot be linked, but
-  // renaming one onto a directory that was just created, and so is empty, cannot hit somebody
-  // else's.
+  // File systems without renameat2. A hard link does not replace a file either. Directories cannot
+  // be linked, but renaming one onto a directory that was just created, and is therefore empty,
+  // cannot replace another program's data.
   struct stat info {};
   if (::lstat(from.c_str(), &info) != 0) return ErrnoStatus(errno, "renaming", from);
   if (S_ISDIR(info.st_mode)) {
@@ -180,7 +180,7 @@ void SpareDescriptors::SetAside() {
   MutexLock lock(mutex_);
   while (loans_ == 0 && set_aside_.size() < kDescriptors) {
     UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!fd) return;  // as many as there are; the next loan tries again
+    if (!fd) return;  // take as many as there are; the next loan tries again
     set_aside_.push_back(std::move(fd));
   }
 }

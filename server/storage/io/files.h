@@ -17,38 +17,38 @@ namespace octavo::storage {
 absl::Status WriteAll(int fd, const std::string& path, const void* data, size_t bytes);
 absl::Status WriteAllAt(int fd, const std::string& path, const void* data, size_t bytes,
                         int64_t offset);
-/// Reads exactly so many bytes at `offset`. DataLoss if the file ends before.
+/// Reads exactly `bytes` bytes at `offset`. DataLoss if the file ends before.
 absl::Status ReadAllAt(int fd, const std::string& path, void* data, size_t bytes, int64_t offset);
 /// Creates `path` (must not exist), writes all, closes. No sync.
 absl::Status WriteNewFile(const std::string& path, const void* data, size_t bytes);
-/// All of a regular file that is open. DataLoss if it is none, or longer than `most`; `path` is for
-/// messages.
+/// Reads a whole open file. DataLoss if it is not a regular file, or longer than `most`; `path` is
+/// for messages.
 absl::StatusOr<std::string> ReadWholeFile(int fd, const std::string& path, size_t most);
 absl::Status SyncFile(const std::string& path);       // fdatasync
 absl::Status SyncDirectory(const std::string& path);  // fsync
 absl::Status MakeDirectory(const std::string& path);  // AlreadyExists if there
-/// Renames without replacing: AlreadyExists if `to` is there (unless both are names of one file:
-/// then `from` goes).
+/// Renames without replacing: AlreadyExists if `to` exists (unless both are names of one file: then
+/// `from` is removed).
 absl::Status RenameNoReplace(const std::string& from, const std::string& to);
 bool PathExists(const std::string& path);
 std::string ParentOf(const std::string& path);
 std::string BaseOf(const std::string& path);
-/// The path with links resolved; empty, with errno set, if it is missing or may not be looked at.
+/// The path with links resolved; empty, with errno set, if it is missing or not accessible.
 std::string RealPath(const std::string& path);
-/// What tells a directory from one that takes its place (a disk that is not mounted, another disk):
-/// its inode and, where the file system keeps it, its time of birth. Both stay over restarts of the
-/// host, unlike numbers of devices. Empty if it is missing.
+/// Distinguishes a directory from another one at the same path (an unmounted disk, another disk):
+/// its inode and, where the file system keeps it, its time of birth. Unlike device numbers, both
+/// survive restarts of the host. Empty if it is missing.
 std::string DirectoryId(const std::string& path);
-/// Whether a path lies below a folder, by the letters of both.
+/// Whether a path lies below a folder, comparing both as text.
 bool IsInside(const std::string& path, const std::string& folder);
 
-/// Descriptors that are set aside for cleaning up: a folder cannot be removed without any, and a
-/// commit that failed for want of descriptors has a folder to remove. They are free for whoever is
-/// quicker, so that what is left behind all the same has to be tried again.
+/// Descriptors reserved for cleaning up: removing a folder needs some, and a commit that failed for
+/// lack of descriptors has a folder to remove. While they are lent, another thread may take them
+/// first, so a failed removal has to be tried again.
 class SpareDescriptors {
  public:
   SpareDescriptors() { SetAside(); }
-  /// Takes what is missing, as far as there are any.
+  /// Reserves the missing descriptors, as far as the process can get them.
   void SetAside();
   /// Frees them as long as it lives.
   class Loan {

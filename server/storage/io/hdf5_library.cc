@@ -14,7 +14,7 @@ Mutex& Hdf5Mutex() {
 }
 
 void QuietHdf5() {
-  // Its clean-up at exit could write to files that were given up.
+  // The library's clean-up at exit could write to files that were abandoned.
   static const bool no_exit_handler = [] {
     H5dont_atexit();
     return true;

@@ -8,22 +8,22 @@
 
 #include "gpu/base/mutex.h"
 
-// What all users of the HDF5 library here share.
+// Shared by all users of the HDF5 library in this program.
 namespace octavo::storage {
 
-/// Held around every call of the library and what belongs to it (an error and its stack): the
-/// library has no threads, or one lock of its own.
+/// Hold this lock around every call of the library and the reading of its error stack: the library
+/// is not thread-safe, or has one lock of its own.
 Mutex& Hdf5Mutex();
 
-/// To be called under the lock before anything else: errors are told by status (the setting is per
-/// thread), and the library leaves files alone when the program ends.
+/// Call this under the lock before anything else: it turns off the library's error printing (a
+/// setting per thread) and its handling of files at exit.
 void QuietHdf5();
 
 /// The library's reason for its last failure, and errno if it was the system's (else 0). Forgets
 /// it.
 std::string Hdf5Reason(int* error);
 
-/// A failure while writing: of the system, or Internal (IO_ERROR).
+/// The status of a failed write: the system's error, or Internal (IO_ERROR).
 absl::Status Hdf5Error(const std::string& doing, const std::string& path);
 
 /// Owner of an identifier. The lock is held when it closes.

@@ -16,9 +16,9 @@
 
 #include "gpu/base/status.h"
 
-// Values of JSON that somebody else may have written, each with the type that it must have. Errors
-// are DataLoss and begin with the member's name ("shape[1] is 1.5; allowed are integers from 0 to
-// 10"); no exception, and no text of the library.
+// Reads values of untrusted JSON, each with its required type. Errors are DataLoss and begin with
+// the member's name ("shape[1] is 1.5; allowed are integers from 0 to 10"); no exception, and no
+// text of the library.
 namespace octavo::storage {
 
 /// A value for a message, not longer than a line.
@@ -59,8 +59,8 @@ absl::Status ReadValue(const nlohmann::json& value, const std::string& name, T* 
   *out = value.get<T>();
   return absl::OkStatus();
 }
-/// An integer in [least, most]. 1.0 is none: a text that says so was not written by a program that
-/// counts.
+/// An integer in [least, most]. 1.0 is not an integer: a program that counts would not have written
+/// it.
 inline absl::Status ReadInteger(const nlohmann::json& value, const std::string& name, int64_t least,
                                 int64_t most, int64_t* out) {
   const bool fits = value.is_number_unsigned()

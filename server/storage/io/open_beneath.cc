@@ -22,7 +22,7 @@ namespace {
 constexpr int kTries = 100;
 std::atomic<bool> use_openat2{true};
 
-/// From `folder` down, part by part, no link followed. Sets errno.
+/// Opens from `folder` down, part by part, following no link. Sets errno.
 UniqueFd OpenStepByStep(int folder, const std::string& below, int flags, mode_t mode) {
   const std::vector<std::string> parts = absl::StrSplit(below, '/', absl::SkipEmpty());
   UniqueFd at;
@@ -49,9 +49,9 @@ UniqueFd OpenWithoutLinks(int folder, const std::string& below, int flags, mode_
   return OpenStepByStep(folder, below, flags, mode);
 }
 
-/// As OpenWithoutLinks, but a regular file that another program has a lease on (a file server's
-/// oplock) is waited for: O_NONBLOCK is there so that no pipe is waited for, and a leased file
-/// answers it with EAGAIN.
+/// As OpenWithoutLinks, but waits for a regular file that another program has leased (a file
+/// server's oplock): O_NONBLOCK, which avoids waiting for a pipe, makes opening a leased file fail
+/// with EAGAIN.
 UniqueFd OpenEvenIfLeased(int folder, const std::string& below, int flags, mode_t mode) {
   UniqueFd fd = OpenWithoutLinks(folder, below, flags, mode);
   if (fd || errno != EAGAIN || (flags & O_NONBLOCK) == 0) return fd;
@@ -104,11 +104,11 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
   }
   const bool creates = (flags & O_CREAT) != 0;
   for (int i = 0; i < kTries; ++i) {
-    // What is to be made has no real path yet; its folder has.
+    // A file to be created has no real path yet, but its folder has.
     std::string real = RealPath(creates ? ParentOf(path) : path);
     const int error = errno;
     if (real.empty()) {
-      // The last of it that is there decides; a link to nothing has no real path.
+      // The deepest existing part decides; a dangling link has no real path.
       std::string there = path;
       while (there != "/" && there != "." && !PathExists(there)) there = ParentOf(there);
       if (RootAround(RealPath(there), roots).empty()) return Outside();
@@ -125,7 +125,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
         folder.get(), real.substr(std::min(real.size(), root == "/" ? 1 : root.size() + 1)), flags,
         mode);
     if (fd) return OpenedBeneath{.fd = std::move(fd), .path = std::move(real)};
-    // Somebody has put a link or nothing where there was none.
+    // The path changed meanwhile: a part became a link or disappeared.
     if (errno != ELOOP && errno != EXDEV && errno != ENOENT && errno != ENOTDIR && errno != EAGAIN)
       return Refused(errno, path);
   }
@@ -135,7 +135,7 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
 UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags) {
   const std::vector<absl::string_view> parts = absl::StrSplit(below, '/');
   if (parts[0].empty() || std::find(parts.begin(), parts.end(), "..") !=
-                              parts.end()) {  // the way step by step would take it
+                              parts.end()) {  // opening step by step would accept it
     errno = EXDEV;
     return {};
   }

@@ -10,23 +10,22 @@
 
 namespace octavo::storage {
 
-/// A file or folder that is open, and where it is, links resolved.
+/// An open file or folder, and its path with links resolved.
 struct OpenedBeneath {
   UniqueFd fd;
   std::string path;
 };
 
-/// Opens what clients name. The path, whose links may lead anywhere, must end beneath one of
-/// `roots` (or be one); they are the configuration's, nobody else can change where they are.
-/// Checking a path and opening it afterwards is not enough: whoever may write in a folder can put a
-/// link in the place of a folder in between. So the links are resolved first, and what comes out is
-/// opened from the root down without following any link: by openat2, and step by step where the
-/// kernel does not have it or a filter refuses it. If the path has changed meanwhile this begins
-/// anew, a hundred times at most. `flags` as for open; O_CLOEXEC is added. No roots: anywhere, as
-/// open. PermissionDenied (OUTSIDE_ROOTS): the path leads outside, or to nothing outside, or does
-/// not stay the same long enough; whether there is something outside is never told. NotFound: there
-/// is nothing beneath the roots. PermissionDenied (NO_ACCESS): it may not be opened. Others as
-/// ErrnoStatus.
+/// Opens paths that clients name. The path, whose links may lead anywhere, must end beneath one of
+/// `roots` (or be one); the roots come from the configuration, so no client can change their
+/// places. Checking a path and opening it afterwards is not enough: a user who may write in a
+/// folder can replace a folder by a link in between. Therefore the links are resolved first, and
+/// the result is opened from the root down without following any link: by openat2, and step by step
+/// if the kernel does not have it or a filter refuses it. If the path has changed meanwhile, this
+/// starts again, a hundred times at most. `flags` as for open; O_CLOEXEC is added. No roots:
+/// anywhere, as open. PermissionDenied (OUTSIDE_ROOTS): the path leads outside, whether or not a
+/// file exists there, or keeps changing. NotFound: there is no such file beneath the roots.
+/// PermissionDenied (NO_ACCESS): the server may not open it. Others as ErrnoStatus.
 absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
                                           const std::vector<std::string>& roots, int flags,
                                           mode_t mode = 0);
@@ -35,10 +34,10 @@ absl::StatusOr<OpenedBeneath> OpenBeneath(const std::string& path,
 /// errno.
 UniqueFd OpenWithin(const UniqueFd& folder, const std::string& below, int flags);
 
-/// A name of an open file for libraries that open by name.
+/// A path to an open file, for libraries that open by name.
 std::string NameOfOpen(const UniqueFd& fd);
 
-/// For tests: false has the way step by step taken always.
+/// For tests: false forces opening step by step.
 void UseOpenat2(bool use);
 
 }  // namespace octavo::storage

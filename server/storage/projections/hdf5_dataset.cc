@@ -19,8 +19,8 @@ constexpr int64_t kMostChunk = int64_t{1} << 30;  // that is decompressed as a w
 
 enum class Written { kUnknown, kNothing, kPart, kAll };
 
-/// How much of a dataset there is in the file. Chunks are counted: by their bytes the library takes
-/// compressed ones for missing.
+/// The share of a dataset that the file holds. It counts chunks, because going by bytes the library
+/// reports compressed chunks as missing.
 Written WrittenOf(hid_t data) {
   const Id creation(H5Dget_create_plist(data), H5Pclose), space(H5Dget_space(data), H5Sclose);
   if (!creation || !space) return Written::kUnknown;
@@ -49,8 +49,8 @@ int64_t ChunkBytes(hid_t data, hid_t creation) {
   return static_cast<int64_t>(std::min(bytes, 1e18));
 }
 
-/// The selection of `from` on the extent of `data`: what a file keeps of a mapping has no extent of
-/// its own. Empty where it does not fit.
+/// The selection of `from` on the extent of `data`, because a mapping in a file has no extent of
+/// its own. Empty if it does not fit.
 Id OnExtentOf(hid_t data, hid_t from) {
   Id space(H5Dget_space(data), H5Sclose);
   if (!space || H5Sget_select_type(from) == H5S_SEL_ALL) return space;
@@ -90,7 +90,7 @@ std::string TextOf(F get) {  // ssize_t get(char*, size_t)
 
 }  // namespace
 
-/// Opens a dataset and what it is put together from, each of those once.
+/// Opens a dataset and its source datasets, each of them once.
 class Hdf5Dataset::Opener {
  public:
   Opener(Hdf5Links& links, int64_t cache_bytes) : links_(links), cache_bytes_(cache_bytes) {}
@@ -104,7 +104,7 @@ class Hdf5Dataset::Opener {
     const Id access = ConfinedAccess(H5P_DATASET_ACCESS);
     if (cache_bytes_ > 0)
       H5Pset_chunk_cache(access.get(), 10007, static_cast<size_t>(cache_bytes_),
-                         1.0);  // chunks that were read whole go first
+                         1.0);  // evict chunks that were read completely first
     H5O_info_t info;
     if (H5Oget_info_by_name2(place.file, place.path.c_str(), &info, H5O_INFO_BASIC, access.get()) <
         0)
@@ -180,9 +180,9 @@ class Hdf5Dataset::Opener {
                 .source = source};
       const hssize_t elements = part.here ? H5Sget_select_npoints(part.here.get()) : -1;
       if (!part.there || elements < 0 || elements != H5Sget_select_npoints(part.there.get()))
-        return BadProjections(path, label,
-                              absl::StrCat("takes from ", target, " what it does not have"),
-                              "mappings within both datasets");
+        return BadProjections(
+            path, label, absl::StrCat("takes from ", target, " elements that it does not have"),
+            "mappings within both datasets");
       if (elements == 0) continue;
       SelectAllOf(part.here.get());
       SelectAllOf(part.there.get());
@@ -192,7 +192,7 @@ class Hdf5Dataset::Opener {
       covered += elements;
       dataset->parts_.push_back(std::move(part));
     }
-    // What no part covers would be read as a fill value.
+    // Elements that no part covers would be read as the fill value.
     const Id space(H5Dget_space(dataset->id()), H5Sclose);
     if (const hssize_t all = H5Sget_simple_extent_npoints(space.get()); covered < all)
       return BadProjections(

@@ -12,31 +12,31 @@
 
 namespace octavo::storage {
 
-/// A dataset whose data can be decoded here: in one piece or virtual, put together from datasets of
-/// this and other files, which are opened with it and read by it, for the library itself would look
-/// for them anywhere and take what it does not find for fill values. All calls with the library's
-/// lock held; the Hdf5Links must live. Errors are those of projection_input.h.
+/// A dataset whose data this program can decode: in one piece, or virtual, composed of datasets of
+/// this and other files. This class opens and reads those itself, because the library would look
+/// for them anywhere and replace missing ones by fill values. All calls with the library's lock
+/// held; the Hdf5Links must live. Errors are those of projection_input.h.
 class Hdf5Dataset {
  public:
-  /// `label`: what it is called in errors. `cache_bytes`: of chunks, of each dataset; 0 = the
-  /// library's.
+  /// `label`: its name in errors. `cache_bytes`: size of the chunk cache of each dataset; 0 = the
+  /// library's default.
   static absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Open(Hdf5Links& links, const Hdf5Place& place,
                                                            const std::string& label,
                                                            int64_t cache_bytes);
 
   hid_t id() const { return data_.get(); }
-  /// All of it is there: InvalidArgument if it was never written, or in part only.
+  /// Checks that all of it was written: InvalidArgument if none or only a part was.
   absl::Status CheckWritten() const;
   /// Extent of a chunk along dimension `d`, where the data lie in chunks; 1 elsewhere.
   int64_t Chunk(int d) const;
-  /// Reads what is selected of `space` (a selection of its extent) to what is selected of `memory`;
-  /// false with the library's reason.
+  /// Reads the selection of `space` into the selection of `memory`; false with the library's
+  /// reason.
   bool Read(hid_t type, hid_t memory, hid_t space, void* out) const;
 
  private:
-  /// What a virtual dataset takes from another one.
+  /// A part of a virtual dataset, taken from another dataset.
   struct Part {
-    Hdf5Id here, there;  // as many elements of either, in the same order
+    Hdf5Id here, there;  // the same number of elements in both, in the same order
     hsize_t first[H5S_MAX_RANK], last[H5S_MAX_RANK];
     std::shared_ptr<const Hdf5Dataset> source;
   };

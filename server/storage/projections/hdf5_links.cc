@@ -19,7 +19,7 @@
 namespace octavo::storage {
 namespace {
 
-constexpr int kMostLinks = 16;  // on one path, as the library has it: more go round in a circle
+constexpr int kMostLinks = 16;       // on one path, the library's own limit: more form a circle
 constexpr size_t kMostFiles = 1024;  // that belong to one input
 constexpr char kAllowed[] =
     "data in the file itself, or in HDF5 files under the configured roots (storage.replay_roots)";
@@ -102,7 +102,8 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
           ? named
           : absl::StrCat(std::filesystem::path(at->file_path).parent_path().string(), "/", named);
   const std::string plain = std::filesystem::path(candidate).lexically_normal().string();
-  // By its letters first: whether a file outside exists is nobody's business.
+  // Compare the path as text first, so that the answer does not reveal whether a file outside
+  // exists.
   bool inside = false;
   for (size_t i = 0; i < roots_.size(); ++i)
     inside = inside || IsInside(plain, roots_[i]) || IsInside(plain, given_roots_[i]);
@@ -110,7 +111,7 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
     return refuse("is another file, and no roots are configured that it may lie under");
   if (!inside) return refuse("lies outside of the configured roots");
   const std::string real = RealPath(candidate);
-  if (real.empty()) return refuse("is missing, or may not be looked at");
+  if (real.empty()) return refuse("is missing or not accessible");
   inside = false;
   for (const std::string& root : roots_) inside = inside || IsInside(real, root);
   if (!inside) return refuse("lies outside of the configured roots");
@@ -144,7 +145,7 @@ absl::Status Hdf5Links::OpenFile(const std::string& named, const std::string& li
   return absl::OkStatus();
 }
 
-// Part by part, so that the library meets hard links only.
+// Go part by part, so that the library meets only hard links.
 absl::StatusOr<std::optional<Hdf5Place>> Hdf5Links::Follow(Hdf5Place at, const std::string& name,
                                                            const std::string& asked) {
   const Hdf5Id access = ConfinedAccess(H5P_LINK_ACCESS);
@@ -157,7 +158,7 @@ absl::StatusOr<std::optional<Hdf5Place>> Hdf5Links::Follow(Hdf5Place at, const s
   };
   std::deque<std::string> left = parts_of(name);
   std::string link, target;  // the last one that was followed
-  size_t of_link = 0;        // so many of the next parts are what a link named
+  size_t of_link = 0;        // this many of the next parts come from a link
   for (int links = 0; !left.empty();) {
     const std::string next = absl::StrCat(at.path == "/" ? "" : at.path, "/", left.front());
     const bool linked = of_link > 0;

@@ -13,26 +13,26 @@
 
 namespace octavo::storage {
 
-/// A group or dataset and the file that it lies in, which may be another one than was opened. No
-/// link is left on `path`.
+/// A group or dataset and its file, which may differ from the file that was opened. `path` contains
+/// no links.
 struct Hdf5Place {
   hid_t file = -1;  // open as long as the Hdf5Links are
   std::string file_path, path;
 };
 
-/// A file that somebody else wrote, and the files that its links lead to. Links are followed here,
-/// one by one, and never by the library: another file is opened only when its canonical path lies
-/// under one of the roots. All calls with the library's lock held. Errors are those of
-/// projection_input.h and name link and target.
+/// An untrusted file and the files that its links lead to. This class follows links itself, one by
+/// one, never through the library: it opens another file only if its canonical path lies under one
+/// of the roots. All calls with the library's lock held. Errors are those of projection_input.h and
+/// name link and target.
 class Hdf5Links {
  public:
   /// `path` has been opened as `file`. No roots: no other file is opened.
   Hdf5Links(const std::string& path, Hdf5Id file, const std::vector<std::string>& roots);
   Hdf5Links(const Hdf5Links&) = delete;
 
-  /// Where `name` (absolute in the file that was opened) leads. Nothing if a part of it is not
-  /// there; InvalidArgument for a link that leads nowhere, outside of the roots, to no HDF5 file,
-  /// or on and on.
+  /// Resolves `name` (absolute in the file that was opened). Nothing if a part of it does not
+  /// exist; InvalidArgument for a link that is dangling, leads outside of the roots or to no HDF5
+  /// file, or is circular.
   absl::StatusOr<std::optional<Hdf5Place>> Find(const std::string& name);
   /// The same for what a dataset at `from` names: dataset `name` of file `file` ("." = its own).
   /// `what`: what names it, for errors.
@@ -40,9 +40,9 @@ class Hdf5Links {
                                        const std::string& name);
 
   const std::string& path() const { return path_; }
-  /// How a place is called in errors: `asked`, and where that led if it is in another file.
+  /// The name of a place in errors: `asked`, and its target if that is in another file.
   std::string Label(const std::string& asked, const Hdf5Place& place) const;
-  /// The first link that led nowhere where that was overlooked, or OK.
+  /// The error of the first dangling link that was ignored, or OK.
   const absl::Status& overlooked() const { return overlooked_; }
   void Overlook(const absl::Status& status);
 
@@ -59,7 +59,7 @@ class Hdf5Links {
   absl::Status overlooked_;
 };
 
-/// Properties of an access through which no other file is reached.
+/// Access properties that let the library reach no other file.
 Hdf5Id ConfinedAccess(hid_t of_class);
 /// The library's reason for its last failure. Forgets it.
 std::string Hdf5Reason();

@@ -42,20 +42,20 @@ Used& TheProbe() {
   return used;
 }
 
-/// Each of them may take all the memory that it is allowed.
+/// Each process may use all the memory that it is allowed.
 std::counting_semaphore<4>& Turns() {
   static auto& turns = *new std::counting_semaphore<4>(4);
   return turns;
 }
 
-/// Not 0, 1, 2 or kProbedFile, which the new process gets others as.
+/// Not 0, 1, 2 or kProbedFile, because the new process uses these for other files.
 UniqueFd OutOfTheWay(UniqueFd fd) {
   return !fd || fd.get() > kProbedFile
              ? std::move(fd)
              : UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, kProbedFile + 1));
 }
 
-/// A file without a name: unlike a pipe it takes all at once, whoever reads it.
+/// A file without a name: unlike a pipe it accepts all data at once, without a reader.
 UniqueFd FileOf(const std::string& bytes) {
   UniqueFd fd(::memfd_create("octavo-probe", MFD_CLOEXEC));
   if (!fd ||
@@ -64,7 +64,8 @@ UniqueFd FileOf(const std::string& bytes) {
   return OutOfTheWay(std::move(fd));
 }
 
-/// A process with these as its only descriptors, and /dev/null for what it complains. 0 or errno.
+/// Starts a process with these as its only descriptors, and /dev/null as its standard error.
+/// Returns 0 or errno.
 int Spawn(const std::vector<std::string>& command, int in, int out, int file, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -76,7 +77,8 @@ int Spawn(const std::vector<std::string>& command, int in, int out, int file, pi
   posix_spawn_file_actions_addclosefrom_np(&actions, kProbedFile + 1);
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                            POSIX_SPAWN_SETPGROUP);  // ^C is for the server
+                                            // ^C must reach only the server
+                                            POSIX_SPAWN_SETPGROUP);
   sigset_t none, usual;
   sigemptyset(&none);
   sigemptyset(&usual);
@@ -98,11 +100,11 @@ int Spawn(const std::vector<std::string>& command, int in, int out, int file, pi
 /// How a process ended.
 struct Ended {
   std::string answer;
-  bool late = false;  // and was ended
+  bool late = false;  // and was killed
   int status = 0;     // as waitpid gives it
 };
 
-/// Reads what a process writes until it ends. None is left behind.
+/// Reads the output of a process until it ends. Leaves no process behind.
 Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
   Ended ended;
   const auto left = [&] {
@@ -125,7 +127,7 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
     const pid_t found = ::waitpid(pid, &ended.status, ended.late ? 0 : WNOHANG);
     if (found == pid) break;
     if (found < 0 &&
-        errno != EINTR) {  // SIGCHLD is ignored: nobody is to wait, and the answer says it all
+        errno != EINTR) {  // SIGCHLD is ignored, so there is no exit status; the answer suffices
       ended.status = 0;
       break;
     }
@@ -134,7 +136,7 @@ Ended WaitFor(pid_t pid, int from, Clock::time_point deadline) {
       ended.late = true;
     } else if (found == 0) {
       std::this_thread::sleep_for(
-          std::chrono::milliseconds(1));  // it has closed its end, and is about to go
+          std::chrono::milliseconds(1));  // it has closed its end and is about to exit
     }
   }
   return ended;

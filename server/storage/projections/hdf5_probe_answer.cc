@@ -1,4 +1,4 @@
-// The side of hdf5_probe.h that may crash.
+// The part of the probe (hdf5_probe.h) that may crash.
 
 #include <algorithm>
 #include <cerrno>
@@ -29,14 +29,14 @@ void Limit(decltype(RLIMIT_CORE) what, int64_t most) {
 }
 
 void Confine(const ProbeRequest& request) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without the server there is nobody to tell
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without the server, no process reads the answer
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_CPU, request.processor_seconds);
   Limit(RLIMIT_STACK, 4 << 20);  // less than the server's threads have
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of it
   Limit(RLIMIT_AS, request.memory_bytes);
 #endif
-  // Where the machine has no memory left, this goes, not the server.
+  // If the machine runs out of memory, the kernel shall kill this process, not the server.
   if (const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); fd >= 0) {
     [[maybe_unused]] const ssize_t ignored = ::write(fd, "900", 3);
     ::close(fd);
@@ -49,8 +49,8 @@ absl::Status TooLarge(const ProbeRequest& request, const std::string& dataset) {
       absl::StrCat("takes more than ", request.memory_bytes >> 20, " MiB of memory to read"));
 }
 
-/// The first and the last frame of each kind. What cannot be read is the job's to tell; but what
-/// takes all memory must not come so far.
+/// Reads the first and the last frame of each kind. The job itself reports unreadable frames, but a
+/// frame that would use up all memory must be found here.
 absl::Status ReadEnds(const ProbeRequest& request, ProjectionInput& input) {
   const ProjectionInfo& info = input.info();
   std::vector<float> row(static_cast<size_t>(info.columns));  // of any type that is read

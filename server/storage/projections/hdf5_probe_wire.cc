@@ -75,7 +75,7 @@ std::string EncodeAnswer(const absl::Status& status) {
                 {"numbers", info.numbers}});
 }
 
-// Of a process that a hostile file may have taken over.
+// Parses an answer without trust: a hostile file may control the process that wrote it.
 std::optional<absl::Status> DecodeAnswer(const std::string& bytes) try {
   const auto parsed = ParseCbor(bytes, {.depth = 4});
   if (!parsed.ok()) return std::nullopt;

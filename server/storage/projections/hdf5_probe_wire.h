@@ -1,7 +1,6 @@
 #pragma once
 
-// Private to hdf5_probe.cc and hdf5_probe_answer.cc: what they tell each other. Both are of one
-// build.
+// Private to hdf5_probe.cc and hdf5_probe_answer.cc: their messages. Both come from one build.
 
 #include <cstdint>
 #include <optional>
@@ -13,11 +12,11 @@
 
 namespace octavo::storage {
 
-/// Exit status of a process that could not look at anything, as that of a shell without the
+/// Exit status of a process that could not start probing, like that of a shell that lacks the
 /// program.
 inline constexpr int kProbeNotStarted = 127;
-/// The descriptor that the process inherits beside those of standard input and output: of the file
-/// that it is to look at.
+/// The descriptor of the file to probe, which the process inherits beside standard input and
+/// output.
 inline constexpr int kProbedFile = 3;
 
 struct ProbeRequest {
@@ -29,7 +28,7 @@ std::string EncodeRequest(const ProbeRequest& request);
 std::optional<ProbeRequest> DecodeRequest(const std::string& bytes);
 
 std::string EncodeAnswer(const absl::Status& status);
-/// Nothing for half an answer.
+/// Nothing if the answer is incomplete.
 std::optional<absl::Status> DecodeAnswer(const std::string& bytes);
 
 }  // namespace octavo::storage

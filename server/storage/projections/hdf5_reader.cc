@@ -16,7 +16,7 @@ using Id = Hdf5Id;
 constexpr int64_t kMostNumbers = int64_t{1} << 24;
 constexpr size_t kMostText = 4096;
 
-/// What a number's type is; nothing for what is no real number.
+/// The type of a number; nothing if it is no real number.
 std::optional<StoredType> TypeOf(hid_t type) {
   const auto bytes = static_cast<int64_t>(H5Tget_size(type));
   if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return std::nullopt;
@@ -122,7 +122,7 @@ absl::StatusOr<std::shared_ptr<Hdf5Reader>> Hdf5Reader::Open(
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   const std::string name = NameOfOpen(opened);  // the library opens by name
-  // It asks for the name that the file has, and fails where there is none any more.
+  // It looks up the file's name, and fails if the file has none any more.
   const auto replaced = [&] {
     struct stat info {};
     return ::fstat(opened.get(), &info) == 0 && info.st_nlink == 0;

@@ -16,12 +16,12 @@
 
 namespace octavo::storage {
 
-/// An HDF5 file to read from, as suspicious as a file of somebody else asks for: links and virtual
-/// datasets that lead to other files are followed under the roots only. Every call takes the
-/// library's lock. Paths are absolute within the file. Errors are those of projection_input.h.
+/// Reads an untrusted HDF5 file: it follows links and virtual datasets to other files only under
+/// the roots. Every call takes the library's lock. Paths are absolute within the file. Errors are
+/// those of projection_input.h.
 class Hdf5Reader : public std::enable_shared_from_this<Hdf5Reader> {
  public:
-  /// `opened` had the name `path`. `roots`: folders that other files may lie under; none = no other
+  /// `opened` had the name `path`. `roots`: folders that may contain other files; none = no other
   /// file is read.
   static absl::StatusOr<std::shared_ptr<Hdf5Reader>> Open(const UniqueFd& opened,
                                                           const std::string& path,

@@ -98,7 +98,7 @@ std::optional<double> RadiansOf(absl::string_view unit) {
   return std::nullopt;
 }
 
-/// What unit the angles of the file are taken in, where that is not the one that it declares.
+/// The unit assumed for the file's angles, if it differs from the declared one.
 void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
   if (!options.angle_values.empty()) return;
   const bool declared = !parts->angle_unit.empty();
@@ -113,7 +113,7 @@ void NoteUnit(const ProjectionOptions& options, ProjectionParts* parts) {
   }
 }
 
-/// Arrays of a file, of which each kind takes its frames.
+/// The arrays of a file and the frames that each kind takes from them.
 class ArrayProjections final : public ProjectionInput {
  public:
   ArrayProjections(ProjectionInfo info, ProjectionParts parts)
@@ -128,7 +128,7 @@ class ArrayProjections final : public ProjectionInput {
     auto* to = static_cast<char*>(out);
     for (int64_t i = 0; i < box.frames;) {
       int64_t first = box.first_frame + i, run = box.frames - i;
-      if (parts_.indexed) {  // as far as the frames follow each other in the file
+      if (parts_.indexed) {  // as many frames as are consecutive in the file
         const auto at = static_cast<size_t>(first);
         run = 1;
         while (i + run < box.frames && index[at + static_cast<size_t>(run)] == index[at] + run)

@@ -17,7 +17,7 @@
 
 namespace octavo::storage {
 
-/// A real number as a file has it.
+/// A real number as stored in a file.
 struct StoredType {
   enum class Kind : uint8_t { kUnsigned, kSigned, kFloat } kind = Kind::kFloat;
   int64_t bytes = 4;  // 1, 2, 4, 8; floats 2, 4, 8
@@ -45,19 +45,19 @@ class FrameArray {
   StoredType type;
   int64_t shape[3] = {0, 0, 0};
   int64_t row_granularity = 1;
-  /// Reads a box that is inside, packed, as `dtype` (the type's Loaded, or f32).
+  /// Reads a box within the array, packed, as `dtype` (the type's Loaded, or f32).
   virtual absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                             char* out) = 0;
 };
 
-/// What a format found, before it is checked to fit together.
+/// The findings of a format, before their consistency is checked.
 struct ProjectionParts {
   std::string path, format;
   std::shared_ptr<FrameArray> array[3];  // by FrameKind; null = none
   std::vector<int64_t> index[3];         // which of the array's frames, ascending; empty = all
   bool indexed = false;                  // `index` says it, also where it is empty
   std::vector<double> angles;            // one per projection
-  std::string angles_dataset;            // where they are from
+  std::string angles_dataset;            // their origin
   std::string angle_unit;                // as declared; "" = not
   std::vector<double> flat_positions, dark_positions;
   double pixel_size_um = 0;
@@ -67,10 +67,10 @@ struct ProjectionParts {
 absl::StatusOr<std::shared_ptr<ProjectionInput>> AssembleProjections(
     ProjectionParts parts, const ProjectionOptions& options);
 
-/// Checks that a shape is one of frames that can be: each extent and their product.
+/// Checks that a shape of frames is possible: each extent and their product.
 absl::Status CheckFrameShape(const std::string& path, const FrameArray& array);
 
-// What is wrong with a file, by its name without folders.
+// An error of a file, which names it without folders.
 /// InvalidArgument BAD_PROJECTIONS: "<file>: <dataset> <value>; allowed <allowed>".
 absl::Status BadProjections(const std::string& path, const std::string& dataset,
                             const std::string& value, const std::string& allowed);

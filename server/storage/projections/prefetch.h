@@ -16,9 +16,9 @@
 
 namespace octavo::storage {
 
-/// Reads boxes of an input one after the other on a thread of its own, into a fixed number of slabs
-/// of memory, so that the next is read while the former is uploaded. Next, and the destruction of
-/// its slabs, may come from any thread.
+/// Reads boxes of an input one after the other on its own thread, into a fixed number of slabs of
+/// memory, so that it reads the next box while the caller uploads the previous one. Next, and the
+/// destruction of its slabs, may come from any thread.
 ///
 ///   for (;;) {
 ///     OCTAVO_ASSIGN_OR_RETURN(ProjectionPrefetch::Slab slab, prefetch->Next(stop));
@@ -31,7 +31,7 @@ class ProjectionPrefetch {
   struct Shared;
 
  public:
-  /// A box in memory; the memory is filled anew once the Slab is gone. Empty = the end.
+  /// A box in memory; the memory is reused once the Slab is destroyed. Empty = the end.
   class Slab {
    public:
     Slab() = default;
@@ -60,11 +60,11 @@ class ProjectionPrefetch {
   static absl::StatusOr<std::unique_ptr<ProjectionPrefetch>> Start(
       std::shared_ptr<ProjectionInput> input, std::vector<ProjectionBox> boxes,
       std::vector<void*> slots, int64_t slot_bytes);
-  ~ProjectionPrefetch();  // ends; waits for the read in progress
+  ~ProjectionPrefetch();  // stops the thread; waits for the read in progress
 
-  /// Waits for the next box. The error of a read, once all boxes before it were given, and ever
-  /// after; Cancelled once `stop` is asked for. With every slab held by the caller it waits for
-  /// ever: hold fewer than there are slots.
+  /// Waits for the next box. After all boxes before a failed read it returns that error, and again
+  /// in every later call; Cancelled once `stop` is requested. It waits for ever if the caller holds
+  /// every slab: hold fewer slabs than there are slots.
   absl::StatusOr<Slab> Next(std::stop_token stop);
 
  private:
@@ -74,9 +74,9 @@ class ProjectionPrefetch {
 };
 
 /// Boxes of at most `slab_bytes` (but at least one row of one frame) that cover rows [first_row,
-/// first_row + rows) of all frames of `kind`, whole columns: for a batch of slices. As many whole
-/// ranges of rows of successive frames as fit; frames in order. Put the boxes of several kinds and
-/// batches behind each other as they are to come.
+/// first_row + rows) of all frames of `kind`, all columns: for a batch of slices. A box holds as
+/// many whole ranges of rows of successive frames as fit; frames come in order. Concatenate the
+/// boxes of several kinds and batches in the order in which they shall come.
 std::vector<ProjectionBox> CoverRows(const ProjectionInfo& info, FrameKind kind, int64_t first_row,
                                      int64_t rows, int64_t slab_bytes);
 

@@ -11,8 +11,8 @@
 
 #include "gpu/device/dtype.h"
 
-// Projections of a tomography scan in files: what is there, where it lies in time, and any part of
-// it in host memory.
+// Projections of a tomography scan in files: their description, their order in time, and reads of
+// any part into host memory.
 namespace octavo::storage {
 
 /// As NXtomo's image_key.
@@ -25,51 +25,52 @@ enum class AngleUnit : uint8_t {
   kRadians,
 };
 
-/// How to read a file. Everything may be left out where the file says it itself.
+/// How to read a file. Every member may be left out if the file itself says it.
 struct ProjectionOptions {
-  /// "" = by what the path is: a folder is "zarr", a name that ends in .npy is "npy", else it is
+  /// "" = derived from the path: a folder is "zarr", a name that ends in .npy is "npy", else it is
   /// HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".
   std::string format;
-  /// Where things are, in place of the format's own names. HDF5: paths within the file
+  /// Names of the arrays, replacing the format's own names. HDF5: paths within the file
   /// ("/exchange/data"); Zarr: arrays below the path; npy: paths of further files, checked against
   /// the configured roots by the caller as `path` was. "-" = none (flats, darks). nxtomo:
   /// `projections` may name the entry; the others must be empty.
   std::string projections, flats, darks, angles;
-  /// In place of the angles of the file, one per projection, in the unit below (kDeclared:
-  /// degrees).
+  /// Replaces the angles of the file, one per projection, in the unit below (kDeclared: degrees).
   std::vector<double> angle_values;
   AngleUnit angle_unit = AngleUnit::kDeclared;
-  /// Folders under which files may lie that links lead to: in HDF5 (and virtual datasets) compared
-  /// by canonical paths before they are opened; in Zarr folders symbolic links. Empty = no other
-  /// file is read, and nothing outside of the Zarr folder.
+  /// Folders to which links may lead: for HDF5 links and virtual datasets, compared by canonical
+  /// paths before a file is opened; for Zarr folders, symbolic links. Empty = no other file is
+  /// read, and nothing outside of the Zarr folder.
   std::vector<std::string> roots;
-  /// In place of what the file says about where flats and darks lie, as ProjectionInfo's; empty =
-  /// as the file says.
+  /// Positions of flats and darks, replacing those of the file, as in ProjectionInfo; empty = as
+  /// the file says.
   std::vector<double> flat_positions, dark_positions;
 };
 
-/// What an input holds. Frames are [row, column]: rows along the axis of rotation, columns across
-/// it.
+/// The description of an input. Frames are [row, column]: rows along the axis of rotation, columns
+/// across it.
 struct ProjectionInfo {
-  std::string path;           // as opened
-  std::string format;         // "data_exchange", "nxtomo", "npy", "zarr"
-  DType dtype = DType::kF32;  // of what is read, of all kinds: u8, u16, i16 as they are where all
-                              // kinds have it; all other real numbers as f32
-  std::string stored_type;    // of the projections in the file: "u16", "u32, big-endian"
+  std::string path;    // as opened
+  std::string format;  // "data_exchange", "nxtomo", "npy", "zarr"
+  // type of the read values: u8, u16, i16 unchanged if all kinds have the same; all other real
+  // numbers as f32
+  DType dtype = DType::kF32;
+  std::string stored_type;  // of the projections in the file: "u16", "u32, big-endian"
   int64_t projections = 0, rows = 0, columns = 0;  // all at least 1
   int64_t flats = 0, darks = 0;
   std::vector<double>
       angles_rad;  // [projections], finite, in the order of the projections, not reduced to a turn
   /// [flats], [darks]: projections that were taken before the frame (0 = before the first,
-  /// `projections` = after the last). Empty where nothing says it.
+  /// `projections` = after the last). Empty if unknown.
   std::vector<double> flat_positions, dark_positions;
-  bool angle_unit_assumed = false;    // neither the caller nor the file said it: degrees
-  double pixel_size_um = 0;           // of a column of the detector, in the sample; 0 = not known
-  std::optional<double> axis_column;  // axis of rotation as a pixel index (column 0's middle = 0),
-                                      // where the file says it; some programs count from 1
-  std::vector<std::string> notes;     // what was left out or assumed, in words, for a job's log
+  bool angle_unit_assumed = false;  // neither the caller nor the file gave the unit: degrees
+  double pixel_size_um = 0;         // of a column of the detector, in the sample; 0 = not known
+  // axis of rotation as a pixel index (column 0's middle = 0), if the file has it; some programs
+  // count from 1
+  std::optional<double> axis_column;
+  std::vector<std::string> notes;  // omissions and assumptions, in words, for a job's log
   std::vector<std::string>
-      doubts;  // of those, what might be a mistake of the file, for its warnings
+      doubts;  // those of the notes that might be a mistake of the file, for the job's warnings
 
   int64_t frames(FrameKind kind) const {
     return kind == FrameKind::kProjection ? projections : kind == FrameKind::kFlat ? flats : darks;
@@ -87,15 +88,15 @@ struct ProjectionBox {
 };
 
 /// An opened input. Thread-safe; reads of HDF5 take turns (the library has no threads), others run
-/// side by side.
+/// in parallel.
 class ProjectionInput {
  public:
   virtual ~ProjectionInput() = default;
   const ProjectionInfo& info() const { return info_; }
   /// Reads the box as packed [frame, row, column] of info().dtype to `out`, which holds
   /// box.elements() of them. Blocks. InvalidArgument for a box that is not inside; DataLoss (names
-  /// the dataset) for what cannot be read or is damaged; Unimplemented for a compression that this
-  /// build does not know.
+  /// the dataset) for unreadable or damaged data; Unimplemented for a compression that this build
+  /// does not know.
   absl::Status Read(const ProjectionBox& box, void* out);
   /// Rows that are best read together (the file's chunks); 1 = any number.
   virtual int64_t row_granularity() const { return 1; }
@@ -108,16 +109,17 @@ class ProjectionInput {
 };
 
 /// Opens the file or folder `path` (which the caller has checked against the configured roots) and
-/// checks that all it holds fits together; reads angles and keys, no frames. Errors of content name
-/// dataset, value and what is allowed, and carry ErrorInfo with reason BAD_PROJECTIONS (a dataset
-/// is missing, of wrong rank, shape, count or type, or leads to another file that may not be read),
-/// DAMAGED_FILE (truncated, cannot be read, crashes the HDF5 library) or UNKNOWN_COMPRESSION, and
-/// the numbers "dataset", "value", "allowed":
-///   InvalidArgument  the file can never be used so       NotFound  no such file
-///                    PermissionDenied  it may not be read
-///   DataLoss         it is damaged                       Unimplemented  it is of a kind that is
-///                    not read
-///   Aborted          it was replaced (REPLACED) again and again while it was opened
+/// checks that its contents are consistent; reads angles and keys, no frames. Errors of content
+/// name dataset, value and what is allowed, and carry ErrorInfo with reason BAD_PROJECTIONS (a
+/// dataset is missing, of wrong rank, shape, count or type, or leads to another file that may not
+/// be read), DAMAGED_FILE (truncated, cannot be read, crashes the HDF5 library) or
+/// UNKNOWN_COMPRESSION, and the numbers "dataset", "value", "allowed":
+///   InvalidArgument   the file can never be used so
+///   NotFound          there is no such file
+///   PermissionDenied  it may not be read
+///   DataLoss          it is damaged
+///   Unimplemented     files of its kind are not supported
+///   Aborted           it was replaced (REPLACED) again and again while it was opened
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenProjections(const std::string& path,
                                                                  const ProjectionOptions& options);
 

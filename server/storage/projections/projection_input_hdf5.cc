@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kProjection = 0, kFlat = 1, kDark = 2;
 
-/// Micrometres of one of the unit; 0 for a unit that is not one of length.
+/// Micrometres per unit; 0 if it is not a unit of length.
 double MicrometresOf(const std::string& unit) {
   const std::string u = absl::AsciiStrToLower(absl::StripAsciiWhitespace(unit));
   if (u == "m" || u == "meter" || u == "metre" || u == "meters" || u == "metres") return 1e6;
@@ -31,8 +31,8 @@ double MicrometresOf(const std::string& unit) {
   return 0;
 }
 
-/// The first of these scalars that is there and is a length. A hint: what cannot be one is noted,
-/// and left out.
+/// The first of these scalars that exists and is a length. It is a hint: an impossible value is
+/// noted and left out.
 void FindPixelSize(Hdf5Reader& file, const std::vector<std::string>& names,
                    ProjectionParts* parts) {
   for (const std::string& name : names) {
@@ -110,7 +110,7 @@ struct TomoEntry {
   std::string path, data, image_key, control, rotation_angle, detector;
 };
 
-/// The first of the names that is there.
+/// The first of the names that exists.
 absl::StatusOr<std::string> FirstOf(Hdf5Reader& file, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     OCTAVO_ASSIGN_OR_RETURN(const bool there, file.Exists(name));
@@ -119,7 +119,7 @@ absl::StatusOr<std::string> FirstOf(Hdf5Reader& file, const std::vector<std::str
   return std::string();
 }
 
-/// Groups of `parent` with this NX_class; the one of the usual name first.
+/// Groups of `parent` with this NX_class; the one with the usual name first.
 std::vector<std::string> OfClass(Hdf5Reader& file, const std::string& parent,
                                  const std::string& nx_class, const std::string& usual) {
   std::vector<std::string> found;
@@ -134,8 +134,8 @@ std::vector<std::string> OfClass(Hdf5Reader& file, const std::string& parent,
   return found;
 }
 
-/// What of an NXtomo there is in a group; without data or image_key, and not called NXtomo, it is
-/// none.
+/// Finds the parts of an NXtomo entry in a group. A group without data or image_key that is not
+/// called NXtomo is no entry.
 absl::StatusOr<std::optional<TomoEntry>> LookAt(Hdf5Reader& file, const std::string& group) {
   TomoEntry entry{.path = group};
   std::vector<std::string> places;
@@ -154,7 +154,7 @@ absl::StatusOr<std::optional<TomoEntry>> LookAt(Hdf5Reader& file, const std::str
   for (const std::string& place : places) angle_names.push_back(place + "/rotation_angle");
   OCTAVO_ASSIGN_OR_RETURN(entry.image_key, FirstOf(file, key_names));
   OCTAVO_ASSIGN_OR_RETURN(entry.control, FirstOf(file, control_names));
-  // The frames next to their keys first: an instrument may have several detectors.
+  // Prefer the frames next to their keys, because an instrument may have several detectors.
   if (!entry.image_key.empty())
     data_names.push_back(entry.image_key.substr(0, entry.image_key.rfind('/')) + "/data");
   for (const std::string& place : places) data_names.push_back(place + "/data");
@@ -304,7 +304,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<TomoEntry> entries, FindEntries(*file));
   if (entries.empty()) {
-    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // there it may be
+    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // the places where it may be
     if (options.format == "nxtomo")
       return BadProjections(path, "/", "has no NXtomo entry",
                             "an entry with frames and their image_key");

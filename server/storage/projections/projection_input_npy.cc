@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kMostHeader = 65536, kMostNumbers = int64_t{1} << 24;
 
-/// An .npy file that is open: what its header says, and its bytes.
+/// An open .npy file: its parsed header and its bytes.
 struct NpyFile {
   std::string path, name;  // as opened; without folders, which stands for the dataset in errors
   UniqueFd fd;
@@ -110,7 +110,7 @@ absl::StatusOr<NpyFile> OpenNpy(const std::string& path, const std::vector<std::
   return file;
 }
 
-/// Frames that lie in a file as they are. Reads side by side.
+/// Frames that lie in a file unencoded. Reads run in parallel.
 class NpyFrames final : public FrameArray {
  public:
   explicit NpyFrames(NpyFile file) : file_(std::move(file)) {
@@ -121,7 +121,8 @@ class NpyFrames final : public FrameArray {
 
   absl::Status Read(const int64_t start[3], const int64_t count[3], DType dtype,
                     char* out) override {
-    // The longest pieces that lie in a row both there and here: rows, frames' rows, or all of it.
+    // Read the longest pieces that are contiguous both in the file and in memory: rows, the rows of
+    // a frame, or everything.
     const bool whole_rows = count[2] == shape[2], whole_frames = whole_rows && count[1] == shape[1];
     const int64_t piece = whole_frames ? count[0] * count[1] * count[2]
                           : whole_rows ? count[1] * count[2]

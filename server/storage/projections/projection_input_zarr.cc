@@ -20,7 +20,7 @@ constexpr int64_t kMostNumbers = int64_t{1} << 24;
 constexpr char kAllowed[] =
     "data in the folder itself, or under the configured roots (storage.replay_roots)";
 
-/// Something outside of the roots is not there.
+/// Data outside of the roots count as missing.
 bool HasArray(const std::string& path, const Roots& roots) {
   const std::string real = RealPath(path);
   if (std::none_of(roots.begin(), roots.end(),
@@ -154,7 +154,7 @@ absl::Status CheckReadable(const std::string& group, const Roots& roots) {
 
 absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenZarrProjections(
     const std::string& path, const ProjectionOptions& options) {
-  // The folder itself lies under the roots that there are.
+  // The folder itself must lie under the roots.
   Roots roots;
   if (options.roots.empty()) roots.push_back(RealPath(path));
   for (const std::string& root : options.roots) {

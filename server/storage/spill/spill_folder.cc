@@ -51,7 +51,7 @@ std::string TailOf(const std::string& footer) {
   return tail;
 }
 
-/// Room that is taken, given back once.
+/// Reserved room, given back once.
 class Quota {
  public:
   explicit Quota(int64_t most) : most_(most) {}
@@ -72,7 +72,7 @@ class Quota {
     } while (!used_.compare_exchange_weak(used, used + bytes));
     return absl::OkStatus();
   }
-  /// What an earlier process left counts, even above the quota.
+  /// Files that an earlier process left count, even above the quota.
   void TakeAnyway(int64_t bytes) { used_ += bytes; }
   void Give(int64_t bytes) { used_ -= bytes; }
   int64_t used() const { return used_; }
@@ -135,7 +135,7 @@ class Cursor final : public SpillCursor {
   const UniqueFd fd_;
   const int64_t bytes_;
   const std::shared_ptr<const std::vector<uint32_t>> crcs_;
-  std::vector<char> block_;  // the one that was read in parts last
+  std::vector<char> block_;  // the block that was last read in parts
   int64_t kept_ = -1;
 };
 
@@ -171,7 +171,8 @@ class File final : public SpillFile {
     // Else a power loss may bring it back.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
       Log(LogLevel::kError,
-          "spill directory not synced; after a power loss the next start may hold what was removed "
+          "spill directory not synced; after a power loss the next start may hold the removed "
+          "volume "
           "again",
           {{"file", path_}, {"error", std::string(synced.message())}});
     }
@@ -201,7 +202,8 @@ class Writer final : public SpillWriter {
   }
 
   absl::Status Start() {
-    // Crc and about are small beside the voxels; the footer is charged with what it may become.
+    // The CRCs and the description are small beside the voxels; charge the footer with its largest
+    // size.
     const std::string about = about_.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     const int64_t charged =
         bytes_ + static_cast<int64_t>(about.size()) + (bytes_ / kBlock + 1) * 12 + 4096;
@@ -212,7 +214,7 @@ class Writer final : public SpillWriter {
     fd_ = UniqueFd(
         ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd_) return ErrnoStatus(errno, "creating", temporary_);
-    // A full disk says so before anything moves.
+    // Reserve the room, so that a full disk is found before any data move.
     if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes_) != 0 &&
         (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
       return ErrnoStatus(errno == EFBIG ? ENOSPC : errno, "making room for", temporary_);
@@ -308,7 +310,7 @@ class Folder final : public SpillFolder {
                : 0;
   }
 
-  /// What a file says of itself. DataLoss if it is damaged.
+  /// Reads the footer of a file. DataLoss if it is damaged.
   absl::StatusOr<Found> Look(const std::string& path) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat info {};

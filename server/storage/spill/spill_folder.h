@@ -11,8 +11,8 @@
 
 namespace octavo::storage {
 
-/// Reads one spill file. Not thread-safe: one cursor for each reader. Goes on reading after the
-/// file was removed.
+/// Reads one spill file. Not thread-safe: each reader needs its own cursor. It can still read after
+/// the file was removed.
 class SpillCursor {
  public:
   virtual ~SpillCursor() = default;
@@ -20,33 +20,32 @@ class SpillCursor {
   virtual absl::Status Read(int64_t offset, int64_t bytes, void* out) = 0;
 };
 
-/// A finished spill file. The object does not remove it: that is what outlives the process.
-/// Thread-safe.
+/// A finished spill file. Destroying the object does not remove the file, which is to outlive the
+/// process. Thread-safe.
 class SpillFile {
  public:
   virtual ~SpillFile() = default;
   virtual const std::string& path() const = 0;
   virtual int64_t bytes() const = 0;  // of the voxels
   virtual absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const = 0;
-  /// Removes the file, durably, and gives its room back to the quota. Idempotent. Where it cannot
-  /// be removed it keeps its room, and the log says so.
+  /// Removes the file, durably, and gives its room back to the quota. Idempotent. If the file
+  /// cannot be removed, it keeps its room, and the log says so.
   virtual void Remove() = 0;
 };
 
-/// A file being written, front to back. Destroyed unfinished it leaves nothing behind.
+/// A file being written, front to back. If it is destroyed unfinished, it removes the file.
 class SpillWriter {
  public:
   virtual ~SpillWriter() = default;
   virtual absl::Status Append(const void* data, int64_t bytes) = 0;
-  /// What the owner says now, in place of what Create was told. About as long as that.
+  /// Replaces the description given to Create by one of about the same length.
   virtual void SetAbout(nlohmann::json about) = 0;
-  /// Writes the footer, makes file and name durable. After OK the file is found again by a process
-  /// that comes later.
+  /// Writes the footer and makes file and name durable. After OK a later process finds the file.
   virtual absl::StatusOr<std::shared_ptr<SpillFile>> Finish() = 0;
 };
 
 /// Private files of volumes that had to leave device memory: mode 0600 in a directory of mode 0700,
-/// under a quota of their own.
+/// with their own quota.
 ///
 /// A file is the voxels, C order; then a footer in JSON {"about": what the owner says, "bytes",
 /// "crc32c": [of each MiB]}; then 16 bytes: length of the footer (u64), its CRC-32C (u32), "OSP1";
@@ -67,14 +66,14 @@ class SpillFolder {
                                                            std::vector<Found>* found,
                                                            std::vector<std::string>* report);
   virtual ~SpillFolder() = default;
-  /// `id`: letters, digits, '-'. Room is taken from the quota, and from the disk where the file
-  /// system can promise it, before anything is written. ResourceExhausted (SPILL_QUOTA; DISK_FULL).
+  /// `id`: letters, digits, '-'. Reserves room in the quota, and on the disk if the file system
+  /// supports it, before writing anything. ResourceExhausted (SPILL_QUOTA; DISK_FULL).
   virtual absl::StatusOr<std::unique_ptr<SpillWriter>> Create(const std::string& id, int64_t bytes,
                                                               const nlohmann::json& about) = 0;
   virtual const std::string& path() const = 0;
   virtual int64_t quota_bytes() const = 0;
   virtual int64_t used_bytes() const = 0;       // files and those being written
-  virtual int64_t disk_free_bytes() const = 0;  // of the file system; 0 if it cannot be asked
+  virtual int64_t disk_free_bytes() const = 0;  // of the file system; 0 if unknown
 };
 
 }  // namespace octavo::storage

@@ -48,7 +48,7 @@ absl::StatusOr<ChunkCodec> ChunkCodec::Named(const std::string& name) {
   if (name == "gzip") return ChunkCodec{.codec = Codec::kGzip};
   if (name == "zlib") return ChunkCodec{.codec = Codec::kGzip, .zlib = true};
   if (name == "blosc")
-    return ChunkCodec{.codec = Codec::kBloscZstd};  // its frames say what they are
+    return ChunkCodec{.codec = Codec::kBloscZstd};  // its frames describe themselves
   return absl::UnimplementedError(
       absl::StrCat("codec '", name, "'; known are zstd, gzip, zlib, blosc"));
 }

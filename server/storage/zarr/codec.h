@@ -28,7 +28,7 @@ struct ChunkCodec {
   static absl::StatusOr<ChunkCodec> Named(const std::string& name);
 };
 
-/// What one thread encodes and decodes with; kept between chunks, so that no chunk allocates.
+/// The encoder and decoder of one thread; kept between chunks, so that no chunk allocates.
 class ChunkCoder {
  public:
   ChunkCoder();
@@ -38,7 +38,7 @@ class ChunkCoder {
   /// `chunk` encoded; valid until the next call (without a codec: as long as `chunk`).
   absl::StatusOr<absl::string_view> Encode(const ChunkCodec& codec, absl::string_view chunk);
   /// Decodes to exactly `bytes` at `out`. gzip: all members of `encoded`, one after the other.
-  /// DataLoss if `encoded` is damaged, of another size, or has something behind its end.
+  /// DataLoss if `encoded` is damaged, decodes to another size, or has trailing data.
   absl::Status Decode(const ChunkCodec& codec, absl::string_view encoded, char* out, int64_t bytes);
 
   std::vector<char> chunk;  // for the caller

@@ -42,7 +42,7 @@ uint64_t BitsOf(T value) {
   return bits;
 }
 
-/// The bits of a float of so many bytes.
+/// The bits of a float of the given number of bytes.
 absl::StatusOr<uint64_t> FloatBits(const json& fill, const std::string& name, int64_t bytes,
                                    ZarrVersion version) {
   const auto bits_of = [&](double value) {

@@ -10,7 +10,7 @@
 
 namespace octavo::storage {
 
-/// What a voxel outside the volume holds: 0, or NaN for the types that have it (complex: both
+/// The value of a voxel outside the volume: 0, or NaN for the types that have it (complex: both
 /// parts).
 struct FillValue {
   nlohmann::json metadata;               // as Zarr writes it
@@ -27,11 +27,11 @@ struct ChunkGrid {
 
   int64_t ChunkBytes() const { return chunk[0] * chunk[1] * chunk[2] * size; }
   /// The bytes of the chunk at voxel (y0 within a slab of `bscans`, x0, z0), padded with the fill
-  /// value where it leaves the volume: in the slab itself where they lie there in a row, else
-  /// gathered into `memory`.
+  /// value outside the volume. Points into the slab if the bytes are contiguous there, else gathers
+  /// them into `memory`.
   const char* Gather(const void* slab, int64_t bscans, int64_t y0, int64_t x0, int64_t z0,
                      std::vector<char>* memory) const;
-  /// The reverse: copies what of `bytes` lies in the volume to the slab.
+  /// The reverse: copies the part of `bytes` within the volume to the slab.
   void Scatter(const char* bytes, void* slab, int64_t bscans, int64_t y0, int64_t x0,
                int64_t z0) const;
 };

@@ -77,8 +77,8 @@ absl::Status ReadExtents(const json& value, const std::string& name, int64_t lea
   return absl::OkStatus();
 }
 
-/// Shape, file and chunk are read: whether they go together. `file_name`, `chunk_name`: of the
-/// members.
+/// Checks that the shape, file and chunk just read are consistent. `file_name`, `chunk_name`: names
+/// of the members.
 absl::Status CheckExtents(const ZarrMetadata& m, const std::string& file_name,
                           const std::string& chunk_name) {
   for (const auto& [extents, name] : {std::pair{&m.file, &file_name}, {&m.chunk, &chunk_name}}) {
@@ -105,7 +105,7 @@ absl::Status CheckExtents(const ZarrMetadata& m, const std::string& file_name,
   return absl::OkStatus();
 }
 
-/// What a configuration says beside the name: known members of the right type, which the decoders
+/// Checks the other members of a configuration: known members of the right type, which the decoders
 /// do not need.
 absl::Status CheckCodec(const std::string& name, const json& configuration,
                         const std::string& where) {

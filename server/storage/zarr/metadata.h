@@ -12,9 +12,9 @@
 
 namespace octavo::storage {
 
-/// What the metadata of a Zarr array say, as far as arrays are read here: regular grids in C order,
-/// of numbers or bool, with the codec bytes and then at most one of zstd, gzip (v2 also zlib) and
-/// Blosc; v3 also in shards with an index at the end.
+/// The metadata of a Zarr array, for the arrays that this reader supports: regular grids in C
+/// order, of numbers or bool, with the codec bytes and then at most one of zstd, gzip (v2 also
+/// zlib) and Blosc; v3 also in shards with an index at the end.
 struct ZarrMetadata {
   std::string data_type;  // as v3 calls it: "uint16"
   int64_t element_bytes = 1;
@@ -27,8 +27,8 @@ struct ZarrMetadata {
   nlohmann::json attributes = nlohmann::json::object();  // v3
 };
 
-/// Strict: what is not known cannot be ignored, because it may change what the voxels are.
-/// DataLoss: damaged or against the specification; Unimplemented: legal, but not read here. Both
+/// Strict: unknown members cannot be ignored, because they may change the meaning of the voxels.
+/// DataLoss: damaged or against the specification; Unimplemented: legal, but not supported. Both
 /// begin with the member's name: "shape[1] is 1.5; allowed are integers from 0 to …". v3: members
 /// that are not known are refused unless they are objects that say "must_understand": false. v2,
 /// whose specification says so: they are ignored. Source:

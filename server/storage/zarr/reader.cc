@@ -114,7 +114,7 @@ absl::Status ZarrArrayReader::Read(const int64_t start[3], const int64_t count[3
   return absl::OkStatus();
 }
 
-// Calls copy(offset in the chunk, address in the box, elements) for each run that both have.
+// Calls copy(offset in the chunk, address in the box, elements) for each contiguous run in both.
 template <class Copy>
 void ZarrArrayReader::Intersect(const int64_t begin[3], const int64_t extent[3], const Box& box,
                                 const Copy& copy) {
@@ -202,7 +202,7 @@ absl::Status ZarrArrayReader::ReadChunk(int fd, const std::string& path, int64_t
                                         const Box& box) const {
   Scratch& scratch = scratch_.local();
   const int64_t chunk_bytes = chunk_[0] * chunk_[1] * chunk_[2] * size_;
-  // No codec makes a chunk much longer. What is, would take memory for nothing.
+  // No codec makes a chunk much longer, so refuse a longer file before it takes memory.
   if (bytes > chunk_bytes + chunk_bytes / 8 + (1 << 20))
     return absl::DataLossError(absl::StrCat(bytes, " bytes for a chunk of ", chunk_bytes));
   scratch.encoded.resize(static_cast<size_t>(bytes));

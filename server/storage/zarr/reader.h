@@ -15,19 +15,19 @@
 
 namespace octavo::storage {
 
-/// One Zarr array in a folder, of v3 or v2 (metadata.h says what is read of them). It is seen with
-/// 3 axes: fewer get leading ones, more are allowed where those before the last three have
-/// extent 1. Thread-safe.
+/// One Zarr array in a folder, of v3 or v2 (metadata.h lists the supported parts). It appears with
+/// 3 axes: an array with fewer gets leading axes; one with more is allowed if those before the last
+/// three have extent 1. Thread-safe.
 class ZarrArrayReader {
  public:
-  enum class MissingChunk { kFill, kDamage };  // what a chunk means that is not there
+  enum class MissingChunk { kFill, kDamage };  // the value of a missing chunk
 
-  /// Folders, by their real paths, that all which is read must lie in, wherever links lead; empty =
+  /// Folders, by their real paths, that must contain every file read, also through links; empty =
   /// anywhere.
   using Roots = std::vector<std::string>;
 
   /// Reads `path`/zarr.json or `path`/.zarray. NotFound if there is neither; DataLoss for damaged
-  /// ones; Unimplemented names what is not read; PermissionDenied for what lies outside of the
+  /// ones; Unimplemented names the unsupported part; PermissionDenied for files outside of the
   /// roots.
   static absl::StatusOr<std::unique_ptr<ZarrArrayReader>> Open(const std::string& path,
                                                                MissingChunk missing, Roots roots);
@@ -42,7 +42,7 @@ class ZarrArrayReader {
   const int64_t* file_shape() const { return file_; }  // elements of a file: a chunk or a shard
   const nlohmann::json& attributes() const { return meta_.attributes; }
 
-  /// Reads a box that is inside, packed, elements as stored; files are decoded in parallel in the
+  /// Reads a box within the array, packed, elements as stored; files are decoded in parallel in the
   /// caller's oneTBB arena. DataLoss names the file; PermissionDenied as Open.
   absl::Status Read(const int64_t start[3], const int64_t count[3], void* out) const;
 

@@ -1,4 +1,5 @@
-"""Replicated buffers and chained operations through the daemon: against NumPy, and every error that a stream can make."""
+"""Replicated buffers and chained operations through the daemon: against NumPy, and every error of a
+stream."""
 
 import threading
 import unittest
@@ -99,7 +100,8 @@ class Buffers(DaemonTest):
         np.testing.assert_equal([b.shape[0] for b in self.buffers.list()], [4, 4])
 
     def test_the_stream_of_a_write(self):
-        """PROTOCOL, SHORT_STREAM, CHECKSUM, and a client that goes at each message."""
+        """PROTOCOL, SHORT_STREAM, CHECKSUM, and a client that disconnects at each
+        message."""
         stub = self.buffers._stub
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         buffer = self.buffers.put(np.arange(3 << 18, dtype=np.float32))  # 3 MiB
@@ -134,7 +136,7 @@ class Buffers(DaemonTest):
             sent.wait(30)
             call.cancel()
             go.set()
-            # The lease goes with the stream: then the old content is there, whole.
+            # The lease ends with the stream: then the old contents are complete.
             while True:
                 try:
                     after = self.buffers.read(buffer.name)
@@ -295,7 +297,8 @@ class Volumes(DaemonTest):
                      {"transpose": {"axes": [2, 0, 1]}}, atol=0)
         self.assertEqual(list(made.axes), ["z", "y", "x"])
         self.assertEqual(made.spacing_um[0], volume.spacing_um[2])
-        stored = READERS["nrrd"](self.client.commit(made.name, "turned", "nrrd").uri)  # what the file calls its axes is what they are
+        # the file's names of the axes are right
+        stored = READERS["nrrd"](self.client.commit(made.name, "turned", "nrrd").uri)
         np.testing.assert_array_equal(stored.array, x[:, 4:30, ::-1])
         np.testing.assert_allclose(stored.spacing_um, list(volume.spacing_um))
         spacing = volume.spacing_um[2]
@@ -352,7 +355,7 @@ class GrantedChains(DaemonTest):
         self.assertGreaterEqual(needs["results of chain double"].bytes, 3 * report.volume_bytes)
         self.assertEqual(report.wanted_bytes - plain.wanted_bytes, needs["results of chain double"].bytes + needs["scratch of chains"].bytes)
         scan = self.client.submit_scan(octavo.simulated(seed=4, fast=False), pattern, chains=chains)
-        # All that is left of the device goes to somebody else: the scan has what it was granted.
+        # Another client takes the rest of the device: the scan keeps its grant.
         device = self.client.devices()[0]
         left = self.client.buffers.create((device.free_bytes // 4096, 4096), "u8", devices=[0])
         made = list(self.client.chain(scan.name, "double"))
@@ -402,7 +405,7 @@ class Quota(DaemonTest):
             if "refusals" not in name:
                 self.assertEqual(after[name], before[name], name)
         self.assertEqual([d.buffer_bytes for d in self.client.devices()], [300 << 10] * 2)
-        # What an operation makes counts too; on one device there is room.
+        # The result of an operation counts, too; on one device there is room.
         with self.assertRaises(octavo.OctavoError) as caught:
             buffers.write(first.name, np.zeros(300 << 10, np.uint8))
             buffers.apply(first.name, {"scale": {"multiply": 2}})

@@ -1,4 +1,5 @@
-"""Resize against SciPy's definition, scipy.ndimage.gaussian_filter and zoom, and against scikit-image where this machine has it."""
+"""Resize against SciPy's definition, scipy.ndimage.gaussian_filter and zoom, and against
+scikit-image if installed."""
 
 import os
 import unittest
@@ -16,7 +17,8 @@ TYPES = ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4", "<f8", "<c8", "<c
 
 
 def reference(array, shape, *, nearest, corner_aligned, smooth, mode):
-    """By SciPy, in double precision. Complex arrays by their parts: zoom forgets grid_mode for them."""
+    """SciPy's result, in double precision. Complex arrays by parts, because zoom ignores grid_mode
+    for them."""
     if array.dtype.kind == "c":
         parts = [reference(part, shape, nearest=nearest, corner_aligned=corner_aligned, smooth=smooth, mode=mode) for part in (array.real, array.imag)]
         return parts[0] + 1j * parts[1]
@@ -30,7 +32,8 @@ def reference(array, shape, *, nearest, corner_aligned, smooth, mode):
 
 
 def without_ties(shape, got, wanted, corner_aligned=False):
-    """What lies nearer to one sample than to another: in the middle between two SciPy's rounding decides."""
+    """Positions that are nearer to one sample than to another: exactly between two, SciPy's
+    rounding decides."""
     keep = []
     for n, m in zip(shape, got.shape):
         i = np.arange(m)

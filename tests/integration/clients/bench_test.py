@@ -1,4 +1,5 @@
-"""octavo bench against a daemon of its own and a running one: what it tells, and that it tells nothing it did not verify."""
+"""octavo bench against its own daemon and a running one: its output, and that it reports only
+verified figures."""
 
 import json
 import os

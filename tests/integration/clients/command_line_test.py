@@ -1,4 +1,4 @@
-"""The octavo command line against a real daemon: output a person and a program can use, exit codes."""
+"""The octavo command line against a real daemon: output for people and programs, exit codes."""
 
 import json
 import os
@@ -89,7 +89,8 @@ class CommandLine(DaemonTest):
         self.assertIn("source: replay of", error)
 
     def test_a_file_that_the_server_does_not_reach_is_pushed(self):
-        """The same voxels, plan and warnings as where the server reads it itself."""
+        """The same voxels, plan and warnings as when the server reads the file
+        itself."""
         samples, volume = 256, 16 * 8
         random = np.random.default_rng(5)
         records = (2000 + 500 * np.cos(np.arange(samples) * 0.3) + random.normal(0, 20, (3 * volume + 5, samples))).astype("<u2")
@@ -149,7 +150,8 @@ class CommandLine(DaemonTest):
         self.assertEqual(self.client.wait(name).reason_code, "CANCELLED")
 
     def test_a_plan_begins_with_its_verdict(self):
-        """What decides is not below pages of holders: verdict, advice, warnings, figures, the ten largest holders, and the words last."""
+        """The decisive lines come before the holders: verdict, advice, warnings, figures, the ten
+        largest holders, and the description last."""
         geometry = ("--source", "simulated", "--fast", "--samples", "256", "--ascans", "64")
         scans = [self.fine("scan", "submit", *geometry, "--bscans", str(8 * (i + 1)), "--volumes", "1").strip() for i in range(13)]
         for scan in scans:
@@ -172,7 +174,7 @@ class CommandLine(DaemonTest):
         self.assertRegex(lines[0], r"^does NOT fit devices/0: wants ")
         self.assertRegex(lines[1], r"can never fit|commit, spill or discard")
         self.assertLessEqual(sum(" held volume " in line for line in lines), 10)
-        # A refused scan tells the same figures.
+        # A refused scan prints the same figures.
         code, _, error = self.octavo("scan", "submit", *geometry[:-2], "--ascans", "16384", "--bscans", "16384", "--volumes", "100")
         self.assertEqual(code, 1)
         self.assertIn(lines[0], error)
@@ -182,7 +184,8 @@ class CommandLine(DaemonTest):
     SMALL = ("--source", "simulated", "--fast", "--samples", "256", "--ascans", "16", "--bscans", "8")
 
     def test_the_ending_of_a_destination_decides(self):
-        """Of commit, auto-commit and convert alike; where it says nothing, --format or OME-Zarr."""
+        """The ending decides, for commit, auto-commit and convert alike; without one, --format or
+        OME-Zarr."""
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "6", "--watch").splitlines()[0]
         at = lambda *parts: os.path.join(self.daemon.root, *parts)  # noqa: E731
         calls = ((("first.nii",), "first.nii"), (("foo.tif",), "foo.tif"), (("a/b.h5", "--chunk", "1,2,3"), "a/b.h5"), (("v1.5",), "v1.5.ome.zarr"),
@@ -246,7 +249,7 @@ class CommandLine(DaemonTest):
         self.assertIn("DONE", job)
 
     def interrupted(self, *arguments, until_begun=None):
-        """Runs a command that watches, and interrupts it once it is ready for that: what it says."""
+        """Runs a watching command and interrupts it once it is ready; returns its output."""
         process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         first = process.stdout.readline() if until_begun else ""
@@ -303,7 +306,8 @@ class CommandLine(DaemonTest):
                               text=True, timeout=60, preexec_fn=no_room)
         self.assertEqual((done.returncode, done.stderr), (1, f"octavo: could not write {picture}\n"))
         self.assertEqual(np.load(os.path.join(self.daemon.root, "unseen.npy")).shape, (6, 32, 32))
-        # What is gone is not named, what is told is told once, and axes that were tried are told as such.
+        # Volumes that are gone are not named, each message comes once, and tried axes are listed as
+        # such.
         out = self.fine(*flags, "--png", picture, "--slice", "5")
         self.assertNotIn("volumes/", out)
         np.save(os.path.join(self.daemon.root, "noted.npy"), tomo)

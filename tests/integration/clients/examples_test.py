@@ -1,4 +1,4 @@
-"""The examples that people copy run as they stand: the recipes in Python, Node, Go."""
+"""The examples of the documents run unchanged: the recipes in Python, Node, Go."""
 
 import json
 import os
@@ -25,7 +25,8 @@ class Examples(DaemonTest):
         return done.stdout.splitlines()
 
     def recipe(self, code):
-        """Runs Python as it stands; returns its lines and the scan that it submitted."""
+        """Runs Python code unchanged; returns its output lines and the scan that it
+        submitted."""
         return self.recipe_of([sys.executable, "-c", code], PYTHONPATH=os.path.join(BUILD, "python"))
 
     def recipe_of(self, command, **environment):
@@ -72,7 +73,8 @@ class Examples(DaemonTest):
             shutil.rmtree(os.path.join(self.daemon.root, "mouse_00000.ome.zarr"))
 
     def check_story(self, lines, frames_have):
-        """What the Node and the Go example tell, against what the server knows."""
+        """The output of the Node and the Go example, against the server's
+        state."""
         told = [json.loads(line) for line in lines]
         frames = [t for t in told if "frame" in t]
         self.assertGreaterEqual(len(frames), 1)

@@ -1,5 +1,6 @@
-"""Mistakes that people make with octavo from Node: protobuf would leave most of them out without a word. Row: the call (`o` is connected, `v` names a
-held volume), words that its error must have; its code is gRPC's INVALID_ARGUMENT unless the row says another one."""
+"""Mistakes of users with octavo from Node: protobuf would silently ignore most of them. Row: the
+call (`o` is connected, `v` names a held volume), words that its error must have; its code is gRPC's
+INVALID_ARGUMENT unless the row names another one."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""The table of mistakes with the programs octavo and octavod: none is silent, and the answer says what would be right."""
+"""The table of mistakes with the programs octavo and octavod: none is silent, and the answer names
+the correct form."""
 
 import dataclasses
 import os
@@ -144,7 +145,7 @@ COMMANDS = [
     row("volume commit volumes/none x.NII.GZ", "destination: is 'x.NII.GZ', and compressed files (.NII.GZ) are not written"),
     row("volume commit volumes/none x.nii.gz --format nifti", "destination: is 'x.nii.gz', and compressed files (.nii.gz) are not written"),
     row("volume commit volumes/none x.png", "destination: is 'x.png', and files that end in .png are not written; allowed are names that end in .zarr, .npy",
-        "names without an ending", "(--format says what is written)"),
+        "names without an ending", "(--format sets the format)"),
     row("volume commit volumes/none a/x.dcm", "files that end in .dcm are not written"),
     row("volume commit volumes/none x.h5py", "files that end in .h5py are not written"),
     row("volume commit volumes/none eye.v2", "no volume volumes/none", code=1),
@@ -322,7 +323,8 @@ class Programs(DaemonTest, Mistakes):
         np.save(os.path.join(self.daemon.root, "counts.npy"), np.full((12, 2, 32), 900, np.uint16))
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[:-1]), self.names, before=["--address", self.daemon.address])
         self.assertEqual((self.client.jobs(), self.client.volumes()), ([], []))
-        # What only the commit finds out comes after the work, which stays.
+        # Errors that only the commit can detect come after the work, whose
+        # result stays.
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[-1:]), self.names, before=["--address", self.daemon.address])
 
     def test_the_start_of_the_daemon(self):

@@ -1,5 +1,6 @@
-"""Mistakes that people make with octavo from Python: each is an error that names the argument and its value and says what is allowed, at once, and
-changes nothing. Row: the call, the kind of error, words that it must have. And the words of other packages that mean the same."""
+"""Mistakes of users with octavo from Python: each raises at once an error that names the argument,
+its value and what is allowed, and changes nothing. Row: the call, the kind of error, words that it
+must have. Also tests the words of other packages with the same meaning."""
 
 import os
 import unittest
@@ -226,7 +227,8 @@ def pushed_frames(c, frames):
 # Line integrals of a disc.
 LINES = np.broadcast_to(np.sqrt(np.maximum(0, 0.5 - np.linspace(-1, 1, 16, dtype=np.float32) ** 2)), (8, 2, 16)).copy()
 
-# What is done, for it may be meant, with an OctavoWarning that has these words.
+# Calls that work, because they may be intended, with an OctavoWarning that has
+# these words.
 DOUBTS = [
     ("frames without flat fields", lambda c: pushed_frames(c, 8), ["11 frames were given, the job takes 8 (projections, flat and dark fields together", "3 of them"]),
     ("half of the records", lambda c: pushed(c, [RECORDS[:64]]), ["end at 64 of the 128 that the scan takes", "end=False"]),
@@ -245,7 +247,8 @@ DOUBTS = [
     ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
 
-# Other words for the same: the message that comes out is that of the word here.
+# Other words with the same meaning: the resulting message equals that of
+# Octavo's word.
 SAME = [
     (lambda: octavo.processing(window="hanning"), lambda: octavo.processing(window="hann")),
     (lambda: octavo.processing(window="boxcar"), lambda: octavo.processing(window="rect")),

@@ -62,7 +62,8 @@ class Cameras(DaemonTest):
         return np.concatenate(out)
 
     def check(self, decoded, amplitude=200.0, rtol=0.02, frame_atol=1.0):
-        """Every record is the line and the frame that its number says."""
+        """Every record comes from the line and the frame given by its
+        number."""
         there = decoded[:, 0] >= 0
         number = np.arange(len(decoded))
         np.testing.assert_array_equal(decoded[there, 1], 2 + (number % HEIGHT % 30)[there])
@@ -144,7 +145,8 @@ class Cameras(DaemonTest):
         self.assertLess(end.records_per_second, 50 * HEIGHT)
         camera = FakeCamera("TRIG")
         try:
-            # Nobody triggers this one: no fault unless the scan says so.
+            # This camera gets no trigger, which is an error only if the scan
+            # says so.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout_s=0.5)
             end = self.client.wait(scan)
             self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_STALLED"))
@@ -177,7 +179,7 @@ class Cameras(DaemonTest):
         end = self.client.wait(scan)
         self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_LOST"))
         self.assertIn("has gone away", end.reason)
-        self.check(self.decoded(scan)[:2 * VOLUME])  # what was complete stays held
+        self.check(self.decoded(scan)[:2 * VOLUME])  # complete volumes stay held
         camera = FakeCamera("GONE")
         try:
             again = self.submit(camera.id)

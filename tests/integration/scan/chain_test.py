@@ -179,7 +179,8 @@ class Chain(DaemonTest):
         self.every_length("all", lambda n: dict(bscan=True, noise="mean", average=2, a2=2e-5, value="db", dtype="u8", levels=(-20, 60), block=5))
 
     def test_means_of_repeats(self):
-        """Groups of two lines, three times each; what is stored is the mean power, whatever the blocks cut."""
+        """Groups of two lines, three times each; the stored value is the mean power, however blocks
+        cut the stream."""
         lines, repeats, period = 4, 3, 2
         for n, block, noise, value in ((509, 0, None, "db"), (1024, 7, None, "magnitude"), (1376, 13, "mean", "power"), (1024, 0, "mean", "db")):
             with self.subTest(samples=n, block=block, noise=noise, value=value):

@@ -1,4 +1,5 @@
-"""Pictures made by the server: a PNG decoded by hand equals what NumPy makes of the raw frame; rates, sizes, refusals."""
+"""Pictures made by the server: a PNG decoded by hand equals NumPy's picture of the raw frame;
+rates, sizes, refusals."""
 
 import itertools
 import struct
@@ -67,7 +68,7 @@ class Images(DaemonTest):
         return scan.name
 
     def bscan(self, **options):
-        """A B-scan and the plane it shows; somebody must want it before the volume is complete."""
+        """A B-scan and its plane; a subscriber must request it before the volume is complete."""
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 12, volumes=3, extent_x_mm=1.28, extent_y_mm=0.6), samples=256, rate_hz=4000,
                                        processing=octavo.processing(axial_spacing_um=5))
         frame = self.frame(scan.name, ["bscan"], no_preview=True, **options)
@@ -82,7 +83,8 @@ class Images(DaemonTest):
             name = self.client.volumes(scan)[0].name
             raw = self.client.read(name).max(axis=2)
             plain = self.frame(scan, encoding="png", no_preview=True)
-            # Stretched by percentiles unless told otherwise; or as the scan shows it, the same for all its pictures.
+            # Stretched by percentiles by default; or by the scan's display levels, the same for all
+            # its pictures.
             np.testing.assert_allclose(plain.display, np.percentile(raw, (1, 99.8)), rtol=1e-6)
             self.assertLessEqual(np.abs(decode_png(plain.data).astype(int) - grey(raw, *plain.display)).max(), 1)
             named = self.frame(scan, encoding="png", image=dict(display_levels=True))

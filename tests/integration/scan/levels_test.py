@@ -1,4 +1,5 @@
-"""Levels against the daemon: defaults that clip next to nothing, counts that are exact, and a word to who chose levels that clip."""
+"""Levels against the daemon: defaults that clip almost nothing, exact counts, and a warning for
+levels that clip."""
 
 import json
 import os

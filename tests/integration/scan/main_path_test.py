@@ -84,7 +84,9 @@ class Retention(DaemonTest):
         raw = np.random.default_rng(3).integers(1000, 3000, (64 * 8, 256)).astype("<u2")
         kept = []
 
-        def blocks():  # the next volume comes when we are through with the one before: it cannot be overwritten meanwhile
+        # the next volume comes after the test has finished with the one before, which cannot be
+        # overwritten meanwhile
+        def blocks():
             for index in range(volumes):
                 yield raw
                 until(lambda: self.client.scan(scan.name).volumes_done == index + 1)
@@ -102,7 +104,7 @@ class Retention(DaemonTest):
         np.testing.assert_array_equal(self.client.read(kept[0]), kept[1])
         end = self.client.wait(scan.name)
         self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", volumes, 0))
-        # The kept one, and what the ring had when the scan ended.
+        # The held volume, and those in the ring when the scan ended.
         held = [v.index for v in self.client.volumes(scan.name) if v.state == 2]
         self.assertEqual(end.volumes_overwritten, volumes - len(held))
         self.assertEqual(held, [2] + list(range(volumes - len(held) + 1, volumes)))

@@ -1,5 +1,6 @@
-"""Scan patterns from request to volume: every A-scan lies where the pattern says, waveforms keep the scanner's limits, volumes are resampled to
-a Cartesian grid and repeats become angiograms as the references in NumPy have it."""
+"""Scan patterns from request to volume: every A-scan lies where the pattern says, waveforms keep
+the scanner's limits, and resampling to a Cartesian grid and angiograms of repeats agree with
+references in NumPy."""
 
 import os
 import struct
@@ -270,7 +271,8 @@ class PatternTest(DaemonTest):
                 self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.F32, method.lower(), True))
                 got = self.client.read(derived.name)
                 self.assertLess(np.abs(got - expected).max(), 3e-5 * max(expected.max(), 1e-9), (dtype, method))
-            # The volume can be kept like any other, and says what it is.
+            # The volume can be committed like any other, and its metadata
+            # describe it.
             result = self.client.commit(derived.name, f"angio_{dtype}", format="npy")
             with open(os.path.join(self.daemon.root, f"angio_{dtype}.npy.json")) as file:
                 self.assertIn("amplitude_decorrelation over 4 repeats", file.read())

@@ -1,4 +1,5 @@
-"""Sources that clients push: credit, gaps, numbers that do not fit, clients that die, come back, stall, run short and run long."""
+"""Pushed sources: credit, gaps, invalid numbers, and clients that die, come back, stall, send too
+little or too much."""
 
 import itertools
 import os
@@ -33,13 +34,13 @@ def records(first, count, seed=0):
 
 
 def model(volume, **kwargs):
-    """What a volume of them is: [y, x, z]."""
+    """The expected volume of these records: [y, x, z]."""
     spectra = records(volume * VOLUME, VOLUME, **kwargs).astype(np.float64)
     return np.abs(np.fft.ifft(spectra, axis=1))[:, :SAMPLES // 2].reshape(BSCANS, ASCANS, SAMPLES // 2)
 
 
 class RawPush(RawStream):
-    """A client that does what it likes with the protocol."""
+    """A client that can violate the protocol."""
 
     def __init__(self, address, scan, **hello):
         super().__init__(address, "Push", source_pb2.PushRequest(scan=scan, **hello))
@@ -218,7 +219,7 @@ class Push(DaemonTest):
         self.check(scan, 0)
 
     def test_no_credit_while_the_scan_waits(self):
-        # A scan that waits in a queue takes nothing from its client but what it has room for.
+        # A scan that waits in a queue takes only as much from its client as it has room for.
         first = self.submit(queue="instrument", push=octavo.push(idle_timeout_s=-1))
         second = self.submit(queue="instrument", push=octavo.push(credit_blocks=3), acquisition=dict(records_per_block=16))
         answers = []
@@ -282,7 +283,7 @@ class Push(DaemonTest):
             error = push.error()
             push.close()
             self.assertEqual((error.code, error.reason, error.field), (code, reason, field), (hello, block, error))
-        # None of it counted, and the scan is as it was.
+        # None of it counted, and the scan is unchanged.
         self.assertEqual(self.client.scan(scan).source.records, 0)
         self.client.push(scan, [records(0, VOLUME)])
         self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
@@ -390,7 +391,7 @@ class Push(DaemonTest):
         self.assertIn(f"record {VOLUME + 50}", end.reason)
         push.until(lambda a: a.done)
         push.close()
-        self.check(scan, 0)  # what was complete stays held
+        self.check(scan, 0)  # complete volumes stay held
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.push(scan, [records(0, 16)])
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "SCAN_STATE"))
@@ -436,7 +437,7 @@ class Push(DaemonTest):
             self.client.wait(scan)
             for volume in self.client.volumes(scan):
                 self.client.discard(volume.name)
-        # Not where another call goes on, where the scan takes any number, or where it has all.
+        # No warning if another call continues, if the scan takes any number, or if it has all.
         scan = self.submit()
         self.assertEqual(self.told(scan, [records(0, 40)], end=False)[0], [])
         self.assertEqual(self.told(scan, [records(40, 2 * VOLUME - 40)])[0], [])
@@ -460,7 +461,8 @@ class Push(DaemonTest):
             self.assertEqual(self.told(self.submit(volumes=1, **fields), block)[0], [])
 
     def test_an_iterator_that_has_nothing_more_for_ever(self):
-        """Once all is in, the push waits for it no longer than for a sign of more."""
+        """Once all records are sent, the push waits only briefly for a sign of
+        surplus records."""
         scan = self.submit(volumes=1)
         never = threading.Event()
 

@@ -130,7 +130,7 @@ class Queue(DaemonTest):
             self.assertEqual([e.volume_index for e in told if e.kind == kind], [0, 1, 2])
         self.assertEqual([e.record for e in told if e.kind == E.VOLUME_STARTED], [0, VOLUME, 2 * VOLUME])
         self.assertEqual((told[0].text, told[1].text, told[-1].text), ("scan QUEUED", "scan RUNNING", "scan DONE"))
-        # The EVENT topic tells the same, from RUNNING on.
+        # The EVENT topic has the same events, from RUNNING on.
         self.assertEqual([f.event for f in frames if f.event.startswith("scan")], ["scan RUNNING", "scan DRAINING", "scan DONE"])
         self.assertEqual([f.scan_event.volume_index for f in frames if f.scan_event.kind == E.VOLUME_DONE], [0, 1, 2])
         self.assertEqual([f.sequence for f in frames], list(range(len(frames))))
@@ -147,7 +147,8 @@ class Queue(DaemonTest):
         volume = BSCANS * 35 + 5
         self.assertEqual(at["volume"], [0, volume, 2 * volume])
         self.assertEqual(at["line"], [v * volume + y * 35 for v in range(3) for y in range(1, 8, 2)])
-        last = 3 * volume - 5 - 3  # the last A-scan ends the scan; what is read of the flyback after it is not defined
+        # the last A-scan ends the scan; how much of the following flyback is read is undefined
+        last = 3 * volume - 5 - 3
         self.assertEqual([r for r in at["laser"] if r < last], list(range(7, last, 100)))
         # Their times are those of the records: equal distances, whatever the blocks.
         times = np.array([m.time.monotonic_ns for m in marks if m.marker == "laser"])
@@ -225,7 +226,8 @@ class Update(DaemonTest):
 
         def blocks():
             for first in range(0, len(stream), 48):
-                if first > 0 and first % (48 * 16) == 0:  # in the middle of the stream, while the engine is at work
+                # in the middle of the stream, while the server is processing
+                if first > 0 and first % (48 * 16) == 0:
                     value = ("power", "magnitude")[len(updates) % 2]
                     self.client.update_scan(scan, processing(value))
                     updates.append(value)

@@ -1,4 +1,5 @@
-"""Producers' rings: other processes, in C and in Python, feed scans through shared memory; killed, followed by others, too fast, refused."""
+"""Producers' rings: other processes, in C and in Python, feed scans through shared memory;
+producers are killed, replaced, too fast, or refused."""
 
 import errno
 import json
@@ -156,8 +157,9 @@ class Ring(DaemonTest):
             if self.client.scan(scan).state == scan_pb2.RUNNING:
                 self.feed(scan).communicate()
         end = self.client.wait(scan)
-        # What it dropped by itself is missing, and counted as lost; a kill loses nothing. Why it was dropped a producer that is killed
-        # between the two may not have said of its last blocks.
+        # Records that it dropped are missing and counted as lost; a kill loses nothing. A producer
+        # killed between dropping and publishing may not have reported the overrun of its last
+        # blocks.
         self.assertIn(end.source.lost_records - end.source.overrun_records, range(0, 9 * 8 * 4))
         if end.source.overruns == 0:
             self.check_all(scan)
@@ -191,7 +193,8 @@ class Ring(DaemonTest):
                 ring.close()
 
     def fill_while_queued(self, **fields):
-        """A digitizer writes while the scan waits in its queue: 4 slots of 16 records are filled, what comes next is lost."""
+        """A digitizer writes while the scan waits in its queue: it fills 4 slots of 16 records, and
+        later records are lost."""
         first = self.client.submit_scan(octavo.push(idle_timeout_s=-1), octavo.raster(ASCANS, BSCANS, volumes=1), samples=SAMPLES, queue="desk").name
         scan = self.submit(ring=dict(slots=4), queue="desk", **fields)
         ring = self.client.open_ring(scan)

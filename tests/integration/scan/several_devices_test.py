@@ -1,5 +1,5 @@
-"""Several devices of one daemon (the host three times, or what OCTAVO_DEVICE_BACKEND has): placement by load, scans that are spread, what is
-said of it. Needs two devices."""
+"""Several devices of one daemon (the host three times, or those of OCTAVO_DEVICE_BACKEND):
+placement by load, spread scans, and their reports. Needs two devices."""
 
 import os
 import unittest
@@ -66,7 +66,7 @@ class SeveralDevices(DaemonTest):
             self.assertEqual(a.digest, b.digest)
             self.assertEqual((b.device, list(b.spread_devices)), ("devices/1", list(spread.spread_devices)))
             np.testing.assert_array_equal(self.client.read(a.name), self.client.read(b.name))
-        # All of its memory but the volumes' comes back, on every device.
+        # All of its memory except the volumes' is freed, on every device.
         self.assertEqual([d.reserved_bytes for d in self.client.devices()], self.none)
 
     def test_striped_volumes_stay_where_they_were_made(self):
@@ -96,7 +96,7 @@ class SeveralDevices(DaemonTest):
             self.assertEqual((volume.spread_devices[0], len(volume.spread_devices)), ("devices/1", self.spread))
             np.testing.assert_array_equal(self.client.read(volume.name), array)
             np.testing.assert_array_equal(self.client.read(volume.name, (3, 5, 7), (14, 30, 20)), array[3:17, 5:35, 7:27])
-        # What needs it on one device says so, and changes nothing.
+        # Calls that need the volume on one device say so, and change nothing.
         for call in (lambda: self.client.derive(volumes[0].name, {"mip": {"axis": 2}}), lambda: self.client.buffers.read(volumes[0].name),
                      lambda: self.client.buffers.apply(volumes[0].name, {"mip": {"axis": 2}})):
             with self.assertRaises(octavo.OctavoError) as caught:
@@ -106,7 +106,7 @@ class SeveralDevices(DaemonTest):
         # Streamed stripe by stripe to storage.
         result = self.client.commit(volumes[2].name, "striped_{index}", "npy")
         np.testing.assert_array_equal(np.load(result.uri), truth[2])
-        # Through another tier it comes together on its home device.
+        # Moving through another tier joins it on its home device.
         self.client.spill(volumes[0].name, "host")
         np.testing.assert_array_equal(self.client.read(volumes[0].name), truth[0])
         restored = self.client.restore(volumes[0].name)

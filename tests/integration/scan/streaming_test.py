@@ -110,7 +110,8 @@ class Streaming(DaemonTest):
     def test_resume(self):
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=8), samples=256, rate_hz=10000)
         first = [f.sequence for f, _ in zip(self.client.subscribe(scan.name, ["volume"]), range(2))]
-        # From where it was broken off, although the scan goes on: old frames again from the held volumes, then new ones.
+        # From where the stream broke off, while the scan continues: old frames again from the held
+        # volumes, then new ones.
         rest = [(f.sequence, f.array.sum(dtype=np.int64), f.volume) for f in self.client.subscribe(scan.name, ["volume"], from_sequence=first[-1] + 1)]
         self.client.wait(scan.name)
         self.assertEqual([r[0] for r in rest], list(range(first[-1] + 1, rest[-1][0] + 1)))
@@ -171,7 +172,7 @@ class Streaming(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             list(self.client.subscribe(scan.name, "bscan"))
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_KEPT"))
-        self.assertIn("has ended and no frame of bscan is kept, nor is one of its volumes held; subscribe while it runs, or open what was committed",
+        self.assertIn("has ended and no frame of bscan is kept, nor is one of its volumes held; subscribe while it runs, or open a committed file",
                       caught.exception.message)
 
     def test_slices_of_a_job_that_has_ended(self):

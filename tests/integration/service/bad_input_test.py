@@ -1,7 +1,8 @@
 """Malformed and out-of-range requests, row by row: the right code, a message that names the field, nothing changed.
 
-A row of a scan says which field of a good request is set to what, the code, and what `field` (or, where there is no single field,
-the message) must name. Every row of SubmitScan is also put to PlanScan, which must answer the same.
+A row of a scan gives a field of a valid request, its wrong value, the code, and the text that
+`field` (or, if there is no single field, the message) must contain. Every row of SubmitScan is also
+sent to PlanScan, which must give the same answer.
 """
 
 import math
@@ -353,7 +354,7 @@ class BadInput(DaemonTest):
         pass  # the volume stays for all tests
 
     def state(self):
-        """Everything a refused request must leave as it was."""
+        """The state that a refused request must not change."""
         memory = [(d.used_bytes, d.reserved_bytes, d.held_bytes, d.running_scans) for d in self.client.devices()]
         files = sorted(os.path.join(folder, n) for folder, folders, names in os.walk(self.daemon.root) for n in names + folders)
         return memory, len(self.client.scans()), [(v.name, v.state) for v in self.client.volumes()], files

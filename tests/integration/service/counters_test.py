@@ -1,4 +1,5 @@
-"""The metrics page while scans come, end, fail and are forgotten: no counter ever falls, and no series is born after the first scrape."""
+"""The metrics page while scans come, end, fail and are forgotten: no counter ever falls, and no
+series appears after the first scrape."""
 
 import re
 import threading
@@ -62,7 +63,7 @@ class Counters(DaemonTest):
                 name = scan(retention=dict(disposition=scan_pb2.AUTO_DISCARD)).name
                 if i % 10 == 1:
                     client.cancel(name)
-                elif i % 50 == 2:  # all that can go wrong, once and again
+                elif i % 50 == 2:  # every failure, repeatedly
                     self.refused(lambda: scan(acquisition=dict(ring_blocks=1)))
                     self.refused(lambda: client.submit_scan(fast, octavo.raster(8192, 8192, volumes=1), samples=4096))
                     held = scan().name

@@ -1,4 +1,5 @@
-"""What starts, supervises and ends a daemon can rely on: the ready file, systemd's messages, identity, signals, the backstop."""
+"""The guarantees for programs that start, supervise and end a daemon: the ready file, systemd's
+messages, identity, signals, the backstop."""
 
 import json
 import os
@@ -77,7 +78,7 @@ class Supervised(unittest.TestCase):
             self.assertEqual(daemon.stop(), 0)
 
     def test_every_line_of_the_log_is_a_record(self):
-        # gRPC itself has a lot to say here.
+        # gRPC itself logs a lot here.
         talkative = {"GRPC_VERBOSITY": "DEBUG", "GRPC_TRACE": "api,http"}
         daemon = self.start("--log.format", "json", "--log.level", "debug", environment=talkative)
         with daemon.client() as client:
@@ -101,7 +102,7 @@ class Supervised(unittest.TestCase):
         self.assertIn("replay root is no directory", daemon.text())
         self.assertIn(away, daemon.text())
         self.assertEqual(daemon.stop(), 0)
-        # The default root is nobody's mistake.
+        # A missing default root is not the user's mistake.
         home = os.path.join(self.folder, "home")
         os.mkdir(home)
         if os.geteuid() != 0:
@@ -254,7 +255,7 @@ class Signals(unittest.TestCase):
         self.assertEqual((end["reason"], end["text"]), ("SERVER_STOPPED", "the server was told a second time to end"))
 
     def ends(self, daemon):
-        """What the log says of scans that ended."""
+        """The log records of ended scans."""
         return [record for record in map(json.loads, daemon.text().splitlines()) if record["event"] == "scan ended"]
 
     def test_a_drain_that_takes_too_long_says_so(self):
@@ -342,7 +343,8 @@ class Signals(unittest.TestCase):
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD))
-            # What can be, is taken over at once; the rest is told. Environment and flags win as ever.
+            # Changes that can take effect at once do; the others are reported. Environment and
+            # flags still win.
             write("[log]\nlevel = 'warning'\n[device]\nmemory_fraction = 0.5\n[storage]\ncommit_threads = 5\n[spill]\nthreads = 7\n")
             lines = reload(1, 0)
             self.assertEqual([line["level"] for line in lines], ["warning"])  # the new level applies to the records of the reload itself

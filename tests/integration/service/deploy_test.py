@@ -1,5 +1,5 @@
-"""What is handed to administrators: the systemd unit, the image, the composition and the alerts agree with the program and
-with each other. Nothing here needs Docker or a running systemd."""
+"""The files for administrators: the systemd unit, the image, the composition and the alerts agree
+with the program and with each other. Nothing here needs Docker or a running systemd."""
 
 import configparser
 import fnmatch
@@ -266,7 +266,7 @@ class Image(unittest.TestCase):
             self.skipTest("no dpkg-query")
         missing = []
         essential = {"libc6", "libgcc-s1", "libstdc++6", "zlib1g"}
-        # Direct needs only: what those need in turn is theirs to say.
+        # Direct dependencies only, because each package declares its own.
         for program in ("octavod", "octavo-probe", "octavo"):
             dump = subprocess.run(["objdump", "-p", os.path.join(BUILD, "bin", program)], capture_output=True, text=True, check=True).stdout
             for library in re.findall(r"NEEDED +(\S+)", dump):

@@ -1,4 +1,5 @@
-"""Wrong uses that would give data without an error: what cannot be meant is refused, what might be a mistake is a warning."""
+"""Wrong uses that would give data without an error: requests that cannot be meant are refused,
+possible mistakes give a warning."""
 
 import itertools
 import os
@@ -17,7 +18,7 @@ VOLUME = ASCANS * BSCANS
 
 
 def spectra(records, samples=SAMPLES, full=4095, seed=1):
-    """What a line camera sees: an envelope, fringes that move, noise."""
+    """The signal of a line camera: an envelope, moving fringes, noise."""
     random = np.random.default_rng(seed)
     x = np.arange(samples) / samples
     cycles, phase = random.uniform(5, 25, records)[:, None], random.uniform(0, 6.28, records)[:, None]
@@ -145,7 +146,8 @@ class Doubts(DaemonTest):
         (warning,) = self.client.scan(scan.name).warnings
         self.assertIn(f"{volume.name} could not be committed automatically and stays held: ", warning)
         self.assertIn("taken.npy", warning)
-        # It is a matter of that commit: no file says of its data that they could not be committed.
+        # The warning concerns that commit only: no file says of its data that they could not be
+        # committed.
         self.client.commit(volume.name, "by_hand", format="npy")
         with open(os.path.join(self.daemon.root, "by_hand.npy.json")) as file:
             self.assertNotIn("committed automatically", file.read())
@@ -247,7 +249,7 @@ class Doubts(DaemonTest):
         self.assertIn("look like u16", texts[0])
         longer = spectra(VOLUME, samples=2 * SAMPLES).astype("<u2").reshape(-1, SAMPLES)
         self.assertIn(f"the pushed records' data repeats every {2 * SAMPLES}", self.pushed([longer])[0][0])
-        # What the client sees itself is told once.
+        # The client reports its own findings once.
         texts, told = self.pushed([np.zeros_like(right)])
         self.assertIn("are all 0", texts[0])
         self.assertEqual(len(told), 1, told)
@@ -428,7 +430,8 @@ class Chains(DaemonTest):
         self.assertEqual(list(self.made(self.save("moves.u16", mirror(320, locked=False)), pattern, quiet=True)[0].warnings), [])
         same = np.broadcast_to(mirror(1), (320, SAMPLES))
         self.one(self.made(self.save("same.u16", same), pattern)[0].warnings, "The first 40 records are the same, sample for sample")
-        # Beside what moves, what stands still is what a background is for; and noise is no sample.
+        # Beside moving fringes, a background rightly removes the constant part; and noise is no
+        # sample.
         both = (mirror(320) + spectra(320) * 0.1).astype("<u2")
         self.assertEqual(list(self.made(self.save("both.u16", both), pattern, quiet=True)[0].warnings), [])
         dark = np.random.default_rng(3).normal(300, 4, (320, SAMPLES)).astype("<u2")
@@ -733,7 +736,8 @@ class Tomograms(DaemonTest):
         self.assertTrue(any("declares no unit; taken as radians, as the request says" in line for line in lines), lines)
 
     def test_pushed_frames_are_kept_and_doubted(self):
-        """A scan cannot be taken again: what would refuse a file is a warning here."""
+        """A pushed scan cannot be taken again: problems that would refuse a file are
+        warnings here."""
         degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
         frames = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=self.ANGLES)))
@@ -811,7 +815,7 @@ class Scans(DaemonTest):
         self.told(name, "The axis is given as column 80.00; opposite projections find it at 86.0", center=80)
         for center in (85.5, 86, [86.0] * self.ROWS):
             self.assertEqual(list(self.made(name, center=center).warnings), [])
-        # Where nobody can say where it is, nothing is said.
+        # If the data do not determine the axis, there is no warning.
         self.assertEqual([t for t in self.made(name, projections=(0, 100)).warnings if "axis" in t], [])
         result = self.command("recon", name, "--png", os.path.join(self.daemon.root, "x.png"))
         self.assertIn("--center auto", result.stdout + result.stderr)
@@ -848,7 +852,7 @@ class Scans(DaemonTest):
         projections, flats, darks, degrees, _ = self.parts()
         twice = ((flats.astype(float) - 100) * 2 + 100).astype("<u2")
         self.told(self.save("exposure.h5", projections, twice, darks, degrees), "The transmissions beside the object are 0.5, not 1", center=86)
-        # An object that reaches both ends leaves nothing to tell it by.
+        # An object that reaches both ends leaves no air to judge by.
         wide = self.parts(size=2.2)
         self.assertEqual([t for t in self.made(self.save("wide.h5", *wide[:4]), center=86).warnings if "beside" in t], [])
         flats[3] = 100

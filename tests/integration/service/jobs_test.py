@@ -77,7 +77,7 @@ class Jobs(DaemonTest):
         self.assertEqual((spectra.dtype, spectra.shape), (np.uint16, (12, 40, 1024)))
         result = self.client.commit(raw[1].name, "raw_{index:05}", format="npy")
         np.testing.assert_array_equal(np.load(result.uri), spectra)
-        # What was committed can be replayed: the same volume comes out.
+        # Committed raw spectra can be replayed and give the same volume.
         again = self.client.submit_scan(octavo.replay("raw_00001.npy"), octavo.raster(40, 12, volumes=1),
                                         processing=octavo.processing(background="bscan", k="none"))
         self.client.wait(again.name)
@@ -108,7 +108,8 @@ class Jobs(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=33), request_id="focus-1")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.ALREADY_EXISTS, "IDEMPOTENCY_MISMATCH"))
-        # Another session's request is another one, whatever its id: the job would not be its own.
+        # A request of another session is a new one even with the same id, because the job would
+        # belong to the first session.
         with self.client.session("a") as a, self.client.session("b") as b:
             work = octavo.dispersion_autofocus(raw[0].name, ascans=32, only_a2=True)
             first = self.client.submit_job(work, request_id="focus-2", session=a)

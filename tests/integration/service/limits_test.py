@@ -1,4 +1,5 @@
-"""What clients can take of the daemon: descriptors, memory, connections. It refuses, or waits, and is as before when they let go."""
+"""The daemon's resources that clients can use up: descriptors, memory, connections. It refuses or
+waits, and recovers when they release them."""
 
 import os
 import random
@@ -81,7 +82,7 @@ class DescriptorsTest(LimitsCase):
             if self.random.random() < 0.5:
                 peer.sendall(PREFACE)
         until(lambda: self.descriptors() > most - spare - 8)
-        # Those that are in can go on, and what the daemon does by itself finds descriptors.
+        # Existing connections continue, and the daemon's own work finds descriptors.
         self.client.info()
         self.assertLess(self.descriptors(), most - spare // 2)
         self.assertTrue(self.client.commit(volume, f"crowded-{self.random.random()}").uri)
@@ -112,7 +113,8 @@ class DescriptorsTest(LimitsCase):
                 with octavo.Client(address) as again:
                     again.info()
                 until(lambda: self.descriptors() <= before)
-                # What could not be removed then is removed by the next commit, whatever it is of.
+                # The next commit, of any volume, removes the files that could not be removed
+                # then.
                 self.assertTrue(self.client.commit(self.held_volume(), f"other-{self.random.random()}").uri)
                 self.assertEqual(self.temporary_names(), [])
         self.assertTrue(self.client.commit(volume, "deep/er/folder").uri)
@@ -166,7 +168,8 @@ class MemoryTest(LimitsCase):
         self.again(lambda: self.client.info())
 
     def again(self, call):
-        """A call that may have to be made once more: whose connection is ended to make room is gRPC's choice."""
+        """A call that may have to be repeated, because gRPC chooses which connection it ends to
+        make room."""
         for attempt in range(5):
             try:
                 return call()

@@ -1,4 +1,5 @@
-"""Clients that ask for much and do not read, or ask for what takes long: nobody else waits, nothing grows, and they are cut."""
+"""Clients that request much and do not read, or make long calls: no other client waits, memory does
+not grow, and the server cuts them."""
 
 import time
 import unittest
@@ -11,7 +12,8 @@ from raw_http2 import RawPeer
 
 
 class SlowPeersTest(LimitsCase):
-    """Clients that ask and then do not read, by their window or by their socket."""
+    """Clients that send requests and do not read, by their window or by their
+    socket."""
 
     flags = ("--listen.stalled_seconds", "1", "--device.frame_pool_bytes", str(32 << 20))
 
@@ -85,7 +87,7 @@ class WatchersTest(LimitsCase):
 
 
 class AnswersTest(LimitsCase):
-    """Clients that ask and do not take the answers of unary calls."""
+    """Clients that do not read the answers of unary calls."""
 
     flags = ("--listen.stalled_seconds", "3600")
     calls = 120
@@ -111,7 +113,7 @@ class AnswersTest(LimitsCase):
             self.assertFalse(any(peer.received.get(stream) for stream in streams))
             self.assertEqual(len(self.client.buffers.list()), 100)  # a client that reads is not refused
             self.assertLess(self.memory() - before, 400 << 20)  # and not some 700 MiB
-            # What was held back comes when the peer reads, whole.
+            # Delayed answers arrive completely when the peer reads.
             waiting = next(stream for stream in streams if stream not in peer.ended)
             peer.open_window(waiting, 4 << 20)
             while waiting not in peer.ended:

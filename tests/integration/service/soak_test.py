@@ -1,7 +1,8 @@
 """Random clients that create, hold, read, map, derive, commit, discard, lease and die, for OCTAVO_SOAK_SECONDS (five minutes; an hour by
 hand, then with an OCTAVO_SOAK_PAUSE): afterwards the ledger is back at its start, descriptors and threads are flat, and no digest ever changed.
 
-The same file is the client: `soak_test.py ADDRESS ROOT SEED` does random things until it is told to end or is killed."""
+The same file is the client: `soak_test.py ADDRESS ROOT SEED` makes random calls until it is asked
+to end or is killed."""
 
 import collections
 import json
@@ -26,12 +27,13 @@ PAUSE = float(os.environ.get("OCTAVO_SOAK_PAUSE", "0"))  # of a client between t
 CLIENTS = 4
 TTL = 5.0        # of what a client that was killed leaves behind
 EXPIRY = 2.0     # of its session
-# What a server full of other clients answers, and what befalls things that others have ended meanwhile.
+# Answers of a server that is full, and errors for objects that other clients have ended meanwhile.
 EXPECTED = {"RESOURCE_EXHAUSTED", "NOT_FOUND", "ABORTED", "FAILED_PRECONDITION"}
 
 
 class RandomClient:
-    """One client with a session. Every volume's digest is checked against what was read when it is met again."""
+    """One client with a session. It checks the digest of a volume against the voxels read earlier
+    whenever it meets the volume again."""
 
     def __init__(self, address, root, seed):
         self.random = random.Random(seed)
@@ -123,7 +125,7 @@ class RandomClient:
         self.client.buffers.destroy(name)
 
     def export(self):
-        """Maps a volume, or looks at one that was mapped before, whatever has become of it since, and lets some go."""
+        """Maps a volume, or reads one that was mapped before, in any state, and releases some."""
         if self.mapped and self.random.random() < 0.5:
             array, digest = self.random.choice(self.mapped)
             now = sum64(array.copy())
@@ -195,7 +197,8 @@ class Soak(unittest.TestCase):
         return [(d.reserved_bytes, d.held_bytes, d.buffer_bytes, d.limbo_bytes) for d in client.devices()]
 
     def settled(self, client):
-        """Waits until sessions and times to live have ended what was left behind, discards what nobody owns any more."""
+        """Waits until sessions and times to live have removed leftovers, and discards volumes
+        without an owner."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for scan in client.scans():

@@ -51,7 +51,7 @@ class CommitKill(unittest.TestCase):
             daemon.remove()
 
     def check(self, format, array, must_be=None):
-        """Restarts, and looks at what is there."""
+        """Restarts the daemon and checks the files."""
         daemon = Daemon(directory=self.directory)
         try:
             with daemon.client() as client:

@@ -1,4 +1,5 @@
-"""Files that crash the HDF5 library: the daemon answers with an error, and goes on."""
+"""Files that crash the HDF5 library: the daemon answers with an error and
+continues."""
 
 import os
 import struct
@@ -63,7 +64,7 @@ class DamagedFiles(DaemonTest):
         self.assertIsNone(self.daemon.process.poll())
         self.assertEqual(self.daemon.text().count("HDF5 file refused"), 6)
         self.assertNotIn("without a process", self.daemon.text())
-        # What was held is held, and the next job runs.
+        # Held volumes stay held, and the next job runs.
         np.testing.assert_array_equal(self.client.read(job.volumes[0]), held)
         again = self.client.wait_job(self.client.submit_job(octavo.tomography("good.nxs")).name)
         np.testing.assert_array_equal(self.client.read(again.volumes[0]), held)

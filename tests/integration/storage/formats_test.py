@@ -78,7 +78,7 @@ class Formats(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def convert(self, source, name, *flags):
-        """Converts, expecting success; the path of what was written."""
+        """Converts, expecting success; returns the path of the result."""
         code, text = self.octavo(source, os.path.join(self.directory, name), *flags)
         self.assertEqual(code, 0, text)
         outcome = json.loads(text)
@@ -303,7 +303,7 @@ class Formats(unittest.TestCase):
                     stored = READERS["tiff"](path)
                     self.assertEqual(stored.extra["pages"], self.PAGES[plane])
                     np.testing.assert_array_equal(stored.array, array)
-                    # As a program sees it that knows nothing of what the axes are called.
+                    # As read by a program that ignores the names of the axes.
                     np.testing.assert_array_equal(stored.extra["array"], array.transpose(["yxz".index(axis) for axis in self.PAGES[plane]]))
                     stack = self.convert(source, f"{axes}_{i}_stack", "--tiff-stack", *flags)
                     self.assertEqual(stack, os.path.join(self.directory, f"{axes}_{i}_stack"))
@@ -326,7 +326,7 @@ class Formats(unittest.TestCase):
                     os.remove(one), os.remove(one + ".json"), shutil.rmtree(many)
 
     def test_tomograms_read_by_the_formats_own_libraries(self):
-        """The file of a tomogram as a stranger opens it: slices are pages, x runs along the columns."""
+        """The file of a tomogram in other programs: slices are pages, x runs along the columns."""
         import h5py
         import tifffile
         random = np.random.default_rng(5)
@@ -545,7 +545,8 @@ class Formats(unittest.TestCase):
         self.refused(path, os.path.join(self.directory, "x.nrrd"), code=15, text="CRC")
 
     def test_no_room(self):
-        """The system refuses to let files grow: every writer says so, and nothing is left."""
+        """The system refuses to let files grow: every writer reports it and leaves no
+        files."""
         source, _ = self.source("u16", (40, 80, 120))
 
         def no_room():

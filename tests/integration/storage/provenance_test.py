@@ -1,5 +1,5 @@
-"""What files say of a volume beside its voxels: whether its spacing is known, what was doubted, what is missing. Through scans, jobs,
-derived volumes, moves to disk and restarts."""
+"""The metadata of a volume in files: known or assumed spacing, warnings, missing data. Through
+scans, jobs, derived volumes, moves to disk and restarts."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Provenance(DaemonTest):
         warnings.simplefilter("ignore", octavo.OctavoWarning)
 
     def raw_file(self, volumes=1, records=M * N):
-        """Spectra of nobody knows which wavelengths."""
+        """Spectra of unknown wavelengths."""
         random = np.random.default_rng(7)
         random.integers(1000, 3000, volumes * records * SAMPLES).astype("<u2").tofile(os.path.join(self.daemon.root, "spectra.u16"))
         return octavo.replay("spectra.u16")
@@ -48,7 +48,8 @@ class Provenance(DaemonTest):
         return scan, scan.volumes[0]
 
     def told(self, name, client=None):
-        """What a file says is assumed, which is the axes without a unit."""
+        """The axes that a file marks as assumed, which must be those without a
+        unit."""
         path = (client or self.client).commit(name, f"told/{name.split('/')[1]}").uri
         meta, units = about(path)
         self.assertEqual(ome_rules.problems(path), [])
@@ -139,7 +140,7 @@ class Provenance(DaemonTest):
     # -- what was doubted
 
     def test_warnings_are_in_the_files(self):
-        """Those of the scan, by the time of the commit, in every format; none where there are none."""
+        """Warnings of the scan up to the commit, in every format; none if there are none."""
         doubted = self.raw_file(records=M * N + 5)
         for format, read in {**READERS, "tiff-stack": read_tiff_stack}.items():
             with self.subTest(format=format):

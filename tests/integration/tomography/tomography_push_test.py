@@ -52,7 +52,7 @@ def job(**fields):
 
 
 class RawPush(RawStream):
-    """A client that does what it likes with the protocol."""
+    """A client that can violate the protocol."""
 
     def __init__(self, address, name):
         super().__init__(address, "PushProjections", source_pb2.PushProjectionsRequest(job=name))
@@ -95,7 +95,8 @@ class TomographyPush(DaemonTest):
         self.assertEqual((result.status.flats, result.status.darks, result.status.frames), (10, 10, len(middle)))
         self.assertEqual(sum(count for _, count in result.missing), len(rest))
         best = 0.0
-        for frame in previews:  # until what is in makes the picture, and before the scan is over
+        # until the frames so far determine the picture, and before the scan is over
+        for frame in previews:
             preview = np.asarray(frame.array, np.float64)
             self.assertFalse(frame.complete)
             best = np.corrcoef(preview.ravel(), expected[1].ravel())[0, 1]
@@ -148,7 +149,7 @@ class TomographyPush(DaemonTest):
         def push(i):
             with self.daemon.client() as client:
                 def mine():
-                    together.wait(30)  # all are connected, and nobody has said that it is the end
+                    together.wait(30)  # all are connected, and none has sent `end`
                     yield from frames[i::5]
                 results[i] = client.push_projections(name, mine())
 
@@ -187,7 +188,7 @@ class TomographyPush(DaemonTest):
         np.testing.assert_array_equal(self.read(end), self.read(whole))
         volume = self.client.volume(whole.volumes[0])
         self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames, len(whole.warnings)), (True, 0, len(kept), 0))
-        # What is missing is told by the files.
+        # The files list the missing frames.
         with open(self.client.commit(end.volumes[0], "gaps", format="npy").uri + ".json") as file:
             self.assertEqual(json.load(file)["processing"]["missing_frames"], dict(count=3, of=29, first_ranges=[[12, 2], [28, 1]]))
 

@@ -135,7 +135,8 @@ class Tomography(DaemonTest):
         self.assertEqual(held_bytes(self.client), before)
 
     def test_a_recon_that_is_killed_leaves_nothing(self):
-        """kill -9 of the client while its job runs: the session's end cancels the job and frees what it made; the buffer has a time to live."""
+        """kill -9 of the client while its job runs: the session's end cancels the job and frees its
+        results; the buffer has a time to live."""
         daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "6")
         self.addCleanup(daemon.remove)
         code = """
@@ -297,7 +298,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                               ("axis", dict(center="vo", search=(300, 700))), ("axis", dict(center="entropy", search=(300, 700)))):
             with self.subTest(**fields):
                 spec = octavo.tomography("wide.npy", angles=angles, batch=rows, **{"prepare": self.ready, **fields})
-                # Nothing tells how far within its stage a job is. One that was faster than the wait is begun again, and asked sooner.
+                # The progress within a stage is unknown. If the job was faster than the wait, start
+                # it again and cancel sooner.
                 for wait in (1, 0.3, 0.1, 0):
                     name = self.client.submit_job(spec).name
                     until(lambda: self.client.job(name).stage == stage)
@@ -565,7 +567,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         center = job.tomography.centers[0]
         print(f"axis of the neutron scan: {center:.2f}")
         self.assertLess(abs(center - 245.5), 1.5)
-        # All of it, in any order: the axis is the same, and nothing speaks against it.
+        # All projections, in any order: the axis is the same, and there is no doubt
+        # about it.
         order = np.random.default_rng(4).permutation(len(raw))
         self.save("mixed.npy", transmission[order, None, :])
         job, _ = self.made(octavo.tomography("mixed.npy", algorithm="fbp", center="auto", angles=angles[order], center_doubt="fail"))
@@ -625,8 +628,9 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertNotIn("warning", text)
         self.assertEqual((held_bytes(self.client), [v.name for v in self.client.volumes() if v.state == 2]), (held, []))
         text = self.command("recon", *flags[:-3], "46.25:49.25:1", "--png", picture).stdout
-        self.assertIn("warning: the sharpest is at an end of what was tried", text)
-        # A picture of one slice keeps nothing either; without a picture the volume stays, and what to do with it is said.
+        self.assertIn("warning: the sharpest is at an end of the range", text)
+        # A picture of one slice keeps no volume either; without a picture the volume stays, and the
+        # output says what to do with it.
         self.command("recon", *flags[:-4], "--center", "45.25", "--png", picture)
         self.assertEqual([v.name for v in self.client.volumes() if v.state == 2], [])
         text = self.command("recon", *flags[:-4], "--center", "45.25").stdout

@@ -1,4 +1,4 @@
-"""Volumes that a client is told of as they complete (client.map_volumes)."""
+"""Feeds of volumes as they complete (client.map_volumes)."""
 
 import gc
 import json
@@ -120,8 +120,9 @@ class FeedTest(HandoffCase):
         self.assertEqual(seen, [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11])
         self.assertEqual(volumes.skipped, 1)
 
-    # A source with a rate overruns its ring whenever the machine stands still for as long as that lasts (here eight volumes, a fifth of a
-    # second), and a volume that lies in the gap counts as dropped. One that waits cannot: then each volume dropped is one that found no slot.
+    # A source with a rate overruns its ring whenever the machine stalls for longer than the ring
+    # lasts (here eight volumes, a fifth of a second), and a volume in the gap counts as dropped. A
+    # source that waits cannot overrun: then each dropped volume is one that found no slot.
 
     def test_a_volume_of_a_ring_is_kept_while_it_is_mapped(self):
         scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
@@ -176,7 +177,7 @@ class FeedTest(HandoffCase):
             self.discarded_by_themselves(dict(mode=mode, hold_slots=hold_slots, disposition=scan_pb2.AUTO_DISCARD))
 
     def discarded_by_themselves(self, retention):
-        # On a busy machine records may be lost, which is not what this is about.
+        # On a busy machine records may be lost, which this test ignores.
         scan = self.submit(volumes=0, fast=False, rate_hz=20000, acquisition=dict(ring_blocks=128), overrun=scan_pb2.DROP_BLOCK, retention=retention)
         volumes = self.client.map_volumes(scan.name, most=8, timeout=60)
         kept = [next(volumes), next(volumes)]  # never given back: all slots but two, or all hold slots

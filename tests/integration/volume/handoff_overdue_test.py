@@ -1,4 +1,5 @@
-"""Mapped memory that is not given back: what was revoked is moved away from, and what is mapped is not spilled."""
+"""Mapped memory that is not given back: volumes move away from revoked memory, and mapped volumes
+are not spilled."""
 
 import gc
 import os
@@ -38,9 +39,9 @@ class OverdueTest(HandoffCase):
         self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, ""))
         same(self.client.read(volume.name), copy)
         same(array, copy)
-        # Its user gets nothing else, as long as it keeps that.
+        # Its user gets no further exports as long as it keeps that memory.
         self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(other.name))
-        # Nothing keeps the volume from being moved, committed, discarded.
+        # The volume can be moved, committed, discarded.
         self.client.spill(volume.name, "host")
         same(self.client.read(volume.name), copy)
         self.client.restore(volume.name)

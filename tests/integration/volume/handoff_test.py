@@ -162,7 +162,8 @@ class HandoffTest(HandoffCase):
         generation, memory = mapping.owner(array).generation, mapping.owner(array).memory
         self.client.unmap(array)
         until(lambda: self.detached() == 0)
-        # The slot is in the ring again; what comes to be held in it is one message.
+        # The slot is in the ring again; mapping the next volume held in it takes
+        # one message.
         found = False
         for _ in range(200):
             try:
@@ -258,7 +259,8 @@ class HandoffTest(HandoffCase):
             mapped.__array_interface__ if ON_HOST else mapped.__cuda_array_interface__
         until(lambda: [e.overdue for e in self.client.exports()] == [True])
         self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(volume.name))
-        same(array, self.client.read(volume.name))  # nobody can unmap in another process
+        # the server cannot unmap memory in another process
+        same(array, self.client.read(volume.name))
         self.client.unmap(array)
         self.client.unmap(array)  # twice does no harm
         until(lambda: not self.client.exports())
@@ -317,7 +319,8 @@ class HandoffTest(HandoffCase):
 
     @unittest.skipUnless(ON_HOST, "memory files")
     def test_memory_that_was_altered_is_told_by_the_commit(self):
-        # A memory file cannot be written to by who got its descriptor: neither by it, nor by a mapping, nor by opening it anew.
+        # A client cannot write to a memory file: neither by its descriptor, nor by a mapping, nor
+        # by opening it again.
         volume, = self.scan()
         ticket = self.ticket(volume.name)
         import array as arrays

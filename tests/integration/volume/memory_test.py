@@ -1,4 +1,5 @@
-"""Device memory that a user can trust, against the real daemon: tiers, recovery after kill -9, sessions, leases, who holds what."""
+"""Guarantees about device memory, against the real daemon: tiers, recovery after kill -9, sessions,
+leases, holders."""
 
 import json
 import os
@@ -338,7 +339,8 @@ class ControlGroup(unittest.TestCase):
             told = octavo_command(daemon, "memory").stdout
             self.assertIn(file, told)
             self.assertIn(file, octavo_command(daemon, "info").stdout)
-            # All that is granted can be had: memory is refused before the kernel ends the daemon.
+            # All granted memory is really available: the daemon refuses requests before the
+            # kernel would kill it.
             made = []
             with self.assertRaises(octavo.OctavoError) as caught:
                 while True:
@@ -382,7 +384,8 @@ class KillNine(unittest.TestCase):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def capture(self, environment=None, delay=None):
-        """Starts a capture that spills, until the daemon dies; returns what had been spilled for sure."""
+        """Runs a capture that spills, until the daemon dies; returns the volumes that had certainly
+        been spilled."""
         daemon = Daemon(directory=self.directory, environment=environment)
         sure = {}
         try:
@@ -459,7 +462,8 @@ class KillNine(unittest.TestCase):
 
 
 class AfterARestart(unittest.TestCase):
-    """Spilled volumes that the next process holds are what they were: restored, derived from, spilled again, committed."""
+    """Spilled volumes that the next process holds are unchanged: restored, derived from, spilled
+    again, committed."""
 
     N, M = 12, 8
     POINTS = np.stack(np.meshgrid(np.linspace(-1, 1, N), np.linspace(-1, 1, M)), axis=-1)

@@ -28,7 +28,7 @@ namespace octavo::engine::testing {
 inline constexpr int64_t kBudget = int64_t{256} << 20;
 inline const Caller kMe{.client = "me", .key = ""};
 
-/// A device that says it is broken when told so.
+/// A device that fails on command.
 class FragileDevice final : public octavo::testing::ForwardingDevice {
  public:
   explicit FragileDevice(std::unique_ptr<Device> real)
@@ -131,7 +131,7 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(at, (*reader)->total_bytes());
     return values;
   }
-  /// A buffer on one device, and what Relocate must be told of it.
+  /// A buffer on one device, and the arguments of Relocate for it.
   std::pair<std::string, ExportStore::Overdue> MakeMovable(std::vector<uint64_t> shape) {
     const Ledger::ChargeId before =
         ledger_->Reserve(0, "test", "", {{"nothing", 1, 1}}, nullptr).value()[0];

@@ -162,7 +162,7 @@ TEST_P(BufferIoTest, BoxesAndRanges) {
 }
 
 TEST_P(BufferIoTest, ABroadcastIsTheSameOnEveryDevice) {
-  // More than is staged whole: blocks are uploaded once and go from device to device.
+  // Longer than a staged write: blocks are uploaded once and copied from device to device.
   const size_t count = (20 << 20) / 4 + 12345;
   const BufferStatus buffer = Make(Scalar::kF32, {count});
   const std::vector<float> values = Random(count, 3);
@@ -179,8 +179,8 @@ TEST_P(BufferIoTest, ABroadcastIsTheSameOnEveryDevice) {
 }
 
 TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
-  // T14: at each message. Short ones are all or nothing, long ones leave the old or PARTIAL, never
-  // a mixture that reads.
+  // T14: the stream breaks at each message. Short writes are all or nothing; long ones leave the
+  // old contents or PARTIAL, never a readable mixture.
   for (const size_t mebibytes : {3, 18}) {
     const size_t count = (mebibytes << 20) / 4;
     const BufferStatus buffer = Make(Scalar::kF32, {count});
@@ -208,7 +208,7 @@ TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
         EXPECT_REFUSED(Read<float>({.name = buffer.name}), kFailedPrecondition, "PARTIAL");
         EXPECT_REFUSED(store_->Apply({.input = buffer.name, .operations = {CopyOp{}}}, kMe),
                        kFailedPrecondition, "PARTIAL");
-        // A part does not make it whole.
+        // A partial write does not complete it.
         ASSERT_THAT(Write(buffer.name, std::vector<float>{5}), IsOk());
         EXPECT_REFUSED(Read<float>({.name = buffer.name}), kFailedPrecondition, "PARTIAL");
       }
@@ -218,7 +218,7 @@ TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
     ASSERT_THAT(store_->Destroy(buffer.name, "", "", kMe), IsOk());
   }
   if (devices() < 2) return;
-  // One replica is whole: it makes the other so.
+  // One replica is complete: a sync from it completes the other.
   const size_t count = 5 << 20;
   const BufferStatus buffer = Make(Scalar::kF32, {count}, 1, {0, 1});
   const std::vector<float> half(1 << 18, 2);

@@ -121,7 +121,8 @@ TEST_P(BufferOrderTest, OperationsMakeNewBuffersOrFillOldOnes) {
   ASSERT_THAT(store_->Apply(once, kMe), IsOk());
   EXPECT_EQ(Read<float>({.name = buffer.name}).value(), std::vector<float>(1200, 1));
   if (devices() < 2) return;
-  // The output is elsewhere too: computed where the input is, forwarded to the rest.
+  // The output also has replicas on other devices: it is computed on the input's device and
+  // forwarded to the others.
   const BufferStatus here = Make(Scalar::kF32, {10}, 1, {1}), everywhere = Make(Scalar::kF32, {10}),
                      there = Make(Scalar::kF32, {10}, 1, {0});
   ASSERT_THAT(
@@ -184,7 +185,7 @@ TEST_P(BufferOrderTest, WaitTellsWhenTheWorkIsThrough) {
 }
 
 TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
-  // Destroyed while work is under way: the work goes on, the memory comes back after it.
+  // Destroyed while work is in progress: the work continues, and the memory is freed after it.
   for (int i = 0; i < 30; ++i) {
     const BufferStatus buffer = Make(Scalar::kF32, {100'000});
     const std::string out =
@@ -203,8 +204,8 @@ TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
   }
 }
 
-// An operation looks up its arrays before its turn comes; meanwhile one may have moved, out of
-// memory that a process keeps.
+// An operation looks up its arrays before its turn comes; meanwhile one of them may have moved away
+// from memory that a process keeps.
 TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
   const auto [in, moved_in] = MakeMovable({1000});
   ASSERT_THAT(Write(in, std::vector<float>(1000, 1)), IsOk());
@@ -231,7 +232,7 @@ TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
 
 TEST_P(BufferOrderTest, RandomProgramsOfFourClientsEqualTheirReplay) {
   // T1: buffers of 500 to 2500 numbers; programs are chains of constants; the input may be the
-  // output; nobody waits for anything.
+  // output; no client waits.
   for (uint32_t round = 0; round < 8; ++round) {
     const uint32_t seed = octavo::testing::FreshSeed();
     SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -1,4 +1,4 @@
-// Replicated buffers: how they come and go, who may do what, memory that comes back.
+// Replicated buffers: creation and destruction, permissions, memory that is freed.
 
 #include <vector>
 
@@ -48,7 +48,7 @@ TEST_P(BufferStoreTest, MemoryIsGrantedOnAllDevicesOrNone) {
   constexpr uint64_t kMost = 200 << 20;
   const BufferStatus first = Make(Scalar::kU8, {kMost}, 1, {devices() - 1});
   const int64_t before = ledger_->UseOf(0).free();
-  // Another owner: the quota does not stand in the way; the last device does.
+  // Another owner: the quota is no obstacle, but the last device is.
   const Caller you{.client = "you"};
   std::vector<uint32_t> all(devices());
   std::iota(all.begin(), all.end(), 0);

@@ -1,5 +1,5 @@
-// Verbs of buffers that exclude each other, done at the same moment many times, and verbs whose
-// lease ends while they are at work.
+// Calls on buffers that exclude each other, made at the same moment many times, and calls whose
+// lease ends while they run.
 
 #include <atomic>
 #include <chrono>
@@ -133,7 +133,7 @@ TEST_P(BufferVerbsTest, OneWriterAtATime) {
       open(0), [&] { return AcquireLease(name, LeaseMode::kExclusive).status(); }, prepare, clear);
 }
 
-// A lease ends while its writer takes its time; somebody else has one by then.
+// A lease ends while its writer is slow; another client has a lease by then.
 TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
@@ -153,7 +153,7 @@ TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   EXPECT_THAT(store_->Destroy(name, "", now.token, kMe), IsOk());
 }
 
-// Two clients share a lease; both write what they made of the same version.
+// Two clients share a lease; both write a change of the same version.
 TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
   for (const bool by_operation : {false, true}) {
     for (const bool all : {false, true}) {
@@ -222,12 +222,12 @@ TEST_P(BufferVerbsTest, AWriterWhoseReplicaMoves) {
   EXPECT_EQ(values, std::vector<float>(1024, 0));
 }
 
-// Whoever is told may ask the store in turn: nobody is called back under its locks.
+// A callback may call the store: the store makes no callbacks under its locks.
 TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   const std::string other = Make(Scalar::kU8, {16}, 1, {0}).name;
   std::vector<std::jthread> asking;
   int told = 0;
-  // Another thread can do a verb of every kind while this one waits for it.
+  // Another thread can make every kind of call while this one waits for it.
   const auto ask = [&](const std::string& who) {
     ++told;
     auto answered = std::make_shared<std::promise<void>>();
@@ -272,13 +272,13 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
                                 .holder = "a client",
                                 .wait_seconds = 100},
                                kMe, [&, who = call](const absl::StatusOr<Lease>&) { ask(who); });
-    clock_.Advance(6);  // whoever waits is the next
+    clock_.Advance(6);  // the waiter is the next
     act(name);
     EXPECT_EQ(told, 1) << call;
     asking.clear();
     for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
   }
-  // Those who wait for a buffer that goes, and those who watch.
+  // Waiters for a buffer that is destroyed, and its watchers.
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease mine, AcquireLease(name, LeaseMode::kExclusive));
   (void)store_->AcquireLease({.resource = name,
@@ -296,7 +296,7 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   EXPECT_EQ(told, 2);
 }
 
-// Two writers of one lease: the buffer is gone, or written, when the other one has done it.
+// Two writers with one lease: the buffer is destroyed, or written, when the other one is done.
 TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
@@ -310,7 +310,7 @@ TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   EXPECT_FALSE(finished.ok());
 }
 
-// A waiter for a lease learns that the buffer went, whichever of the two comes first.
+// A waiter for a lease learns that the buffer is gone, whichever of the two comes first.
 TEST_P(BufferVerbsTest, AWaitEndsWithTheBuffer) {
   for (int round = 0; round < kRounds; ++round) {
     const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;

@@ -1,4 +1,4 @@
-// Requests for derived volumes that come again.
+// Repeated requests for derived volumes.
 
 #include <atomic>
 
@@ -40,7 +40,7 @@ TEST_F(DeriverTest, ARetryGetsWhatTheFirstOneMade) {
   const auto other = Derive(spec);
   EXPECT_THAT(other, IsError(absl::StatusCode::kAlreadyExists, "another body"));
   EXPECT_EQ(InfoOf(other.status()).reason, Reason::kIdempotencyMismatch);
-  // What failed has not been.
+  // A failed request leaves no trace.
   spec = Plane("volumes/none", "two");
   EXPECT_EQ(InfoOf(Derive(spec).status()).reason, Reason::kNoVolume);
   EXPECT_THAT(Derive(Plane(source, "two")), IsOk());

@@ -29,7 +29,7 @@ using ::octavo::testing::IsError;
 using ::octavo::testing::IsOk;
 using ::octavo::testing::TempFolder;
 
-/// Hands over a memory file with a text in it; tells how it ended.
+/// Hands over a memory file with a text in it; records how it ended.
 class TextGrant final : public Grant {
  public:
   explicit TextGrant(const std::string& text) : fd_(::memfd_create("text", MFD_CLOEXEC)) {
@@ -107,7 +107,7 @@ TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
   char text[8];
   ASSERT_EQ(::pread(packet.fds[0].get(), text, 8, 0), 8);
   EXPECT_EQ(std::string(text, 8), "a volume");
-  // Again, by the same and by another connection: no.
+  // A second use, by the same or by another connection, is refused.
   EXPECT_EQ(peer.Ask({{"ticket", ticket.nonce}}).reason(), "TICKET_USED");
   HandoffPeer other(path_);
   auto refused = other.Ask({{"ticket", ticket.nonce}});
@@ -178,7 +178,7 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   EXPECT_EQ(error.message["error"]["field"], "bad");
   EXPECT_EQ(error.message["grant"], first.message["grant"]);
   EXPECT_EQ(error.message["re"], 5);
-  // Out of turn, from whatever thread.
+  // Unasked messages, from any thread.
   ASSERT_TRUE(two->link()->Send({{"revoked", true}}));
   const auto told = peer.Receive();
   EXPECT_EQ(told.message["revoked"], true);
@@ -263,7 +263,7 @@ TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
     peer.Close();
     ASSERT_EQ(grant->WaitForEnd(), GrantEnd::kHungUp);
   }
-  // The socket's thread lets go of the last one in this moment.
+  // The socket's thread releases the last one at this moment.
   for (int i = 0; i < 2000 && OpenDescriptors() != before; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(OpenDescriptors(), before);

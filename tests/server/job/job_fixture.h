@@ -30,7 +30,7 @@ class JobFixture : public octavo::testing::BackendTest {
                                                      .observer = &observer_});
   }
 
-  /// Steps are told without waking anybody: looked at again after a while.
+  /// Steps wake no waiter, so check again after a while.
   template <class F>
   void Await(F when) {
     news_.Await(std::move(when), std::chrono::milliseconds(50));

@@ -23,7 +23,7 @@ using octavo::testing::IsOk;
 
 inline constexpr int64_t kBudget = 1 << 20;
 
-/// Something that happens once and can be waited for.
+/// An event that happens once and can be waited for.
 class Gate {
  public:
   void Open() {

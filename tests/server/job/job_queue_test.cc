@@ -163,7 +163,7 @@ TEST_F(JobQueueTest, JobsGoRoundTheDevices) {
       scripts[static_cast<size_t>(i)]->may_end.Open();
       scripts[static_cast<size_t>(i - 1)]->may_end.Open();
       for (const auto& job : queue_->List()) AwaitEnd(job.name);
-      // A worker takes the next one only when it has put the last one away.
+      // A worker takes the next job only when it has finished with the last one.
       while (queue_->RunningOn(0) + queue_->RunningOn(1) > 0) std::this_thread::yield();
     }
   }
@@ -360,7 +360,7 @@ TEST_F(JobQueueTest, SubscribersSeePreviewsAndTheResult) {
   EXPECT_TRUE(subscription->Ended(&status));
 }
 
-// The names of axes, not their places in the array, say what a frame is of.
+// The names of the axes, not their positions in the array, determine a frame's plane.
 TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
   auto script = std::make_shared<Script>();
   script->result_bytes = 160;  // [z, y, x] = 10, 4, 4; voxel i holds i

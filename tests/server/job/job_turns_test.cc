@@ -1,5 +1,5 @@
-// Jobs that wait for their input: others have the device meanwhile, and they come back to it in
-// their turn.
+// Jobs that wait for their input: other jobs use the device meanwhile, and the waiting jobs return
+// to it in their turn.
 
 #include <filesystem>
 #include <fstream>
@@ -148,10 +148,10 @@ TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
     names.push_back(Submit(scans.back()).name);
     scans.back()->begun.Wait();
   }
-  EXPECT_GE(Workers(), 5);  // what a thread starts has its name for a moment
+  EXPECT_GE(Workers(), 5);  // a new thread has the name of its parent for a moment
   for (const auto& scan : scans) scan->input.Open();
   for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
-  // Each leaves after its job has ended, and is joined by a tick.
+  // Each thread ends after its job has ended, and a tick joins it.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (Workers() > 1 && std::chrono::steady_clock::now() < until) {
     queue_->Tick();
@@ -172,7 +172,8 @@ TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   const JobStatus block = Submit(blocker);
   blocker->begun.Wait();
   waiting->input.Open();
-  EXPECT_EQ(AwaitEnd(scan.name).reason_code, "SOURCE_STALLED");  // the device is still the other's
+  // the other job still has the device
+  EXPECT_EQ(AwaitEnd(scan.name).reason_code, "SOURCE_STALLED");
   EXPECT_EQ(queue_->Get(block.name)->state, JobState::kRunning);
   blocker->may_end.Open();
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);

@@ -64,8 +64,8 @@ TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   EXPECT_EQ(ledger.UseOf(0).free(), 1000);
 }
 
-// Random programs from several threads: never over the budget, all or nothing, and the sums come
-// out.
+// Random programs from several threads: never over the budget, all or nothing, and the sums are
+// right.
 TEST(Ledger, RandomProgramsKeepTheInvariant) {
   constexpr int64_t kBudget = 10'000;
   Ledger ledger({kBudget});
@@ -108,7 +108,7 @@ TEST(Ledger, RandomProgramsKeepTheInvariant) {
   EXPECT_EQ(ledger.UseOf(0).free(), kBudget);
 }
 
-// The sum over the rows of the books is the sum that the ledger goes by.
+// The sum over the charges equals the ledger's own sum.
 void ExpectConsistent(const Ledger& ledger, int device) {
   const auto use = ledger.UseOf(device);
   int64_t rows = 0;
@@ -195,8 +195,7 @@ TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   for (const auto id : old) ledger.Move(id, ChargeKind::kCached, "");
   EXPECT_EQ(ledger.UseOf(0).free(), 1000) << "what is cached counts as free";
   AdmissionReport report;
-  // Two slots of the same size are taken over; the third is given up, but only as far as room is
-  // needed.
+  // Two slots of the same size are taken over; the third is freed, but only if its room is needed.
   ASSERT_OK_AND_ASSIGN(const auto grant,
                        ledger.ReserveReusing(0, "scans/b", "",
                                              {{"volume", 600, 2}, {"ring", 100, 1}}, old, &report));
@@ -215,8 +214,7 @@ TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   ExpectConsistent(ledger, 0);
 }
 
-// Requests that fit together are granted together, whoever comes first to the cached slots that
-// have to go.
+// Requests that fit together are all granted, regardless of which one frees the cached slots.
 TEST(Ledger, NoSpuriousRefusalWhenRequestsThatFitRace) {
   constexpr int kThreads = 4;
   for (int round = 0; round < 200; ++round) {
@@ -267,8 +265,7 @@ TEST(Ledger, OfTwoScansThatDoNotFitTogetherExactlyOneWins) {
   }
 }
 
-// Random programs over everything that can become of a charge, on two devices, from several
-// threads.
+// Random programs over all transitions of a charge, on two devices, from several threads.
 TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
   constexpr int64_t kBudget = 20'000;
   Ledger ledger({kBudget, kBudget / 2});

@@ -230,7 +230,7 @@ TEST(HistogramTest, SumsAreTheSameInAnyOrder) {
   EXPECT_NEAR(one.sum, plain, 1e-6 * static_cast<double>(one.count));
 }
 
-// A port scanner or a broken scraper that connects and says nothing must not keep the page from
+// A port scanner or a broken scraper that connects and sends nothing must not block the page for
 // others.
 TEST_F(MetricsTest, SilentConnectionsDoNotKeepTheScraperOut) {
   std::vector<UniqueFd> silent;

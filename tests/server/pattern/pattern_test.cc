@@ -141,7 +141,8 @@ TEST(PatternPlan, BidirectionalVolumesGoBackTheWayTheyCame) {
     EXPECT_EQ(Bscans(*p.plan, 1).front(), bscans - 1);
     EXPECT_EQ(Bscans(*p.plan, 1).back(), 0);
     EXPECT_EQ(Rows(*p.plan, 1), Bscans(*p.plan, 1));  // each to its own place
-    // The direction alternates over the turn too: the odd volume begins where the even one ended.
+    // The direction also alternates between volumes: the odd volume begins where the even one
+    // ended.
     EXPECT_NE(Reversed(*p.plan, 0).back(), Reversed(*p.plan, 1).front());
     EXPECT_EQ(Reversed(*p.plan, 2), Reversed(*p.plan, 0));
   }
@@ -217,7 +218,7 @@ TEST(PatternGeometry, LissajousClosesAndStaysInside) {
     EXPECT_LE(std::abs(PositionMm(p, 0, i).y), 0.5 + 1e-12);
   }
   EXPECT_EQ(p.plan->volume_records, 1000);
-  // Slow enough for the limits, the figure needs no way back.
+  // If it is slow enough for the limits, the figure needs no flyback.
   Pattern limited = Limited(p, 1000, 1e6);
   ASSERT_THAT(ResolvePattern(limited, 20e3), IsOk());
   EXPECT_EQ(limited.plan->volume_records, 1000);
@@ -282,7 +283,7 @@ void ExpectWithin(const Pattern& p, double rate) {
     ASSERT_EQ(std::ssize(wave->x), p.plan->volume_records);
     x.insert(x.end(), wave->x.begin(), wave->x.end());
     y.insert(y.end(), wave->y.begin(), wave->y.end());
-    // Active samples are where the pattern is.
+    // Active samples lie on the pattern.
     for (const auto& s : p.plan->Of(volume).segments) {
       const Point want = ToScanner(p, PositionMm(p, s.bscan, s.reversed ? s.ascans - 1 : 0));
       EXPECT_NEAR(wave->x[static_cast<size_t>(s.first_record)], want.x, 1e-12);

@@ -1,5 +1,5 @@
-// Held raw spectra: what is kept of a scan's records, and that the chain run over them again makes,
-// bit for bit, the volumes that a scan with that processing makes of the same records.
+// Held raw spectra: the records that are kept, and that reprocessing them gives, bit for bit, the
+// volumes that a scan with that processing makes from the same records.
 
 #include "server/processing/replay_records.h"
 
@@ -84,7 +84,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
     p.dtype_given = true;
     return p;
   }
-  /// Other in everything: lengths, dtype, tables, background.
+  /// Differs in everything: lengths, dtype, tables, background.
   static Processing Other() {
     Processing p;
     p.background = BackgroundMode::kRolling;
@@ -265,7 +265,7 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
     Processing first = Plain(), second = Other();
     first.background_group_records = below(n + 1);
     first.background_window_records = below(3 * n);
-    // A volume ends with the group of its last A-scan; what is flown back behind that is not held.
+    // A volume ends with the group of its last A-scan; later flyback records are not held.
     const int64_t line = 12 + pattern.flyback_records;
     const auto end_of = [&](int64_t group) {
       return std::min(
@@ -297,8 +297,8 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
   }
 }
 
-// What an update replaces in the middle of a scan: the raw volumes of both processings make their
-// volumes again, bit for bit.
+// An update replaces the processing in the middle of a scan: the raw volumes of both processings
+// reproduce their volumes bit for bit.
 TEST_P(ReprocessTest, AfterAnUpdate) {
   Pattern pattern = Raster(12, 5, 6);
   pattern.flyback_records = 2;

@@ -1,4 +1,4 @@
-// What is stored where a request leaves it open, and how much of it is clipped.
+// The stored form when a request leaves it open, and the share of clipped voxels.
 
 #include "server/processing/stored_form.h"
 
@@ -196,7 +196,7 @@ TEST(StoredFormTest, ThePlanTellsTheMemory) {
             "memory: 1 byte a voxel, 2560000 bytes a volume, 1 volume held at once\n");
 }
 
-// Levels do not depend on the data, and yet next to nothing is clipped: 12 bits as a source
+// Levels do not depend on the data, and still almost no voxel is clipped: 12 bits as a source
 // declares them and in a container of 16, the simulated instrument, all patterns, values and types.
 class DefaultsClipTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -312,7 +312,7 @@ TEST_P(DefaultsClipTest, LessThanOnePercentOfTwelveBitsInSixteen) {
   }
 }
 
-// Levels that clip are told once, with some that do not.
+// Levels that clip give one warning, which names levels that do not.
 TEST_P(DefaultsClipTest, AWarningNamesLevelsThatDoNotClip) {
   const Pattern pattern{.ascans_per_bscan = 20, .bscans_per_volume = 10, .volumes = 3};
   const KnownRecords records(FreshSeed(), 64);
@@ -342,15 +342,15 @@ TEST_P(DefaultsClipTest, AWarningNamesLevelsThatDoNotClip) {
   const auto [wide, silent] = run(lo, hi);
   EXPECT_TRUE(silent.scan.warnings.empty());
   EXPECT_EQ(silent.scan.clipped_below + silent.scan.clipped_above, 0);
-  // Of noise whose mean lies 27 dB higher some hundredths of a percent are clipped, which is not
-  // worth a word.
+  // Of noise with a mean 27 dB higher, some hundredths of a percent are clipped, which is not worth
+  // a warning.
   const auto [deep, quiet] = run(-12, 70);
   EXPECT_GT(quiet.scan.clipped_below, 0);
   EXPECT_LT(ClippedShare(quiet), 0.01);
   EXPECT_TRUE(quiet.scan.warnings.empty());
 }
 
-// Exactly what the values say, volume by volume, whatever the pattern and whatever is lost.
+// The counts match the values exactly, volume by volume, for every pattern and any losses.
 TEST_P(DefaultsClipTest, CountsAreThoseOfTheValues) {
   Pattern raster{.ascans_per_bscan = 12,
                  .bscans_per_volume = 11,

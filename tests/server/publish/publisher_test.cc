@@ -109,8 +109,8 @@ TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
   EXPECT_EQ(TakeAll(*again), Strings({"4/0", "5/0", "6/0", "7/0"}));
 }
 
-// Who resumes and takes nothing keeps no more than what was there to be replayed and a queue of new
-// frames.
+// A subscriber that resumes and reads nothing keeps only the frames to replay and a queue of new
+// ones.
 TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   Publish(3);
   const auto resume = [&](Delivery delivery) {
@@ -152,8 +152,8 @@ std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
   return held;
 }
 
-// Of a scan that has ended, whoever subscribed before: B-scans of the volumes that are held, loaded
-// when it is their turn.
+// After a scan has ended, whether or not there were subscribers before: B-scans of the held
+// volumes, loaded when their turn comes.
 TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   std::vector<VolumeStatus> held = HeldVolumes(0, 3);
   held_frames_.held_by = ([&](const std::string& scan) {
@@ -177,7 +177,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     return publisher_.Subscribe(spec, [] {});
   };
   EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)),
-            Strings());  // it is running: what comes is published
+            Strings());  // it is running: new frames are published
   publisher_.ScanEnded("scans/a");
   ASSERT_OK_AND_ASSIGN(const auto latest, subscribe(Delivery::kLatest));
   EXPECT_EQ(TakeAll(*latest), Strings({"2/0"}));
@@ -194,7 +194,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
             Strings({"0/0", "1/0", "2/0"}));
   EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(),
               IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
-  // Another product beside them; one that goes away before its turn.
+  // Another product beside them; a volume that is gone before its turn.
   EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})),
             Strings({"2/0"}));
   held.back().name = "volumes/gone";
@@ -211,7 +211,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   ASSERT_TRUE(gone->Ended(&status));
   EXPECT_THAT(status, IsError(absl::StatusCode::kFailedPrecondition,
                               "volumes/gone, of which a bscan was to be made, is gone meanwhile"));
-  // One that is there and cannot be made now: no other takes its place in silence.
+  // A frame that exists but cannot be made now: no other frame silently replaces it.
   held = HeldVolumes(0, 2);
   held.back().name = "volumes/large";
   for (const Delivery delivery : {Delivery::kLatest, Delivery::kLossless}) {
@@ -222,7 +222,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
                                 "a bscan of volumes/large could not be made: no memory left"));
     EXPECT_EQ(InfoOf(status).reason, Reason::kNoFrame);
   }
-  // None is held: one sentence says why nothing comes and what to do.
+  // No volume is held: one sentence says why no frame comes and what to do.
   held.clear();
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason,
             Reason::kNothingKept);
@@ -232,7 +232,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, Reason::kNothingKept);
 }
 
-// A viewer took some B-scans while the scan ran; the scan went on without it.
+// A viewer took some B-scans while the scan ran; the scan continued without it.
 TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);
   held_frames_.held_by = ([&](const std::string&) { return held; });
@@ -257,7 +257,7 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   publisher_.ScanEnded("scans/a");
   const auto take = [&](SubscribeSpec spec) {
     spec.scan = "scans/a";
-    spec.products = {Product::kBscan, Product::kBscan};  // asked for twice, given once
+    spec.products = {Product::kBscan, Product::kBscan};  // requested twice, delivered once
     if (spec.resume) spec.products.pop_back();
     auto subscription = publisher_.Subscribe(spec, [] {});
     EXPECT_THAT(subscription, IsOk());
@@ -280,7 +280,7 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   EXPECT_EQ(asked, Strings());
 }
 
-// More volumes are held than are tried in vain: the frame that is kept is not cut off.
+// More volumes are held than LATEST tries: the kept frame is not lost.
 TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   held_frames_.held_by = ([&](const std::string&) { return HeldVolumes(1, 60); });
   held_frames_.load =
@@ -303,8 +303,8 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   EXPECT_EQ(delivered.frame->volume, "volumes/0");
 }
 
-// Between the last block and the last event: who comes then finds an ended scan, who was there sees
-// the event.
+// Between the last block and the last event: a new subscriber finds an ended scan, an earlier one
+// still gets the event.
 TEST_F(PublisherTest, AScanThatIsEnding) {
   held_frames_.held_by = ([&](const std::string&) { return HeldVolumes(0, 1); });
   held_frames_.load =
@@ -328,7 +328,7 @@ TEST_F(PublisherTest, AScanThatIsEnding) {
   EXPECT_TRUE(early->Ended(&status));
 }
 
-// The newest volume is gone: what else was asked for comes all the same.
+// The newest volume is gone: the other requested frames still come.
 TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
   held_frames_.load =
       ([&](const FramePtr&, const std::function<void(absl::StatusOr<FramePtr>)>& done) {

@@ -1,4 +1,4 @@
-// Jobs on held raw spectra of the simulated instrument, whose truth is known: reprocessing,
+// Jobs on held raw spectra of the simulated instrument, with known ground truth: reprocessing,
 // dispersion autofocus, k-linearisation.
 
 #include <algorithm>
@@ -92,7 +92,7 @@ TEST_P(RawJobsTest, AutofocusFindsTheDispersion) {
   EXPECT_GT(found.sharpness, 2 * found.sharpness_before);
   EXPECT_GT(found.evaluations, 600);
   EXPECT_EQ(job.history.back().stage, "reprocess");
-  // The volume is that of the chain with what was found.
+  // The volume equals that of the chain with the coefficients found.
   ASSERT_EQ(job.volumes.size(), 1u);
   ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, store_.Get(job.volumes[0]));
   EXPECT_EQ(volume.derived_from, raw.name);
@@ -227,7 +227,7 @@ TEST_P(RawJobsTest, BadRequestsAreRefusedByName) {
   expect(focus([](auto& s) { s.bins = 1; }), kBad, "dispersion_autofocus.bins", "is 1");
   expect(focus([](auto& s) { s.ascans = 65537; }), kBad, "dispersion_autofocus.ascans", "65537");
   expect(focus([](auto& s) { s.processing.dispersion_a2 = 1; }), kBad,
-         "dispersion_autofocus.processing.dispersion", "looked for");
+         "dispersion_autofocus.processing.dispersion", "searches for it");
   const auto calibrate = [&](auto change) {
     KCalibrationSpec spec;
     spec.volume = raw.name;

@@ -62,7 +62,7 @@ std::string NameOf(const FieldDescriptor* field) {
 }
 
 using Path = std::vector<const FieldDescriptor*>;
-// All fields that need a bound, by the way that leads there; no message within itself.
+// All fields that need a bound, by their paths; no message within itself.
 void Walk(const Descriptor* message, Path* path, std::set<const Descriptor*>* above,
           const std::function<void(const Path&)>& visit) {
   if (!above->insert(message).second) return;
@@ -88,7 +88,7 @@ const Bound* Find(const std::string& name) {
   return nullptr;
 }
 
-// Elements that are not refused for themselves where that is cheap to say.
+// Elements that are valid in themselves, where that is cheap to achieve.
 void Add(Message* message, const FieldDescriptor* field, int64_t i) {
   const auto* r = message->GetReflection();
   switch (field->cpp_type()) {
@@ -153,8 +153,8 @@ Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, b
   return out;
 }
 
-// One way to each line of the table is enough where methods share messages; each method has its
-// own.
+// If methods share messages, one path to each line of the table is enough; each method has its own
+// message.
 void ForEachCase(const std::function<void(const MethodDescriptor*, const Case&)>& visit) {
   for (const MethodDescriptor* method : Methods()) {
     std::set<std::string> seen;
@@ -294,7 +294,7 @@ TEST_F(BoundsOverTheWireTest, EveryHandlerRefusesWhatIsAbove) {
     EXPECT_EQ(field, c.field) << method->full_name();
     EXPECT_TRUE(absl::StrContains(above.error_message(), c.allowed))
         << method->full_name() << ": " << above.error_message();
-    // A subscription that is fine may have nothing to say for ever.
+    // A valid subscription may send nothing for ever.
     const bool may_wait = method->server_streaming() && !method->client_streaming();
     const grpc::Status at = Call(method, *c.at, std::chrono::seconds(may_wait ? 1 : 60), &field);
     EXPECT_FALSE(absl::StrContains(at.error_message(), c.field) &&

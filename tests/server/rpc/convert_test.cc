@@ -18,8 +18,7 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using octavo::testing::IsError;
 
-/// Sets every field of a message, whatever it has: a field that the conversion forgets shows as a
-/// difference.
+/// Sets every field of a message: a field that the conversion forgets shows as a difference.
 class Filler {
  public:
   explicit Filler(uint32_t seed) : random_(seed) {}
@@ -239,7 +238,7 @@ TEST(Paging, CutsTheListAndRefusesWhatIsNotItsOwn) {
   }
 }
 
-// What goes out by reference parses as the message that protobuf itself would have written.
+// A message sent by reference parses as the message that protobuf itself would have written.
 TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
   for (const int64_t size :
        {int64_t{0}, int64_t{1}, int64_t{127}, int64_t{128}, int64_t{100'000}, int64_t{3'000'000}}) {
@@ -286,8 +285,8 @@ TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
 }
 
-// What quotes a file may be anything; a client refuses the whole message for one byte that is no
-// UTF-8.
+// A message that quotes a file may contain any bytes; a client refuses the whole message for one
+// byte that is not UTF-8.
 TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   const std::string bad = "caf\xE9 \xC3\xA9", good = "caf\xEF\xBF\xBD \xC3\xA9";
   std::string cut;  // in the middle of characters, wherever it is cut

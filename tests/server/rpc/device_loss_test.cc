@@ -1,6 +1,6 @@
 // A device is lost under a running server: it is marked in ListDevices and in the health service,
-// its scans end with a typed error, those of other devices go on, and new ones are placed elsewhere
-// or refused.
+// its scans end with a typed error, those of other devices continue, and new ones are placed
+// elsewhere or refused.
 
 #include <filesystem>
 #include <future>
@@ -162,7 +162,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
     EXPECT_NE(answer.devices(1).reason().find("fell off the bus"), std::string::npos);
     EXPECT_EQ(answer.devices(1).running_scans(), 0);
   }
-  // What it held is gone, and says so.
+  // Its held volumes are gone, and reads of them say so.
   {
     grpc::ClientContext context;
     v1::ReadVolumeRequest request;
@@ -174,7 +174,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
     const grpc::Status status = stream->Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS) << status.error_message();
   }
-  // The other device's scan takes records still, and new scans go there.
+  // The other device's scan still takes records, and new scans are placed there.
   const int64_t before = Get(kept.name()).records();
   while (Get(kept.name()).records() <= before) {
   }

@@ -1,9 +1,10 @@
-// An exception in every handler of every service in turn, at every point that it passes: the call
-// gets an answer that says so, the server goes on, what the call had taken comes back (memory,
-// descriptors, leases, places in queues), and the same request succeeds when it is sent again.
+// An exception in every handler of every service in turn, at every failpoint that it passes: the
+// call gets an answer that says so, the server continues, the call's resources are released
+// (memory, descriptors, leases, places in queues), and the same request succeeds when it is sent
+// again.
 //
-// Which methods there are is asked of the server (reflection): one without a line in Cases() fails
-// the test.
+// The test gets the list of methods from the server (reflection): a method without a line in
+// Cases() fails the test.
 
 #include <algorithm>
 #include <filesystem>
@@ -54,10 +55,10 @@ struct Answer {
 /// How a method is called so that it succeeds.
 struct Case {
   std::function<std::vector<std::string>()>
-      requests;   // makes what they are about, too; of unary calls and server streams one
-  int read = -1;  // so many messages, then the client goes away; -1 = to the end
+      requests;   // also creates their objects; one message for unary calls and server streams
+  int read = -1;  // this many messages, then the client goes away; -1 = to the end
   std::set<grpc::StatusCode> again =
-      {};  // what a second call may be answered beside what the first one was: it has been done
+      {};  // an additional valid answer to a second call, because the first one has been executed
 };
 
 class HandlerFaultsTest : public ::testing::Test {
@@ -76,7 +77,7 @@ class HandlerFaultsTest : public ::testing::Test {
     config.memory_bytes = 256 << 20;
     config.frame_pool_bytes = 64 << 20;
     config.spill_host_bytes = 16 << 20;
-    config.slot_cache_bytes = 0;  // what is kept for the next scan would be counted
+    config.slot_cache_bytes = 0;  // slots kept for the next scan would be counted
     config.camera_interfaces = {"Fake"};
     config.server_id = "test0000";
     config.software = "octavo test";
@@ -139,7 +140,7 @@ class HandlerFaultsTest : public ::testing::Test {
     if (read >= 0 && std::ssize(answer.messages) == read) context.TryCancel();
     call->Finish(&answer.status, nullptr);
     (void)done();
-    // The client went away when it had what it wanted.
+    // The client went away after it had its result.
     if (read >= 0 && std::ssize(answer.messages) == read) answer.status = grpc::Status::OK;
     queue.Shutdown();
     return answer;
@@ -177,7 +178,7 @@ class HandlerFaultsTest : public ::testing::Test {
     return methods;
   }
 
-  // -- things to call about
+  // -- objects of the calls
   static v1::ScanSpec Spec(uint32_t volumes) {
     v1::ScanSpec spec;
     spec.mutable_simulated()->set_seed(3);
@@ -447,7 +448,7 @@ class HandlerFaultsTest : public ::testing::Test {
                                       std::filesystem::directory_iterator());
     return taken;
   }
-  /// Ends all that clients know of. What is left afterwards is what nobody knows of.
+  /// Ends everything that clients know of. Anything left afterwards is a leak.
   void Clear() {
     for (const auto& job : engine_->jobs().List()) (void)engine_->jobs().Cancel(job.name);
     for (const auto& scan : engine_->scans().List()) {
@@ -466,7 +467,8 @@ class HandlerFaultsTest : public ::testing::Test {
       return engine_->volumes().List({.in_memory = true}).empty();
     });
   }
-  /// What is taken when nothing is: memory of buffers goes when the device has passed its last use.
+  /// The resources in use at rest. Memory of buffers is freed only when the device has passed its
+  /// last use.
   Taken Cleared() {
     Clear();
     Until([&] { return Now() == Taken{.descriptors = Now().descriptors}; });
@@ -515,7 +517,7 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
       continue;
     }
     const Case& one = found->second;
-    // As it goes, and by what points.
+    // Runs a method without faults and records its failpoints.
     const auto requests = one.requests();
     const std::string prefix = descriptor->input_type()->name() + ".";
     ArmFailpoint("*:list");

@@ -46,7 +46,7 @@ engine::Frame FrameOf(DType dtype, int64_t rows, int64_t columns, const std::vec
   return frame;
 }
 
-// What a reader of the file sees, by libpng's and libjpeg's own readers.
+// The decoded file, by libpng's and libjpeg's own readers.
 Pixels Decoded(const engine::Bytes& file) {
   Pixels pixels;
   const auto* data = static_cast<const uint8_t*>(file.data);
@@ -196,7 +196,7 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
                                        << +got.red << " " << +got.green << " " << +got.blue;
     }
   }
-  // The uniform ones get brighter all the way.
+  // The uniform maps get brighter throughout.
   for (const ColourMap map :
        {ColourMap::kViridis, ColourMap::kMagma, ColourMap::kInferno, ColourMap::kPlasma}) {
     const auto brightness = [&](size_t i) {
@@ -246,7 +246,7 @@ TEST(ImageTest, ShrinkingAveragesAreas) {
       FrameOf<float>(DType::kF32, 2, 6, {0, 10, 20, 30, kNan, kNan, 20, 30, 40, 50, kNan, 70});
   const Picture half = Made(frame, {.max_width = 3});
   EXPECT_EQ(half.shape, (std::vector<int64_t>{1, 3}));
-  EXPECT_EQ(Decoded(half.data).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN counts for nothing
+  EXPECT_EQ(Decoded(half.data).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN is ignored
   EXPECT_THAT(half.spacing_um, ElementsAre(20, 8));
   // 6 columns in 4: each new one covers one and a half.
   const auto line = FrameOf<float>(DType::kF32, 1, 6, {0, 30, 60, 90, 120, 150});
@@ -258,7 +258,7 @@ TEST(ImageTest, ShrinkingAveragesAreas) {
       Made(FrameOf<uint8_t>(DType::kU8, 30, 4, std::vector<uint8_t>(120, 9)), {.max_height = 15})
           .shape,
       (std::vector<int64_t>{15, 2}));
-  // Both limits hold whatever the other asks for.
+  // Both limits hold, independent of each other.
   const auto wide = Made(FrameOf<uint8_t>(DType::kU8, 50, 101, std::vector<uint8_t>(5050, 9)),
                          {.max_width = 40, .max_height = 11})
                         .shape;
@@ -391,8 +391,8 @@ TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   }
 }
 
-// In a live preview most of a volume is what no record has reached: it must not be what the dark
-// end is chosen by.
+// In a live preview no record has reached most of the volume: these pixels must not determine the
+// dark end.
 TEST(ImageTest, PreviewsAreStretchedByWhatCame) {
   for (const DType dtype : {DType::kU16, DType::kF32}) {
     std::vector<uint16_t> integers(1000, 0);

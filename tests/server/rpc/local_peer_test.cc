@@ -101,7 +101,7 @@ std::string TableOf(const char* path) {
   return text.str();
 }
 
-/// A connection: both its ends, and who made the client's.
+/// A connection: both its ends, and the user of the client's end.
 struct Connected {
   TcpEnd from, to;
   uid_t user = 0;
@@ -151,8 +151,8 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
   const auto user = [&](int n) { return root ? static_cast<uid_t>(40000 + n) : ::getuid(); };
   std::vector<Connected> all;
   uint16_t shared = 0;
-  // All clients have one port, on different addresses and to different servers; every one is
-  // somebody else.
+  // All clients have one port, on different addresses and to different servers; each belongs to
+  // another user.
   for (uint16_t port = static_cast<uint16_t>(port_ + 1); shared == 0 && port < port_ + 200;
        ++port) {
     all.clear();
@@ -178,13 +178,13 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
     const auto in_four = UserInTable(four, one.from, one.to),
                in_six = UserInTable(six, one.from, one.to);
     EXPECT_EQ(in_four.has_value() ? in_four : in_six, one.user);
-    // The server's own end, and what is not there.
+    // The server's own end, and connections that do not exist.
     EXPECT_EQ(UserOfTcpSocket(one.to, one.from), ::getuid());
     EXPECT_EQ(UserOfTcpSocket(one.from, EndAt("127.0.0.77", port_)), std::nullopt);
     EXPECT_EQ(UserOfTcpSocket(one.to, EndAt("127.0.0.1", 1)), std::nullopt)
         << "a socket that listens is connected to nobody";
   }
-  // By gRPC's text for the peer: two of them share it and are of different users.
+  // By gRPC's text for the peer: two connections share it but belong to different users.
   const std::string text = "ipv4:" + all[0].from.text();
   {
     NotedPeer first(all[0].server.get());

@@ -26,7 +26,7 @@ using ::testing::Pair;
 constexpr int64_t kRows = 3, kColumns = 4;
 constexpr double kForever = 3600;
 
-/// Pixels that tell where they are.
+/// Pixels that encode their position.
 std::vector<uint16_t> Rows(uint64_t sequence, int64_t first_row, int64_t rows) {
   std::vector<uint16_t> out;
   for (int64_t i = first_row * kColumns; i < (first_row + rows) * kColumns; ++i)
@@ -124,7 +124,7 @@ TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
                           box.data()),
               IsOk());
   EXPECT_THAT(box, ElementsAre(506, 507, 510, 511));
-  // What was in before stays what it was, also when the port is gone.
+  // Frames that arrived before do not change, even when the port is gone.
   port_.reset();
   EXPECT_THAT(early->info().angles_rad, ElementsAre(0.5, 1.5));
   EXPECT_EQ(early->info().flats, 1);
@@ -142,7 +142,7 @@ TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   EXPECT_EQ(progress.counts.frames, 0);
   EXPECT_EQ(progress.counts.out_of_range_frames, 1);
   ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2),
-              IsOk());  // a frame that is too many, in two messages
+              IsOk());  // a surplus frame, in two messages
   ASSERT_THAT(Send(7, FrameKind::kProjection, 2, 1), IsOk());
   ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.out_of_range_frames, 3);
@@ -215,7 +215,7 @@ TEST_F(ProjectionPortTest, ConnectionsPushSideBySide) {
   const int64_t first = connection_, second = port_->Connect();
   connection_ = second;
   ASSERT_THAT(Send(1), IsOk());
-  EXPECT_EQ(told, 1);  // of what comes by others, too
+  EXPECT_EQ(told, 1);  // also of frames from other connections
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(second));
   EXPECT_EQ(progress.received, 1);
   EXPECT_THAT(progress.missing, ElementsAre(Pair(3, 3)));
@@ -241,7 +241,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   Open(6);
   const int64_t first = connection_, second = port_->Connect();
   ASSERT_THAT(port_->EndOfFrames(first), IsOk());
-  EXPECT_TRUE(port_->Progress(first)->done);  // of this one nothing more is wanted
+  EXPECT_TRUE(port_->Progress(first)->done);  // this connection is done
   EXPECT_FALSE(port_->Progress(second)->done);
   EXPECT_FALSE(complete());
   port_->Disconnect(first);
@@ -253,7 +253,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   clock_.Advance(1.1);
   EXPECT_TRUE(complete());
 
-  // The first one is through before the second connects.
+  // The first one finishes before the second connects.
   Open(4);
   ASSERT_THAT(Send(0), IsOk());
   ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
@@ -269,8 +269,8 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_TRUE(complete());
   EXPECT_TRUE(port_->Missing().empty());
 
-  // A client that keeps its connection and says nothing does not fail what others have ended: the
-  // idle timeout ends the push.
+  // A silent client with an open connection does not fail a push that others have ended: the idle
+  // timeout ends the push.
   Open(6, /*idle_timeout_s=*/5);
   EXPECT_FALSE(complete());  // the job waits
   const int64_t silent = port_->Connect();
@@ -282,7 +282,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_TRUE(complete());
   port_->Disconnect(silent);
 
-  // One that breaks off without a word may come back.
+  // A client whose connection breaks may come back.
   Open(6, kForever);
   const int64_t broken = port_->Connect();
   port_->Disconnect(broken);

@@ -323,7 +323,7 @@ ScanSpec SimulatedRecords(DType type, int64_t samples, uint32_t bits) {
   return spec;
 }
 
-// Simulated records of every raw type, as those types, are as they should be.
+// Simulated records of every raw type give no warnings when read as that type.
 TEST_F(ReplayTest, SimulatedRecordsAreNotDoubted) {
   int files = 0;
   for (const DType type : {DType::kU8, DType::kU16, DType::kI16, DType::kF32}) {
@@ -381,7 +381,8 @@ TEST_F(ReplayTest, PathsAreConfinedToTheRoots) {
   outside(folder_.path() + "/../" + fs::path(other.path()).filename().string() + "/secret.raw");
   outside("/etc/passwd");
   outside(
-      "/etc/there/is/no/such/file");  // the same answer: outside the roots nothing can be found out
+      // the same answer: errors reveal nothing about files outside the roots
+      "/etc/there/is/no/such/file");
   outside(folder_.path() + "x/a.raw");  // a longer name that begins like the root
   outside("..");
   const absl::Status told = Inspect("/etc/passwd").status();

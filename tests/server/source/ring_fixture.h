@@ -62,7 +62,7 @@ class RingPortTest : public ::testing::Test {
   }
   ~RingPortTest() override { Hang(); }
 
-  // What a digitizer does with the next block.
+  // Writes the next block as a digitizer does.
   void Write(uint32_t records, uint32_t lie = 0) {
     auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 1000));
     ASSERT_NE(slot, nullptr) << strerror(errno);

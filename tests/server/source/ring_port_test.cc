@@ -1,4 +1,4 @@
-// The server's end of a producer's ring against a producer that does as it should.
+// The server's end of a producer's ring against a correct producer.
 
 #include <chrono>
 #include <functional>
@@ -19,7 +19,7 @@ using testing::kBlock;
 using testing::kSlots;
 using testing::RingPortTest;
 
-// Both sides say the same of the memory.
+// Both sides agree on the layout of the memory.
 static_assert(sizeof(RingFacts) == sizeof(octavo_ring_facts) &&
               sizeof(RingServerPage) == sizeof(octavo_ring_server) &&
               sizeof(RingProducerPage) == sizeof(octavo_ring_producer) &&
@@ -83,7 +83,7 @@ TEST_F(RingPortTest, WhatTheProducerWritesIsLentWhereItLies) {
     Write(50);
     EXPECT_EQ(Next(), Run(57 + 50 * i, 50));
   }
-  // Not a copy: what the producer changes while it is lent shows.
+  // Not a copy: changes by the producer while the block is lent are visible.
   auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 0));
   octavo_ring_publish(&ring_, 1);
   const auto loan = port_->Lend(stop_.get_token());
@@ -284,7 +284,7 @@ TEST_F(RingPortTest, AProducerThatGoesLosesOnlyWhatItHadNotPublished) {
   Detach();
   EXPECT_FALSE(port_->Counts().connected);
   EXPECT_EQ(Next(), Run(0, 50));
-  // The next one goes on behind it, while a block of the first still waits.
+  // The next producer continues after it, while a block of the first one still waits.
   Attach();
   EXPECT_EQ(ring_.next_record, 70u);
   EXPECT_EQ(octavo_ring_free(&ring_), 3u);

@@ -1,4 +1,4 @@
-// The server's end of a producer's ring against a producer that writes whatever it likes, or dies.
+// The server's end of a producer's ring against a producer that writes arbitrary data, or dies.
 
 #include <chrono>
 #include <csignal>
@@ -24,8 +24,8 @@ using testing::kSlots;
 
 class RingTrustTest : public testing::RingPortTest {};
 
-// Counters that contradict the order of things: the producer is cut off, what was accepted counts,
-// another one may come.
+// Inconsistent counters: the producer is disconnected, accepted records count, another producer may
+// attach.
 TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   const std::vector<std::function<void()>> wrongs = {
       [&] { Producer().published += kSlots + 1; },
@@ -61,8 +61,8 @@ TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   }
 }
 
-// Every field of the memory, changed in every way: nothing is read beyond the ring, nobody waits,
-// and the server's own pages are not believed at all.
+// Every field of the memory, changed in every way: the server reads nothing beyond the ring, does
+// not wait, and does not trust even its own pages.
 TEST_F(RingTrustTest, NoFieldIsTrusted) {
   const std::vector<uint64_t> values = {0,
                                         1,
@@ -102,8 +102,8 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
       for (int i = 0; i < 8; ++i) {
         const auto loan = port_->Lend(stop_.get_token());
         if (!loan.ok() || loan->block.records == 0) break;
-        // What is lent lies within the ring: a sanitizer looks at all of it, and it holds what this
-        // producer wrote, or nothing.
+        // Lent memory lies within the ring: a sanitizer checks all of it, and it holds data of this
+        // producer, or nothing.
         for (int64_t r = 0; r < loan->block.records; ++r) {
           uint32_t number = 0;
           std::memcpy(&number, loan->data + 4 * r, 4);
@@ -123,8 +123,8 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
   }
 }
 
-// A producer gone mad writes everywhere, all the time, while another thread takes: no crash, no
-// stall.
+// A faulty producer writes everywhere, all the time, while another thread takes records: no crash,
+// no stall.
 TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
   Make({.idle_timeout_s = 0.02, .restart_grace_s = 30, .total = 0});
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
@@ -135,7 +135,7 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
     std::thread noise([&] {
       std::mt19937_64 random(seed + static_cast<unsigned>(round));
       while (!over) {
-        // Mostly near the truth, which leads further in.
+        // Mostly near valid values, which reach deeper code.
         if (random() % 8 == 0) {
           std::atomic_ref<uint64_t>(
               *reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))

@@ -58,7 +58,8 @@ std::vector<double> Record(const std::vector<uint16_t>& raw, int64_t record, int
   return {raw.begin() + record * samples, raw.begin() + (record + 1) * samples};
 }
 
-// Magnitudes of the A-scan of a record less the mean of all, by the double-precision model.
+// Magnitudes of the A-scan of a record minus the mean of all records, by the double-precision
+// model.
 std::vector<double> Ascan(const ResolvedScan& scan, const std::vector<double>& record,
                           const std::vector<double>& background = {}) {
   std::vector<double> magnitude;
@@ -102,7 +103,7 @@ TEST(SimulatedSourceTest, ARepeatedBlockIsWrittenOnceToEachSlot) {
   const std::stop_source stop;
   ASSERT_THAT((*source)->Next(slot.data(), 10, stop.get_token()), IsOk());
   EXPECT_TRUE(std::equal(slot.begin(), slot.end(), once.begin()));
-  slot[5] = 9999;  // who looks sees that it stays
+  slot[5] = 9999;  // the reader sees that it stays
   const auto again = (*source)->Next(slot.data(), 10, stop.get_token());
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->first_record, 10);
@@ -442,7 +443,7 @@ TEST(SimulatedSourceTest, RealTimeWaitsAndStops) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));
   ASSERT_OK_AND_ASSIGN(block, source->Next(slot.data(), 10, stop.get_token()));
   EXPECT_EQ(block.first_record, 100);
-  // What came after the gap is what would have come there.
+  // The records after the gap are the same as without the gap.
   const auto all = Take<uint16_t>(Spec({}, 64, kSmall), 110, 110);
   EXPECT_TRUE(std::equal(slot.begin(), slot.begin() + 640, all.begin() + 6400));
   ASSERT_OK_AND_ASSIGN(const ResolvedScan fast, ResolveScan(Spec({}, 64, kSmall), {}));

@@ -1,4 +1,4 @@
-// Tomography jobs on projections of discs, whose truth is known: batches, axes, cancel, memory,
+// Tomography jobs on projections of discs with known ground truth: batches, axes, cancel, memory,
 // progress.
 
 #include <algorithm>
@@ -118,7 +118,7 @@ class TomographyJobTest : public engine::testing::JobFixture {
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
     return values;
   }
-  /// What the reconstructor makes of all rows at once.
+  /// The reconstruction of all rows at once.
   std::vector<float> Direct(TomographyConfig config) {
     config.angles_rad = angles_;
     config.detectors = kColumns;
@@ -192,7 +192,7 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
 }
 
 TEST_P(TomographyJobTest, CountsBecomeSinograms) {
-  // 16-bit counts with fields; the same slices within what rounding to counts loses.
+  // 16-bit counts with fields; the same slices within the error of rounding to counts.
   constexpr double kWhite = 40000, kDark = 120;
   std::vector<uint16_t> counts,
       white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
@@ -260,8 +260,7 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   EXPECT_LT(off, 1e-4 * largest);
 }
 
-// A disc 1.4 times as wide as what the detector sees of it: without a place for the rest it piles
-// up at the rim.
+// A disc 1.4 times as wide as the detector: without room for the outer part it piles up at the rim.
 TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
   constexpr double kRadius = 1.4 * kAxis, kValue = 0.01;
   std::vector<float> wide;
@@ -325,7 +324,7 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
   Await([&] { return ledger_.UseOf(0).granted() == 0; });
 }
 
-// A scan goes on for hours: others have the device until its projections are in.
+// A scan may take hours: other jobs use the device until its projections have arrived.
 TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.angles_rad.clear();  // each projection brings its own
@@ -365,8 +364,8 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   port->Disconnect(connection);
 }
 
-// Somebody looks while the projections come, and memory is short each time: that must not eat what
-// the job has reserved.
+// A subscriber views the projections as they come, and each preview runs out of memory: that must
+// not use up the job's reservation.
 TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
   spec.angles_rad.clear();

@@ -52,7 +52,7 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(stream_.ref().Synchronize().ok());
     return buffer;
   }
-  /// Device memory full of 0xA5, so that what a kernel leaves out shows.
+  /// Device memory full of 0xA5, so that elements that a kernel does not write show.
   DeviceBuffer Poisoned(int64_t bytes) {
     DeviceBuffer buffer = device_.Allocate(bytes).value();
     EXPECT_TRUE(device_.Fill(stream_.ref(), buffer.data(), bytes, 0xA5A5A5A5u).ok());

@@ -7,8 +7,8 @@
 
 namespace octavo::testing {
 
-/// A device that does what another one does, for those that do something else at one point. The
-/// other one must outlive it.
+/// A device that forwards all calls to another one, as a base for devices that change some of them.
+/// The other one must outlive it.
 class ForwardingDevice : public Device {
  public:
   explicit ForwardingDevice(Device& inner) : inner_(inner) {}

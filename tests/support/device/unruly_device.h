@@ -25,9 +25,9 @@ struct UnrulyOptions {
   int64_t failing_digest = -1;   // the same of digests of whole arrays
 };
 
-/// A device that does what another one does, only not at once: delays on the streams before
-/// uploads, calls of the chain and downloads; memory comes full of 0xA5 and with a guard of 4 KiB
-/// behind its end, which is looked at when it goes back. The other device must outlive it.
+/// A device that forwards all calls to another one, but late: it adds delays on the streams before
+/// uploads, chain calls and downloads. Its memory is filled with 0xA5 and has a guard of 4 KiB
+/// after its end, which it checks when the memory is freed. The other device must outlive it.
 class UnrulyDevice final : public ForwardingDevice {
  public:
   UnrulyDevice(Device& inner, UnrulyOptions options)

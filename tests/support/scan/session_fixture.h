@@ -26,7 +26,7 @@
 
 namespace octavo::engine::testing {
 
-/// u16 records that are known from their number and the seed alone: noise on a fringe, 12 bits.
+/// u16 records determined by their number and the seed alone: noise on a fringe, 12 bits.
 class KnownRecords {
  public:
   KnownRecords(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
@@ -47,8 +47,8 @@ class KnownRecords {
   const int64_t samples_;
 };
 
-/// Delivers `total` known records in order, at most `most(random)` at a time; `before` each
-/// delivery something may happen.
+/// Delivers `total` known records in order, at most `most(random)` at a time; `before` is called
+/// before each delivery.
 class KnownSource final : public Source {
  public:
   KnownSource(KnownRecords records, int64_t total, std::function<int64_t()> most,
@@ -78,7 +78,7 @@ class KnownSource final : public Source {
   int64_t next_ = 0;
 };
 
-/// A resolved scan of known records of 64 samples; `change` may set what it likes before it is
+/// A resolved scan of known records of 64 samples; `change` may modify the spec before it is
 /// resolved.
 inline ResolvedScan ResolvedKnown(Pattern pattern,
                                   const std::function<void(ScanSpec&)>& change = nullptr) {
@@ -107,7 +107,7 @@ inline ResolvedScan ResolvedKnown(Pattern pattern,
   return *std::move(resolved);
 }
 
-/// What became of a run: everything that is in the held volumes, byte by byte.
+/// The result of a run: all contents of the held volumes, byte by byte.
 struct RunOutcome {
   ScanStatus scan;
   std::vector<VolumeStatus> volumes;
@@ -175,7 +175,7 @@ class SessionRun {
     return run.Outcome();
   }
 
-  /// Wherever the volume lies.
+  /// For a volume on any device.
   std::vector<uint8_t> ReadBox(const PinnedVolume& pinned, const Box3& box) {
     std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] *
                                                  SizeOf(pinned.status.dtype)),

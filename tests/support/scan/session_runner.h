@@ -15,8 +15,8 @@
 
 namespace octavo::engine::testing {
 
-/// `given` (device, ledger, store, publisher, clock ...) and what else a session needs: nothing is
-/// committed or spilled for it; `news` hears of each change.
+/// `given` (device, ledger, store, publisher, clock ...) and the other dependencies of a session,
+/// which commits and spills nothing; `news` is signalled on each change.
 inline SessionContext WithNews(SessionContext given, octavo::testing::News* news) {
   if (given.frames == nullptr) given.frames = std::make_shared<FramePool>(given.device, 16 << 20);
   given.server_id = "testtest";

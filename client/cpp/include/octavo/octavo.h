@@ -1,6 +1,6 @@
 #pragma once
 
-// liboctavo: Octavo from C++, with nothing but the standard library in its header.
+// liboctavo: Octavo from C++. Its header needs only the standard library.
 //
 //   octavo::client::Client client("127.0.0.1:50051");
 //   auto scan = client.SubmitScan(
@@ -32,7 +32,7 @@
 
 namespace octavo::client {
 
-class Handoff;  // how memory comes; for the library
+class Handoff;  // ownership of the memory; for the library
 
 /// gRPC's status codes.
 enum class Code {
@@ -61,7 +61,7 @@ class Error : public std::runtime_error {
   Code code;
   std::string reason;  // stable, UPPER_SNAKE_CASE: DEVICE_FULL, BAD_FIELD, VOLUME_STATE, ...
   std::string field;   // the request field at fault, dotted; empty if none
-  std::map<std::string, std::string> numbers;  // values the message speaks of
+  std::map<std::string, std::string> numbers;  // values named in the message
 };
 
 // Values as in octavo.v1.
@@ -114,7 +114,7 @@ struct Levels {
   float lo = 0, hi = 0;
 };
 
-/// A spectrometer looking at a phantom.
+/// A simulated spectrometer that images a phantom.
 struct Simulated {
   uint64_t seed = 0;
   bool as_fast_as_possible = false;  // ignores record_rate_hz
@@ -126,7 +126,7 @@ struct Replay {
   uint32_t loops = 1;         // 0 = until the scan has its volumes
   uint64_t header_bytes = 0;  // of a raw file, before its first record
   bool allow_partial =
-      false;  // the last record of a file that was cut off is left out, with a warning
+      false;  // leave out the incomplete last record of a file that was cut off, with a warning
 };
 /// A process on the server's host feeds the scan: client/cpp/include/octavo/octavo_ring.h, with a
 /// ticket of Client::OpenRing.
@@ -137,7 +137,7 @@ struct Ring {
   bool producer_waits = false;  // while the ring is full; else it loses records
 };
 struct RingTicket {
-  std::string socket, ticket;  // for octavo_ring_open; good once
+  std::string socket, ticket;  // for octavo_ring_open; valid once
   double expires_seconds = 0;
 };
 struct Raster {
@@ -147,7 +147,7 @@ struct Raster {
   uint32_t flyback_records = 0;
   double extent_x_mm = 0, extent_y_mm = 0;  // 0 = 1 um a step
 };
-/// The spectral chain. What is not set keeps the server's default.
+/// The spectral chain. Fields that are not set keep the server's default.
 struct Processing {
   std::vector<float> background;  // [S], subtracted; empty = mean of each B-scan with its flyback
   std::vector<double> wavelength_nm;            // [S], strictly monotonic; excludes k_index
@@ -164,7 +164,7 @@ struct CommitOptions {
   std::string destination;  // relative to the first storage root; may hold {scan} {index}
                             // {index:05} {title} {date}
   std::optional<Format>
-      format;  // not given: what the destination's ending says (".nii", ".h5", ...), else OME-Zarr
+      format;        // default: by the destination's ending (".nii", ".h5", ...), else OME-Zarr
   std::string json;  // an octavo.v1.CommitOptions in protobuf's JSON form, as for Processing
 };
 struct ScanSpec {
@@ -200,7 +200,7 @@ struct Scan {
 };
 inline bool IsFinal(ScanState state) { return state >= ScanState::kDone; }
 
-/// What a scan would need (bytes) and whether it would be admitted.
+/// The memory needs of a scan (bytes) and whether it would be admitted.
 struct Admission {
   bool admitted = false, retryable = false;
   std::string device, advice, plan;
@@ -293,8 +293,8 @@ struct Frame {
   std::string event;
 };
 
-/// Frames as they come. Reads ahead by one frame at most: what a slow reader misses, the server
-/// counts.
+/// Frames in the order of their arrival. Reads ahead by one frame at most: the server counts the
+/// frames that a slow reader misses.
 class FrameStream {
  public:
   FrameStream(FrameStream&&) noexcept;
@@ -338,14 +338,14 @@ class FrameStream {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Where memory that is handed over lies; values as octavo.v1.ExportKind.
+/// The kind of handed-over memory; values as octavo.v1.ExportKind.
 enum class MemoryKind { kHostMemfd = 1, kCudaVmm = 2 };
 
 struct MappedInfo {
   MemoryKind kind = MemoryKind::kHostMemfd;
   std::string name, of;        // exports/<id>; volumes/... or buffers/...
   std::string memory;          // id of the memory behind it
-  uint64_t generation = 0;     // counts what was in it
+  uint64_t generation = 0;     // counts its contents
   uint64_t version = 0;        // the server's, of a buffer
   std::string digest;          // of a volume
   std::string scalar;          // "u8" ... "c128"
@@ -356,9 +356,9 @@ struct MappedInfo {
   std::string device_uuid;     // of a GPU
 };
 
-/// A volume or buffer of the server in this process, without a copy (Client::Map). Its memory is
-/// the owner's to read until Release or the end of this object, which gives it back; the server
-/// uses it for nothing else meanwhile. Stays readable after the death of the server or of the
+/// A volume or buffer of the server in this process, without a copy (Client::Map). The caller may
+/// read its memory until Release or the end of this object, which gives the memory back; until then
+/// the server does not use it otherwise. Stays readable after the death of the server or of the
 /// Client. Release from one thread, the rest from any.
 class Mapped {
  public:
@@ -385,20 +385,22 @@ class Mapped {
     return {reinterpret_cast<const T*>(all.data()), static_cast<size_t>(elements)};
   }
   template <class T>
-  std::span<const T> as() && = delete;  // it would be given back with the temporary
+  std::span<const T> as() && = delete;  // the memory would be given back with the temporary
 
-  /// What is there now, in host memory of the caller's own; of memory of a GPU, too. Synchronises.
+  /// Copies the present contents to the caller's own host memory, also from a GPU. Synchronises.
   /// Throws Error (RELEASED; CUDA).
   std::vector<std::byte> Copy() const;
-  /// Gives it back now, after the work enqueued so far on its device; nobody may read it any more.
-  /// Twice does no harm.
+  /// Gives the memory back now, after the work enqueued so far on its device; afterwards it must
+  /// not be read. A second call does no harm.
   void Release();
-  /// If the server wants it back: within how many seconds. Who keeps it longer gets nothing more.
+  /// The seconds left to give it back if the server has asked for that. A user that keeps it longer
+  /// gets no further exports.
   std::optional<double> Revoked();
-  /// The same, waiting for it; none if the time was over first. Throws Error (SERVER_GONE).
+  /// The same, but waits for the request; none if the time ran out first. Throws Error
+  /// (SERVER_GONE).
   std::optional<double> WaitRevoked(std::chrono::milliseconds at_most);
-  /// Throws Error if it was given back (RELEASED) or is wanted back (EXPORT_REVOKED), or the server
-  /// has gone (SERVER_GONE).
+  /// Throws Error if the memory was given back (RELEASED), if the server asks for it
+  /// (EXPORT_REVOKED), or if the server has gone (SERVER_GONE).
   void Check();
 
  private:
@@ -413,7 +415,7 @@ struct MapOptions {
   std::string lease_token;   // buffers: of an exclusive lease
   uint64_t lease_fence = 0;  // 0 = unchecked
   std::vector<MemoryKind>
-      accept;  // what the caller can use; empty = whatever it is (EXPORT_KIND otherwise)
+      accept;  // kinds that the caller can use; empty = any (EXPORT_KIND otherwise)
 };
 
 /// A connection to octavod.
@@ -432,20 +434,20 @@ class Client {
 
   // -- scans
   Scan SubmitScan(const ScanSpec& spec);
-  /// What SubmitScan would need and answer; starts nothing.
+  /// The needs and the answer of SubmitScan, without starting anything.
   Admission PlanScan(const ScanSpec& spec);
   Scan GetScan(const std::string& name);
   std::vector<Scan> ListScans();  // newest first
   /// Calls back with the scan now, at every change and twice a second, until its final state or
-  /// until `each` returns false. Returns the scan as it was told last.
+  /// until `each` returns false. Returns the last state of the scan.
   Scan WatchScan(const std::string& name, const std::function<bool(const Scan&)>& each);
   /// Waits for the end of a scan.
   Scan WaitScan(const std::string& name);
-  /// Other processing from the next volume on.
+  /// Changes the processing from the next volume on.
   Scan UpdateScan(const std::string& name, const Processing& processing);
   Scan StopScan(const std::string& name);    // after the current volume
   Scan CancelScan(const std::string& name);  // at once
-  /// For a scan with source Ring: how a process on the server's host gets at it.
+  /// For a scan with source Ring: the ticket for a process on the server's host.
   RingTicket OpenRing(const std::string& scan);
 
   // -- volumes
@@ -464,13 +466,14 @@ class Client {
   Volume DiscardVolume(const std::string& name);
 
   // -- memory of the server in this process
-  /// The memory of a held volume, or of a replica of a buffer under an exclusive lease, without a
+  /// Maps the memory of a held volume, or of a buffer's replica under an exclusive lease, without a
   /// copy. The server must be on this host and have a hand-over socket (handoff.unix). The first
   /// use of a piece of memory brings a descriptor, which is mapped; a later volume in memory that
-  /// is mapped already is one message. GPU: needs libcuda.so.1 when it runs, not when it is linked.
-  /// Throws Error: what BufferService.Export and the socket refuse with, SERVER_GONE, CUDA.
+  /// is already mapped needs only one message. GPU: needs libcuda.so.1 when it runs, not when it is
+  /// linked. Throws Error with the reasons of BufferService.Export and of the socket, SERVER_GONE,
+  /// CUDA.
   Mapped Map(const std::string& name, const MapOptions& options = {});
-  /// Unmaps memory that is kept for later volumes and that nothing uses now.
+  /// Unmaps unused memory that is kept for later volumes.
   void ForgetMappings();
 
   // -- live products

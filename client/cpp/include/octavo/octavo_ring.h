@@ -1,36 +1,43 @@
-/* A producer's ring: a program on the server's host (a digitizer's, say) writes raw records into
- * memory that it shares with octavod, and octavod uploads them from there, without a copy. C11 and
- * C++11; GCC or Clang on Linux; no library but the C library; this header is all there is. Licence:
- * Apache-2.0.
+/* A producer's ring: a program on the server's host (for a digitizer, say) writes raw records into
+ * memory that it shares with octavod, and octavod uploads them from there without a copy. C11 and
+ * C++11; GCC or Clang on Linux. This header needs no library but the C library.
+ * Licence: Apache-2.0.
  *
- * The way in: a scan is submitted with source `ring` (`octavo scan submit --source ring …`), then a
- * ticket is asked for: octavo scan ring scans/<id>                     prints the socket's path and
- * the ticket or Client::OpenRing (client/cpp/include/octavo/octavo.h), or SourceService.OpenRing.
- * It is good once, for half a minute, for the user that asked. Then, from one thread (a ring has
- * one producer):
+ * First submit a scan with source `ring` (`octavo scan submit --source ring …`). Then request a
+ * ticket, which prints the socket's path and the ticket:
+ *   octavo scan ring scans/<id>
+ * or call Client::OpenRing (client/cpp/include/octavo/octavo.h) or SourceService.OpenRing. The
+ * ticket is valid once, for half a minute, for the user that requested it. Then, from one thread (a
+ * ring has one producer):
  *
  *   octavo_ring ring;
  *   char error[512];
- *   if (octavo_ring_open(&ring, socket_path, ticket, error, sizeof error) != 0) { puts(error);
- * return 1; } for (;;) { void* slot = octavo_ring_begin(&ring, 100);          // room for
- * ring.block_records records of ring.record_bytes if (slot == NULL && errno == EAGAIN) { // the
- * ring is full: wait on, or what came meanwhile is lost octavo_ring_drop(&ring, records_lost);
+ *   if (octavo_ring_open(&ring, socket_path, ticket, error, sizeof error) != 0) {
+ *     puts(error);
+ *     return 1;
+ *   }
+ *   for (;;) {
+ *     // Room for ring.block_records records of ring.record_bytes.
+ *     void* slot = octavo_ring_begin(&ring, 100);
+ *     if (slot == NULL && errno == EAGAIN) {
+ *       // The ring is full: wait again, or give up the records that came meanwhile.
+ *       octavo_ring_drop(&ring, records_lost);
  *       continue;
  *     }
- *     if (slot == NULL) break;                             // EPIPE: the scan wants no more
+ *     if (slot == NULL) break;  // EPIPE: the scan wants no more records
  *     fill(slot, ring.next_record, records);
  *     octavo_ring_publish(&ring, records);
  *   }
- *   octavo_ring_end(&ring);                                // no more will come
+ *   octavo_ring_end(&ring);  // no more records will come
  *   octavo_ring_close(&ring);
  *
- * A record has a number, counted from the start of the scan; ring.next_record is the one that is
- * written next. octavo_ring_drop, or setting ring.next_record, leaves a gap: its A-scans will be
- * missing, nothing shifts. Records that the server has already are ignored and counted. A producer
- * that dies, at whatever instant, loses what it had not published; another one gets a new ticket
- * for the same scan and goes on at its own ring.next_record. octavo_ring_close without
- * octavo_ring_end is a producer that has gone: the scan waits for the next one
- * (Ring.restart_grace_s).
+ * Every record has a number, counted from the start of the scan; ring.next_record is the number of
+ * the record to write next. octavo_ring_drop, or setting ring.next_record, leaves a gap: its
+ * A-scans will be missing, and later records keep their places. The server counts and ignores
+ * records that it already has. A producer that dies, at any instant, loses only unpublished
+ * records; another one can get a new ticket for the same scan and continue at its own
+ * ring.next_record. After octavo_ring_close without octavo_ring_end the scan waits for the next
+ * producer (Ring.restart_grace_s).
  */
 #ifndef OCTAVO_RING_H_
 #define OCTAVO_RING_H_
@@ -54,14 +61,14 @@
 extern "C" {
 #endif
 
-/* ---- The memory. Numbers are of the machine's byte order, read and written atomically. ---- */
+/* ---- The memory. Numbers have the machine's byte order, read and written atomically. ---- */
 
 #define OCTAVO_RING_MAGIC 0x474E49524F54434FULL /* the bytes "OCTORING" */
 #define OCTAVO_RING_VERSION 1u
 #define OCTAVO_RING_PAGE 4096
 #define OCTAVO_RING_TEXT 256
 
-/* Page 0: what does not change. */
+/* Page 0: constants. */
 typedef struct octavo_ring_facts {
   uint64_t magic;
   uint32_t version;
@@ -110,7 +117,7 @@ typedef struct octavo_ring_producer {
       published;  /* slots filled, from the beginning; set by the server when a producer attaches */
   uint32_t bell;  /* futex; moves with each change */
   uint32_t state; /* octavo_ring_producer_state */
-  uint32_t waits; /* it waits on octavo_ring_server.bell */
+  uint32_t waits; /* the producer waits on octavo_ring_server.bell */
   uint32_t reserved;
   uint64_t next_record; /* that it would write next */
   uint64_t overruns;    /* times that it dropped records because the ring was full */
@@ -137,7 +144,7 @@ typedef struct octavo_ring {
   /* To read. */
   uint32_t slots, block_records, record_bytes, samples_per_record, raw_type, channels;
   uint64_t total_records; /* that the scan wants; 0 = until stopped */
-  /* The number of the record that is written next. May be set forwards: what is skipped is lost. */
+  /* The number of the record to write next. May be set forwards: skipped records are lost. */
   uint64_t next_record;
   /* Private. */
   int socket_fd;
@@ -288,15 +295,15 @@ static inline int octavo_ring_open(octavo_ring* ring, const char* socket_path, c
   return 0;
 }
 
-/* How the scan is: OCTAVO_RING_QUEUED (blocks may be published, they wait), RUNNING or CLOSED (it
- * takes no more). */
+/* The state of the scan: OCTAVO_RING_QUEUED (published blocks wait), RUNNING or CLOSED (it takes
+ * no more records). */
 static inline int octavo_ring_scan_state(const octavo_ring* ring) {
   return (int)__atomic_load_n(&octavo_ring_server_of(ring)->state, __ATOMIC_ACQUIRE);
 }
 
-/* 0, or why nothing can be written any more: EPIPE (the scan wants no more records), ECONNRESET
- * (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut this one
- * off: octavo_ring_server_of(ring)->error says why). */
+/* 0, or the reason why the producer cannot write any more: EPIPE (the scan wants no more records),
+ * ECONNRESET (the server has gone), ESTALE (another producer has the ring), EPROTO (the server cut
+ * this one off: octavo_ring_server_of(ring)->error says why). */
 static inline int octavo_ring_trouble(const octavo_ring* ring) {
   const octavo_ring_server* server = octavo_ring_server_of(ring);
   char byte;
@@ -316,8 +323,8 @@ static inline uint32_t octavo_ring_free(const octavo_ring* ring) {
 }
 
 /* The next slot to fill, block_records * record_bytes; waits for one at most timeout_ms (negative:
- * for as long as it takes). NULL with errno EAGAIN (the ring is full), or what octavo_ring_trouble
- * says. The same slot until it is published. */
+ * for as long as it takes). NULL with errno EAGAIN (the ring is full), or the error of
+ * octavo_ring_trouble. Returns the same slot until it is published. */
 static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
   octavo_ring_server* server = octavo_ring_server_of(ring);
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
@@ -327,7 +334,7 @@ static inline void* octavo_ring_begin(octavo_ring* ring, int timeout_ms) {
   until = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + timeout_ms;
   for (;;) {
     const uint32_t bell = __atomic_load_n(&server->bell, __ATOMIC_ACQUIRE);
-    /* A look at the socket is a system call: only before waiting. */
+    /* Checking the socket is a system call, so do it only before waiting. */
     if (__atomic_load_n(&server->state, __ATOMIC_ACQUIRE) == OCTAVO_RING_CLOSED ||
         __atomic_load_n(&server->attachment, __ATOMIC_ACQUIRE) != ring->attachment ||
         __atomic_load_n(&server->error_code, __ATOMIC_ACQUIRE) != 0) {
@@ -406,7 +413,7 @@ static inline void octavo_ring_drop(octavo_ring* ring, uint64_t records) {
   __atomic_store_n(&producer->next_record, ring->next_record, __ATOMIC_RELEASE);
 }
 
-/* No more records will come: the scan ends when it has what was published. */
+/* No more records will come: the scan ends when it has all published records. */
 static inline void octavo_ring_end(octavo_ring* ring) {
   __atomic_store_n(&octavo_ring_producer_of(ring)->next_record, ring->next_record,
                    __ATOMIC_RELAXED);
@@ -415,8 +422,8 @@ static inline void octavo_ring_end(octavo_ring* ring) {
   octavo_ring_ring_bell(ring);
 }
 
-/* The producer cannot go on: the scan ends FAILED (SOURCE_LOST) with `why`, when it has what was
- * published. */
+/* The producer cannot continue: the scan ends FAILED (SOURCE_LOST) with `why`, when it has all
+ * published records. */
 static inline void octavo_ring_fail(octavo_ring* ring, const char* why) {
   octavo_ring_producer* producer = octavo_ring_producer_of(ring);
   strncpy(producer->error, why, sizeof producer->error - 1);
@@ -425,8 +432,8 @@ static inline void octavo_ring_fail(octavo_ring* ring, const char* why) {
   octavo_ring_ring_bell(ring);
 }
 
-/* Waits until the server has looked at everything that was published, at most timeout_ms. 0, or
- * ETIMEDOUT, or what octavo_ring_trouble says (EPIPE is no trouble then: the scan had all it
+/* Waits until the server has examined all published slots, at most timeout_ms. 0, or ETIMEDOUT, or
+ * the error of octavo_ring_trouble (EPIPE is no failure then: the scan had all the records that it
  * wants). */
 static inline int octavo_ring_flush(octavo_ring* ring, int timeout_ms) {
   int waited;
@@ -441,7 +448,7 @@ static inline int octavo_ring_flush(octavo_ring* ring, int timeout_ms) {
   }
 }
 
-/* Unmaps the ring and hangs up. What was published counts. */
+/* Unmaps the ring and closes the connection. Published records count. */
 static inline void octavo_ring_close(octavo_ring* ring) {
   if (ring->memory != NULL) munmap(ring->memory, (size_t)ring->facts.total_bytes);
   if (ring->socket_fd >= 0) close(ring->socket_fd);
@@ -457,7 +464,7 @@ static inline void octavo_ring_close(octavo_ring* ring) {
 
 namespace octavo {
 
-/// The same for C++: closes itself, throws std::runtime_error where the ring cannot be opened.
+/// The same for C++: closes itself, throws std::runtime_error if the ring cannot be opened.
 class Ring {
  public:
   Ring(const std::string& socket_path, const std::string& ticket) {

@@ -1,5 +1,4 @@
-// Commits that are killed or refused at each of their points, and what the next start makes of what
-// they left.
+// Commits that are killed or refused at each failpoint, and the recovery by the next start.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -31,7 +30,7 @@ const char* const kPoints[] = {"journal_begin", "tmp_created",      "chunk_writt
 
 class CommitFaultTest : public StorageTest {
  protected:
-  /// In a process of its own, killed at the point of the commit.
+  /// In a separate process, killed at the failpoint of the commit.
   void CommitAndBeKilled(const char* point, const std::string& destination, const VolumeMeta& meta,
                          const std::vector<uint8_t>& data, const WriterOptions& options) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -134,8 +133,8 @@ INSTANTIATE_TEST_SUITE_P(Points, CommitFault,
 
 class RootAway : public CommitFault {};
 
-// A disk that is not mounted when the server starts: what lies on it is not given up for what lies
-// in its place.
+// A disk that is not mounted when the server starts: its files are not abandoned because of the
+// folder in its place.
 TEST_P(RootAway, WhatIsOnItWaitsForIt) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
@@ -146,7 +145,7 @@ TEST_P(RootAway, WhatIsOnItWaitsForIt) {
     auto store = Open();
     ASSERT_EQ(report_.size(), 1u);
     EXPECT_THAT(report_[0], ::testing::HasSubstr("nothing is settled"));
-    // Meanwhile somebody uses the name that it will have.
+    // Meanwhile another program takes the final name.
     if (start == 0) EXPECT_THAT(Commit(*store, "x", meta, data, options()), IsOk());
   }
   std::filesystem::remove_all(root());
@@ -227,7 +226,7 @@ TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   EXPECT_TRUE(std::filesystem::exists(root() + "/x.ome.zarr/zarr.json"));
 }
 
-/// Somebody else may write in the folders of a root, and does while the server is down.
+/// Another user may write in the folders of a root, and does so while the server is down.
 template <class What>
 class SwappedWhileDown : public CommitFaultTest,
                          public ::testing::WithParamInterface<std::tuple<What, Way>> {

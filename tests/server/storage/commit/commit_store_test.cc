@@ -220,7 +220,7 @@ TEST_F(CommitStoreTest, NeverOverwritesAndTheLoserLeavesNothing) {
     EXPECT_THAT(Commit(*store, name, meta, data, {.format = format}),
                 IsError(absl::StatusCode::kAlreadyExists, name));
     EXPECT_EQ(Files(), before);
-    // Taken by somebody else after the commit began: found at the rename.
+    // Another program takes the name after the commit began: detected at the rename.
     const std::string late = absl::StrCat(root(), "/late", Extension(format));
     ASSERT_OK_AND_ASSIGN(auto transaction,
                          store->Begin("test-2", "late", meta, {.format = format}));
@@ -286,7 +286,7 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
   meta.volume_name += std::string(1500, 'x');  // long lines, so that fewer will do
   for (int i = 0; i < 100; ++i) ASSERT_THAT(store->Begin("a", "given/up", meta, {}), IsOk());
   EXPECT_LT(std::filesystem::file_size(directory_ + "/state/commits.journal"), 100'000);
-  // What was open all the time is known to the next process.
+  // The next process knows the entry that was open all the time.
   std::filesystem::create_directories(directory_ + "/later");
   std::filesystem::copy_file(directory_ + "/state/commits.journal",
                              directory_ + "/later/commits.journal");
@@ -298,8 +298,8 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
 
 // -- faults
 
-// Files cannot grow beyond a limit: as on a full disk, there may be no room for the line that says
-// that a commit was given up.
+// Files cannot grow beyond a limit: as on a full disk, there may be no room for the journal line of
+// an abandoned commit.
 TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
@@ -401,8 +401,8 @@ TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
   }
 }
 
-// A limit on threads (pids of a container) is no reason to lose the process: no stack so large can
-// be had.
+// A limit on threads (pids of a container) must not end the process: here no stack of that size can
+// be allocated.
 TEST_F(CommitStoreTest, FilesAreSyncedWithoutThreadsWhereNoneCanStart) {
   pthread_attr_t before, none;
   ASSERT_EQ(::pthread_getattr_default_np(&before), 0);

@@ -1,5 +1,5 @@
-// Commits into folders that somebody else may write in: whatever becomes of the names, nothing is
-// written elsewhere.
+// Commits into folders in which another user may write: however the names change, the commit writes
+// nowhere else.
 #include <atomic>
 #include <fcntl.h>
 #include <filesystem>
@@ -82,7 +82,7 @@ TEST_F(CommitSwapTest, ATemporaryFolderThatIsSwappedIsWrittenAllTheSame) {
                   IsOk());
     }
     EXPECT_THAT((*begun)->Publish(),
-                IsError(absl::StatusCode::kAborted, "somebody has moved " + temporary));
+                IsError(absl::StatusCode::kAborted, "another program moved " + temporary));
     begun->reset();
     EXPECT_THAT(FilesOutside(), IsEmpty());
     EXPECT_FALSE(fs::exists(fs::symlink_status(temporary)));
@@ -102,7 +102,7 @@ TEST_F(CommitSwapTest, ErrorsNameThePathThatPeopleKnow) {
     ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]),
                 IsOk());
   }
-  fs::create_directory(root() + "/a/b/x.npy");  // somebody else was first
+  fs::create_directory(root() + "/a/b/x.npy");  // another thread was first
   const auto outcome = (*begun)->Publish();
   EXPECT_THAT(outcome, IsError(absl::StatusCode::kAlreadyExists, root() + "/a/b/x.npy"));
   EXPECT_THAT(std::string(outcome.status().message()),

@@ -1,4 +1,4 @@
-// Roots that go and come back, and what recoveries put aside.
+// Roots that disappear and come back, and files that recoveries move to the quarantine.
 #include "server/storage/commit/quarantine.h"
 
 #include <csignal>
@@ -191,7 +191,7 @@ TEST_F(QuarantineTest, AStartPutsAsideCountsAndPrunes) {
   EXPECT_EQ(store->Quarantines().at(root()).entries, 0);
 }
 
-// Whoever may write in the root can put a link there.
+// A user who may write in the root can put a link there.
 TEST_F(QuarantineTest, ALinkIsNoQuarantine) {
   const std::string elsewhere = directory_ + "/elsewhere";
   fs::create_directories(elsewhere + "/precious");
@@ -204,7 +204,7 @@ TEST_F(QuarantineTest, ALinkIsNoQuarantine) {
   EXPECT_EQ(UseOfQuarantine(root()).entries, 0);
   EXPECT_TRUE(fs::exists(elsewhere + "/precious"));
   fs::remove(quarantine());
-  // A link in it is removed, and not what it leads to.
+  // A link in it is removed, but not its target.
   Fill("one", 1);
   fs::create_directory_symlink(elsewhere, quarantine() + "/link");
   EXPECT_THAT(PruneQuarantine(root(), {.days = 1e-9}), SizeIs(2));

@@ -1,4 +1,5 @@
-// Commits while descriptors run out, each sweep in a process of its own: the limit is the process'.
+// Commits while descriptors run out. Each sweep runs in a separate process, because the limit
+// applies to the process.
 #include <cstdlib>
 #include <fcntl.h>
 #include <iostream>
@@ -18,7 +19,7 @@ namespace {
 
 using testing::StorageTest;
 
-// Leaves so many descriptors as long as it lives.
+// Leaves this many descriptors free as long as it lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int free) {
@@ -41,8 +42,8 @@ class FewDescriptors {
 
 class DescriptorsTest : public StorageTest, public ::testing::WithParamInterface<Format> {
  protected:
-  // From no descriptor at all to more than a commit needs, in random order: what an earlier try
-  // left would be in the way of a later one. Returns the exit code.
+  // From no descriptor at all to more than a commit needs, in random order: files left by an
+  // earlier try would block a later one. Returns the exit code.
   int Sweep(uint32_t seed) {
     VolumeMeta meta;
     const auto data = MakeVolume(&meta, 20, 16, 64);

@@ -15,8 +15,8 @@
 #include "server/storage/zarr/codec.h"
 #include "tests/server/storage/storage_test_base.h"
 
-// Pieces of the writers by themselves, and what the files written by them give back; that other
-// programs read these files is what tests/integration/storage/formats_test.py is for.
+// Parts of the writers, and reading their files back; tests/integration/storage/formats_test.py
+// tests that other programs read these files.
 namespace octavo::storage {
 namespace {
 
@@ -284,7 +284,7 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
               IsError(absl::StatusCode::kCancelled, ""));
   EXPECT_THAT(Convert(committed.path, root() + "/w", {.format = Format::kNpy}, progress),
               IsError(absl::StatusCode::kAlreadyExists, "w.npy"));
-  // A failure at the rename takes back what has its name already.
+  // A failure at the rename undoes the renames made before.
   ArmFailpoint("after_rename:errno=5");
   EXPECT_THAT(Convert(committed.path, root() + "/x", {.format = Format::kNrrd}, progress),
               IsError(absl::StatusCode::kInternal, ""));

@@ -23,7 +23,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
-// Files that somebody made to bring the reader down.
+// Files made to crash the reader.
 namespace octavo::storage {
 namespace {
 
@@ -129,7 +129,7 @@ TEST(HostileFilesTest, NestedSideFilesManifestsAndJournalLinesAreRefused) {
   }
 }
 
-/// Memory that ends where a page begins which nobody may touch, and begins behind one.
+/// Memory between two inaccessible pages.
 class Fenced {
  public:
   explicit Fenced(size_t bytes) : bytes_(bytes), pages_((bytes + kPage - 1) / kPage + 2) {
@@ -150,8 +150,8 @@ class Fenced {
   char* base_;
 };
 
-// The decoders take chunks from files of anybody, in the daemon itself: damaged ones must be
-// refused without a byte read or written outside.
+// The decoders handle chunks of untrusted files in the daemon itself: they must refuse damaged ones
+// without an access outside their memory.
 TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
   std::mt19937 random(FreshSeed());
   ChunkCoder coder;
@@ -182,7 +182,7 @@ TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
       if (random() % 8 == 0) damaged.resize(random() % damaged.size());
       if (random() % 2 == 0 && damaged.size() >= 16 && codec.codec != Codec::kZstd &&
           codec.codec != Codec::kGzip) {
-        // Sizes that fit, so that more of the frame is looked at.
+        // Consistent sizes, so that the decoder examines more of the frame.
         const auto plain = static_cast<uint32_t>(chunk.size()),
                    packed = static_cast<uint32_t>(damaged.size());
         std::memcpy(damaged.data() + 4, &plain, 4);

@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// What a detector sees, as parts of its full scale, 0 ... 1.
+/// The signal of a detector, as fractions of its full scale, 0 ... 1.
 struct Scene {
   std::string name;
   int64_t samples = 0;
@@ -251,7 +251,7 @@ TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
     std::cout << "false alarms: " << kind << ": " << rate.first << " of " << rate.second << "\n";
 }
 
-// Of spectra nearly every wrong type is told, and the right one named.
+// For spectra nearly every wrong type is detected, and the right one named.
 TEST_F(RecordDoubtsTest, WrongTypesOfSpectraAreToldAndTheRightOnesNamed) {
   int told_of_all = 0, all_of_all = 0;
   for (const Reading asked : kRawTypes) {
@@ -304,7 +304,7 @@ TEST_F(RecordDoubtsTest, WhatHasNoShapeIsNotDoubted) {
       << "too little to say anything";
 }
 
-// Odd but right: what users have beside spectra must not be taken for another type.
+// Unusual but valid: other data of users must not be taken for another type.
 TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
   constexpr int64_t kSamples = 512, kRecords = 60;
   const auto file = [&](const std::function<int(int64_t record, int64_t sample, int light)>& word) {
@@ -439,7 +439,7 @@ TEST_F(RecordDoubtsTest, ALengthThatDividesTheFileByChanceIsDoubted) {
   }
 }
 
-// Camera records and processed B-scans, at whose right type and length there is nothing to doubt.
+// Camera records and processed B-scans, which must raise no doubt with their right type and length.
 TEST_F(RecordDoubtsTest, RealDataOfTheRightTypeAreNotDoubted) {
   const char* const set = std::getenv("OCTAVO_TEST_DATA");
   const char* const source = std::getenv("OCTAVO_SOURCE_DIR");

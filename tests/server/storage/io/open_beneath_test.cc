@@ -26,8 +26,7 @@ using octavo::testing::TempFolder;
 namespace fs = std::filesystem;
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
 
-/// Puts one name in the place of the other, again and again, until it goes: a folder and a link
-/// that leads elsewhere.
+/// Swaps two names repeatedly until it is destroyed: a folder and a link that leads elsewhere.
 class Swapping {
  public:
   Swapping(std::string a, std::string b)
@@ -187,8 +186,7 @@ std::string BytesOf(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The same where files are opened for real: an input in a folder that is swapped is what lies
-// beneath the roots, or none.
+// The same for real inputs: an input in a swapped folder is the one beneath the roots, or none.
 TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   for (const int64_t kind : {0, 1}) {
     const std::string at = folder_ / (kind == 0 ? "one/a/" : "outside/a/");
@@ -221,8 +219,8 @@ TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   } inputs[] = {{"scan.npy", "theta.npy", 1000}, {"zarr", "", 1000}, {"scan.h5", "", 40}};
   for (const auto& input : inputs) {
     int opened = 0;
-    // On a busy machine the swaps may stand still where nothing can be opened: it goes on until
-    // they have moved.
+    // On a busy machine the swapping thread may pause while the file cannot be opened: continue
+    // until it has run.
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (int i = 0; i < input.tries || (opened == 0 && std::chrono::steady_clock::now() < patience);
          ++i) {

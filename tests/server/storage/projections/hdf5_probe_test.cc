@@ -1,5 +1,4 @@
-// HDF5 files are looked at by another process: what crashes it, what holds it up, what it leaves
-// behind.
+// Another process probes HDF5 files: files that crash it or delay it, and its clean-up.
 
 #include "server/storage/projections/hdf5_probe.h"
 
@@ -47,7 +46,7 @@ class Hdf5ProbeTest : public ProjectionInputTest {
     EXPECT_EQ(errno, ECHILD);
   }
 
-  /// The file says that a text in its global heap is so long.
+  /// The file claims this length for a text in its global heap.
   std::string DamagedHeap(uint64_t bytes) {
     std::string file = Contents(NxTomo());
     const size_t at = file.find("NXtomo", file.find("GCOL"));
@@ -158,7 +157,7 @@ TEST_F(Hdf5ProbeTest, WhatHangsIsEnded) {
   EXPECT_EQ(Descriptors(), before);
 }
 
-// What a hostile file has made of the other process says what it likes.
+// A hostile file may control the other process, which then sends arbitrary answers.
 TEST_F(Hdf5ProbeTest, AnAnswerOfAnyKindDoesNoHarm) {
   for (const char* byte :
        {"\\201", "\\237", "\\000", "\\377", "\\241"}) {  // an array in an array in an array ...
@@ -180,7 +179,7 @@ TEST_F(Hdf5ProbeTest, ItInheritsNoDescriptors) {
       << "3 is the file to look at, the last is the folder that ls reads";
 }
 
-// Somebody moves another file to the name, before or after the other process looks.
+// Another program renames a file to this name, before or after the probe.
 TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
   const std::string look = "'" + Beside("octavo-probe") + "'";
   for (const bool before : {false, true}) {

@@ -1,4 +1,4 @@
-// Data Exchange and NXtomo: what is read, and what is refused.
+// Data Exchange and NXtomo: files that are read, and files that are refused.
 
 #include <cmath>
 #include <map>

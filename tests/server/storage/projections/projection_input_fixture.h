@@ -1,6 +1,6 @@
 #pragma once
 
-// Scans in files, whole and right ones, for the tests of what reads them.
+// Complete and correct scans in files, for the tests of their readers.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ using octavo::testing::TempFolder;
 inline constexpr double kDegree = std::numbers::pi / 180;
 inline constexpr int64_t kAngles = 5, kRows = 4, kColumns = 6, kFlats = 3, kDarks = 2;
 
-/// Pixels that tell where they are: frame, row, column and kind.
+/// Pixels that encode their position: frame, row, column and kind.
 template <class T>
 std::vector<T> Frames(int64_t frames, int64_t kind, int64_t rows = kRows,
                       int64_t columns = kColumns) {
@@ -66,7 +66,7 @@ inline std::vector<double> Degrees(int64_t count) {
   return out;
 }
 
-/// Something at a path, made of a whole and right scan by a change.
+/// A file made from a complete and correct scan by one change.
 class ProjectionInputTest : public ::testing::Test {
  protected:
   using Change = std::function<void(Hdf5Builder&)>;

@@ -1,5 +1,4 @@
-// Scans that lie in several HDF5 files: external links and virtual datasets, within the roots and
-// not.
+// Scans in several HDF5 files: external links and virtual datasets, inside and outside the roots.
 
 #include <filesystem>
 
@@ -108,7 +107,7 @@ TEST_F(ProjectionLinksTest, AnNxTomoMayLieInOtherFiles) {
     EXPECT_EQ(input->info().format, "nxtomo");
     EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), Frames<uint16_t>(kAngles, 0));
   }
-  // All that there is lies where it may not be read: that is said, not that there is nothing.
+  // All data lie where they must not be read: the error says so, and not that they are missing.
   {
     Hdf5Builder master(folder_ / "root/proc/master.nxs");
     master.ExternalLink("/entry", "../../outside/scan.nxs", "/scan/tomo");
@@ -127,7 +126,7 @@ TEST_F(ProjectionLinksTest, LinksOutsideAreRefusedWhetherThereIsAFileOrNot) {
         "/exchange/data", "'" + file + ":/entry/data'",
         "which lies outside of the configured roots");
   }
-  // By the canonical path, whatever the name is.
+  // By the canonical path, independent of the name.
   std::filesystem::create_symlink(folder_ / "outside/detector.h5",
                                   folder_ / "root/raw/looks_fine.h5");
   IsRefused(Master([&](Hdf5Builder& f) {
@@ -254,15 +253,15 @@ TEST_F(ProjectionLinksTest, VirtualDatasetsThatCannotBeWholeAreRefused) {
             "cover all of it");
   IsRefused(of(".", "/exchange/data"), "/exchange/data", "is virtual", "go on and on");
   IsRefused(of("../raw/four.h5", "/entry/data"), "/exchange/data", "'../raw/four.h5:/entry/data'",
-            "what it does not have");
-  // A source behind a link that leads away: what the library would follow.
+            "elements that it does not have");
+  // A source behind a link that leads outside, which the library would follow.
   {
     Hdf5Builder between(folder_ / "root/raw/between.h5");
     between.ExternalLink("/here", "../../outside/one.h5", "/entry/data");
   }
   IsRefused(of("../raw/between.h5", "/here"), "between.h5:/here",
             "'../../outside/one.h5:/entry/data'", "outside of the configured roots");
-  // Without roots no other file is read, and what lies in the file itself is.
+  // Without roots no other file is read, but data in the file itself are.
   options_.roots.clear();
   IsRefused(of("../raw/one.h5", "/entry/data"), "/exchange/data", "'../raw/one.h5:/entry/data'",
             "no roots are configured");

@@ -109,7 +109,8 @@ TEST_F(ProjectionInputTest, ZarrGroupsAndArrays) {
   EXPECT_THAT(ReadAll<int16_t>(*input, FrameKind::kProjection), ElementsAre(1, -1, 3, 256, 5, 6));
 }
 
-// As links in HDF5: what a client names lies under the roots, and so must all that is read.
+// As for links in HDF5: the client's path lies under the roots, and so must every file that is
+// read.
 TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
   namespace fs = std::filesystem;
   const octavo::testing::TempFolder outside;
@@ -180,7 +181,7 @@ TEST_F(ProjectionInputTest, BrokenZarrIsRefused) {
               IsError(absl::StatusCode::kUnimplemented, "exchange/data is compressed with"));
 }
 
-// What a file of somebody else says of its sizes is not to be trusted.
+// The sizes in an untrusted file must not be trusted.
 TEST_F(ProjectionInputTest, ZarrOfSizesThatCannotBeIsRefused) {
   const auto sharded = [&](const std::string& shard) {
     folder_.Write(
@@ -202,7 +203,7 @@ TEST_F(ProjectionInputTest, ZarrOfSizesThatCannotBeIsRefused) {
     const auto input = OpenProjections(data, {.angle_values = {0}});
     EXPECT_THAT(input, IsError(absl::StatusCode::kDataLoss, "chunk shape")) << shard;
   }
-  // A file that is much longer than what it is to hold: not read into memory.
+  // A file that is much longer than its contents should be is not read into memory.
   folder_.Write("scan.zarr/exchange/data/c.0.0.0", "");
   std::filesystem::resize_file(path + "/exchange/data/c.0.0.0", uintmax_t{1} << 42);
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {.angle_values = Degrees(5)}));

@@ -27,7 +27,7 @@ int g_synced = 0;
 
 }  // namespace
 
-// In the place of libc's, to see that directories are synced.
+// Replaces libc's function, to check that directories are synced.
 extern "C" int fsync(int fd) {
   ++g_synced;
   return static_cast<int>(::syscall(SYS_fsync, fd));
@@ -270,7 +270,7 @@ TEST_F(SpillFolderTest, WhatIsSaidOfAVolumeNeedNotBeUtf8) {
   EXPECT_EQ(found_[0].about.at("title"), "caf\uFFFD");
 }
 
-// What was discarded must not be held again after a power loss.
+// A discarded volume must not be held again after a power loss.
 TEST_F(SpillFolderTest, ThatAFileIsGoneIsMadeDurable) {
   auto folder = Open();
   ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", Random(1000, 1)));

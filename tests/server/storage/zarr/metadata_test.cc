@@ -1,4 +1,4 @@
-// Zarr metadata as other programs and enemies write them: exact values, or errors that name the
+// Zarr metadata as other programs and attackers write them: exact values, or errors that name the
 // member.
 
 #include <algorithm>
@@ -54,7 +54,7 @@ class ZarrMetadataTest : public ::testing::Test {
     folder_.Write(name + (v3 ? "/zarr.json" : "/.zarray"), text);
     return ZarrArrayReader::Open(folder_ / name, ZarrArrayReader::MissingChunk::kFill, {});
   }
-  /// What an element holds that is in no file, as hexadecimal digits from its first byte.
+  /// The fill value of an element, as hexadecimal digits from its first byte.
   absl::StatusOr<std::string> Fill(const std::string& type, const std::string& fill, bool v3,
                                    const std::string& endian) {
     std::string text;
@@ -459,7 +459,7 @@ TEST_F(ZarrMetadataTest, V3IsReadStrictly) {
     EXPECT_THAT(text, Not(HasSubstr("json.exception"))) << bad.what;
     EXPECT_LT(text.size(), 600u) << bad.what;
   }
-  // And what is as good as it was.
+  // Variants that are still valid.
   const std::vector<std::function<void(json&)>> fine = {
       [](json&) {},
       [](json& a) {
@@ -573,7 +573,7 @@ TEST_F(ZarrMetadataTest, V2IsReadStrictly) {
   }
 }
 
-// Texts that are none, and what a parser may stumble over.
+// Invalid texts, and texts that may confuse a parser.
 TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
   for (const bool v3 : {true, false}) {
     const std::string whole = v3 ? kV3 : kV2;
@@ -590,7 +590,7 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
       EXPECT_LT(opened.status().message().size(), 600u);
     }
   }
-  // Any member of any kind: comes back, with a sentence.
+  // Any member of any type: the call returns, with an error text.
   std::mt19937 random(octavo::testing::Seeds::Get().Next());
   const std::vector<json> odd = {
       nullptr,           true,         0,   -1,   1.5,           1e300,
@@ -616,7 +616,7 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
   }
 }
 
-// Arrays that NumPy and the compressors of Python wrote, against the bytes that they stand for.
+// Arrays written by NumPy and Python's compressors, against their expected bytes.
 TEST_F(ZarrMetadataTest, ReadsWhatAnotherProgramWrote) {
   ASSERT_NE(std::getenv("OCTAVO_SOURCE_DIR"), nullptr);
   const uint32_t seed = octavo::testing::Seeds::Get().Next();

@@ -1,5 +1,6 @@
-"""Writes Zarr arrays below a folder, with NumPy, zlib and (where it is installed) numcodecs, and what each of them holds as NAME.bytes. Prints a line
-of JSON for each. Shares no code with what it is to test."""
+"""Writes Zarr arrays below a folder, with NumPy, zlib and (if installed) numcodecs, and the
+contents of each as NAME.bytes. Prints a line of JSON for each. Shares no code with the code under
+test."""
 
 import gzip
 import json

@@ -1,10 +1,10 @@
 #pragma once
 
-// What Octavo uses of oneTBB, on std::thread, for the tsan preset only, where it stands before
-// Debian's headers. The library itself is not instrumented, so that ThreadSanitizer sees none of
-// the order that its scheduler makes, and every loop is reported as a race. Suppressing those
-// reports would silence the bodies of the loops as well; this keeps them under watch. A body that
-// throws ends the program.
+// The parts of oneTBB that Octavo uses, on std::thread, for the tsan preset only, where this header
+// precedes Debian's. The library itself is not instrumented, so ThreadSanitizer does not see the
+// ordering by its scheduler and reports every loop as a race. Suppressing those reports would also
+// hide races in the bodies of the loops; this header keeps them checked. A body that throws ends
+// the program.
 
 #include <algorithm>
 #include <atomic>
@@ -25,8 +25,8 @@ namespace for_tsan {
 
 inline std::atomic<size_t> most_threads{3};
 
-/// Two workers for the whole program; a job may be run by whoever waits for it, so that nothing can
-/// lock up.
+/// Two workers for the whole program; a waiting thread may run the job itself, so that no deadlock
+/// can occur.
 class Pool {
  public:
   static Pool& Instance() {
@@ -74,7 +74,7 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
-/// Runs `step(i)` for 0 <= i < count, here and on the workers that have time; returns when all are
+/// Runs `step(i)` for 0 <= i < count, on this thread and on idle workers; returns when all are
 /// done.
 inline void Run(size_t count, const std::function<void(size_t)>& step) {
   struct Loop {
@@ -85,8 +85,8 @@ inline void Run(size_t count, const std::function<void(size_t)>& step) {
   };
   if (count == 0) return;
   const auto loop = std::make_shared<Loop>();
-  // A worker that comes when all is taken touches `loop` only, never `step`, which may be gone by
-  // then.
+  // A worker that comes after all steps are taken uses only `loop`, never `step`, which may be gone
+  // by then.
   const auto take = [loop, count, &step] {
     for (size_t i = loop->next.fetch_add(1, std::memory_order_relaxed); i < count;
          i = loop->next.fetch_add(1, std::memory_order_relaxed)) {
