@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/cufft_library.h"
 #include "gpu/math/element.h"
 #include "gpu/spectral/cuda/bscan_mean.cuh"
-#include "gpu/spectral/cuda/factory.h"
 #include "gpu/spectral/cuda/fixed_pattern.cuh"
 #include "gpu/spectral/cuda/fused_spectral.h"
 #include "gpu/spectral/cuda/rolling_background.h"
 #include "gpu/spectral/cuda/spectral_steps.cuh"
+#include "gpu/spectral/spectral.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -458,9 +459,9 @@ class CudaSpectralOps final : public SpectralOps {
 
 }  // namespace
 
-std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device,
-                                                 std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaSpectralOps>(ordinal, device, std::move(health));
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, SpectralOps::kFamily));
+  return std::make_unique<CudaSpectralOps>(context.ordinal, &device, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -18,8 +18,8 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
+#include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
-#include "gpu/spectral/host/factory.h"
 #include "gpu/spectral/host/spectral_kernels.h"
 
 namespace octavo::inline gpu::host {
@@ -228,11 +228,10 @@ class HostSpectralPlan final : public SpectralPlan {
     double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
     for (size_t i = 0; i < pieces.size(); i += Few<SumPiece>::kMost) {
       const Few few(pieces.subspan(i, std::min(pieces.size() - i, Few<SumPiece>::kMost)));
-      AsHost(stream).Enqueue(Task([this, raw, few, sums] {
+      OCTAVO_RETURN_IF_ERROR(Enqueue(stream, [this, raw, few, sums] {
         ForRaw([&](auto type) {
           Sum<decltype(type)>(static_cast<const uint8_t*>(raw), {few.at, few.count}, sums);
         });
-        return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
@@ -244,12 +243,11 @@ class HostSpectralPlan final : public SpectralPlan {
     const int64_t entries = ring.sums != nullptr ? ring.entries : kMostSumPieces;
     for (size_t i = 0; i < means.size(); i += Few<MeanOfSums>::kMost) {
       const Few few(means.subspan(i, std::min(means.size() - i, Few<MeanOfSums>::kMost)));
-      AsHost(stream).Enqueue(Task([this, few, sums, entries] {
+      OCTAVO_RETURN_IF_ERROR(Enqueue(stream, [this, few, sums, entries] {
         ForColumns(few.count, config_.samples_per_record,
                    [&](size_t k, int64_t first, int64_t columns) {
                      Mean(few.at[k], sums, entries, first, columns);
                    });
-        return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
@@ -257,7 +255,7 @@ class HostSpectralPlan final : public SpectralPlan {
 
   absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
                               uint64_t* count) override {
-    AsHost(stream).Enqueue(Task([this, raw, records, count] {
+    return Enqueue(stream, [this, raw, records, count] {
       const RawRows rows = RowsOf(static_cast<const uint8_t*>(raw));
       const int64_t average = config_.record_average;
       *count += tbb::parallel_reduce(
@@ -268,15 +266,13 @@ class HostSpectralPlan final : public SpectralPlan {
             return sum;
           },
           std::plus<uint64_t>());
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
                        const RecordPlacement& placement, const SpectralTarget& target,
                        const RepeatSums& sums) override {
-    AsHost(stream).Enqueue(Task([this, raw, runs, placement, target, sums] {
+    return Enqueue(stream, [this, raw, runs, placement, target, sums] {
       for (int64_t run = 0; run < runs.runs; ++run) {
         const int64_t first = run * runs.pitch;
         const auto* bytes = static_cast<const uint8_t*>(raw) + first * record_bytes_;
@@ -313,9 +309,7 @@ class HostSpectralPlan final : public SpectralPlan {
                      pattern_im_.data(), count, targets);
         });
       }
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   int64_t device_bytes() const override {
@@ -562,6 +556,9 @@ class HostSpectralOps final : public SpectralOps {
 
 }  // namespace
 
-std::unique_ptr<SpectralOps> MakeHostSpectralOps() { return std::make_unique<HostSpectralOps>(); }
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", SpectralOps::kFamily));
+  return std::make_unique<HostSpectralOps>();
+}
 
 }  // namespace octavo::inline gpu::host
