@@ -21,6 +21,7 @@
 #include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/spectral/host/spectral_kernels.h"
+#include "gpu/spectral/spectral_tables.h"
 
 namespace octavo::inline gpu::host {
 namespace {
@@ -121,24 +122,18 @@ TileTables MakeTables(const SpectralConfig& c) {
                .average = c.record_average,
                .interpolation = c.interpolation,
                .n = static_cast<int64_t>(c.window.size())};
-  for (const double r : c.k_index) {
-    const double left = std::floor(r);
-    float w[8];
-    math::WeightsOf(c.interpolation, r - left, w);
-    t.tap.push_back(static_cast<int32_t>(left));
-    t.weights.insert(t.weights.end(), w, w + math::Taps(c.interpolation));
-  }
+  SpectralTables tables = MakeSpectralTables(c);
+  t.tap = std::move(tables.tap);
+  t.weights = std::move(tables.weights);
   t.depth = c.depth;
-  t.half = c.phase_rad.empty() && c.fft_length % 2 == 0;
+  t.half = TransformsReal(c);
   t.fft = t.half ? MakeFftPlan(c.fft_length / 2, (t.n + 1) / 2, 0, c.fft_length / 2)
                  : MakeFftPlan(c.fft_length, t.n, c.first_bin, c.depth);
   t.first_row = t.fft.convolution && !t.half ? 0 : c.first_bin;
-  const double scale = (t.half ? 0.5 : 1.0) / static_cast<double>(c.fft_length);
   const bool chirp = t.fft.convolution && !t.half;
-  for (size_t j = 0; j < c.window.size(); ++j) {
-    std::complex<double> h =
-        std::polar(static_cast<double>(c.window[j]) * scale,
-                   c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
+  for (size_t j = 0; j < tables.window.size(); ++j) {
+    // Of half the length, the transform gives twice what is wanted.
+    std::complex<double> h = t.half ? 0.5 * tables.window[j] : tables.window[j];
     if (chirp)
       h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]),
                                 static_cast<double>(t.fft.chirp_in_im[j]));
@@ -161,10 +156,9 @@ TileTables MakeTables(const SpectralConfig& c) {
   t.bottom = LowestOf(c.output);
   t.top = HighestOf(c.output);
   t.scaled = c.has_levels;
-  if (c.has_levels) {
-    t.scale = (IsInteger(c.output) ? t.top - t.bottom : 1.0f) / (c.level_hi - c.level_lo);
-    t.offset = t.bottom - c.level_lo * t.scale;
-  }
+  const auto [scale, offset] = MakeLevelScale<float>(c);
+  t.scale = scale;
+  t.offset = offset;
   t.slab_begin = c.slab_begin;
   t.slab_end = c.slab_end;
   return t;

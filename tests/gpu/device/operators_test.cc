@@ -30,8 +30,7 @@ class UnknownOps : public Operators {
 /// A device of a backend that is not there, and so without twins.
 class OtherDevice final : public testing::ForwardingDevice {
  public:
-  OtherDevice(Device& inner, std::string backend)
-      : ForwardingDevice(inner), info_(inner.info()) {
+  OtherDevice(Device& inner, std::string backend) : ForwardingDevice(inner), info_(inner.info()) {
     info_.backend = std::move(backend);
   }
   const DeviceInfo& info() const override { return info_; }
@@ -93,8 +92,8 @@ TEST_P(OperatorsTest, TheHostsTwinsAreForHostDevicesAlone) {
   EXPECT_EQ(host::MakeSinogramOps(device_).ok(), GetParam() == "host");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, OperatorsTest,
-                         ::testing::ValuesIn(testing::AvailableBackends()), testing::BackendName);
+INSTANTIATE_TEST_SUITE_P(Backends, OperatorsTest, ::testing::ValuesIn(testing::AvailableBackends()),
+                         testing::BackendName);
 
 }  // namespace
 }  // namespace octavo
