@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "gpu/array/internal.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
+#include "gpu/device/operators.h"
 
 namespace octavo::inline gpu {
 
@@ -38,7 +39,7 @@ struct Room {
   int64_t between = 0, work = 0;
 };
 
-absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
+absl::StatusOr<Room> RoomOf(const ArrayChain& chain, ArrayOps& ops) {
   Room room;
   size_t last = 0;  // the last step that does not work in place writes the output
   for (size_t i = 0; i < chain.steps.size(); ++i) {
@@ -52,7 +53,7 @@ absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
                                           static_cast<int64_t>(sizeof(math::Accumulator)));
     }
     if (const auto* fft = std::get_if<FftSpec>(&chain.steps[i].spec)) {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device.arrays().PrepareFft(*fft));
+      OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, ops.PrepareFft(*fft));
       room.work = std::max(room.work, bytes);
     }
   }
@@ -62,15 +63,17 @@ absl::StatusOr<Room> RoomOf(const ArrayChain& chain, Device& device) {
 }  // namespace
 
 absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device) {
-  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(chain, device));
+  OCTAVO_ASSIGN_OR_RETURN(ArrayOps* const ops, FindOperators<ArrayOps>(device));
+  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(chain, *ops));
   return 2 * AlignedBytes(room.between) + AlignedBytes(room.work) +
          AlignedBytes(static_cast<int64_t>(chain.tables.size()));
 }
 
 absl::StatusOr<std::unique_ptr<ChainRun>> ChainRun::Create(
     const std::shared_ptr<const ArrayChain>& chain, Device& device) {
-  std::unique_ptr<ChainRun> run(new ChainRun(chain, device));
-  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, device));
+  OCTAVO_ASSIGN_OR_RETURN(ArrayOps* const ops, FindOperators<ArrayOps>(device));
+  std::unique_ptr<ChainRun> run(new ChainRun(chain, device, *ops));
+  OCTAVO_ASSIGN_OR_RETURN(const Room room, RoomOf(*chain, *ops));
   run->between_bytes_ = AlignedBytes(room.between);
   run->work_offset_ = 2 * run->between_bytes_;
   run->tables_offset_ = run->work_offset_ + AlignedBytes(room.work);
@@ -91,7 +94,6 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
   char* const tables = scratch + tables_offset_;
   if (tables_)
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, tables, tables_.data(), tables_.bytes()));
-  ArrayOps& ops = device_.arrays();
   size_t last = 0;
   for (size_t i = 0; i < chain_->steps.size(); ++i) {
     if (!std::holds_alternative<FftSpec>(chain_->steps[i].spec)) last = i;
@@ -103,28 +105,28 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
     const auto& spec = chain_->steps[i].spec;
     void* const work = scratch + work_offset_;
     if (const auto* fft = std::get_if<FftSpec>(&spec)) {
-      OCTAVO_RETURN_IF_ERROR(ops.Fft(stream, *fft, to, work));
+      OCTAVO_RETURN_IF_ERROR(ops_.Fft(stream, *fft, to, work));
       continue;
     }
     to = i == last ? out : scratch + (turn++ % 2) * between_bytes_;
     absl::Status status;
     if (const auto* gather = std::get_if<GatherSpec>(&spec)) {
-      status = ops.Gather(stream, *gather, from, to);
+      status = ops_.Gather(stream, *gather, from, to);
     } else if (const auto* map = std::get_if<MapSpec>(&spec)) {
       status =
-          ops.Map(stream, *map, from,
-                  map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
+          ops_.Map(stream, *map, from,
+                   map->combination == Combination::kNone ? nullptr : others[map->other_index], to);
     } else if (const auto* reduce = std::get_if<ReduceSpec>(&spec)) {
-      status = ops.Reduce(stream, *reduce, from, to, work);
+      status = ops_.Reduce(stream, *reduce, from, to, work);
     } else if (const auto* select = std::get_if<SelectSpec>(&spec)) {
-      status = ops.Select(stream, *select, from, to);
+      status = ops_.Select(stream, *select, from, to);
     } else if (const auto* histogram = std::get_if<HistogramSpec>(&spec)) {
-      status = ops.Histogram(stream, *histogram, from, static_cast<uint64_t*>(to));
+      status = ops_.Histogram(stream, *histogram, from, static_cast<uint64_t*>(to));
     } else {
       const auto& taps = std::get<TapsSpec>(spec);
-      status =
-          ops.Taps(stream, taps, from, reinterpret_cast<const int32_t*>(tables + taps.index_offset),
-                   reinterpret_cast<const double*>(tables + taps.weight_offset), to);
+      status = ops_.Taps(stream, taps, from,
+                         reinterpret_cast<const int32_t*>(tables + taps.index_offset),
+                         reinterpret_cast<const double*>(tables + taps.weight_offset), to);
     }
     OCTAVO_RETURN_IF_ERROR(status);
     from = to;

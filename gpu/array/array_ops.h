@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "gpu/device/operators.h"
 #include "gpu/device/scalar.h"
 #include "gpu/math/array_ops.h"
 
@@ -198,9 +199,10 @@ struct FftSpec {
 };
 
 /// Operator family of chains. Enqueue only; memory must live until the stream has passed.
-class ArrayOps {
+class ArrayOps : public Operators {
  public:
-  virtual ~ArrayOps() = default;
+  static constexpr OperatorFamily kFamily{"operations on arrays"};
+
   virtual absl::Status Gather(StreamRef stream, const GatherSpec& spec, const void* in,
                               void* out) = 0;
   virtual absl::Status Map(StreamRef stream, const MapSpec& spec, const void* in, const void* other,
@@ -218,6 +220,14 @@ class ArrayOps {
   virtual absl::StatusOr<int64_t> PrepareFft(const FftSpec& spec) = 0;
   virtual absl::Status Fft(StreamRef stream, const FftSpec& spec, void* data, void* workspace) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
+}
 
 // -- chains
 
@@ -260,10 +270,11 @@ class ChainRun {
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device)
-      : chain_(std::move(chain)), device_(device) {}
+  ChainRun(std::shared_ptr<const ArrayChain> chain, Device& device, ArrayOps& ops)
+      : chain_(std::move(chain)), device_(device), ops_(ops) {}
   const std::shared_ptr<const ArrayChain> chain_;
   Device& device_;
+  ArrayOps& ops_;
   PinnedBuffer tables_;
   DeviceBuffer scratch_;
   int64_t between_bytes_ = 0, work_offset_ = 0, tables_offset_ = 0;

@@ -11,6 +11,7 @@
 #include "gpu/array/chain_planner.h"
 #include "gpu/array/internal.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 
 namespace octavo::inline gpu {
 namespace {

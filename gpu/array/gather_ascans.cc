@@ -18,7 +18,8 @@ absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in,
   if (table.taps < 1 || table.ascans < 1)
     return InvalidField("table", absl::StrCat("has ", table.ascans, " A-scans of ", table.taps,
                                               " taps; allowed >= 1"));
-  return device.resample().Gather(stream, in, table, out);
+  OCTAVO_ASSIGN_OR_RETURN(ResampleOps* const ops, FindOperators<ResampleOps>(device));
+  return ops->Gather(stream, in, table, out);
 }
 
 }  // namespace octavo::inline gpu

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
+#include "gpu/device/operators.h"
 
 namespace octavo::inline gpu {
 
@@ -25,12 +28,21 @@ struct GatherTable {
 };
 
 /// Operator family of resampling across A-scans.
-class ResampleOps {
+class ResampleOps : public Operators {
  public:
-  virtual ~ResampleOps() = default;
+  static constexpr OperatorFamily kFamily{"resampling of A-scans"};
+
   virtual absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
                               void* out) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device);
+}
 
 /// Each A-scan of out [table.ascans, depth] of in.dtype becomes the weighted mean of its taps
 /// (math::Gather): taps without a source and NaN samples are left out; where less than half of the

@@ -9,9 +9,6 @@
 
 namespace octavo::inline gpu {
 
-/// Where the next of several tables or buffers in one piece of memory may begin.
-constexpr int64_t AlignedBytes(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 /// Tables of TapsSpec: [m, taps].
 struct AxisTaps {
   std::vector<int32_t> index;

@@ -40,9 +40,10 @@ absl::Status CheckWindow(const RepeatView& v, int64_t half_window) {
 absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind,
                        const RepeatView& view, const math::StoredScale& scale, float* out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, false, true));
+  OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
   return kind == MotionContrast::kSpeckleVariance
-             ? device.repeats().SpeckleVariance(stream, view, scale, out)
-             : device.repeats().AmplitudeDecorrelation(stream, view, scale, out);
+             ? ops->SpeckleVariance(stream, view, scale, out)
+             : ops->AmplitudeDecorrelation(stream, view, scale, out);
 }
 
 absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind,
@@ -53,15 +54,17 @@ absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast ki
     return InvalidField("slab", absl::StrCat("is depth samples ", z_begin, " to ", z_end,
                                              "; allowed 0 to ", view.depth));
   }
-  return device.repeats().ContrastEnFace(stream, kind == MotionContrast::kAmplitudeDecorrelation,
-                                         view, scale, z_begin, z_end, out);
+  OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
+  return ops->ContrastEnFace(stream, kind == MotionContrast::kAmplitudeDecorrelation, view, scale,
+                             z_begin, z_end, out);
 }
 
 absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view,
                                 int64_t half_window, float* out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, true, true));
   OCTAVO_RETURN_IF_ERROR(CheckWindow(view, half_window));
-  return device.repeats().PhaseOverRepeats(stream, view, half_window, out);
+  OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
+  return ops->PhaseOverRepeats(stream, view, half_window, out);
 }
 
 absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view,
@@ -71,7 +74,8 @@ absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatVie
   if (view.columns < 2)
     return InvalidField("volume.shape",
                         "has one A-scan a B-scan; a phase between A-scans needs two");
-  return device.repeats().PhaseOverAscans(stream, view, half_window, out);
+  OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
+  return ops->PhaseOverAscans(stream, view, half_window, out);
 }
 
 }  // namespace octavo::inline gpu

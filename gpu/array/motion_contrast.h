@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
+#include "gpu/device/operators.h"
 #include "gpu/math/motion_contrast.h"
 
 namespace octavo::inline gpu {
@@ -21,9 +24,10 @@ struct RepeatView {
 };
 
 /// Operator family of motion contrast (angiography) and flow (Doppler).
-class RepeatOps {
+class RepeatOps : public Operators {
  public:
-  virtual ~RepeatOps() = default;
+  static constexpr OperatorFamily kFamily{"motion contrast"};
+
   virtual absl::Status SpeckleVariance(StreamRef stream, const RepeatView& view,
                                        const math::StoredScale& scale, float* out) = 0;
   virtual absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& view,
@@ -36,6 +40,14 @@ class RepeatOps {
   virtual absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& view,
                                        int64_t half_window, float* out) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device);
+}
 
 enum class MotionContrast : uint8_t { kSpeckleVariance, kAmplitudeDecorrelation };
 

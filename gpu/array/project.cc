@@ -35,12 +35,11 @@ absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axi
     return absl::OutOfRangeError(
         absl::StrCat("B-scans ", y_begin, " to ", y_end, "; the volume has ", volume.shape[0]));
   }
+  OCTAVO_ASSIGN_OR_RETURN(ProjectOps* const ops, FindOperators<ProjectOps>(device));
   switch (axis) {
-    case Axis::kX: return device.project().MaxOverX(stream, volume, y_begin, y_end, out);
-    case Axis::kY:
-      return device.project().MaxOverY(stream, volume, y_begin, y_end, accumulate, out);
-    case Axis::kZ:
-      return device.project().MaxOverZ(stream, volume, y_begin, y_end, 0, volume.shape[2], out);
+    case Axis::kX: return ops->MaxOverX(stream, volume, y_begin, y_end, out);
+    case Axis::kY: return ops->MaxOverY(stream, volume, y_begin, y_end, accumulate, out);
+    case Axis::kZ: return ops->MaxOverZ(stream, volume, y_begin, y_end, 0, volume.shape[2], out);
   }
   return absl::InternalError("no such axis");
 }
@@ -51,7 +50,8 @@ absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& vo
   const int64_t extent = volume.shape[static_cast<int>(axis)];
   if (index < 0 || index >= extent)
     return absl::OutOfRangeError(absl::StrCat("plane ", index, "; the axis has 0 to ", extent - 1));
-  return device.project().ExtractPlane(stream, volume, axis, index, out);
+  OCTAVO_ASSIGN_OR_RETURN(ProjectOps* const ops, FindOperators<ProjectOps>(device));
+  return ops->ExtractPlane(stream, volume, axis, index, out);
 }
 
 absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans,
@@ -63,7 +63,8 @@ absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int
     return absl::OutOfRangeError(
         absl::StrCat("depth samples ", z_begin, " to ", z_end, "; the A-scans have ", depth));
   }
-  return device.project().PowerSums(stream, power, ascans, depth, z_begin, z_end, out);
+  OCTAVO_ASSIGN_OR_RETURN(ProjectOps* const ops, FindOperators<ProjectOps>(device));
+  return ops->PowerSums(stream, power, ascans, depth, z_begin, z_end, out);
 }
 
 }  // namespace octavo::inline gpu

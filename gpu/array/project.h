@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
+#include "gpu/device/operators.h"
 
 namespace octavo::inline gpu {
 
@@ -19,9 +22,10 @@ struct VolumeView {
 };
 
 /// Operator family of projections and cuts.
-class ProjectOps {
+class ProjectOps : public Operators {
  public:
-  virtual ~ProjectOps() = default;
+  static constexpr OperatorFamily kFamily{"projections"};
+
   /// Maximum over x of B-scans [y_begin, y_end) into rows of out [y, z].
   virtual absl::Status MaxOverX(StreamRef stream, const VolumeView& volume, int64_t y_begin,
                                 int64_t y_end, void* out) = 0;
@@ -39,6 +43,14 @@ class ProjectOps {
   virtual absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans,
                                  int64_t depth, int64_t z_begin, int64_t z_end, float* out) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device);
+}
 
 /// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of
 /// ProjectionOf(volume.dtype) (Mip) or volume.dtype (ExtractPlane). NaN is ignored by maxima (all

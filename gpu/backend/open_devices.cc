@@ -48,8 +48,10 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
   host.reason = cuda.chosen        ? "not needed: cuda is used"
                 : choice == "host" ? "the configuration says host"
                                    : absl::StrCat("no GPU: ", cuda.reason);
-  for (int i = 0; host.chosen && i < host_devices; ++i)
-    opened.devices.push_back(host::MakeHostDevice(i, host_devices));
+  for (int i = 0; host.chosen && i < host_devices; ++i) {
+    OCTAVO_ASSIGN_OR_RETURN(auto device, host::MakeHostDevice(i, host_devices));
+    opened.devices.push_back(std::move(device));
+  }
   opened.reports = {cuda, host};
   return opened;
 }

@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "gpu/device/device_span.h"
+
 namespace octavo::inline gpu {
 
 /// Where a backend takes memory back. Must outlive the buffers; Release never waits for running
@@ -14,7 +16,7 @@ class MemorySource {
   virtual void Release(void* data, int64_t bytes) = 0;
 };
 
-/// Owner of a block of memory of one kind, move-only. Destroy only after every stream has passed
+/// Owner of a block of memory of the kind of `Tag`, move-only. Destroy only after every stream has passed
 /// its last use.
 template <class Tag>
 class OwnedMemory {
@@ -41,6 +43,11 @@ class OwnedMemory {
   T* as() const {
     return static_cast<T*>(data_);
   }
+  /// All of it, as elements of T.
+  template <class T>
+  MemorySpan<T, Tag::kKind> span() const {
+    return {as<T>(), bytes_ / static_cast<int64_t>(sizeof(T))};
+  }
   int64_t bytes() const { return bytes_; }
   explicit operator bool() const { return data_ != nullptr; }
 
@@ -55,10 +62,16 @@ class OwnedMemory {
   int64_t bytes_ = 0;
 };
 
+struct DeviceMemoryTag {
+  static constexpr MemoryKind kKind = MemoryKind::kDevice;
+};
+struct PinnedMemoryTag {
+  static constexpr MemoryKind kKind = MemoryKind::kHost;
+};
 /// Memory of a device (host backend: aligned host memory). Do not dereference on the calling
 /// thread.
-using DeviceBuffer = OwnedMemory<struct DeviceMemoryTag>;
+using DeviceBuffer = OwnedMemory<DeviceMemoryTag>;
 /// Page-locked host memory: dereference freely; copies to and from devices run at full rate.
-using PinnedBuffer = OwnedMemory<struct PinnedMemoryTag>;
+using PinnedBuffer = OwnedMemory<PinnedMemoryTag>;
 
 }  // namespace octavo::inline gpu

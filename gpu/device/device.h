@@ -3,25 +3,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "gpu/device/buffer.h"
+#include "gpu/device/device_span.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/stream.h"
 
 namespace octavo::inline gpu {
 
-class SpectralOps;
-class ProjectOps;
-class ResampleOps;
-class RepeatOps;
-class TomographyOps;
-class PrepareOps;
-class SinogramOps;
-class ArrayOps;
+class Operators;
+struct OperatorFamily;
 
 struct DeviceInfo {
   int index = 0;            // n of devices/<n>, over all opened devices
@@ -48,9 +44,9 @@ struct ClockReading {
   int64_t host_ns = 0;    // the host's monotonic clock
 };
 
-/// One device of one backend: memory, streams, copies, and the operator families. Thread-safe;
-/// every enqueueing call returns before the work is done, on every backend, and never waits for
-/// work enqueued before.
+/// One device of one backend: memory, streams, copies. It owns the operators that its backend made
+/// for it, and knows no family of them (gpu/device/operators.h). Thread-safe; every enqueueing call
+/// returns before the work is done, on every backend, and never waits for work enqueued before.
 class Device {
  public:
   virtual ~Device() = default;
@@ -76,6 +72,21 @@ class Device {
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   virtual absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src,
                                     int64_t bytes) = 0;
+  /// Enqueues a copy of all elements of `src` to the beginning of `dst`, as CopyToDevice and
+  /// CopyToHost. InvalidArgument if `dst` is shorter.
+  template <class T>
+  absl::Status Upload(StreamRef stream, DeviceSpan<T> dst,
+                      std::type_identity_t<HostSpan<const T>> src) {
+    if (dst.count() < src.count()) return TooShort(dst.count(), src.count());
+    return CopyToDevice(stream, dst.data(), src.data(), src.bytes());
+  }
+  template <class T>
+  absl::Status Download(StreamRef stream, HostSpan<T> dst,
+                        std::type_identity_t<DeviceSpan<const T>> src) {
+    if (dst.count() < src.count()) return TooShort(dst.count(), src.count());
+    return CopyToHost(stream, dst.data(), src.data(), src.bytes());
+  }
+
   /// Enqueues, on a stream of this device, a copy between its memory and that of another device of
   /// the same backend, in either direction: directly where the machine has a way between them, else
   /// through the host. Does not synchronise; both ranges as above.
@@ -116,14 +127,12 @@ class Device {
   /// what waits in streams fail with Unavailable (DEVICE_LOST). There is no way back.
   virtual void InjectFault(const std::string& reason) = 0;
 
-  virtual SpectralOps& spectral() = 0;
-  virtual ProjectOps& project() = 0;
-  virtual ResampleOps& resample() = 0;
-  virtual RepeatOps& repeats() = 0;
-  virtual TomographyOps& tomography() = 0;
-  virtual PrepareOps& prepare() = 0;
-  virtual SinogramOps& sinograms() = 0;
-  virtual ArrayOps& arrays() = 0;
+  /// The operators of a family that the backend has made for this device, which owns them; null if
+  /// the backend has none. FindOperators of gpu/device/operators.h knows their type.
+  virtual Operators* FindOperators(const OperatorFamily& family) = 0;
+
+ private:
+  static absl::Status TooShort(int64_t room, int64_t wanted);
 };
 
 }  // namespace octavo::inline gpu

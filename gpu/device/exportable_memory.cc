@@ -4,6 +4,8 @@
 #include <atomic>
 #include <sys/random.h>
 
+#include "gpu/device/alignment.h"
+
 namespace octavo::inline gpu {
 namespace {
 
@@ -20,7 +22,7 @@ void ClientMemory::MakeExportable(bool on) { Shared() = on; }
 
 int64_t ClientMemory::Bytes(int64_t bytes) {
   if (!Shared()) return bytes;
-  return std::max<int64_t>(1, (bytes + kGranule - 1) / kGranule) * kGranule;
+  return std::max(kGranule, RoundUp(bytes, kGranule));
 }
 
 absl::StatusOr<DeviceBuffer> ClientMemory::Allocate(Device& device, int64_t bytes) {

@@ -201,7 +201,8 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(
   if (resolved.slab_end == 0) resolved.slab_end = resolved.depth;
   for (double& r : resolved.k_index)
     r = std::clamp(r, 0.0, static_cast<double>(resolved.samples_per_record - 1));
-  OCTAVO_ASSIGN_OR_RETURN(auto plan, device.spectral().CreatePlan(resolved));
+  OCTAVO_ASSIGN_OR_RETURN(SpectralOps* const ops, FindOperators<SpectralOps>(device));
+  OCTAVO_ASSIGN_OR_RETURN(auto plan, ops->CreatePlan(resolved));
   std::unique_ptr<SpectralProcessor> processor(
       new SpectralProcessor(std::move(resolved), device, std::move(plan)));
   const SpectralConfig& c = processor->config_;
@@ -250,8 +251,10 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(
 }
 
 int64_t SpectralProcessor::DeviceBytes(const SpectralConfig& config, Device& device) {
-  return device.spectral().PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) +
-         GroupBytes(config) + 9 * 256;
+  const absl::StatusOr<SpectralOps*> ops = FindOperators<SpectralOps>(device);
+  if (!ops.ok()) return 0;  // Create fails and allocates nothing
+  return (*ops)->PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + GroupBytes(config) +
+         9 * 256;
 }
 
 int64_t SpectralProcessor::device_bytes() const {

@@ -13,6 +13,7 @@
 #include "gpu/device/buffer.h"
 #include "gpu/device/device.h"
 #include "gpu/device/dtype.h"
+#include "gpu/device/operators.h"
 #include "gpu/math/placement.h"
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
@@ -185,14 +186,23 @@ class SpectralPlan {
 };
 
 /// Operator family: what each backend provides. The config was validated by SpectralProcessor.
-class SpectralOps {
+class SpectralOps : public Operators {
  public:
-  virtual ~SpectralOps() = default;
+  static constexpr OperatorFamily kFamily{"spectral chain"};
+
   virtual absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(
       const SpectralConfig& config) = 0;
   /// Bytes a plan of `config` will allocate on the device; an upper bound. Allocates nothing.
   virtual int64_t PlanBytes(const SpectralConfig& config) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device);
+}
 
 /// Bytes of a record as the source delivers it: all channels, record_average raw records.
 int64_t RecordBytes(const SpectralConfig& config);

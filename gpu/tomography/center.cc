@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "gpu/array/array_ops.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
@@ -82,27 +81,19 @@ std::pair<double, double> CenterSearchRange(const CenterConfig& c) {
           std::clamp(middle + c.search_max, 0.0, last)};
 }
 
-absl::StatusOr<CenterResult> CenterFinder::Run(const CenterInput& input) {
-  goes_on_ = input.goes_on;
-  if (config_.method == CenterMethod::kPhaseCorrelation) return PhaseCorrelation(input);
-  if (config_.method == CenterMethod::kPairs) return Pairs(input);
-  OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram(input));
-  return config_.method == CenterMethod::kVo ? Vo(sinogram) : Entropy(sinogram);
-}
+absl::Status CenterSearch::NotFinite() { return InvalidField("data", "is not finite everywhere"); }
 
-absl::Status CenterFinder::NotFinite() { return InvalidField("data", "is not finite everywhere"); }
-
-absl::StatusOr<CenterFinder::Doubles> CenterFinder::MeanSinogram(const CenterInput& input) {
-  const int64_t outer = input.angle_first ? angles() : config_.slices,
-                count = (input.angle_first ? config_.slices : angles()) * config_.detectors;
+absl::StatusOr<CenterSearch::Doubles> CenterSearch::MeanSinogram() const {
+  const int64_t outer = input_.angle_first ? angles() : config_.slices,
+                count = (input_.angle_first ? config_.slices : angles()) * config_.detectors;
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer part, device_.AllocatePinned(count * kFloat));
   Doubles mean(static_cast<size_t>(angles() * config_.detectors), 0.0);
   for (int64_t i = 0; i < outer; ++i) {
-    OCTAVO_RETURN_IF_ERROR(Download(part.data(), input.data + i * count, count * kFloat));
+    OCTAVO_RETURN_IF_ERROR(Download(part.data(), input_.data + i * count, count * kFloat));
     for (int64_t k = 0; k < count; ++k) {
       const float value = part.as<float>()[k];
       if (!math::IsFinite(value)) return NotFinite();
-      const int64_t to = input.angle_first ? i * config_.detectors + k % config_.detectors : k;
+      const int64_t to = input_.angle_first ? i * config_.detectors + k % config_.detectors : k;
       mean[static_cast<size_t>(to)] +=
           static_cast<double>(value) / static_cast<double>(config_.slices);
     }
@@ -112,51 +103,30 @@ absl::StatusOr<CenterFinder::Doubles> CenterFinder::MeanSinogram(const CenterInp
 
 absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& c, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(c));
-  if (c.method == CenterMethod::kPhaseCorrelation || c.method == CenterMethod::kPairs) {
-    const int64_t length = CenterFinder::PairLength(c.detectors),
-                  pairs = CenterFinder::PairsOf(c.slices);
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t work,
-                            device.arrays().PrepareFft({.n = length, .rows = pairs}));
-    return pairs * length * static_cast<int64_t>(sizeof(ComplexF)) + std::max<int64_t>(work, 256);
+  OCTAVO_ASSIGN_OR_RETURN(ArrayOps* const arrays, FindOperators<ArrayOps>(device));
+  switch (c.method) {
+    case CenterMethod::kVo: return VoBytes(c, *arrays);
+    case CenterMethod::kEntropy: return EntropyBytes(c, device);
+    case CenterMethod::kPhaseCorrelation:
+    case CenterMethod::kPairs: return OppositeSearch::DeviceBytes(c, *arrays);
   }
-  OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(c.angles_rad));
-  const auto angles = static_cast<int64_t>(turn.rows.size());
-  if (c.method == CenterMethod::kVo) {
-    // The fine search takes the most; transforms of its size may want as much again.
-    const int64_t batch = CenterFinder::JoinsAtOnce(angles, c.detectors), rows = 2 * angles;
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t a,
-                            device.arrays().PrepareFft({.n = c.detectors, .rows = batch * rows}));
-    OCTAVO_ASSIGN_OR_RETURN(const int64_t b,
-                            device.arrays().PrepareFft({.n = rows, .rows = batch * c.detectors}));
-    return 2 * angles * c.detectors * CenterFinder::kFloat +
-           2 * batch * CenterFinder::JoinedBytes(angles, c.detectors) + batch * kWedgeParts * 8 +
-           std::max<int64_t>({a, b, 256});
-  }
-  // The fine search about the middle has the largest images.
-  int64_t most = 0;
-  for (const int64_t columns : {CenterFinder::kCoarseColumns, CenterFinder::kFineColumns}) {
-    const double middle = 0.5 * static_cast<double>(c.detectors - 1);
-    const CenterFinder::TrialGrid grid =
-        CenterFinder::GridFor(c, CenterFinder::BinFor(c, columns), middle, middle);
-    const int64_t at_once = CenterFinder::TrialsAtOnce(c, grid, angles), size = 2 * grid.radius + 1;
-    std::vector<double> centers;
-    for (int64_t k = 0; k < at_once; ++k) centers.push_back(static_cast<double>(k));
-    OCTAVO_ASSIGN_OR_RETURN(
-        const int64_t trial,
-        Reconstructor::DeviceBytes(CenterFinder::TrialConfig(c, grid, turn.angles_rad, centers),
-                                   device));
-    most = std::max(
-        most,
-        at_once * (angles * (c.detectors / grid.bin) + size * size) * CenterFinder::kFloat + trial);
-  }
-  return most;
+  return absl::InternalError("no such method");
 }
 
 absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& config,
                                         const CenterInput& input, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(config));
   if (input.data == nullptr) return InvalidField("data", "is missing");
-  return CenterFinder(stream, config, device).Run(input);
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
+  const CenterRequest request{
+      .stream = stream, .config = config, .input = input, .device = device, .families = families};
+  switch (config.method) {
+    case CenterMethod::kVo: return SearchByVo(request);
+    case CenterMethod::kEntropy: return SearchByEntropy(request);
+    case CenterMethod::kPhaseCorrelation: return SearchByPhase(request);
+    case CenterMethod::kPairs: return SearchByPairs(request);
+  }
+  return absl::InternalError("no such method");
 }
 
 }  // namespace octavo::inline gpu

@@ -13,22 +13,32 @@
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
+#include "gpu/tomography/reconstruct.h"
 
 namespace octavo::inline gpu {
 namespace {
 
-using Doubles = CenterFinder::Doubles;
+using Doubles = CenterSearch::Doubles;
 
 constexpr int kBins = 64;
 constexpr double kRare =
     0.005;  // of the values at either end may lie beside the scale of grey levels
 constexpr double kMargin = 0.5;  // of its width, on either side
 
-}  // namespace
+/// Of images: so many columns of the detector in one, so many pixels about the axis.
+struct TrialGrid {
+  int64_t bin = 1, radius = 0;
+};
+constexpr int64_t kCoarseColumns = 160, kFineColumns = 400;
+constexpr int64_t kTrialSlices = 8;  // images that are made at once
 
-TomographyConfig CenterFinder::TrialConfig(const CenterConfig& c, const TrialGrid& grid,
-                                           const std::vector<double>& angles_rad,
-                                           std::vector<double> centers) {
+struct GreyLevels {
+  double low = 0, high = 0;
+  bool set() const { return high > low; }
+};
+
+TomographyConfig TrialConfig(const CenterConfig& c, const TrialGrid& grid,
+                             const std::vector<double>& angles_rad, std::vector<double> centers) {
   TomographyConfig t;
   t.algorithm = TomographyAlgorithm::kFbp;
   t.angles_rad = angles_rad;
@@ -41,15 +51,15 @@ TomographyConfig CenterFinder::TrialConfig(const CenterConfig& c, const TrialGri
   return t;
 }
 
-int64_t CenterFinder::TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows) {
+int64_t TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows) {
   const int64_t size = 2 * grid.radius + 1, sinogram = rows * (c.detectors / grid.bin);
-  return std::clamp<int64_t>(kWorkBytes / (kFloat * (2 * size * size + 3 * sinogram)), 1,
-                             kTrialSlices);
+  return std::clamp<int64_t>(
+      CenterSearch::kWorkBytes / (CenterSearch::kFloat * (2 * size * size + 3 * sinogram)), 1,
+      kTrialSlices);
 }
 
 // As large as the detector reaches to both sides of all axes from `least` to `most`.
-CenterFinder::TrialGrid CenterFinder::GridFor(const CenterConfig& c, int64_t bin, double least,
-                                              double most) {
+TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most) {
   const int64_t columns = c.detectors / bin;
   const auto binned = [&](double center) {
     return (center - 0.5 * static_cast<double>(bin - 1)) / static_cast<double>(bin);
@@ -61,15 +71,29 @@ CenterFinder::TrialGrid CenterFinder::GridFor(const CenterConfig& c, int64_t bin
 }
 
 // Columns are taken together as long as `columns` of them are left.
-int64_t CenterFinder::BinFor(const CenterConfig& c, int64_t columns) {
+int64_t BinFor(const CenterConfig& c, int64_t columns) {
   int64_t bin = 1;
   while (c.detectors / (2 * bin) >= columns) bin *= 2;
   return bin;
 }
 
-absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const HalfTurn& turn,
-                                                const TrialGrid& grid, const Doubles& centers,
-                                                GreyLevels* levels) {
+/// Of trial images.
+class EntropySearch final : public CenterSearch {
+ public:
+  using CenterSearch::CenterSearch;
+  absl::StatusOr<CenterResult> Run() const;
+
+ private:
+  /// Of the images about each of the centres, in bits; the grey levels are those of the first image
+  /// unless they are given.
+  absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn,
+                                    const TrialGrid& grid, const Doubles& centers,
+                                    GreyLevels* levels) const;
+};
+
+absl::StatusOr<Doubles> EntropySearch::Entropies(const Doubles& sinogram, const HalfTurn& turn,
+                                                 const TrialGrid& grid, const Doubles& centers,
+                                                 GreyLevels* levels) const {
   const auto rows = static_cast<int64_t>(turn.rows.size());
   const int64_t columns = config_.detectors / grid.bin, size = 2 * grid.radius + 1,
                 at_once = TrialsAtOnce(config_, grid, rows);
@@ -109,7 +133,7 @@ absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const H
     OCTAVO_RETURN_IF_ERROR(
         reconstructor
             ->Run(stream_, input, nullptr, images.as<float>(),
-                  [&](const IterationReport&) { return !goes_on_ || goes_on_(); })
+                  [&](const IterationReport&) { return !input_.goes_on || input_.goes_on(); })
             .status());
     OCTAVO_RETURN_IF_ERROR(
         Download(host.data(), images.data(), static_cast<int64_t>(count) * size * size * kFloat));
@@ -146,7 +170,8 @@ absl::StatusOr<Doubles> CenterFinder::Entropies(const Doubles& sinogram, const H
   return entropies;
 }
 
-absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
+absl::StatusOr<CenterResult> EntropySearch::Run() const {
+  OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram());
   const auto [least, most] = CenterSearchRange(config_);
   OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(config_.angles_rad));
   // Coarse over all of the range, then ever finer around the best.
@@ -182,6 +207,33 @@ absl::StatusOr<CenterResult> CenterFinder::Entropy(const Doubles& sinogram) {
     }
   }
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<CenterResult> SearchByEntropy(const CenterRequest& request) {
+  return EntropySearch(request).Run();
+}
+
+absl::StatusOr<int64_t> EntropyBytes(const CenterConfig& c, Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(c.angles_rad));
+  const auto angles = static_cast<int64_t>(turn.rows.size());
+  // The fine search about the middle has the largest images.
+  int64_t most = 0;
+  for (const int64_t columns : {kCoarseColumns, kFineColumns}) {
+    const double middle = 0.5 * static_cast<double>(c.detectors - 1);
+    const TrialGrid grid = GridFor(c, BinFor(c, columns), middle, middle);
+    const int64_t at_once = TrialsAtOnce(c, grid, angles), size = 2 * grid.radius + 1;
+    std::vector<double> centers;
+    for (int64_t k = 0; k < at_once; ++k) centers.push_back(static_cast<double>(k));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const int64_t trial,
+        Reconstructor::DeviceBytes(TrialConfig(c, grid, turn.angles_rad, centers), device));
+    most = std::max(
+        most,
+        at_once * (angles * (c.detectors / grid.bin) + size * size) * CenterSearch::kFloat + trial);
+  }
+  return most;
 }
 
 }  // namespace octavo::inline gpu

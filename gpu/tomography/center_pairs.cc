@@ -14,7 +14,6 @@
 #include <numbers>
 #include <set>
 
-#include "gpu/array/array_ops.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
@@ -22,7 +21,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-using Doubles = CenterFinder::Doubles;
+using Doubles = CenterSearch::Doubles;
 
 constexpr double kFirstScale =
     1.5;  // columns, of the finest scale; each is twice as coarse as the one before
@@ -78,7 +77,7 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
     scales.push_back({.sigma = sigma,
                       .neighbours = neighbours,
                       .edge = std::min<int64_t>(std::lround(2 * sigma), columns / 4),
-                      .views = directions.Opposites(neighbours, CenterFinder::PairsOf(slices))});
+                      .views = directions.Opposites(neighbours, OppositeSearch::PairsOf(slices))});
   }
   return scales;
 }
@@ -124,66 +123,23 @@ Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubl
   return total;
 }
 
-}  // namespace
+/// Of all pairs of opposite projections.
+class PairsSearch final : public OppositeSearch {
+ public:
+  using OppositeSearch::OppositeSearch;
+  absl::StatusOr<CenterResult> Run() const;
 
-int64_t CenterFinder::PairsOf(int64_t slices) {
-  return std::clamp<int64_t>(kPairs / slices, 16, 128);
-}
+ private:
+  struct PairScores {
+    Doubles likelihoods;  // logarithms
+    Doubles cautious;     // the same where small differences are no evidence
+  };
+  /// Of an axis at 0, ½, 1 … detectors − 1.
+  absl::StatusOr<PairScores> PairLikelihoods(const std::vector<double>& angles_rad) const;
+};
 
-int64_t CenterFinder::PairLength(int64_t detectors) {
-  int64_t length = 2;
-  while (length < 2 * detectors) length *= 2;
-  return length;
-}
-
-absl::Status CenterFinder::Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows) {
-  if (rows->empty()) return absl::OkStatus();
-  const FftSpec fft{
-      .n = length, .rows = static_cast<int64_t>(rows->size()) / length, .inverse = inverse};
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data, Upload(*rows));
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(fft));
-  OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer work, device_.Allocate(std::max<int64_t>(bytes, 256)));
-  OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream_, fft, data.data(), work.data()));
-  return Download(rows->data(), data.data(), static_cast<int64_t>(rows->size() * sizeof(ComplexF)));
-}
-
-absl::StatusOr<CenterFinder::SliceRows> CenterFinder::RowsOf(
-    const CenterInput& input, int64_t slice, const std::vector<const OppositeViews*>& views) {
-  SliceRows out;
-  for (const OppositeViews* view : views) {
-    for (const WeightedRows* rows : {&view->front, &view->behind}) {
-      for (const int64_t row : rows->rows) out.place.emplace(row, 0);
-    }
-  }
-  int64_t count = 0;
-  for (auto& [row, place] : out.place) place = count++;
-  const int64_t n = config_.detectors;
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer values,
-                          device_.AllocatePinned(std::max<int64_t>(count, 1) * n * kFloat));
-  for (const auto& [row, place] : out.place) {
-    const int64_t at = input.angle_first ? row * config_.slices + slice : slice * angles() + row;
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, values.as<float>() + place * n,
-                                              input.data + at * n, n * kFloat));
-  }
-  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
-  out.values.assign(values.as<float>(), values.as<float>() + count * n);
-  for (const double value : out.values) {
-    if (!std::isfinite(value)) return NotFinite();
-  }
-  return out;
-}
-
-CenterFinder::Doubles CenterFinder::SliceRows::Sum(const WeightedRows& rows, int64_t n) const {
-  Doubles out(static_cast<size_t>(n), 0.0);
-  for (size_t i = 0; i < rows.rows.size(); ++i) {
-    const double* const from = values.data() + place.at(rows.rows[i]) * n;
-    for (size_t x = 0; x < out.size(); ++x) out[x] += rows.weights[i] * from[x];
-  }
-  return out;
-}
-
-absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(
-    const CenterInput& input, const std::vector<double>& angles_rad) {
+absl::StatusOr<PairsSearch::PairScores> PairsSearch::PairLikelihoods(
+    const std::vector<double>& angles_rad) const {
   const int64_t n = config_.detectors, length = PairLength(n);
   const auto size = static_cast<size_t>(n);
   std::vector<Scale> scales = ScalesOf(Directions(angles_rad), n, config_.slices);
@@ -197,7 +153,7 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(
   }
   Doubles wide, scratch;
   for (int64_t slice = 0; slice < config_.slices; ++slice) {
-    OCTAVO_ASSIGN_OR_RETURN(const SliceRows rows, RowsOf(input, slice, all));
+    OCTAVO_ASSIGN_OR_RETURN(const SliceRows rows, RowsOf(slice, all));
     for (Scale& scale : scales) {
       std::vector<ComplexF> joined(scale.views.size() * static_cast<size_t>(length));
       for (size_t v = 0; v < scale.views.size(); ++v) {
@@ -250,9 +206,9 @@ absl::StatusOr<CenterFinder::PairScores> CenterFinder::PairLikelihoods(
                     .cautious = LogLikelihoods(scales, correlations, n, config_.slices, kMismatch)};
 }
 
-absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
+absl::StatusOr<CenterResult> PairsSearch::Run() const {
   const auto [least, most] = CenterSearchRange(config_);
-  OCTAVO_ASSIGN_OR_RETURN(PairScores as_said, PairLikelihoods(input, config_.angles_rad));
+  OCTAVO_ASSIGN_OR_RETURN(PairScores as_said, PairLikelihoods(config_.angles_rad));
   const auto first = static_cast<size_t>(std::ceil(2 * least - 1e-9)),
              last = static_cast<size_t>(std::floor(2 * most + 1e-9));
   const auto best_of = [&](const Doubles& of) {
@@ -265,7 +221,7 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   CenterResult result;
   Doubles scores = std::move(as_said.likelihoods);
   if (const std::vector<double> other = OtherEnd(config_.angles_rad); !other.empty()) {
-    OCTAVO_ASSIGN_OR_RETURN(PairScores with_other, PairLikelihoods(input, other));
+    OCTAVO_ASSIGN_OR_RETURN(PairScores with_other, PairLikelihoods(other));
     const auto most_of = [&](const Doubles& of) { return of[best_of(of)]; };
     if (most_of(with_other.cautious) >
         most_of(as_said.cautious) + kOtherEndLead * static_cast<double>(config_.slices)) {
@@ -296,6 +252,12 @@ absl::StatusOr<CenterResult> CenterFinder::Pairs(const CenterInput& input) {
   }
   result.determined = scores[best] - elsewhere >= kCertain;
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<CenterResult> SearchByPairs(const CenterRequest& request) {
+  return PairsSearch(request).Run();
 }
 
 }  // namespace octavo::inline gpu

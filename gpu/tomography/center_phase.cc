@@ -20,7 +20,7 @@ constexpr int64_t kNeighbours = 2;  // projections that a look is made of
 constexpr int64_t kSpread = 4;      // frequencies on either side that the power is averaged over
 
 /// The row without the line through its ends, fading at both.
-void Fade(CenterFinder::Doubles* row) {
+void Fade(CenterSearch::Doubles* row) {
   const size_t n = row->size(), end = std::max<size_t>(1, n / 50);
   double left = 0, right = 0;
   for (size_t i = 0; i < end; ++i) {
@@ -36,9 +36,13 @@ void Fade(CenterFinder::Doubles* row) {
   }
 }
 
-}  // namespace
+class PhaseSearch final : public OppositeSearch {
+ public:
+  using OppositeSearch::OppositeSearch;
+  absl::StatusOr<CenterResult> Run() const;
+};
 
-absl::StatusOr<CenterResult> CenterFinder::PhaseCorrelation(const CenterInput& input) {
+absl::StatusOr<CenterResult> PhaseSearch::Run() const {
   const int64_t n = config_.detectors, length = PairLength(n);
   const auto size = static_cast<size_t>(length);
   const std::vector<OppositeViews> views =
@@ -48,7 +52,7 @@ absl::StatusOr<CenterResult> CenterFinder::PhaseCorrelation(const CenterInput& i
   // With Z the spectrum of front + i · behind: Σ Z², and the powers of both.
   Doubles re(size, 0.0), im(size, 0.0), front(size, 0.0), behind(size, 0.0);
   for (int64_t slice = 0; slice < config_.slices; ++slice) {
-    OCTAVO_ASSIGN_OR_RETURN(const SliceRows rows, RowsOf(input, slice, all));
+    OCTAVO_ASSIGN_OR_RETURN(const SliceRows rows, RowsOf(slice, all));
     std::vector<ComplexF> joined(views.size() * size);
     for (size_t v = 0; v < views.size(); ++v) {
       Doubles row = rows.Sum(views[v].front, n), other = rows.Sum(views[v].behind, n);
@@ -121,6 +125,12 @@ absl::StatusOr<CenterResult> CenterFinder::PhaseCorrelation(const CenterInput& i
     result.scores.push_back(score);
   }
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<CenterResult> SearchByPhase(const CenterRequest& request) {
+  return PhaseSearch(request).Run();
 }
 
 }  // namespace octavo::inline gpu

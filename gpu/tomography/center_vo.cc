@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "gpu/array/array_ops.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
@@ -15,7 +14,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-using Doubles = CenterFinder::Doubles;
+using Doubles = CenterSearch::Doubles;
 
 constexpr int64_t kLarge =
     4'000'000;  // pixels from which on the coarse search takes columns in fours
@@ -74,14 +73,32 @@ std::vector<float> Mirror(const Doubles& in, int64_t columns, bool spline) {
   return out;
 }
 
-}  // namespace
+/// Of the double wedge.
+class VoSearch final : public CenterSearch {
+ public:
+  using CenterSearch::CenterSearch;
 
-absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64_t columns,
-                                                  bool whole, double first, double step,
-                                                  int64_t count) {
+  static int64_t JoinsAtOnce(int64_t angles, int64_t detectors) {
+    return std::clamp<int64_t>(kWorkBytes / (2 * JoinedBytes(angles, detectors)), 1, 32);
+  }
+  static int64_t JoinedBytes(int64_t angles, int64_t detectors) {
+    return 2 * angles * detectors * static_cast<int64_t>(sizeof(ComplexF));
+  }
+
+  absl::StatusOr<CenterResult> Run() const;
+
+ private:
+  /// Mean outside of the double wedge for the shifts first + k · step.
+  absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole,
+                                      double first, double step, int64_t count) const;
+};
+
+absl::StatusOr<Doubles> VoSearch::WedgeScores(const Doubles& sinogram, int64_t columns, bool whole,
+                                              double first, double step, int64_t count) const {
   const int64_t angles = std::ssize(sinogram) / columns, rows = 2 * angles,
                 batch = std::min(count, JoinsAtOnce(angles, columns));
-  SinogramOps& ops = device_.sinograms();
+  SinogramOps& ops = families_.sinograms;
+  ArrayOps& arrays = families_.arrays;
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer data,
                           Upload(std::vector<float>(sinogram.begin(), sinogram.end())));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer mirror, Upload(Mirror(sinogram, columns, !whole)));
@@ -92,8 +109,8 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer sums, device_.Allocate(batch * kWedgeParts * 8));
   const FftSpec along_rows{.n = columns, .rows = batch * rows},
       along_columns{.n = rows, .rows = batch * columns};
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t row_bytes, device_.arrays().PrepareFft(along_rows));
-  OCTAVO_ASSIGN_OR_RETURN(const int64_t column_bytes, device_.arrays().PrepareFft(along_columns));
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t row_bytes, arrays.PrepareFft(along_rows));
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t column_bytes, arrays.PrepareFft(along_columns));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer work,
                           device_.Allocate(std::max<int64_t>({row_bytes, column_bytes, 256})));
   const double radius = 0.5 * config_.object_ratio * static_cast<double>(columns);
@@ -112,12 +129,11 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
                         .whole = whole};
     OCTAVO_RETURN_IF_ERROR(
         ops.Join(stream_, join, data.as<float>(), mirror.as<float>(), joined.as<ComplexF>()));
-    OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream_, along_rows, joined.data(), work.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays.Fft(stream_, along_rows, joined.data(), work.data()));
     OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(
         ops.Transpose(stream_, batch, rows, columns, joined.as<ComplexF>(), turned.as<ComplexF>()));
-    OCTAVO_RETURN_IF_ERROR(
-        device_.arrays().Fft(stream_, along_columns, turned.data(), work.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays.Fft(stream_, along_columns, turned.data(), work.data()));
     OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(ops.WedgeSums(stream_, batch, rows, columns, slope, drop,
                                          turned.as<ComplexF>(), sums.as<double>()));
@@ -131,7 +147,8 @@ absl::StatusOr<Doubles> CenterFinder::WedgeScores(const Doubles& sinogram, int64
   return scores;
 }
 
-absl::StatusOr<CenterResult> CenterFinder::Vo(const Doubles& sinogram) {
+absl::StatusOr<CenterResult> VoSearch::Run() const {
+  OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram());
   const auto [least, most] = CenterSearchRange(config_);
   OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(config_.angles_rad));
   const int64_t n = config_.detectors, angles = std::ssize(turn.rows);
@@ -180,6 +197,26 @@ absl::StatusOr<CenterResult> CenterFinder::Vo(const Doubles& sinogram) {
   result.center = result.centers[static_cast<size_t>(
       std::min_element(result.scores.begin(), result.scores.end()) - result.scores.begin())];
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<CenterResult> SearchByVo(const CenterRequest& request) {
+  return VoSearch(request).Run();
+}
+
+absl::StatusOr<int64_t> VoBytes(const CenterConfig& c, ArrayOps& arrays) {
+  OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(c.angles_rad));
+  const auto angles = static_cast<int64_t>(turn.rows.size());
+  // The fine search takes the most; transforms of its size may want as much again.
+  const int64_t batch = VoSearch::JoinsAtOnce(angles, c.detectors), rows = 2 * angles;
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t a,
+                          arrays.PrepareFft({.n = c.detectors, .rows = batch * rows}));
+  OCTAVO_ASSIGN_OR_RETURN(const int64_t b,
+                          arrays.PrepareFft({.n = rows, .rows = batch * c.detectors}));
+  return 2 * angles * c.detectors * CenterSearch::kFloat +
+         2 * batch * VoSearch::JoinedBytes(angles, c.detectors) + batch * kWedgeParts * 8 +
+         std::max<int64_t>({a, b, 256});
 }
 
 }  // namespace octavo::inline gpu

@@ -1,8 +1,8 @@
 #pragma once
 
-// Private to center*.cc.
+// Private to the search for the axis: center*.cc and opposite_rows.cc. A method of CenterMethod is
+// a class in a file of its own, which FindCenter calls through the functions at the end.
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -15,62 +15,48 @@
 #include "gpu/device/buffer.h"
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/directions.h"
-#include "gpu/tomography/preprocess_ops.h"
-#include "gpu/tomography/reconstruct.h"
+#include "gpu/tomography/families.h"
 
 namespace octavo::inline gpu {
 
 /// What of the search lies on the detector, as centres.
 std::pair<double, double> CenterSearchRange(const CenterConfig& c);
 
-/// What is done once per sinogram runs on the calling thread, in double precision; what is done
-/// once per trial runs on the device.
-class CenterFinder {
+/// What FindCenter was asked, and the operators that it does it with. What it refers to must
+/// outlive the search.
+struct CenterRequest {
+  StreamRef stream;
+  const CenterConfig& config;
+  const CenterInput& input;
+  Device& device;
+  TomographyFamilies families;
+};
+
+/// One search, and how it reaches the sinograms on the device. What is done once per sinogram runs
+/// on the calling thread, in double precision; what is done once per trial runs on the device.
+class CenterSearch {
  public:
   using Doubles = std::vector<double>;
   static constexpr int64_t kFloat = sizeof(float);
+  /// Device memory that the trials of a batch may take together.
+  static constexpr int64_t kWorkBytes = int64_t{512} << 20;
 
-  CenterFinder(StreamRef stream, const CenterConfig& config, Device& device)
-      : stream_(stream), config_(config), device_(device) {}
+  explicit CenterSearch(const CenterRequest& request)
+      : stream_(request.stream),
+        config_(request.config),
+        input_(request.input),
+        device_(request.device),
+        families_(request.families) {}
 
-  /// Of the images of trials: so many columns of the detector in one, so many pixels about the
-  /// axis.
-  struct TrialGrid {
-    int64_t bin = 1, radius = 0;
-  };
-  static constexpr int64_t kCoarseColumns = 160, kFineColumns = 400;
-  static int64_t BinFor(const CenterConfig& c, int64_t columns);
-  static TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most);
-  static TomographyConfig TrialConfig(const CenterConfig& c, const TrialGrid& grid,
-                                      const std::vector<double>& angles_rad,
-                                      std::vector<double> centers);
-  static int64_t TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows);
-  static int64_t JoinsAtOnce(int64_t angles, int64_t detectors) {
-    return std::clamp<int64_t>(kWorkBytes / (2 * JoinedBytes(angles, detectors)), 1, 32);
-  }
-  static int64_t JoinedBytes(int64_t angles, int64_t detectors) {
-    return 2 * angles * detectors * static_cast<int64_t>(sizeof(ComplexF));
-  }
-
-  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are
-  /// transformed with.
-  static int64_t PairsOf(int64_t slices);
-  static int64_t PairLength(int64_t detectors);
-
-  absl::StatusOr<CenterResult> Run(const CenterInput& input);
-
- private:
-  static constexpr int64_t kPairs = 512;
-  static constexpr int64_t kWorkBytes = int64_t{512} << 20, kTrialSlices = 8;
-
+ protected:
   int64_t angles() const { return static_cast<int64_t>(config_.angles_rad.size()); }
 
-  absl::Status Download(void* to, const void* from, int64_t bytes) {
+  absl::Status Download(void* to, const void* from, int64_t bytes) const {
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, to, from, bytes));
     return stream_.Synchronize();
   }
   template <class T>
-  absl::StatusOr<DeviceBuffer> Upload(const std::vector<T>& values) {
+  absl::StatusOr<DeviceBuffer> Upload(const std::vector<T>& values) const {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(bytes));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_, buffer.data(), values.data(), bytes));
@@ -79,50 +65,48 @@ class CenterFinder {
   }
   static absl::Status NotFinite();
   /// Mean over the slices, [angle, detector].
-  absl::StatusOr<Doubles> MeanSinogram(const CenterInput& input);
+  absl::StatusOr<Doubles> MeanSinogram() const;
+  /// Cancelled if the search is to be given up.
+  absl::Status GoOn() const { return CheckCancelled(stream_, input_.goes_on); }
 
-  absl::StatusOr<CenterResult> Vo(const Doubles& sinogram);  // center_vo.cc
-  /// Mean outside of the double wedge for the shifts first + k · step.
-  absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole,
-                                      double first, double step, int64_t count);
+  const StreamRef stream_;
+  const CenterConfig& config_;
+  const CenterInput& input_;
+  Device& device_;
+  const TomographyFamilies families_;
+};
 
-  struct GreyLevels {
-    double low = 0, high = 0;
-    bool set() const { return high > low; }
-  };
-  absl::StatusOr<CenterResult> Entropy(const Doubles& sinogram);  // center_entropy.cc
-  /// Of the images about each of the centres, in bits; the grey levels are those of the first image
-  /// unless they are given.
-  absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn,
-                                    const TrialGrid& grid, const Doubles& centers,
-                                    GreyLevels* levels);
+/// A search that compares projections with those opposite.
+class OppositeSearch : public CenterSearch {
+ public:
+  using CenterSearch::CenterSearch;
 
+  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are
+  /// transformed with.
+  static int64_t PairsOf(int64_t slices);
+  static int64_t PairLength(int64_t detectors);
+  static absl::StatusOr<int64_t> DeviceBytes(const CenterConfig& c, ArrayOps& arrays);
+
+ protected:
   /// Some projections of a slice.
   struct SliceRows {
     std::map<int64_t, int64_t> place;  // of a projection within `values`
     Doubles values;
     Doubles Sum(const WeightedRows& rows, int64_t columns) const;
   };
-  absl::StatusOr<CenterResult> Pairs(const CenterInput& input);  // center_pairs.cc
-  struct PairScores {
-    Doubles likelihoods;  // logarithms
-    Doubles cautious;     // the same where small differences are no evidence
-  };
-  /// Of an axis at 0, ½, 1 … detectors − 1.
-  absl::StatusOr<PairScores> PairLikelihoods(const CenterInput& input,
-                                             const std::vector<double>& angles_rad);
-  absl::StatusOr<SliceRows> RowsOf(const CenterInput& input, int64_t slice,
-                                   const std::vector<const OppositeViews*>& views);
-  absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows);
-  absl::StatusOr<CenterResult> PhaseCorrelation(const CenterInput& input);  // center_phase.cc
-
-  /// Cancelled if the search is to be given up.
-  absl::Status GoOn() { return CheckCancelled(stream_, goes_on_); }
-
-  const StreamRef stream_;
-  const CenterConfig& config_;
-  Device& device_;
-  CancelCheck goes_on_;  // the input's
+  /// Those that `views` are made of.
+  absl::StatusOr<SliceRows> RowsOf(int64_t slice,
+                                   const std::vector<const OppositeViews*>& views) const;
+  /// Fourier transform of each row of `length`, on the device.
+  absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows) const;
 };
+
+// The methods, and the device memory that they take.
+absl::StatusOr<CenterResult> SearchByVo(const CenterRequest& request);       // center_vo.cc
+absl::StatusOr<CenterResult> SearchByEntropy(const CenterRequest& request);  // center_entropy.cc
+absl::StatusOr<CenterResult> SearchByPhase(const CenterRequest& request);    // center_phase.cc
+absl::StatusOr<CenterResult> SearchByPairs(const CenterRequest& request);    // center_pairs.cc
+absl::StatusOr<int64_t> VoBytes(const CenterConfig& config, ArrayOps& arrays);
+absl::StatusOr<int64_t> EntropyBytes(const CenterConfig& config, Device& device);
 
 }  // namespace octavo::inline gpu

@@ -7,11 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/array/array_ops.h"
 #include "gpu/base/status.h"
-#include "gpu/tomography/preprocess_ops.h"
+#include "gpu/tomography/families.h"
 #include "gpu/tomography/preprocess_plan.h"
-#include "gpu/tomography/reconstruct_kernels.h"
 #include "gpu/tomography/ring_removal.h"
 
 namespace octavo::inline gpu {
@@ -23,12 +21,14 @@ constexpr int64_t kMedianSamples =
 
 class DevicePreparer final : public Preparer {
  public:
-  DevicePreparer(const PrepareConfig& config, Device& device)
+  DevicePreparer(const PrepareConfig& config, Device& device, const TomographyFamilies& families)
       : config_(config),
         plan_(PlanPrepare(config)),
         device_(device),
-        ops_(device.prepare()),
-        sinograms_(device.sinograms()) {}
+        arrays_(families.arrays),
+        tomography_(families.tomography),
+        ops_(families.prepare),
+        sinograms_(families.sinograms) {}
 
   /// Takes the memory, or only counts it.
   absl::Status Init(bool only_count) {
@@ -65,7 +65,7 @@ class DevicePreparer final : public Preparer {
       int64_t bytes = 0;
       for (const int64_t frames : {batch_, plan_.angles - (plan_.angles - 1) / batch_ * batch_}) {
         for (const FftSpec& spec : {RowFft(frames), ColumnFft(frames)}) {
-          OCTAVO_ASSIGN_OR_RETURN(const int64_t work, device_.arrays().PrepareFft(spec));
+          OCTAVO_ASSIGN_OR_RETURN(const int64_t work, arrays_.PrepareFft(spec));
           bytes = std::max(bytes, work);
         }
       }
@@ -104,8 +104,7 @@ class DevicePreparer final : public Preparer {
     if (input.goes_on && Cleans() && !config_.phase.enabled) {
       const int64_t values = config_.rows * config_.columns * config_.bin_angles *
                              config_.outliers.window * config_.outliers.window;
-      step = std::clamp<int64_t>(device_.tomography().PieceSamples() / (kMedianSamples * values), 1,
-                                 batch_);
+      step = std::clamp<int64_t>(tomography_.PieceSamples() / (kMedianSamples * values), 1, batch_);
     }
     for (int64_t first = 0; first < plan_.angles; first += step) {
       OCTAVO_RETURN_IF_ERROR(
@@ -327,25 +326,27 @@ class DevicePreparer final : public Preparer {
     auto *complex = complex_.as<ComplexF>(), *turned = turned_.as<ComplexF>();
     FftSpec along_rows = RowFft(frames), along_columns = ColumnFft(frames);
     OCTAVO_RETURN_IF_ERROR(ops_.Pad(stream, spec, transmissions_.as<float>(), complex));
-    OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_rows, complex, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex, fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_rows,
                                                 spec.padded_columns, complex, turned));
-    OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_columns, turned, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned, fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(ops_.FilterPhase(stream, spec,
                                             static_cast<float>(plan_.phase_scale_rows),
                                             static_cast<float>(plan_.phase_scale_columns),
                                             1.0f / static_cast<float>(Padded()), turned));
     along_rows.inverse = along_columns.inverse = true;
-    OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_columns, turned, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned, fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_columns,
                                                 spec.padded_rows, turned, complex));
-    OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, along_rows, complex, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex, fft_work_.data()));
     return ops_.Unpad(stream, spec, complex, transmissions_.as<float>());
   }
 
   const PrepareConfig config_;
   const PreparePlan plan_;
   Device& device_;
+  ArrayOps& arrays_;
+  TomographyOps& tomography_;
   PrepareOps& ops_;
   SinogramOps& sinograms_;
   bool only_count_ = false;
@@ -360,7 +361,8 @@ class DevicePreparer final : public Preparer {
 
 absl::StatusOr<int64_t> Preparer::DeviceBytes(const PrepareConfig& config, Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckPrepare(config).status());
-  DevicePreparer preparer(config, device);
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
+  DevicePreparer preparer(config, device, families);
   OCTAVO_RETURN_IF_ERROR(preparer.Init(true));
   return preparer.bytes();
 }
@@ -368,7 +370,8 @@ absl::StatusOr<int64_t> Preparer::DeviceBytes(const PrepareConfig& config, Devic
 absl::StatusOr<std::unique_ptr<Preparer>> Preparer::Create(const PrepareConfig& config,
                                                            Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckPrepare(config).status());
-  auto preparer = std::make_unique<DevicePreparer>(config, device);
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
+  auto preparer = std::make_unique<DevicePreparer>(config, device, families);
   OCTAVO_RETURN_IF_ERROR(preparer->Init(false));
   return preparer;
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/device/fft_length.h"
 #include "gpu/tomography/preprocess.h"
 #include "gpu/tomography/preprocess_plan.h"
 #include "gpu/tomography/ring_removal.h"
@@ -144,8 +145,8 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
         static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_rows)));
     plan.pad_columns =
         static_cast<int64_t>(std::ceil(kReach * length / static_cast<double>(c.bin_columns)));
-    plan.padded_rows = FastLength(plan.work_rows + 2 * plan.pad_rows);
-    plan.padded_columns = FastLength(plan.work_columns + 2 * plan.pad_columns);
+    plan.padded_rows = NextFastLength(plan.work_rows + 2 * plan.pad_rows);
+    plan.padded_columns = NextFastLength(plan.work_columns + 2 * plan.pad_columns);
   }
   plan.shape = {.slices = plan.rows, .angles = plan.angles, .detectors = plan.columns};
   if (c.stitching.enabled) {
@@ -157,16 +158,6 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
     plan.shape.detectors = plan.columns + static_cast<int64_t>(std::floor(columns - overlap));
   }
   return plan;
-}
-
-int64_t FastLength(int64_t least) {
-  for (int64_t n = std::max<int64_t>(least, 1);; ++n) {
-    int64_t rest = n;
-    for (const int64_t factor : {2, 3, 5}) {
-      while (rest % factor == 0) rest /= factor;
-    }
-    if (rest == 1) return n;
-  }
 }
 
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {

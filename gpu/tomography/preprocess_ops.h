@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu/device/dtype.h"
+#include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
 #include "gpu/math/prepare.h"
 
@@ -165,9 +168,10 @@ struct StitchSpec {
 };
 
 /// Operator family of projections.
-class PrepareOps {
+class PrepareOps : public Operators {
  public:
-  virtual ~PrepareOps() = default;
+  static constexpr OperatorFamily kFamily{"preparation of projections"};
+
   /// out f32 [row, column]: mean or median over frames (packed).
   virtual absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
                              float* out) = 0;
@@ -196,6 +200,14 @@ class PrepareOps {
   virtual absl::Status Stitch(StreamRef stream, const StitchSpec& spec, const float* in,
                               float* out) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<PrepareOps>> MakePrepareOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<PrepareOps>> MakePrepareOps(Device& device);
+}
 
 /// Sinograms by columns: f32 [slice, detector, angle].
 struct ColumnsSpec {
@@ -288,9 +300,10 @@ inline constexpr int64_t kHalvesSums = 5, kHalvesParts = 32;
 inline constexpr int64_t kWedgeParts = 256;
 
 /// Operator family of sinograms: rings and centre finding.
-class SinogramOps {
+class SinogramOps : public Operators {
  public:
-  virtual ~SinogramOps() = default;
+  static constexpr OperatorFamily kFamily{"sinograms"};
+
   /// [batch, rows, columns] → [batch, columns, rows].
   virtual absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
                                  const float* in, float* out) = 0;
@@ -360,5 +373,13 @@ class SinogramOps {
   virtual absl::Status HalvesSums(StreamRef stream, const HalvesSpec& spec, const float* data,
                                   double* sums) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<SinogramOps>> MakeSinogramOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<SinogramOps>> MakeSinogramOps(Device& device);
+}
 
 }  // namespace octavo::inline gpu

@@ -23,7 +23,4 @@ PreparePlan PlanPrepare(const PrepareConfig& config);
 /// sqrt(δ/β λ d / 4π) in raw pixels: the length over which phase retrieval's kernel falls by e.
 double PhaseLengthPixels(const PhaseRetrieval& phase);
 
-/// The least 2^a 3^b 5^c from `least` on.
-int64_t FastLength(int64_t least);
-
 }  // namespace octavo::inline gpu

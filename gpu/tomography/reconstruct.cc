@@ -66,11 +66,12 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
 
 class CorrectedReconstructor final : public Reconstructor {
  public:
-  CorrectedReconstructor(const TomographyConfig& config, TomographyPlan plan, Device& device)
+  CorrectedReconstructor(const TomographyConfig& config, TomographyPlan plan, Device& device,
+                         TomographyOps& ops)
       : config_(config),
         plan_(std::move(plan)),
         device_(device),
-        ops_(device.tomography()),
+        ops_(ops),
         sizes_(SizesOf(config_, plan_, ops_)) {}
 
   absl::Status Init() {
@@ -538,15 +539,17 @@ class CorrectedReconstructor final : public Reconstructor {
 absl::StatusOr<int64_t> Reconstructor::DeviceBytes(const TomographyConfig& config, Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return TomopyFormBytes(config);
-  return SizesOf(config, PlanTomography(config), device.tomography()).bytes();
+  OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
+  return SizesOf(config, PlanTomography(config), *ops).bytes();
 }
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> Reconstructor::Create(const TomographyConfig& config,
                                                                      Device& device) {
   OCTAVO_RETURN_IF_ERROR(CheckTomography(config));
   if (config.form == TomographyForm::kTomopy) return MakeTomopyForm(config, device);
+  OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
   auto reconstructor =
-      std::make_unique<CorrectedReconstructor>(config, PlanTomography(config), device);
+      std::make_unique<CorrectedReconstructor>(config, PlanTomography(config), device, *ops);
   OCTAVO_RETURN_IF_ERROR(reconstructor->Init());
   return reconstructor;
 }

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
+#include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
 #include "gpu/math/rotation.h"
 #include "gpu/math/tomopy_rotation.h"
@@ -92,9 +95,10 @@ inline constexpr int64_t kSumParts = 256;
 
 /// Operator family of tomography. Everything enqueues; sums come in a fixed order, so results
 /// repeat bit for bit on one device.
-class TomographyOps {
+class TomographyOps : public Operators {
  public:
-  virtual ~TomographyOps() = default;
+  static constexpr OperatorFamily kFamily{"tomography"};
+
   /// Lanes of a group with which this backend processes so many slices fastest; several only where
   /// they share the centre.
   virtual int64_t Lanes(int64_t slices, bool shared_center) const = 0;
@@ -170,5 +174,13 @@ class TomographyOps {
                                     const float* update, const float* cover, bool ratio,
                                     float* image) = 0;
 };
+// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
+// of another backend.
+namespace host {
+absl::StatusOr<std::unique_ptr<TomographyOps>> MakeTomographyOps(Device& device);
+}
+namespace cuda {
+absl::StatusOr<std::unique_ptr<TomographyOps>> MakeTomographyOps(Device& device);
+}
 
 }  // namespace octavo::inline gpu

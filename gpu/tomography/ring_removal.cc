@@ -7,10 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu/array/array_ops.h"
 #include "gpu/base/status.h"
-#include "gpu/tomography/preprocess_ops.h"
-#include "gpu/tomography/reconstruct_kernels.h"
+#include "gpu/tomography/families.h"
 
 namespace octavo::inline gpu {
 namespace {
@@ -59,11 +57,14 @@ int64_t SortingWindow(const RingRemoval& ring, int64_t detectors) {
 
 class Chain final : public RingChain {
  public:
-  Chain(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device)
+  Chain(const std::vector<RingRemoval>& rings, const PreparedShape& shape, Device& device,
+        const TomographyFamilies& families)
       : rings_(rings),
         shape_(shape),
         device_(device),
-        ops_(device.sinograms()),
+        arrays_(families.arrays),
+        tomography_(families.tomography),
+        ops_(families.sinograms),
         batch_(shape.slices) {}
 
   /// Sizes of all and the memory, or only how much it is.
@@ -78,9 +79,9 @@ class Chain final : public RingChain {
       if (Sorts(ring.method)) continue;
       for (const int64_t slices : {batch_, shape_.slices - (batches - 1) * batch_}) {
         for (const Level& level : Levels(ring)) {
-          OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, device_.arrays().PrepareFft(
-                                                           {.n = level.low_angles,
-                                                            .rows = slices * level.low_detectors}));
+          OCTAVO_ASSIGN_OR_RETURN(
+              const int64_t bytes,
+              arrays_.PrepareFft({.n = level.low_angles, .rows = slices * level.low_detectors}));
           fft_bytes = std::max(fft_bytes, bytes);
         }
       }
@@ -104,8 +105,8 @@ class Chain final : public RingChain {
     if (goes_on && std::all_of(rings_.begin(), rings_.end(),
                                [](const RingRemoval& ring) { return Sorts(ring.method); })) {
       step = std::clamp<int64_t>(
-          device_.tomography().PieceSamples() / (kSortSamples * shape_.angles * shape_.detectors),
-          1, batch_);
+          tomography_.PieceSamples() / (kSortSamples * shape_.angles * shape_.detectors), 1,
+          batch_);
     }
     for (int64_t first = 0; first < shape_.slices; first += step) {
       const ColumnsSpec spec{.slices = std::min(step, shape_.slices - first),
@@ -265,11 +266,11 @@ class Chain final : public RingChain {
       OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, false), false, high, stripes[i]));
       OCTAVO_RETURN_IF_ERROR(ops_.ToComplex(stream, count, stripes[i], complex));
       FftSpec fft{.n = l.low_angles, .rows = rows};
-      OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, fft, complex, fft_work_.data()));
+      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex, fft_work_.data()));
       OCTAVO_RETURN_IF_ERROR(ops_.KeepStripes(stream, rows, l.low_angles,
                                               static_cast<float>(ring.wavelet_sigma), complex));
       fft.inverse = true;
-      OCTAVO_RETURN_IF_ERROR(device_.arrays().Fft(stream, fft, complex, fft_work_.data()));
+      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex, fft_work_.data()));
       OCTAVO_RETURN_IF_ERROR(ops_.RealPart(stream, count, complex, stripes[i]));
     }
     for (size_t i = levels.size(); i-- > 0;) {
@@ -289,6 +290,8 @@ class Chain final : public RingChain {
   const std::vector<RingRemoval> rings_;
   const PreparedShape shape_;
   Device& device_;
+  ArrayOps& arrays_;
+  TomographyOps& tomography_;
   SinogramOps& ops_;
   int64_t batch_ = 0, bytes_ = 0;
   DeviceBuffer work_, lists_, mask_, fft_work_;
@@ -348,14 +351,16 @@ absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, i
 absl::StatusOr<std::unique_ptr<RingChain>> RingChain::Create(const std::vector<RingRemoval>& rings,
                                                              const PreparedShape& shape,
                                                              Device& device) {
-  auto chain = std::make_unique<Chain>(rings, shape, device);
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
+  auto chain = std::make_unique<Chain>(rings, shape, device, families);
   OCTAVO_RETURN_IF_ERROR(chain->Init(false));
   return chain;
 }
 
 absl::StatusOr<int64_t> RingChain::DeviceBytes(const std::vector<RingRemoval>& rings,
                                                const PreparedShape& shape, Device& device) {
-  Chain chain(rings, shape, device);
+  OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
+  Chain chain(rings, shape, device, families);
   OCTAVO_RETURN_IF_ERROR(chain.Init(true));
   return chain.bytes();
 }

@@ -54,9 +54,9 @@ absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig&
                         .overlaps = Overlaps(c),
                         .right = c.axis_right};
   const int64_t bytes = spec.overlaps * kHalvesParts * kHalvesSums * 8;
+  OCTAVO_ASSIGN_OR_RETURN(SinogramOps* const ops, FindOperators<SinogramOps>(device));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer sums, device.Allocate(bytes));
-  OCTAVO_RETURN_IF_ERROR(
-      device.sinograms().HalvesSums(stream, spec, input.data, sums.as<double>()));
+  OCTAVO_RETURN_IF_ERROR(ops->HalvesSums(stream, spec, input.data, sums.as<double>()));
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer parts, device.AllocatePinned(bytes));
   OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, parts.data(), sums.data(), bytes));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());

@@ -32,8 +32,8 @@ math::TurnMatrix TurnBy(double radians, int64_t n) {
 
 class TomopyForm final : public Reconstructor {
  public:
-  TomopyForm(const TomographyConfig& config, Device& device)
-      : config_(config), device_(device), ops_(device.tomography()), n_(config.detectors) {
+  TomopyForm(const TomographyConfig& config, Device& device, TomographyOps& ops)
+      : config_(config), device_(device), ops_(ops), n_(config.detectors) {
     for (const double theta : config.angles_rad) {
       // In f32, as there.
       const float turned =
@@ -156,7 +156,8 @@ class TomopyForm final : public Reconstructor {
 
 absl::StatusOr<std::unique_ptr<Reconstructor>> MakeTomopyForm(const TomographyConfig& config,
                                                               Device& device) {
-  auto form = std::make_unique<TomopyForm>(config, device);
+  OCTAVO_ASSIGN_OR_RETURN(TomographyOps* const ops, FindOperators<TomographyOps>(device));
+  auto form = std::make_unique<TomopyForm>(config, device, *ops);
   OCTAVO_RETURN_IF_ERROR(form->Init());
   return form;
 }

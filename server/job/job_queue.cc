@@ -9,6 +9,7 @@
 #include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/resource_names.h"
 #include "server/job/internal.h"
@@ -19,8 +20,6 @@ namespace {
 
 constexpr size_t kMostQueued = 10'000, kEndedKept = 1000, kRequestsKept = 100'000;
 constexpr size_t kEndedSpecBytes = size_t{64} << 20;  // of specifications
-constexpr int64_t kAlign = 256;
-int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 /// The specification without the parts that only the work itself needs.
 model::JobSpec Remembered(const model::JobSpec& spec) {
@@ -127,12 +126,14 @@ absl::StatusOr<std::vector<int>> JobQueue::Candidates(const model::JobSpec& spec
 std::vector<model::AdmissionReport::Item> JobQueue::NeedsOf(const JobPlan& plan) const {
   std::vector<model::AdmissionReport::Item> needs;
   for (const auto& result : plan.results)
-    needs.push_back({.what = result.what,
-                     .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(Padded(result.bytes))) +
-                              Padded(result.mip_bytes) + kAlign,
-                     .count = 1});
-  needs.push_back(
-      {.what = "workspace", .bytes = std::max(Padded(plan.workspace_bytes), kAlign), .count = 1});
+    needs.push_back(
+        {.what = result.what,
+         .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(AlignedBytes(result.bytes))) +
+                  AlignedBytes(result.mip_bytes) + kMemoryAlignment,
+         .count = 1});
+  needs.push_back({.what = "workspace",
+                   .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
+                   .count = 1});
   return needs;
 }
 

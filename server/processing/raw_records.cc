@@ -3,14 +3,12 @@
 #include <algorithm>
 
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/spectral/spectral_span.h"
 #include "server/pattern/plan.h"
 
 namespace octavo::processing {
 namespace {
-
-constexpr int64_t kAlign = 256;
-int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // The window of the scan's own rolling background, and at least a block, for other processings.
 int64_t HistoryRecords(const model::ResolvedScan& scan) {
@@ -33,10 +31,10 @@ int64_t RawRecorder::VolumeBytes(const model::ResolvedScan& scan) {
   return scan.volume_records * RecordBytes(scan.chain);
 }
 int64_t RawRecorder::SlotBytes(const model::ResolvedScan& scan) {
-  return Padded((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain));
+  return AlignedBytes((scan.volume_records + HistoryRecords(scan)) * RecordBytes(scan.chain));
 }
 int64_t RawRecorder::HistoryBytes(const model::ResolvedScan& scan) {
-  return Padded(HistoryRecords(scan) * RecordBytes(scan.chain));
+  return AlignedBytes(HistoryRecords(scan) * RecordBytes(scan.chain));
 }
 
 model::VolumeStatus RawRecorder::Describe(const model::ResolvedScan& scan) {

@@ -6,15 +6,13 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
 #include "server/processing/resolve_processing.h"
 
 namespace octavo::processing {
 namespace {
-
-constexpr int64_t kAlign = 256;
-int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 int KindOf(const model::ResolvedScan& scan, const RawRecords& records) {
   const auto& plan = scan.spec.pattern.plan;
@@ -105,9 +103,9 @@ model::VolumeStatus DescribeReprocessed(const model::VolumeStatus& raw,
 }
 
 int64_t Reprocessor::DeviceBytes(const model::ResolvedScan& scan, Device& device) {
-  int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kAlign;
+  int64_t bytes = SpectralProcessor::DeviceBytes(scan.chain, device) + kMemoryAlignment;
   if (const auto& plan = scan.spec.pattern.plan; plan != nullptr)
-    bytes += Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
+    bytes += AlignedBytes(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
   return bytes;
 }
 

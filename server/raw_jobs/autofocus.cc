@@ -10,6 +10,7 @@
 
 #include "gpu/array/project.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/spectral/spectral_design.h"
 #include "server/base/errors.h"
 #include "server/processing/raw_records.h"
@@ -183,13 +184,11 @@ class AutofocusWork final : public job::JobWork {
   }
 
  private:
-  static int64_t Padded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
   // Device memory for spectra, their power, its sums, and one chain at a time.
   int64_t SearchBytes(Device& device) const {
     const auto ascans = std::ssize(places_);
-    return Padded(ascans * raw_.status.raw->record_bytes) +
-           Padded(ascans * search_.chain.depth * 4) + Padded(ascans * 8) +
+    return AlignedBytes(ascans * raw_.status.raw->record_bytes) +
+           AlignedBytes(ascans * search_.chain.depth * 4) + AlignedBytes(ascans * 8) +
            SpectralProcessor::DeviceBytes(WithAscans(search_, ascans, 1, 1), device);
   }
 

@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "gpu/array/array_ops.h"
-#include "gpu/array/cuda/factory.h"
 #include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/cufft_library.h"
 
@@ -370,8 +370,9 @@ class CudaArrayOps final : public ArrayOps {
 
 }  // namespace
 
-std::unique_ptr<ArrayOps> MakeCudaArrayOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaArrayOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, ArrayOps::kFamily));
+  return std::make_unique<CudaArrayOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "gpu/array/cuda/factory.h"
+#include "gpu/array/gather_ascans.h"
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/gather_ascans.h"
@@ -64,9 +66,9 @@ class CudaResampleOps final : public ResampleOps {
 
 }  // namespace
 
-std::unique_ptr<ResampleOps> MakeCudaResampleOps(int ordinal,
-                                                 std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaResampleOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, ResampleOps::kFamily));
+  return std::make_unique<CudaResampleOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

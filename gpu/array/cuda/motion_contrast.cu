@@ -1,6 +1,8 @@
 #include <algorithm>
 
-#include "gpu/array/cuda/factory.h"
+#include "gpu/array/motion_contrast.h"
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/motion_contrast.h"
@@ -161,8 +163,9 @@ class CudaRepeatOps final : public RepeatOps {
 
 }  // namespace
 
-std::unique_ptr<RepeatOps> MakeCudaRepeatOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaRepeatOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, RepeatOps::kFamily));
+  return std::make_unique<CudaRepeatOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

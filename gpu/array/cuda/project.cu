@@ -1,6 +1,8 @@
 #include <algorithm>
 
-#include "gpu/array/cuda/factory.h"
+#include "gpu/array/project.h"
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/math/element.h"
@@ -172,8 +174,9 @@ class CudaProjectOps final : public ProjectOps {
 
 }  // namespace
 
-std::unique_ptr<ProjectOps> MakeCudaProjectOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaProjectOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, ProjectOps::kFamily));
+  return std::make_unique<CudaProjectOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

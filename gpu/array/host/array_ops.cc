@@ -12,7 +12,7 @@
 #include "tbb/blocked_range.h"
 #include "tbb/parallel_for.h"
 
-#include "gpu/array/host/factory.h"
+#include "gpu/base/status.h"
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/fft_plan.h"
 #include "gpu/device/host/host_stream.h"
@@ -44,7 +44,7 @@ void ForElementBytes(int64_t bytes, F f) {
 class HostArrayOps final : public ArrayOps {
  public:
   absl::Status Gather(StreamRef stream, const GatherSpec& s, const void* in, void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       ForElementBytes(s.bytes, [&](auto element) {
         using T = decltype(element);
         const int64_t row = s.out[3], rows = s.out[0] * s.out[1] * s.out[2];
@@ -65,25 +65,21 @@ class HostArrayOps final : public ArrayOps {
                             }
                           });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Map(StreamRef stream, const MapSpec& s, const void* in, const void* other,
                    void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       tbb::parallel_for(tbb::blocked_range<int64_t>(0, s.count, kGrain), [&](const auto& range) {
         for (int64_t i = range.begin(); i < range.end(); ++i) MapOne(s, in, other, out, i);
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Reduce(StreamRef stream, const ReduceSpec& s, const void* in, void* out,
                       void* workspace) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results(), tiles = (results + kTile - 1) / kTile;
       const int64_t part_length = (x.length() + s.parts - 1) / s.parts;
@@ -138,13 +134,11 @@ class HostArrayOps final : public ArrayOps {
             math::ShiftOf(s.kind, math::PartOf(s.part, math::Load(s.in, in, x.First(k))));
         math::Store(s.out, out, k, math::Finish(s.kind, shift, s.skip_nan, sum));
       }
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Select(StreamRef stream, const SelectSpec& s, const void* in, void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const AxesSpec& x = s.axes;
       const int64_t results = x.results();
       tbb::parallel_for(
@@ -179,14 +173,12 @@ class HostArrayOps final : public ArrayOps {
               }
             }
           });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
                          uint64_t* counts) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       std::fill(counts, counts + s.bins, 0);
       std::mutex mutex;
       tbb::parallel_for(
@@ -200,14 +192,12 @@ class HostArrayOps final : public ArrayOps {
             const std::lock_guard lock(mutex);
             for (size_t b = 0; b < own.size(); ++b) counts[b] += own[b];
           });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index,
                     const double* weight, void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       tbb::parallel_for(
           tbb::blocked_range<int64_t>(0, s.outer * s.m,
                                       std::max<int64_t>(1, kGrain / (s.inner * s.taps))),
@@ -229,9 +219,7 @@ class HostArrayOps final : public ArrayOps {
               }
             }
           });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::StatusOr<int64_t> PrepareFft(const FftSpec& s) override {
@@ -241,7 +229,7 @@ class HostArrayOps final : public ArrayOps {
 
   // A row a SIMD lane. The forward transform of x is the conjugate of the inverse one of conj x.
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void*) override {
-    AsHost(stream).Enqueue(Task([this, s, data] {
+    return Enqueue(stream, [this, s, data] {
       const std::shared_ptr<const FftPlan> plan = PlanOf(s.n);
       const int64_t lanes = TileLanes(), tiles = (s.rows + lanes - 1) / lanes;
       const float sign = s.inverse ? 1.0f : -1.0f;
@@ -274,9 +262,7 @@ class HostArrayOps final : public ArrayOps {
               }
             }
           });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
  private:
@@ -297,6 +283,9 @@ class HostArrayOps final : public ArrayOps {
 
 }  // namespace
 
-std::unique_ptr<ArrayOps> MakeHostArrayOps() { return std::make_unique<HostArrayOps>(); }
+absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", ArrayOps::kFamily));
+  return std::make_unique<HostArrayOps>();
+}
 
 }  // namespace octavo::inline gpu::host

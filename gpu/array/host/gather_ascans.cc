@@ -5,7 +5,7 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/array/host/factory.h"
+#include "gpu/base/status.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/math/gather_ascans.h"
@@ -23,7 +23,7 @@ class HostResampleOps final : public ResampleOps {
  public:
   absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
                       void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchIntensityType(in.dtype, [&](auto type) {
         using T = decltype(type);
         tbb::parallel_for(int64_t{0}, table.ascans, [&](int64_t ascan) {
@@ -35,14 +35,15 @@ class HostResampleOps final : public ResampleOps {
                                           weight, table.taps));
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<ResampleOps> MakeHostResampleOps() { return std::make_unique<HostResampleOps>(); }
+absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", ResampleOps::kFamily));
+  return std::make_unique<HostResampleOps>();
+}
 
 }  // namespace octavo::inline gpu::host

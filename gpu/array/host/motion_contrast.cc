@@ -6,7 +6,7 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/array/host/factory.h"
+#include "gpu/base/status.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 
@@ -31,7 +31,7 @@ class HostRepeatOps final : public RepeatOps {
   absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v,
                               const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
                               float* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
@@ -49,14 +49,12 @@ class HostRepeatOps final : public RepeatOps {
           out[ascan] = count == 0 ? NAN : sum / static_cast<float>(count);
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window,
                                 float* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
         const int64_t b = ascan / v.columns, x = ascan % v.columns;
@@ -73,14 +71,12 @@ class HostRepeatOps final : public RepeatOps {
           out[ascan * v.depth + z] = math::PhaseOf(re, im);
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& v, int64_t half_window,
                                float* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.rows * (v.columns - 1), [&](int64_t ascan) {
         const int64_t from = ascan / (v.columns - 1) * v.columns + ascan % (v.columns - 1);
@@ -93,16 +89,14 @@ class HostRepeatOps final : public RepeatOps {
           out[ascan * v.depth + z] = math::PhaseOf(re, im);
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
  private:
   template <class F>
   static absl::Status OverRepeats(StreamRef stream, const RepeatView& v,
                                   const math::StoredScale& scale, float* out, F f) {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t row_elements = v.columns * v.depth;
@@ -116,14 +110,15 @@ class HostRepeatOps final : public RepeatOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<RepeatOps> MakeHostRepeatOps() { return std::make_unique<HostRepeatOps>(); }
+absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", RepeatOps::kFamily));
+  return std::make_unique<HostRepeatOps>();
+}
 
 }  // namespace octavo::inline gpu::host

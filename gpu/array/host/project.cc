@@ -7,7 +7,7 @@
 
 #include "tbb/parallel_for.h"
 
-#include "gpu/array/host/factory.h"
+#include "gpu/base/status.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/math/projection.h"
@@ -23,7 +23,7 @@ class HostProjectOps final : public ProjectOps {
  public:
   absl::Status MaxOverX(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
                         void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
@@ -36,14 +36,12 @@ class HostProjectOps final : public ProjectOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status MaxOverY(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
                         bool accumulate, void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
@@ -60,14 +58,12 @@ class HostProjectOps final : public ProjectOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status MaxOverZ(StreamRef stream, const VolumeView& v, int64_t y_begin, int64_t y_end,
                         int64_t z_begin, int64_t z_end, void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       DispatchVolumeType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t X = v.shape[1], Z = v.shape[2];
@@ -80,14 +76,12 @@ class HostProjectOps final : public ProjectOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status ExtractPlane(StreamRef stream, const VolumeView& v, Axis axis, int64_t index,
                             void* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const int64_t Y = v.shape[0], X = v.shape[1], Z = v.shape[2], size = SizeOf(v.dtype);
       const auto* in = static_cast<const char*>(v.data);
       auto* to = static_cast<char*>(out);
@@ -105,14 +99,12 @@ class HostProjectOps final : public ProjectOps {
             static_cast<T*>(out)[i] = static_cast<const T*>(v.data)[i * Z + index];
         });
       }
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth,
                          int64_t z_begin, int64_t z_end, float* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       tbb::parallel_for(int64_t{0}, ascans, [&](int64_t ascan) {
         math::PowerSums lanes[math::kSharpnessLanes];
         for (int lane = 0; lane < math::kSharpnessLanes; ++lane)
@@ -124,14 +116,15 @@ class HostProjectOps final : public ProjectOps {
         out[2 * ascan] = lanes[0].sum;
         out[2 * ascan + 1] = lanes[0].squares;
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<ProjectOps> MakeHostProjectOps() { return std::make_unique<HostProjectOps>(); }
+absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", ProjectOps::kFamily));
+  return std::make_unique<HostProjectOps>();
+}
 
 }  // namespace octavo::inline gpu::host

@@ -6,20 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "gpu/array/cuda/factory.h"
+#include "gpu/backend/cuda/cuda_operators.h"
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_status.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/digest_part.h"
 #include "gpu/device/cuda/kernels.h"
 #include "gpu/device/cuda/shared_memory.h"
 #include "gpu/device/exportable_memory.h"
+#include "gpu/device/operators.h"
 #include "gpu/device/pinned_registration.h"
-#include "gpu/spectral/cuda/factory.h"
-#include "gpu/tomography/cuda/factory.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -68,7 +69,10 @@ class PinnedRegistration final : public MemorySource {
   const int ordinal_;
 };
 
-class CudaDevice final : public Device, public ExportableMemory, public PageLocker {
+class CudaDevice final : public Device,
+                         public ExportableMemory,
+                         public PageLocker,
+                         public CudaContextSource {
  public:
   CudaDevice(DeviceInfo info, int ordinal, std::shared_ptr<PoolMemory> memory)
       : info_(std::move(info)),
@@ -76,15 +80,7 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
         health_(std::make_shared<DeviceHealth>()),
         memory_(std::move(memory)),
         pinned_(std::make_shared<PinnedMemory>()),
-        registered_(std::make_shared<PinnedRegistration>(ordinal)),
-        project_(MakeCudaProjectOps(ordinal, health_)),
-        resample_(MakeCudaResampleOps(ordinal, health_)),
-        repeats_(MakeCudaRepeatOps(ordinal, health_)),
-        tomography_(MakeCudaTomographyOps(ordinal, health_)),
-        prepare_(MakeCudaPrepareOps(ordinal, health_)),
-        sinograms_(MakeCudaSinogramOps(ordinal, health_)),
-        arrays_(MakeCudaArrayOps(ordinal, health_)),
-        spectral_(MakeCudaSpectralOps(ordinal, this, health_)) {}
+        registered_(std::make_shared<PinnedRegistration>(ordinal)) {}
 
   const DeviceInfo& info() const override { return info_; }
   absl::StatusOr<DeviceMemory> Memory() override {
@@ -137,8 +133,7 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) override {
     const DeviceGuard guard(ordinal_);
     OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
-    const int64_t rounded =
-        (bytes + ClientMemory::kGranule - 1) / ClientMemory::kGranule * ClientMemory::kGranule;
+    const int64_t rounded = RoundUp(bytes, ClientMemory::kGranule);
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, VirtualMemory::Allocate(shared, rounded));
     // Whoever maps it sees all of it.
     OCTAVO_CUDA(health_.get(),
@@ -273,14 +268,15 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
     return best;
   }
 
-  SpectralOps& spectral() override { return *spectral_; }
-  ProjectOps& project() override { return *project_; }
-  ResampleOps& resample() override { return *resample_; }
-  RepeatOps& repeats() override { return *repeats_; }
-  TomographyOps& tomography() override { return *tomography_; }
-  PrepareOps& prepare() override { return *prepare_; }
-  SinogramOps& sinograms() override { return *sinograms_; }
-  ArrayOps& arrays() override { return *arrays_; }
+  CudaContext cuda_context() const override { return {.ordinal = ordinal_, .health = health_}; }
+  Operators* FindOperators(const OperatorFamily& family) override {
+    return operators_.Find(family);
+  }
+  /// Once, before the device is handed out.
+  absl::Status MakeOperators() {
+    OCTAVO_ASSIGN_OR_RETURN(operators_, MakeCudaOperators(*this));
+    return absl::OkStatus();
+  }
 
  private:
   // Opened when it is first wanted; few processes do.
@@ -322,14 +318,7 @@ class CudaDevice final : public Device, public ExportableMemory, public PageLock
   const std::shared_ptr<PoolMemory> memory_;
   const std::shared_ptr<PinnedMemory> pinned_;
   const std::shared_ptr<PinnedRegistration> registered_;
-  const std::unique_ptr<ProjectOps> project_;
-  const std::unique_ptr<ResampleOps> resample_;
-  const std::unique_ptr<RepeatOps> repeats_;
-  const std::unique_ptr<TomographyOps> tomography_;
-  const std::unique_ptr<PrepareOps> prepare_;
-  const std::unique_ptr<SinogramOps> sinograms_;
-  const std::unique_ptr<ArrayOps> arrays_;
-  const std::unique_ptr<SpectralOps> spectral_;
+  OperatorSet operators_;
   Mutex shared_mutex_;
   std::shared_ptr<VirtualMemory> shared_ ABSL_GUARDED_BY(shared_mutex_);
   Mutex clock_mutex_;
@@ -361,8 +350,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index,
                   .uuid = uuid,
                   .total_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
   pools->push_back(pool);
-  return std::make_unique<CudaDevice>(std::move(info), ordinal,
-                                      std::make_shared<PoolMemory>(ordinal, pool, stream));
+  auto device = std::make_unique<CudaDevice>(std::move(info), ordinal,
+                                             std::make_shared<PoolMemory>(ordinal, pool, stream));
+  OCTAVO_RETURN_IF_ERROR(device->MakeOperators());
+  return device;
 }
 
 // Every device may write the memory of the others where there is a way between them; copies between

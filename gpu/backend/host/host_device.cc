@@ -17,25 +17,18 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
-#include "gpu/array/array_ops.h"
-#include "gpu/array/gather_ascans.h"
-#include "gpu/array/host/factory.h"
-#include "gpu/array/motion_contrast.h"
-#include "gpu/array/project.h"
+#include "gpu/backend/host/host_operators.h"
 #include "gpu/base/allocation_fault.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/exportable_memory.h"
 #include "gpu/device/host/fft.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/device/host/memory_file.h"
-#include "gpu/spectral/host/factory.h"
-#include "gpu/spectral/spectral.h"
-#include "gpu/tomography/host/factory.h"
-#include "gpu/tomography/preprocess_ops.h"
-#include "gpu/tomography/reconstruct_kernels.h"
+#include "gpu/device/operators.h"
 
 namespace octavo::inline gpu::host {
 namespace {
@@ -66,17 +59,7 @@ std::string MachineId(int index) {
 
 class HostDevice final : public Device, public ExportableMemory {
  public:
-  HostDevice(int index, int shares)
-      : shares_(shares),
-        memory_(std::make_shared<HostMemory>()),
-        spectral_(MakeHostSpectralOps()),
-        project_(MakeHostProjectOps()),
-        resample_(MakeHostResampleOps()),
-        repeats_(MakeHostRepeatOps()),
-        tomography_(MakeHostTomographyOps()),
-        prepare_(MakeHostPrepareOps()),
-        sinograms_(MakeHostSinogramOps()),
-        arrays_(MakeHostArrayOps()) {
+  HostDevice(int index, int shares) : shares_(shares), memory_(std::make_shared<HostMemory>()) {
     info_ = {.index = index,
              .backend = "host",
              .model = absl::StrCat(CpuModel(), ", ", SimdTargetName(), ", ",
@@ -108,8 +91,7 @@ class HostDevice final : public Device, public ExportableMemory {
   }
   absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return MemoryFiles::Allocate(files_, (bytes + ClientMemory::kGranule - 1) /
-                                             ClientMemory::kGranule * ClientMemory::kGranule);
+    return MemoryFiles::Allocate(files_, RoundUp(bytes, ClientMemory::kGranule));
   }
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) override {
     return files_->Share(memory);
@@ -136,7 +118,7 @@ class HostDevice final : public Device, public ExportableMemory {
                              int64_t element_bytes, const Box3& box) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     const int64_t row = shape[2] * element_bytes, plane = shape[1] * row;
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const size_t count = static_cast<size_t>(box.count[2] * element_bytes);
       auto* out = static_cast<char*>(dst);
       const auto* in = static_cast<const char*>(src) + box.start[2] * element_bytes;
@@ -145,21 +127,17 @@ class HostDevice final : public Device, public ExportableMemory {
           std::memcpy(out, in + (box.start[0] + y) * plane + (box.start[1] + x) * row, count);
         }
       }
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       auto* out = static_cast<char*>(dst);
       int64_t i = 0;
       for (; i + 4 <= bytes; i += 4) std::memcpy(out + i, &pattern, 4);
       std::memcpy(out + i, &pattern, static_cast<size_t>(bytes - i));
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
@@ -169,7 +147,7 @@ class HostDevice final : public Device, public ExportableMemory {
                             const DigestPlace& place, uint64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       // A multiple of 8: parts add up.
       const int64_t part = place.run_bytes == 0 ? int64_t{1} << 20 : place.run_bytes;
       const auto* data = static_cast<const char*>(src);
@@ -184,18 +162,14 @@ class HostDevice final : public Device, public ExportableMemory {
             return sum;
           },
           std::plus<uint64_t>());
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Delay(StreamRef stream, int64_t ns) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    AsHost(stream).Enqueue(Task([ns] {
+    return Enqueue(stream, [ns] {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(ns, kLongestDelayNs)));
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
   void InjectFault(const std::string& reason) override {
     health_->Lose(WithInfo(absl::UnavailableError(reason),
@@ -204,25 +178,21 @@ class HostDevice final : public Device, public ExportableMemory {
 
   absl::Status Stamp(StreamRef stream, int64_t* out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    AsHost(stream).Enqueue(Task([out] {
-      *out = SystemClock().Now().monotonic_ns;
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    return Enqueue(stream, [out] { *out = SystemClock().Now().monotonic_ns; });
   }
   absl::StatusOr<ClockReading> ReadClock() override {
     const int64_t now = SystemClock().Now().monotonic_ns;
     return ClockReading{.device_ns = now, .host_ns = now};
   }
 
-  SpectralOps& spectral() override { return *spectral_; }
-  ProjectOps& project() override { return *project_; }
-  ResampleOps& resample() override { return *resample_; }
-  RepeatOps& repeats() override { return *repeats_; }
-  TomographyOps& tomography() override { return *tomography_; }
-  PrepareOps& prepare() override { return *prepare_; }
-  SinogramOps& sinograms() override { return *sinograms_; }
-  ArrayOps& arrays() override { return *arrays_; }
+  Operators* FindOperators(const OperatorFamily& family) override {
+    return operators_.Find(family);
+  }
+  /// Once, before the device is handed out.
+  absl::Status MakeOperators() {
+    OCTAVO_ASSIGN_OR_RETURN(operators_, MakeHostOperators(*this));
+    return absl::OkStatus();
+  }
 
  private:
   static absl::StatusOr<void*> Aligned(int64_t bytes) {
@@ -244,16 +214,14 @@ class HostDevice final : public Device, public ExportableMemory {
 
   absl::Status Copy(StreamRef stream, void* dst, const void* src, int64_t bytes) {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    AsHost(stream).Enqueue(Task([dst, src, bytes] {
+    return Enqueue(stream, [dst, src, bytes] {
       constexpr int64_t kPart = 4 << 20;
       tbb::parallel_for(int64_t{0}, (bytes + kPart - 1) / kPart, [&](int64_t part) {
         std::memcpy(static_cast<char*>(dst) + part * kPart,
                     static_cast<const char*>(src) + part * kPart,
                     static_cast<size_t>(std::min(kPart, bytes - part * kPart)));
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   DeviceInfo info_;
@@ -261,20 +229,15 @@ class HostDevice final : public Device, public ExportableMemory {
   const std::shared_ptr<HostHealth> health_ = std::make_shared<HostHealth>();
   const std::shared_ptr<MemorySource> memory_;
   const std::shared_ptr<MemoryFiles> files_ = std::make_shared<MemoryFiles>();
-  const std::unique_ptr<SpectralOps> spectral_;
-  const std::unique_ptr<ProjectOps> project_;
-  const std::unique_ptr<ResampleOps> resample_;
-  const std::unique_ptr<RepeatOps> repeats_;
-  const std::unique_ptr<TomographyOps> tomography_;
-  const std::unique_ptr<PrepareOps> prepare_;
-  const std::unique_ptr<SinogramOps> sinograms_;
-  const std::unique_ptr<ArrayOps> arrays_;
+  OperatorSet operators_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeHostDevice(int index, int shares) {
-  return std::make_unique<HostDevice>(index, shares);
+absl::StatusOr<std::unique_ptr<Device>> MakeHostDevice(int index, int shares) {
+  auto device = std::make_unique<HostDevice>(index, shares);
+  OCTAVO_RETURN_IF_ERROR(device->MakeOperators());
+  return device;
 }
 
 }  // namespace octavo::inline gpu::host

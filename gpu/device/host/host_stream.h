@@ -134,4 +134,20 @@ class HostStream final : public StreamBase {
 
 inline HostStream& AsHost(StreamRef stream) { return static_cast<HostStream&>(*stream.base()); }
 
+/// Enqueues f() on a stream of a host device. f returns nothing, or a Status whose error ends the
+/// stream's work. Returns at once and always OK: the host's operators end with `return Enqueue(…)`,
+/// as CUDA's end with the status of a launch.
+template <class F>
+absl::Status Enqueue(StreamRef stream, F f) {
+  AsHost(stream).Enqueue(Task([f = std::move(f)]() mutable -> absl::Status {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&>>) {
+      f();
+      return absl::OkStatus();
+    } else {
+      return f();
+    }
+  }));
+  return absl::OkStatus();
+}
+
 }  // namespace octavo::inline gpu::host

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <vector>
 
 #include "gpu/base/status.h"
 #include "gpu/spectral/cuda/fused_spectral.h"
 #include "gpu/spectral/cuda/fused_tables.h"
+#include "gpu/spectral/spectral_tables.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -73,22 +75,20 @@ class FusedChainImpl final : public FusedChain {
     const SpectralConfig& c = config_;
     const auto length = static_cast<size_t>(c.fft_length),
                group = static_cast<size_t>(length_.group());
-    const bool real = c.phase_rad.empty();
+    const bool real = TransformsReal(c);
+    const SpectralTables tables = MakeSpectralTables(c);
+    const std::vector<uint32_t> positions = MakePositions(c);
     std::vector<float2> position(length, make_float2(0, 0)), h, twiddle;
     std::vector<float> parts((real ? 1 : 2) * length, 0.0f);  // of h
-    for (size_t j = 0; j < c.window.size(); ++j) {
+    for (size_t j = 0; j < positions.size(); ++j) {
       const auto entry = static_cast<size_t>(EntryOf(static_cast<int64_t>(j), c.fft_length));
-      const uint32_t bits = math::PositionBits(
-          c.interpolation == math::Interpolation::kNone ? static_cast<double>(j) : c.k_index[j]);
-      std::memcpy(&position[entry].x, &bits, sizeof bits);
-      const double w = static_cast<double>(c.window[j]) / static_cast<double>(length);
-      if (real) {
-        parts[entry] = static_cast<float>(
-            w / 2);  // the sum of a bin and its conjugate is twice what is wanted
+      std::memcpy(&position[entry].x, &positions[j], sizeof positions[j]);
+      const std::complex<double>& window = tables.window[j];
+      if (real) {  // the sum of a bin and its conjugate is twice what is wanted
+        parts[entry] = static_cast<float>(window.real() / 2);
       } else {
-        const double phase = static_cast<double>(c.phase_rad[j]);
-        parts[2 * entry] = static_cast<float>(w * std::cos(phase));
-        parts[2 * entry + 1] = static_cast<float>(w * std::sin(phase));
+        parts[2 * entry] = static_cast<float>(window.real());
+        parts[2 * entry + 1] = static_cast<float>(window.imag());
       }
     }
     for (size_t i = 0; i + 1 < parts.size(); i += 2)
@@ -128,14 +128,8 @@ class FusedChainImpl final : public FusedChain {
       at += table->size();
     }
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(stream));
-    const double range =
-        c.has_levels ? static_cast<double>(c.level_hi) - static_cast<double>(c.level_lo) : 1.0;
     const double measure = c.value == math::Value::kDb ? 10 * std::log10(2.0) : 1.0;
-    double scale = 1, offset = 0;  // value → stored
-    if (c.has_levels) {
-      scale = (c.output == DType::kU8 ? 255 : c.output == DType::kU16 ? 65535 : 1) / range;
-      offset = -static_cast<double>(c.level_lo) * scale;
-    }
+    auto [scale, offset] = MakeLevelScale<double>(c);
     const double top = c.output == DType::kU8 ? 256 : c.output == DType::kU16 ? 65536 : 0;
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
     const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 &&

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <cmath>
+#include <complex>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/cuda/cufft_library.h"
 #include "gpu/math/element.h"
 #include "gpu/spectral/cuda/bscan_mean.cuh"
-#include "gpu/spectral/cuda/factory.h"
 #include "gpu/spectral/cuda/fixed_pattern.cuh"
 #include "gpu/spectral/cuda/fused_spectral.h"
 #include "gpu/spectral/cuda/rolling_background.h"
 #include "gpu/spectral/cuda/spectral_steps.cuh"
+#include "gpu/spectral/spectral_tables.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -45,7 +46,7 @@ struct Sizes {
   // large or left over from an earlier call would spoil its neighbour. Odd lengths are complex rows
   // of their own, with zeros for the imaginary parts.
   explicit Sizes(const SpectralConfig& c)
-      : real(c.phase_rad.empty() && c.fft_length % 2 == 0),
+      : real(TransformsReal(c)),
         lines(c.bscan_records > 0),
         pitch(real ? c.fft_length / 2 + 1 : c.fft_length) {
     chunk = std::clamp<int64_t>(kChunkBytes / (pitch * static_cast<int64_t>(sizeof(float2))), 1,
@@ -91,24 +92,13 @@ class CudaSpectralPlan final : public SpectralPlan {
     const SpectralConfig& c = config_;
     OCTAVO_ASSIGN_OR_RETURN(Stream owned, device->NewStream(StreamPriority::kNormal));
     const cudaStream_t stream = AsCuda(owned.ref());
-    std::vector<int32_t> tap;
-    std::vector<float> weights;
-    for (const double r : c.k_index) {
-      const double left = std::floor(r);
-      float w[8];
-      math::WeightsOf(c.interpolation, r - left, w);
-      tap.push_back(static_cast<int32_t>(left));
-      weights.insert(weights.end(), w, w + math::Taps(c.interpolation));
-    }
+    const SpectralTables tables = MakeSpectralTables(c);
     std::vector<float2> h;
-    const double scale = 1.0 / static_cast<double>(c.fft_length);
-    for (size_t j = 0; j < c.window.size(); ++j) {
-      const double phase = c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]);
-      h.push_back(make_float2(static_cast<float>(c.window[j] * std::cos(phase) * scale),
-                              static_cast<float>(c.window[j] * std::sin(phase) * scale)));
-    }
-    OCTAVO_RETURN_IF_ERROR(Upload(device, stream, tap, &tap_));
-    OCTAVO_RETURN_IF_ERROR(Upload(device, stream, weights, &weights_));
+    for (const std::complex<double>& window : tables.window)
+      h.push_back(
+          make_float2(static_cast<float>(window.real()), static_cast<float>(window.imag())));
+    OCTAVO_RETURN_IF_ERROR(Upload(device, stream, tables.tap, &tap_));
+    OCTAVO_RETURN_IF_ERROR(Upload(device, stream, tables.weights, &weights_));
     OCTAVO_RETURN_IF_ERROR(Upload(device, stream, h, &h_));
     const int64_t samples = c.samples_per_record;
     if (c.background == math::Background::kStatic)
@@ -139,6 +129,7 @@ class CudaSpectralPlan final : public SpectralPlan {
     } else {
       OCTAVO_RETURN_IF_ERROR(BuildTransforms(device, stream));
     }
+    const LevelScale<float> levels = MakeLevelScale<float>(c);
     t_ = {.rows = RawRowsOf(c),
           .average = c.record_average,
           .n = static_cast<int64_t>(c.window.size()),
@@ -158,17 +149,13 @@ class CudaSpectralPlan final : public SpectralPlan {
           .pattern = pattern_.as<float2>(),
           .value = c.value,
           .scaled = c.has_levels,
-          .scale = 1,
-          .offset = 0,
+          .scale = levels.scale,
+          .offset = levels.offset,
           .bottom = LowestOf(c.output),
           .top = HighestOf(c.output),
           .slab_begin = c.slab_begin,
           .slab_end = c.slab_end,
           .repeat_ascans = c.repeats > 1 ? c.repeat_ascans : 0};
-    if (c.has_levels) {
-      t_.scale = (IsInteger(c.output) ? t_.top - t_.bottom : 1.0f) / (c.level_hi - c.level_lo);
-      t_.offset = t_.bottom - c.level_lo * t_.scale;
-    }
     staged_bytes_ = samples * 4 <= kStagedBytes ? static_cast<size_t>(samples * 4) : 0;
     if (staged_bytes_ > 48 << 10) {
       OCTAVO_RETURN_IF_ERROR(ForRawType(config_, [&](auto type) -> absl::Status {
@@ -458,9 +445,9 @@ class CudaSpectralOps final : public SpectralOps {
 
 }  // namespace
 
-std::unique_ptr<SpectralOps> MakeCudaSpectralOps(int ordinal, Device* device,
-                                                 std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaSpectralOps>(ordinal, device, std::move(health));
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, SpectralOps::kFamily));
+  return std::make_unique<CudaSpectralOps>(context.ordinal, &device, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -18,9 +18,10 @@
 #include "tbb/parallel_for.h"
 #include "tbb/parallel_reduce.h"
 
+#include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
-#include "gpu/spectral/host/factory.h"
 #include "gpu/spectral/host/spectral_kernels.h"
+#include "gpu/spectral/spectral_tables.h"
 
 namespace octavo::inline gpu::host {
 namespace {
@@ -121,24 +122,18 @@ TileTables MakeTables(const SpectralConfig& c) {
                .average = c.record_average,
                .interpolation = c.interpolation,
                .n = static_cast<int64_t>(c.window.size())};
-  for (const double r : c.k_index) {
-    const double left = std::floor(r);
-    float w[8];
-    math::WeightsOf(c.interpolation, r - left, w);
-    t.tap.push_back(static_cast<int32_t>(left));
-    t.weights.insert(t.weights.end(), w, w + math::Taps(c.interpolation));
-  }
+  SpectralTables tables = MakeSpectralTables(c);
+  t.tap = std::move(tables.tap);
+  t.weights = std::move(tables.weights);
   t.depth = c.depth;
-  t.half = c.phase_rad.empty() && c.fft_length % 2 == 0;
+  t.half = TransformsReal(c);
   t.fft = t.half ? MakeFftPlan(c.fft_length / 2, (t.n + 1) / 2, 0, c.fft_length / 2)
                  : MakeFftPlan(c.fft_length, t.n, c.first_bin, c.depth);
   t.first_row = t.fft.convolution && !t.half ? 0 : c.first_bin;
-  const double scale = (t.half ? 0.5 : 1.0) / static_cast<double>(c.fft_length);
   const bool chirp = t.fft.convolution && !t.half;
-  for (size_t j = 0; j < c.window.size(); ++j) {
-    std::complex<double> h =
-        std::polar(static_cast<double>(c.window[j]) * scale,
-                   c.phase_rad.empty() ? 0.0 : static_cast<double>(c.phase_rad[j]));
+  for (size_t j = 0; j < tables.window.size(); ++j) {
+    // Of half the length, the transform gives twice what is wanted.
+    std::complex<double> h = t.half ? 0.5 * tables.window[j] : tables.window[j];
     if (chirp)
       h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]),
                                 static_cast<double>(t.fft.chirp_in_im[j]));
@@ -161,10 +156,9 @@ TileTables MakeTables(const SpectralConfig& c) {
   t.bottom = LowestOf(c.output);
   t.top = HighestOf(c.output);
   t.scaled = c.has_levels;
-  if (c.has_levels) {
-    t.scale = (IsInteger(c.output) ? t.top - t.bottom : 1.0f) / (c.level_hi - c.level_lo);
-    t.offset = t.bottom - c.level_lo * t.scale;
-  }
+  const auto [scale, offset] = MakeLevelScale<float>(c);
+  t.scale = scale;
+  t.offset = offset;
   t.slab_begin = c.slab_begin;
   t.slab_end = c.slab_end;
   return t;
@@ -228,11 +222,10 @@ class HostSpectralPlan final : public SpectralPlan {
     double* const sums = ring.sums != nullptr ? ring.sums : sums_.data();
     for (size_t i = 0; i < pieces.size(); i += Few<SumPiece>::kMost) {
       const Few few(pieces.subspan(i, std::min(pieces.size() - i, Few<SumPiece>::kMost)));
-      AsHost(stream).Enqueue(Task([this, raw, few, sums] {
+      OCTAVO_RETURN_IF_ERROR(Enqueue(stream, [this, raw, few, sums] {
         ForRaw([&](auto type) {
           Sum<decltype(type)>(static_cast<const uint8_t*>(raw), {few.at, few.count}, sums);
         });
-        return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
@@ -244,12 +237,11 @@ class HostSpectralPlan final : public SpectralPlan {
     const int64_t entries = ring.sums != nullptr ? ring.entries : kMostSumPieces;
     for (size_t i = 0; i < means.size(); i += Few<MeanOfSums>::kMost) {
       const Few few(means.subspan(i, std::min(means.size() - i, Few<MeanOfSums>::kMost)));
-      AsHost(stream).Enqueue(Task([this, few, sums, entries] {
+      OCTAVO_RETURN_IF_ERROR(Enqueue(stream, [this, few, sums, entries] {
         ForColumns(few.count, config_.samples_per_record,
                    [&](size_t k, int64_t first, int64_t columns) {
                      Mean(few.at[k], sums, entries, first, columns);
                    });
-        return absl::OkStatus();
       }));
     }
     return absl::OkStatus();
@@ -257,7 +249,7 @@ class HostSpectralPlan final : public SpectralPlan {
 
   absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
                               uint64_t* count) override {
-    AsHost(stream).Enqueue(Task([this, raw, records, count] {
+    return Enqueue(stream, [this, raw, records, count] {
       const RawRows rows = RowsOf(static_cast<const uint8_t*>(raw));
       const int64_t average = config_.record_average;
       *count += tbb::parallel_reduce(
@@ -268,15 +260,13 @@ class HostSpectralPlan final : public SpectralPlan {
             return sum;
           },
           std::plus<uint64_t>());
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
                        const RecordPlacement& placement, const SpectralTarget& target,
                        const RepeatSums& sums) override {
-    AsHost(stream).Enqueue(Task([this, raw, runs, placement, target, sums] {
+    return Enqueue(stream, [this, raw, runs, placement, target, sums] {
       for (int64_t run = 0; run < runs.runs; ++run) {
         const int64_t first = run * runs.pitch;
         const auto* bytes = static_cast<const uint8_t*>(raw) + first * record_bytes_;
@@ -313,9 +303,7 @@ class HostSpectralPlan final : public SpectralPlan {
                      pattern_im_.data(), count, targets);
         });
       }
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   int64_t device_bytes() const override {
@@ -562,6 +550,9 @@ class HostSpectralOps final : public SpectralOps {
 
 }  // namespace
 
-std::unique_ptr<SpectralOps> MakeHostSpectralOps() { return std::make_unique<HostSpectralOps>(); }
+absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", SpectralOps::kFamily));
+  return std::make_unique<HostSpectralOps>();
+}
 
 }  // namespace octavo::inline gpu::host

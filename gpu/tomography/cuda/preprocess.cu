@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/device/dtype_dispatch.h"
-#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
+#include "gpu/tomography/preprocess_ops.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -199,8 +201,9 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
 
 }  // namespace
 
-std::unique_ptr<PrepareOps> MakeCudaPrepareOps(int ordinal, std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaPrepareOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<PrepareOps>> MakePrepareOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, PrepareOps::kFamily));
+  return std::make_unique<CudaPrepareOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <memory>
 
+#include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/lanes.cuh"
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/cuda/projectors.h"
+#include "gpu/tomography/reconstruct_kernels.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -351,9 +353,9 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
 
 }  // namespace
 
-std::unique_ptr<TomographyOps> MakeCudaTomographyOps(int ordinal,
-                                                     std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaTomographyOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<TomographyOps>> MakeTomographyOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, TomographyOps::kFamily));
+  return std::make_unique<CudaTomographyOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

@@ -2,9 +2,10 @@
 #include <memory>
 
 #include "gpu/base/status.h"
+#include "gpu/device/cuda/cuda_context.h"
 #include "gpu/device/cuda/cuda_stream.h"
-#include "gpu/tomography/cuda/factory.h"
 #include "gpu/tomography/cuda/launch.cuh"
+#include "gpu/tomography/preprocess_ops.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -344,9 +345,9 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
 
 }  // namespace
 
-std::unique_ptr<SinogramOps> MakeCudaSinogramOps(int ordinal,
-                                                 std::shared_ptr<DeviceHealth> health) {
-  return std::make_unique<CudaSinogramOps>(ordinal, std::move(health));
+absl::StatusOr<std::unique_ptr<SinogramOps>> MakeSinogramOps(Device& device) {
+  OCTAVO_ASSIGN_OR_RETURN(CudaContext context, FindCudaContext(device, SinogramOps::kFamily));
+  return std::make_unique<CudaSinogramOps>(context.ordinal, std::move(context.health));
 }
 
 }  // namespace octavo::inline gpu::cuda

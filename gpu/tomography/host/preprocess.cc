@@ -5,24 +5,15 @@
 
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/status.h"
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
-#include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/preprocess_ops.h"
 
 namespace octavo::inline gpu::host {
 namespace {
 
 constexpr int64_t kRun = 256;  // columns that a sliding window passes
-
-template <class F>
-absl::Status Enqueue(StreamRef stream, F f) {
-  AsHost(stream).Enqueue(Task([f] {
-    f();
-    return absl::OkStatus();
-  }));
-  return absl::OkStatus();
-}
 
 /// f(row, column) of all.
 template <class F>
@@ -446,7 +437,13 @@ class HostSinogramOps final : public SinogramOps {
 
 }  // namespace
 
-std::unique_ptr<PrepareOps> MakeHostPrepareOps() { return std::make_unique<HostPrepareOps>(); }
-std::unique_ptr<SinogramOps> MakeHostSinogramOps() { return std::make_unique<HostSinogramOps>(); }
+absl::StatusOr<std::unique_ptr<PrepareOps>> MakePrepareOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", PrepareOps::kFamily));
+  return std::make_unique<HostPrepareOps>();
+}
+absl::StatusOr<std::unique_ptr<SinogramOps>> MakeSinogramOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", SinogramOps::kFamily));
+  return std::make_unique<HostSinogramOps>();
+}
 
 }  // namespace octavo::inline gpu::host

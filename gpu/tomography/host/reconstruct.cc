@@ -6,8 +6,8 @@
 
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/status.h"
 #include "gpu/device/host/host_stream.h"
-#include "gpu/tomography/host/factory.h"
 #include "gpu/tomography/host/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 
@@ -43,7 +43,7 @@ class HostTomographyOps final : public TomographyOps {
 
   absl::Status Transpose(StreamRef stream, const RayView& view, const float* image,
                          float* transposed) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       const int64_t n = v.size, pitch = v.image_pitch(), tiles = Blocks(n, 16),
                     group_stride = n * pitch * v.lanes;
       tbb::parallel_for(int64_t{0}, v.groups * tiles, [&](int64_t i) {
@@ -63,14 +63,12 @@ class HostTomographyOps final : public TomographyOps {
           }
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range,
                        const float* image, const float* transposed, float* sinogram) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       const int64_t rays = Blocks(v.detectors, kBlock);
       const int64_t by_rows = Blocks(range.split - range.begin, kBlockAngles),
                     blocks = by_rows + Blocks(range.end - range.split, kBlockAngles);
@@ -85,14 +83,12 @@ class HostTomographyOps final : public TomographyOps {
                      (rows ? image : transposed) + group * v.size * v.image_pitch() * v.lanes,
                      sinogram + group * v.angles * v.sinogram_pitch() * v.lanes);
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
                     const float* sinogram, float* image) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       const int64_t rows = Blocks(v.back_rows(), kBlockRows), columns = Blocks(v.size, kBlock);
       tbb::parallel_for(int64_t{0}, v.groups * rows * columns, [&](int64_t i) {
         const int64_t group = i / (rows * columns),
@@ -102,14 +98,12 @@ class HostTomographyOps final : public TomographyOps {
                   sinogram + group * v.angles * v.sinogram_pitch() * v.lanes,
                   image + group * v.size * v.image_pitch() * v.lanes);
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
                              const int32_t* order, int64_t slices, float* out) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t group = i / v.angles, angle = order[i % v.angles];
         float* row = out + (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
@@ -122,14 +116,12 @@ class HostTomographyOps final : public TomographyOps {
             row[d * v.lanes + l] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status PackImages(StreamRef stream, const RayView& view, const float* in, float value,
                           int64_t n, int64_t slices, float* out) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       const int64_t border = (v.size - n) / 2;
       const float middle = 0.5f * static_cast<float>(v.size - 1);
       tbb::parallel_for(int64_t{0}, v.groups * v.size, [&](int64_t i) {
@@ -148,14 +140,12 @@ class HostTomographyOps final : public TomographyOps {
           }
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in, int64_t n,
                             int64_t first, int64_t count, float* out) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       const int64_t border = (v.size - n) / 2;
       tbb::parallel_for(int64_t{0}, count * n, [&](int64_t i) {
         const int64_t slice = first + i / n, group = slice / v.lanes, lane = slice % v.lanes,
@@ -164,14 +154,12 @@ class HostTomographyOps final : public TomographyOps {
             in + ((group * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes + lane;
         for (int64_t c = 0; c < n; ++c) out[i * n + c] = row[c * v.lanes];
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
                        int64_t* counts) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       std::array<double, 2 * kSumParts> sums{};
       constexpr int64_t kPart = 1 << 14;
       AddOverRows(Blocks(count, kPart), 2, sums.data(), [&](int64_t part, double* totals) {
@@ -185,9 +173,7 @@ class HostTomographyOps final : public TomographyOps {
       });
       counts[0] = counts[1] = 0;
       for (size_t i = 0; i < sums.size(); ++i) counts[i % 2] += static_cast<int64_t>(sums[i]);
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status DropNegative(StreamRef stream, float* values, int64_t count) override {
@@ -202,7 +188,7 @@ class HostTomographyOps final : public TomographyOps {
   absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range,
                         ResidualKind kind, const float* measured, const SharedWeights& rows,
                         float floor, float* projected, double* sums) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.sinogram_pitch();
         tbb::parallel_for(int64_t{0}, kSumParts, [&](int64_t part) {
@@ -230,15 +216,13 @@ class HostTomographyOps final : public TomographyOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options,
                       const float* back, const SharedWeights& columns, float* image,
                       double* changes) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.image_pitch();
         AddOverRows(
@@ -263,14 +247,12 @@ class HostTomographyOps final : public TomographyOps {
               }
             });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a, int64_t elements,
                          double* sums) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 1024 * kLanes;
         std::fill_n(sums, kSumParts * v.groups * kLanes, 0.0);
@@ -287,14 +269,12 @@ class HostTomographyOps final : public TomographyOps {
                       });
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha, const float* x,
                          const float* beta, float* y, int64_t elements) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 4096 * kLanes;
         const int64_t parts = Blocks(elements, kPart);
@@ -309,26 +289,22 @@ class HostTomographyOps final : public TomographyOps {
           }
         });
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
                           const float* in, float* out) override {
-    AsHost(stream).Enqueue(Task([=, v = view] {
+    return Enqueue(stream, [=, v = view] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t start = (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
         FilterRow(v, filter, in + start, out + start);
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
                       float* out) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       const auto n = static_cast<int32_t>(grid.n);
       tbb::parallel_for(int64_t{0}, grid.slices * grid.n, [&](int64_t i) {
         const float* image = in + i / grid.n * grid.n * grid.n;
@@ -338,15 +314,13 @@ class HostTomographyOps final : public TomographyOps {
           out[i * grid.n + x] = add ? out[i * grid.n + x] + value : value;
         }
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data,
                               int64_t slice_stride, bool ratio, float* turned,
                               double* sums) override {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       tbb::parallel_for(int64_t{0}, slices * n, [&](int64_t i) {
         float* row = turned + i * n;
         float sum = 0;
@@ -357,9 +331,7 @@ class HostTomographyOps final : public TomographyOps {
         sums[i] += r * r;
         for (int64_t x = 0; x < n; ++x) row[x] += term;
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 
   absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update,
@@ -373,20 +345,19 @@ class HostTomographyOps final : public TomographyOps {
  private:
   template <class F>
   static absl::Status ForEach(StreamRef stream, int64_t count, F f) {
-    AsHost(stream).Enqueue(Task([=] {
+    return Enqueue(stream, [=] {
       constexpr int64_t kPart = 1 << 16;
       tbb::parallel_for(int64_t{0}, Blocks(count, kPart), [&](int64_t part) {
         for (int64_t i = part * kPart; i < std::min((part + 1) * kPart, count); ++i) f(i);
       });
-      return absl::OkStatus();
-    }));
-    return absl::OkStatus();
+    });
   }
 };
 
 }  // namespace
 
-std::unique_ptr<TomographyOps> MakeHostTomographyOps() {
+absl::StatusOr<std::unique_ptr<TomographyOps>> MakeTomographyOps(Device& device) {
+  OCTAVO_RETURN_IF_ERROR(CheckBackend(device, "host", TomographyOps::kFamily));
   return std::make_unique<HostTomographyOps>();
 }
 

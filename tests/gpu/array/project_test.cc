@@ -118,7 +118,8 @@ class ProjectTest : public BackendTest {
       const int64_t z0 = shape[2] / 3, z1 = std::max(z0 + 1, shape[2] * 2 / 3),
                     elements = shape[0] * shape[1];
       const DeviceBuffer out = Poisoned(elements * static_cast<int64_t>(sizeof(T)));
-      ASSERT_THAT(device_.project().MaxOverZ(stream_.ref(), view, 0, shape[0], z0, z1, out.data()),
+      ASSERT_THAT(FindOperators<ProjectOps>(device_).value()->MaxOverZ(
+                      stream_.ref(), view, 0, shape[0], z0, z1, out.data()),
                   IsOk());
       std::vector<T> slab;
       for (int64_t a = 0; a < elements; ++a) {

@@ -60,7 +60,7 @@ class TomographyTest : public testing::TomographyFixture {
     const int64_t groups = (slices + lanes - 1) / lanes;
     testing::TestView t = MakeView(config, groups, lanes);
     const RayView& v = t.view;
-    TomographyOps& ops = device_.tomography();
+    TomographyOps& ops = *FindOperators<TomographyOps>(device_).value();
     Pair pair;
     pair.x = Random(slices * v.size * v.size, -1, 1);
     pair.y = Random(slices * v.angles * v.detectors, -1, 1);
@@ -135,7 +135,8 @@ TEST_P(TomographyTest, ProjectorsAgreeWithDoublePrecision) {
         TomographyConfig c = Odd(how);
         c.mask_ratio = mask;
         c.subsets = mask == 0 ? 1 : 3;
-        const Pair pair = Project(c, slices, device_.tomography().Lanes(slices, true));
+        const Pair pair =
+            Project(c, slices, FindOperators<TomographyOps>(device_).value()->Lanes(slices, true));
         const int64_t n = c.image_size, pixels = n * n,
                       rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
         const DenseProjector dense{n,

@@ -129,7 +129,7 @@ class TomopyDirectTest : public testing::TomographyFixture {
     view.back = back.as<math::BackAngle>();
     view.centers = centers.as<float>();
     view.radius = plan.radius;
-    TomographyOps& ops = device_.tomography();
+    TomographyOps& ops = *FindOperators<TomographyOps>(device_).value();
     const StreamRef s = stream_.ref();
     const SinogramView packed{
         .data = in.as<float>(), .slice_stride = kN, .angle_stride = slices * kN};

@@ -54,14 +54,9 @@ class ForwardingDevice : public Device {
   absl::StatusOr<ClockReading> ReadClock() override { return inner_.ReadClock(); }
   absl::Status Delay(StreamRef stream, int64_t ns) override { return inner_.Delay(stream, ns); }
   void InjectFault(const std::string& reason) override { inner_.InjectFault(reason); }
-  SpectralOps& spectral() override { return inner_.spectral(); }
-  ProjectOps& project() override { return inner_.project(); }
-  ResampleOps& resample() override { return inner_.resample(); }
-  RepeatOps& repeats() override { return inner_.repeats(); }
-  TomographyOps& tomography() override { return inner_.tomography(); }
-  PrepareOps& prepare() override { return inner_.prepare(); }
-  SinogramOps& sinograms() override { return inner_.sinograms(); }
-  ArrayOps& arrays() override { return inner_.arrays(); }
+  Operators* FindOperators(const OperatorFamily& family) override {
+    return inner_.FindOperators(family);
+  }
 
  protected:
   Device& inner_;

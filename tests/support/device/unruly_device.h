@@ -83,7 +83,10 @@ class UnrulyDevice final : public ForwardingDevice {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
     return inner_.DigestOfPart(stream, src, bytes, place, out);
   }
-  SpectralOps& spectral() override { return spectral_; }
+  Operators* FindOperators(const OperatorFamily& family) override {
+    if (&family == &SpectralOps::kFamily) return &spectral_;
+    return inner_.FindOperators(family);
+  }
 
  private:
   /// Memory with a guard behind it.
@@ -169,15 +172,14 @@ class UnrulyDevice final : public ForwardingDevice {
     explicit Spectral(UnrulyDevice& device) : device_(device) {}
     absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(
         const SpectralConfig& config) override {
-      auto plan = device_.inner_.spectral().CreatePlan(config);
+      auto plan = Inner().CreatePlan(config);
       if (!plan.ok()) return plan.status();
       return std::make_unique<Plan>(device_, *std::move(plan));
     }
-    int64_t PlanBytes(const SpectralConfig& config) override {
-      return device_.inner_.spectral().PlanBytes(config);
-    }
+    int64_t PlanBytes(const SpectralConfig& config) override { return Inner().PlanBytes(config); }
 
    private:
+    SpectralOps& Inner() { return *octavo::FindOperators<SpectralOps>(device_.inner_).value(); }
     UnrulyDevice& device_;
   };
 

@@ -1,0 +1,27 @@
+#include "gpu/backend/cuda/cuda_operators.h"
+
+#include "gpu/array/array_ops.h"
+#include "gpu/array/gather_ascans.h"
+#include "gpu/array/motion_contrast.h"
+#include "gpu/array/project.h"
+#include "gpu/base/status.h"
+#include "gpu/spectral/spectral.h"
+#include "gpu/tomography/preprocess_ops.h"
+#include "gpu/tomography/reconstruct_kernels.h"
+
+namespace octavo::inline gpu::cuda {
+
+absl::StatusOr<OperatorSet> MakeCudaOperators(Device& device) {
+  OperatorSet set;
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeSpectralOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeProjectOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeResampleOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeRepeatOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeArrayOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeTomographyOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakePrepareOps(device)));
+  OCTAVO_RETURN_IF_ERROR(set.Add(MakeSinogramOps(device)));
+  return set;
+}
+
+}  // namespace octavo::inline gpu::cuda
