@@ -19,7 +19,7 @@ absl::StatusOr<session::SessionStatus> EngineImpl::KeepAlive(const std::string& 
   OCTAVO_ASSIGN_OR_RETURN(const session::ClientSessions::Alive alive,
                           sessions_of_clients_.KeepAlive(secret));
   if (alive.revived) {
-    volumes_.Adopt(alive.session.name);
+    volumes_.expiry().Adopt(alive.session.name);
     Log(LogLevel::kInfo, "session revived",
         {{"session", alive.session.name}, {"client", alive.session.client}});
   }
@@ -55,7 +55,7 @@ void EngineImpl::Housekeep() {
     MutexLock lock(mutex_);
     ForgetOldScans();
   }
-  const volume::VolumeStore::Due due = volumes_.Tick(
+  const volume::VolumeExpiry::Due due = volumes_.expiry().Tick(
       [this](const std::string& session) { return sessions_of_clients_.Gone(session); });
   for (const model::VolumeStatus& volume : due.warned) NotifyExpiring(volume);
   for (const model::VolumeStatus& volume : due.expired)
@@ -136,7 +136,7 @@ void EngineImpl::ApplyOrphanPolicy(const model::VolumeStatus& volume) {
   if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = DoOrphanPolicy(volume, retention);
   if (InfoOf(done).reason == "LEASED")
-    return volumes_.TellOrphanAgain(volume.name);  // since it was told; when the lease has ended
+    return volumes_.expiry().TellOrphanAgain(volume.name);  // when the lease has ended
   Log(LogLevel::kInfo, "volume orphaned",
       {{"volume", volume.name},
        {"session", volume.session},

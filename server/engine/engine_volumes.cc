@@ -43,8 +43,7 @@ std::vector<model::VolumeStatus> EngineImpl::ListVolumes(const volume::VolumeQue
 
 absl::StatusOr<std::shared_ptr<volume::VolumeReader>> EngineImpl::ReadVolume(
     const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
-  std::unique_ptr<storage::SpillCursor> cursor;
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, volumes_.OpenAnyTier(name, &cursor));
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold pinned, volumes_.Hold(name, volume::HoldKind::kRead));
   const size_t d = At(pinned.device);
   if (const absl::Status health = devices_[d]->Health(); pinned.slot != nullptr && !health.ok()) {
     return WithInfo(absl::DataLossError(absl::StrCat(name, " was in the memory of ",
@@ -64,8 +63,8 @@ absl::StatusOr<std::shared_ptr<volume::VolumeReader>> EngineImpl::ReadVolume(
           {.reason = "LOST", .field = "name", .numbers = {{"device", base::DeviceName(device)}}});
     }
   }
-  return volume::MakeVolumeReader(std::move(pinned), std::move(cursor), start, count,
-                                  devices_[d].get(), read_streams_[d].ref(), frames_[d], &workers_);
+  return volume::MakeVolumeReader(std::move(pinned), start, count, devices_[d].get(),
+                                  read_streams_[d].ref(), frames_[d], &workers_);
 }
 
 absl::StatusOr<model::VolumeStatus> EngineImpl::HoldVolume(const std::string& name, bool release,
@@ -75,13 +74,11 @@ absl::StatusOr<model::VolumeStatus> EngineImpl::HoldVolume(const std::string& na
       volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
   const bool live = retention.mode == model::RetentionMode::kLive;
   if (release) {
-    const auto session = Find(volume.scan);
     const volume::ClientVerb asked{.lease_token = lease_token};
-    return volumes_.Unmark(name, live && session.ok() && !(*session)->finished(),
-                           live ? &asked : nullptr);
+    return volumes_.ring().Unmark(name, live ? &asked : nullptr);
   }
   const int64_t limit = retention.hold_slots;
-  auto held = volumes_.Keep(name, limit);
+  auto held = volumes_.ring().Mark(name, limit);
   // The next mark shall find room.
   if (live && model::Spills(retention.on_full) &&
       volumes_.CountOf(volume.scan).kept_slots >= limit) {
@@ -267,9 +264,8 @@ void EngineImpl::LoadFrame(const model::FramePtr& header,
 }
 
 absl::StatusOr<model::Bytes> EngineImpl::PayloadOf(const model::Frame& header) {
-  std::unique_ptr<storage::SpillCursor> cursor;
-  OCTAVO_ASSIGN_OR_RETURN(const volume::PinnedVolume pinned,
-                          volumes_.OpenAnyTier(header.volume, &cursor));
+  OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold pinned,
+                          volumes_.Hold(header.volume, volume::HoldKind::kRead));
   const size_t d = At(pinned.device);
   if (header.product == model::Product::kVolume)
     return volume::CopyVolumeToHost(*devices_[d], read_streams_[d].ref(), *frames_[d], pinned);
@@ -279,9 +275,9 @@ absl::StatusOr<model::Bytes> EngineImpl::PayloadOf(const model::Frame& header) {
   const auto memory = frames_[d]->Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr)
     return absl::ResourceExhaustedError("no page-locked memory left for frames");
-  if (cursor != nullptr) {
+  if (pinned.cursor != nullptr) {
     OCTAVO_RETURN_IF_ERROR(
-        volume::ReadBox(*cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
+        volume::ReadBox(*pinned.cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
   } else {
     OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(*devices_[d], read_streams_[d].ref(), memory.get(),
                                                  *pinned.slot, volume, box));

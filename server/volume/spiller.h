@@ -62,14 +62,14 @@ class Spiller {
 
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
   /// `done` is called exactly once, from a thread of the spiller or at once with what can be told
-  /// at once. `asked`: by a client (VolumeStore::BeginSpill).
+  /// at once. `asked`: by a client (VolumeTiers::BeginSpill).
   void Spill(const std::string& name, model::Tier tier, Done done,
              const ClientVerb* asked = nullptr);
   void Restore(const std::string& name, Done done);
   /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give
   /// back. `done` is called exactly once: OK when the volume has moved; ResourceExhausted
   /// (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
-  /// VolumeStore::BeginRelocate, all of which leave it where it is.
+  /// VolumeTiers::BeginRelocate, all of which leave it where it is.
   void Relocate(const std::string& name, std::function<void(const absl::Status&)> done);
   /// As Restore, on the calling thread: for workers that need the volume on its device.
   absl::StatusOr<model::VolumeStatus> RestoreNow(const std::string& name);
@@ -99,17 +99,17 @@ class Spiller {
   class HostVolume;
   class DiskVolume;
   class StoringOnDisk;
-  /// Copies the pinned bytes into the tier, checked against the digest.
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const PinnedVolume& pinned,
+  /// Copies the bytes into the tier, checked against the digest.
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const VolumeHold& hold,
                                                             model::Tier tier);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const PinnedVolume& pinned);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToDisk(const PinnedVolume& pinned);
-  /// Hands the bytes of `pinned` piece by piece, in order, to `take`.
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const VolumeHold& hold);
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToDisk(const VolumeHold& hold);
+  /// Hands the bytes of `hold` piece by piece, in order, to `take`.
   absl::Status ForEachPiece(
-      const PinnedVolume& pinned,
+      const VolumeHold& hold,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
-  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const PinnedVolume& pinned);
-  absl::Status RunSpill(PinnedVolume pinned, model::Tier tier);
+  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const VolumeHold& hold);
+  absl::Status RunSpill(VolumeHold hold, model::Tier tier);
 
   const Context context_;
   std::vector<std::shared_ptr<memory::FramePool>> host_pools_;  // of the tier HOST, by device

@@ -116,8 +116,8 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Spill(const std::string& name) {
     const ClientVerb asked;
-    OCTAVO_RETURN_IF_ERROR(store_.BeginSpill(name, &asked).status());
-    store_.EndSpill(name, std::make_shared<const NoBytes>());
+    OCTAVO_RETURN_IF_ERROR(store_.tiers().BeginSpill(name, &asked).status());
+    store_.tiers().EndSpill(name, std::make_shared<const NoBytes>());
     return absl::OkStatus();
   }
   absl::Status Export(const std::string& name) {
@@ -128,27 +128,27 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Release(const std::string& name) {
     const ClientVerb asked;
-    return store_.Unmark(name, /*ring=*/true, &asked).status();
+    return store_.ring().Unmark(name, &asked).status();
   }
-  absl::Status Hold(const std::string& name) { return store_.Keep(name, 100).status(); }
+  absl::Status Hold(const std::string& name) { return store_.ring().Mark(name, 100).status(); }
   // These take what is due, not what they are told: what became of the volume says whether they
   // did.
   absl::Status Overwrite(const std::string& name) {
-    (void)store_.OverwriteOldest(kScan);
+    (void)store_.ring().OverwriteOldest(kScan);
     return WhatBecame(name, "overwritten");
   }
   absl::Status Expire(const std::string& name) {
-    (void)store_.Tick([](const std::string&) { return false; });
+    (void)store_.expiry().Tick([](const std::string&) { return false; });
     return WhatBecame(name, "its time to live");
   }
   absl::Status Orphan(const std::string& name) {  // the policy DISCARD
-    const auto due =
-        store_.Tick([this](const std::string& session) { return sessions_.Gone(session); });
+    const auto due = store_.expiry().Tick(
+        [this](const std::string& session) { return sessions_.Gone(session); });
     const ClientVerb asked{.detach_exports = true, .of_orphans = true};
     for (const VolumeStatus& volume : due.orphans) {
       const absl::Status status =
           store_.Discard(volume.name, "its session has ended", &asked).status();
-      if (InfoOf(status).reason == "LEASED") store_.TellOrphanAgain(volume.name);
+      if (InfoOf(status).reason == "LEASED") store_.expiry().TellOrphanAgain(volume.name);
     }
     return WhatBecame(name, "its session has ended");
   }
@@ -314,13 +314,13 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
     if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
     on_change_ = [this](const VolumeStatus& volume) {
       if (volume.tier == Tier::kDevice) return;
-      ASSERT_THAT(store_.BeginRestore(name_), IsOk());
-      store_.EndRestore(name_, pool_->TryTake(), 0);
+      ASSERT_THAT(store_.tiers().BeginRestore(name_), IsOk());
+      store_.tiers().EndRestore(name_, pool_->TryTake(), 0);
       ASSERT_THAT(Export(name_), IsOk());
     };
-    ASSERT_THAT(store_.BeginSpill(name_),
+    ASSERT_THAT(store_.tiers().BeginSpill(name_),
                 IsOk());  // by the server: for a client what is mapped is not moved
-    store_.EndSpill(name_, std::make_shared<const NoBytes>());
+    store_.tiers().EndSpill(name_, std::make_shared<const NoBytes>());
     on_change_ = nullptr;
     const auto exports = exports_.List(name_);
     ASSERT_EQ(exports.size(), mapped_before ? 2u : 1u);
@@ -342,7 +342,7 @@ TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
       names.push_back(name_);
     }
     absl::Status held;
-    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
+    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.ring().KeepNewest(kScan, 3); });
     ASSERT_EQ(store_.Get(names[0])->state,
               held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
     for (size_t i = 1; i < names.size(); ++i)
@@ -428,7 +428,7 @@ TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
     racers_.Race(
         [&] {
           ASSERT_THAT(sessions_.KeepAlive(opened.secret), IsOk());
-          store_.Adopt(opened.session.name);
+          store_.expiry().Adopt(opened.session.name);
           found = store_.Get(name_)->state == VolumeState::kHeld;
         },
         [&] { (void)Orphan(name_); });
@@ -450,10 +450,8 @@ TEST_F(VerbsTest, OnesOwnLease) {
   const std::vector<std::function<absl::Status(const ClientVerb&)>> verbs = {
       [this](const ClientVerb& asked) { return store_.Discard(name_, "", &asked).status(); },
       [this](const ClientVerb& asked) { return store_.BeginCommit(name_, &asked).status(); },
-      [this](const ClientVerb& asked) { return store_.BeginSpill(name_, &asked).status(); },
-      [this](const ClientVerb& asked) {
-        return store_.Unmark(name_, /*ring=*/true, &asked).status();
-      },
+      [this](const ClientVerb& asked) { return store_.tiers().BeginSpill(name_, &asked).status(); },
+      [this](const ClientVerb& asked) { return store_.ring().Unmark(name_, &asked).status(); },
   };
   for (size_t i = 0; i < verbs.size(); ++i) {
     Held();
@@ -462,13 +460,13 @@ TEST_F(VerbsTest, OnesOwnLease) {
     EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "by a viewer")) << i;
     EXPECT_EQ(InfoOf(verbs[i]({.lease_token = "0123"})).reason, "LEASE_LOST") << i;
     EXPECT_EQ(store_.Get(name_)->state, VolumeState::kHeld);
-    EXPECT_EQ(store_.Get(name_)->moving, "");
+    EXPECT_EQ(store_.Get(name_)->moving, Move::kNone);
     EXPECT_TRUE(store_.Get(name_)->kept);
     ASSERT_THAT(leases_.Release(theirs.token), IsOk());
     EXPECT_THAT(verbs[i]({}), IsError(absl::StatusCode::kAborted, "by me")) << i;
     EXPECT_THAT(verbs[i]({.lease_token = mine.token}), IsOk()) << i;
     store_.EndCommit(name_, absl::CancelledError(""));
-    store_.EndSpill(name_, absl::CancelledError(""));
+    store_.tiers().EndSpill(name_, absl::CancelledError(""));
     Clear();
   }
 }
