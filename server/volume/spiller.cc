@@ -1,7 +1,6 @@
 #include "server/volume/spiller.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -31,55 +30,11 @@ absl::Status Changed(const std::string& volume, const std::string& sealed, const
       {.reason = "DIGEST", .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
 }
 
-class MemoryCursor final : public storage::SpillCursor {
- public:
-  explicit MemoryCursor(std::shared_ptr<void> memory) : memory_(std::move(memory)) {}
-  absl::Status Read(int64_t offset, int64_t bytes, void* out) override {
-    std::memcpy(out, static_cast<const char*>(memory_.get()) + offset, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
-
- private:
-  const std::shared_ptr<void> memory_;
-};
-
 }  // namespace
-
-/// Page-locked host memory. The room counts as used until the last reader is done.
-class Spiller::HostVolume final : public SpilledVolume {
- public:
-  HostVolume(std::shared_ptr<void> memory, int64_t bytes)
-      : bytes_(bytes), memory_(std::move(memory)) {}
-  model::Tier tier() const override { return model::Tier::kHost; }
-  int64_t bytes() const override { return bytes_; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
-    return std::make_unique<MemoryCursor>(memory_);
-  }
-  void Remove() const override {}  // goes with its last reader
-
- private:
-  const int64_t bytes_;
-  const std::shared_ptr<void> memory_;
-};
-
-class Spiller::DiskVolume final : public SpilledVolume {
- public:
-  explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
-  model::Tier tier() const override { return model::Tier::kDisk; }
-  int64_t bytes() const override { return file_->bytes(); }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
-    return file_->Open();
-  }
-  void Remove() const override { file_->Remove(); }
-
- private:
-  const std::shared_ptr<storage::SpillFile> file_;
-};
 
 class Spiller::StoringOnDisk final : public Spiller::Storing {
  public:
-  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer)
-      : spiller_(spiller), writer_(std::move(writer)) {}
+  explicit StoringOnDisk(std::unique_ptr<SpillTiers::Writer> writer) : writer_(std::move(writer)) {}
   absl::Status Append(const void* data, int64_t bytes) override {
     Digest(static_cast<const char*>(data), bytes);
     return writer_->Append(data, bytes);
@@ -88,9 +43,8 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
       model::VolumeStatus* volume) override {
     volume->digest =
         absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
-    writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
-    OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
-    return std::make_shared<const DiskVolume>(std::move(file));
+    writer_->Describe(*volume);
+    return writer_->Finish();
   }
 
  private:
@@ -113,43 +67,26 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
     std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
   }
 
-  Spiller& spiller_;
-  const std::unique_ptr<storage::SpillWriter> writer_;
+  const std::unique_ptr<SpillTiers::Writer> writer_;
   uint64_t digest_ = 0;
   int64_t digested_ = 0, rest_bytes_ = 0;
   char rest_[8] = {};
 };
 
 Spiller::Spiller(Context context, int threads)
-    : context_(std::move(context)), pool_("oct-spill", threads) {
-  for (int d = 0; d < context_.devices; ++d) {
-    host_pools_.push_back(std::make_shared<memory::FramePool>(
-        context_.device_of(d).first, context_.host_bytes, memory::FramePool::Sizes::kExact));
-  }
-}
+    : context_(std::move(context)),
+      tiers_({.devices = DevicesOf(context_),
+              .host_bytes = context_.host_bytes,
+              .folder = context_.folder,
+              .meta_of = context_.meta_of}),
+      pool_("oct-spill", threads) {}
 
 Spiller::~Spiller() = default;
 
-absl::Status Spiller::CheckTier(model::Tier tier) const {
-  const bool off = tier == model::Tier::kHost
-                       ? context_.host_bytes == 0
-                       : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
-  if (tier == model::Tier::kDevice)
-    return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
-  if (!off) return absl::OkStatus();
-  const char* key = tier == model::Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
-  return WithInfo(
-      absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key,
-                                                 " of the server's configuration is 0")),
-      {.reason = "SPILL_OFF", .field = "", .numbers = {{"key", key}}});
-}
-
-int64_t Spiller::FreeOf(model::Tier tier) const {
-  if (!CheckTier(tier).ok()) return 0;
-  if (tier == model::Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
-  return std::max<int64_t>(0,
-                           std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(),
-                                    context_.folder->disk_free_bytes()));
+std::vector<Device*> Spiller::DevicesOf(const Context& context) {
+  std::vector<Device*> devices;
+  for (int d = 0; d < context.devices; ++d) devices.push_back(context.device_of(d).first);
+  return devices;
 }
 
 absl::Status Spiller::ForEachPiece(
@@ -195,51 +132,10 @@ absl::Status Spiller::ForEachPiece(
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(const VolumeHold& hold) {
-  const int64_t bytes = hold.status.bytes;
-  int64_t used = *host_used_;
-  do {
-    if (used + bytes <= context_.host_bytes) continue;
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
-            " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
-        {.reason = "SPILL_QUOTA",
-         .field = "",
-         .numbers = {{"wanted", absl::StrCat(bytes)},
-                     {"used", absl::StrCat(used)},
-                     {"quota", absl::StrCat(context_.host_bytes)},
-                     {"retryable", "true"}}});
-  } while (!host_used_->compare_exchange_weak(used, used + bytes));
-  std::shared_ptr<void> block = host_pools_[static_cast<size_t>(hold.device)]->Get(bytes);
-  // The room is given back with the block.
-  std::shared_ptr<void> memory(
-      block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
-  if (block == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
-                                                              " bytes of page-locked memory left")),
-                    {.reason = "OUT_OF_MEMORY",
-                     .field = "",
-                     .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-  }
-  uint64_t digest = 0;
-  OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, [&](const void* data, int64_t at, int64_t count) {
-    digest += DigestBytes(data, count, at);
-    std::memcpy(static_cast<char*>(memory.get()) + at, data, static_cast<size_t>(count));
-    return absl::OkStatus();
-  }));
-  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != hold.status.digest) {
-    return Changed(hold.status.name, hold.status.digest, now);
-  }
-  return std::make_shared<const HostVolume>(std::move(memory), bytes);
-}
-
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const VolumeHold& hold) {
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyTo(model::Tier tier,
+                                                                     const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
-  const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto writer,
-      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(tier, volume, hold.device));
   uint64_t digest = 0;
   OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, [&](const void* data, int64_t at, int64_t count) {
     digest += DigestBytes(data, count, at);
@@ -247,25 +143,20 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(const V
   }));
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
     return Changed(volume.name, volume.digest, now);
-  OCTAVO_ASSIGN_OR_RETURN(auto file, writer->Finish());
-  return std::make_shared<const DiskVolume>(std::move(file));
+  return writer->Finish();
 }
 
 absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(
     const model::VolumeStatus& volume) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(model::Tier::kDisk));
-  const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto writer,
-      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
-  return std::make_unique<StoringOnDisk>(*this, std::move(writer));
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(model::Tier::kDisk, volume, 0));
+  return std::make_unique<StoringOnDisk>(std::move(writer));
 }
 
 absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const VolumeHold& hold,
                                                                    model::Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = base::ExceptionToStatus(
-      [&] { return tier == model::Tier::kHost ? MoveToHost(hold) : MoveToDisk(hold); });
+  auto moved = base::ExceptionToStatus([&] { return CopyTo(tier, hold); });
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
   if (moved.ok()) {
@@ -486,7 +377,7 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
     status->recovered = true;
-    context_.volumes->AddStored(*status, std::make_shared<const DiskVolume>(std::move(one.file)));
+    context_.volumes->AddStored(*status, SpillTiers::Adopt(std::move(one.file)));
   }
   return report;
 }
@@ -496,18 +387,12 @@ std::vector<model::TierUse> Spiller::Uses() {
   std::map<std::string, int64_t> volumes = context_.volumes->Count().by_tier;
   MutexLock lock(mutex_);
   for (const model::Tier tier : {model::Tier::kHost, model::Tier::kDisk}) {
-    model::TierUse use = totals_[tier];
-    use.tier = tier;
+    model::TierUse use = tiers_.UseOf(tier);
+    const model::TierUse& totals = totals_[tier];
+    use.spilled_bytes = totals.spilled_bytes;
+    use.restored_bytes = totals.restored_bytes;
+    use.failures = totals.failures;
     use.volumes = volumes[Name(tier)];
-    if (tier == model::Tier::kHost) {
-      use.quota_bytes = context_.host_bytes;
-      use.used_bytes = *host_used_;
-    } else if (context_.folder != nullptr) {
-      use.quota_bytes = context_.folder->quota_bytes();
-      use.used_bytes = context_.folder->used_bytes();
-      use.path = context_.folder->path();
-      use.disk_free_bytes = context_.folder->disk_free_bytes();
-    }
     uses.push_back(std::move(use));
   }
   return uses;

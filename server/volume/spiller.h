@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,6 +19,7 @@
 #include "server/memory/frame_pool.h"
 #include "server/memory/ledger.h"
 #include "server/model/stats.h"
+#include "server/volume/spill_tiers.h"
 #include "server/volume/spilled_volume.h"
 #include "server/volume/volume_store.h"
 
@@ -47,9 +47,9 @@ class Spiller {
 
   /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the
   /// configuration key.
-  absl::Status CheckTier(model::Tier tier) const;
+  absl::Status CheckTier(model::Tier tier) const { return tiers_.Check(tier); }
   /// Bytes that still fit into the tier; 0 if it is off.
-  int64_t FreeOf(model::Tier tier) const;
+  int64_t FreeOf(model::Tier tier) const { return tiers_.FreeOf(tier); }
 
   /// For a running scan: begins to move its oldest held volume that no process maps, unless one is
   /// on its way already. Whether one is on its way now. Never waits.
@@ -96,14 +96,14 @@ class Spiller {
   void AddTo(model::Stats* stats);
 
  private:
-  class HostVolume;
-  class DiskVolume;
   class StoringOnDisk;
-  /// Copies the bytes into the tier, checked against the digest.
+  static std::vector<Device*> DevicesOf(const Context& context);
+  /// CopyTo, counted and timed.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const VolumeHold& hold,
                                                             model::Tier tier);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const VolumeHold& hold);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToDisk(const VolumeHold& hold);
+  /// Copies the bytes into the tier, checked against the digest.
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyTo(model::Tier tier,
+                                                              const VolumeHold& hold);
   /// Hands the bytes of `hold` piece by piece, in order, to `take`.
   absl::Status ForEachPiece(
       const VolumeHold& hold,
@@ -112,10 +112,7 @@ class Spiller {
   absl::Status RunSpill(VolumeHold hold, model::Tier tier);
 
   const Context context_;
-  std::vector<std::shared_ptr<memory::FramePool>> host_pools_;  // of the tier HOST, by device
-  /// Bytes of the tier HOST in use; outlives the spiller with the last volume in it.
-  const std::shared_ptr<std::atomic<int64_t>> host_used_ =
-      std::make_shared<std::atomic<int64_t>>(0);
+  SpillTiers tiers_;
   Mutex mutex_;
   std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);  // scans of which a volume is on its way
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // by scan

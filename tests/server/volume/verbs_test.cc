@@ -131,6 +131,12 @@ class VerbsTest : public ::testing::Test {
     return store_.ring().Unmark(name, &asked).status();
   }
   absl::Status Hold(const std::string& name) { return store_.ring().Mark(name, 100).status(); }
+  /// The loan lasts until Clear.
+  absl::Status Borrow(const std::string& name) {
+    OCTAVO_ASSIGN_OR_RETURN(VolumeHold loan, store_.Hold(name, HoldKind::kLoan, 100));
+    loans_.push_back(std::move(loan));
+    return absl::OkStatus();
+  }
   // These take what is due, not what they are told: what became of the volume says whether they
   // did.
   absl::Status Overwrite(const std::string& name) {
@@ -168,6 +174,7 @@ class VerbsTest : public ::testing::Test {
       ASSERT_TRUE(e.detached) << "an export of " << name << ", which is " << Name(state);
   }
   void Clear() {
+    loans_.clear();
     for (const auto& e : exports_.List()) (void)exports_.End(e.name);
     for (const auto& lease : leases_.List()) (void)leases_.Release(lease.token);
     for (const VolumeStatus& volume : store_.List({.in_memory = true}))
@@ -255,6 +262,7 @@ class VerbsTest : public ::testing::Test {
   std::shared_ptr<SlotPool> pool_;
   const ExportPeer peer_{.local = true, .uid = ::getuid(), .client = "a program", .accept = {}};
   testing::Racers racers_;
+  std::vector<VolumeHold> loans_;
   std::string name_;
   SessionStatus session_;
   double ttl_ = 0;
@@ -303,7 +311,8 @@ TEST_F(VerbsTest, AnExportAndWhatTakesTheMemory) {
 TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
   const auto prepare = [this] { Held(/*kept=*/false); };
   // One at a time: the ring takes the oldest, whichever the other one is at.
-  for (const Verb verb : {&VerbsTest::Hold, &VerbsTest::Commit, &VerbsTest::Discard})
+  for (const Verb verb :
+       {&VerbsTest::Hold, &VerbsTest::Borrow, &VerbsTest::Commit, &VerbsTest::Discard})
     RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
 }
 
