@@ -25,8 +25,8 @@ struct VolumeBytes {
   std::shared_ptr<const SpilledVolume> spilled;
 };
 
-/// A volume as the store keeps it. What a change of state touches are plain fields; the strings,
-/// maps and lists of the description are shared and never copied for it.
+/// A volume as the store keeps it. A change of state touches plain fields; the strings, maps and
+/// lists of the description are shared, and no change copies them.
 struct VolumeEntry {
   uint64_t number = 0;                                    // in the order they came
   std::shared_ptr<const model::VolumeDescription> about;  // replaced once, by the seal
@@ -80,9 +80,9 @@ struct VolumeEntry {
 
 /// An entry for a volume that begins with this status, whose description, place and holds it takes.
 VolumeEntry MakeEntry(const model::VolumeStatus& volume);
-/// The description of `volume` and what else its end has made known take the place of the entry's.
+/// Replaces the description and the origin of the entry with those of `volume`.
 void Describe(const model::VolumeStatus& volume, VolumeEntry* entry);
-/// What clients and observers are told of it.
+/// The status that clients and observers see.
 model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns);
 
 }  // namespace octavo::volume

@@ -10,7 +10,7 @@
 
 namespace octavo::volume {
 
-/// What a VolumeHold guarantees while it lives. Nothing is refused to others because of it.
+/// What a VolumeHold guarantees while it lives.
 enum class HoldKind : uint8_t {
   kNone,    // nothing
   kMemory,  // the memory that the bytes are in now lives on, in whatever tier it is
@@ -24,15 +24,15 @@ enum class HoldKind : uint8_t {
 /// The end of a loan takes the store's lock, and must come before the end of the store.
 struct VolumeHold {
   HoldKind kind = HoldKind::kNone;
-  model::VolumeStatus status;  // what was known of it then; of a loan nothing
-  // Exactly one of these is set, none for a loan.
+  model::VolumeStatus status;  // as it was when the hold began; of a loan empty
+  // Where the bytes are: exactly one of these is set, none for a loan.
   std::shared_ptr<const memory::VolumeSlot> slot;
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device
   int device = 0;
   std::shared_ptr<storage::SpillCursor> cursor;  // reads `spilled` for kRead
   std::shared_ptr<const void> loan;              // gives the loan back
 
-  /// Ends it before its scope does, for a caller who then tells that the slot is free.
+  /// Ends the hold before its scope does, for a caller that then reports the slot as free.
   void Release() {
     slot = nullptr;
     cursor = nullptr;

@@ -73,8 +73,8 @@ struct VolumeQuery {
 };
 
 /// All volumes, in every state; those that have left memory stay listed for ten minutes, the last
-/// 10000. The life of a volume is here; what else is done to volumes under the same lock is done by
-/// the ring, the tiers and the expiry. Thread-safe; short critical sections, no device calls inside
+/// 10000. This class has the life of a volume; the ring, the tiers and the expiry work on the same
+/// volumes under the same lock. Thread-safe; short critical sections, no device calls inside
 /// (memory is let go of outside the lock).
 class VolumeStore {
  public:
@@ -110,7 +110,7 @@ class VolumeStore {
   /// committing → committed (memory is let go) or back to held with the error.
   void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
 
-  // -- those who use one
+  // -- lookups and uses
   absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
   std::vector<model::VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Held and committing volumes only: FailedPrecondition (VOLUME_STATE), NotFound (NO_VOLUME,

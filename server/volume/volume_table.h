@@ -42,10 +42,10 @@ struct VolumeProtections {
   std::function<void(const std::string& volume, memory::Ledger::ChargeId)> left;
 };
 
-/// The entries of all volumes under the one lock, what protects them, and who hears of their
-/// changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h) check and
-/// act through it: a verb takes the lock, finds the entry, checks, changes, and calls LetGo and
-/// Tell once it has released the lock.
+/// The entries of all volumes under one lock, the checks of what protects them, and the observer of
+/// their changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h) check
+/// and act through it: a verb takes the lock, finds the entry, checks it, changes it, releases the
+/// lock, and then calls LetGo and Tell.
 class VolumeTable {
  public:
   using Entries = std::list<VolumeEntry>;
@@ -64,17 +64,17 @@ class VolumeTable {
   void Insert(VolumeEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// NotFound (NO_VOLUME).
   absl::StatusOr<VolumeEntry*> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Those in memory, oldest first.
+  /// The volumes in memory, oldest first.
   Entries& InMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entries_; }
   const std::map<std::string, ByNumber>& InMemoryByScan() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return of_scan_;
   }
-  /// Those of a scan, oldest first. Leave takes the volume out of it.
+  /// The volumes of a scan in memory, oldest first. Leave takes a volume out of it.
   const ByNumber& InMemoryOf(const std::string& scan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Those that have left memory, the one that left first in front.
+  /// The volumes that have left memory, the one that left first in front.
   const Entries& Gone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; }
-  /// Forgets those that left memory too long ago.
+  /// Forgets the volumes that left memory too long ago.
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   model::VolumeStatus StatusOf(const VolumeEntry& entry) const {
@@ -125,8 +125,8 @@ class VolumeTable {
   const std::function<void(const model::VolumeStatus&)> on_change_;
   VolumeProtections protections_;
   Mutex mutex_;
-  // Those in memory, and apart from them (so that nothing on the way of a volume walks through
-  // them) those that left it.
+  // Volumes in memory; and apart from them, so that no verb walks through these, the volumes that
+  // have left it.
   Entries entries_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Entries::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
