@@ -91,7 +91,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   for (const std::string& name : inputs) {
     Operand operand;
     if (absl::StartsWith(name, "volumes/")) {
-      OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, context_.volumes->Pin(name));
+      OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold pinned,
+                              context_.volumes->Hold(name, volume::HoldKind::kDevice));
       operand.type = {.scalar = ScalarOf(pinned.status.dtype),
                       .lanes = 1,
                       .dims = {pinned.status.shape, pinned.status.shape + 3}};

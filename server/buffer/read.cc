@@ -281,7 +281,8 @@ absl::StatusOr<std::shared_ptr<BufferStore::Reader>> BufferStore::OpenReadNow(
   std::vector<uint32_t> indices;
   BufferTurn turn(turn_mutex_, context_.leases);
   if (volume) {
-    OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, context_.volumes->Pin(spec.name));
+    OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold pinned,
+                            context_.volumes->Hold(spec.name, volume::HoldKind::kDevice));
     if (spec.which == model::BufferReadSpec::Which::kReplica && spec.replica != 0)
       return BadReplica("selector.replica", spec.replica, 1);
     type = {.scalar = ScalarOf(pinned.status.dtype),

@@ -112,10 +112,10 @@ int64_t BytesOf(const model::VolumeStatus& v) {
 
 absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& spec) {
   auto work = std::make_shared<Work>();
-  auto pinned = context_.volumes->Pin(spec.name);
+  auto pinned = context_.volumes->Hold(spec.name, volume::HoldKind::kDevice);
   if (InfoOf(pinned.status()).reason == Reason::kSpilled) {
     OCTAVO_RETURN_IF_ERROR(context_.spiller->RestoreNow(spec.name).status());
-    pinned = context_.volumes->Pin(spec.name);
+    pinned = context_.volumes->Hold(spec.name, volume::HoldKind::kDevice);
   }
   OCTAVO_RETURN_IF_ERROR(pinned.status());
   work->source = *std::move(pinned);

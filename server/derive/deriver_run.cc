@@ -67,7 +67,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Run(
   result.state = model::VolumeState::kAcquiring;
   result.has_commit = false;
   result.tier = model::Tier::kDevice;
-  result.moving.clear();
+  result.moving = model::Move::kNone;
   result.marked = result.orphaned = result.recovered = false;
   result.last_error.clear();
   result.held_seconds = 0;

@@ -33,7 +33,7 @@ struct Deriver::Step {
 };
 
 struct Deriver::Work {
-  volume::PinnedVolume source;
+  volume::VolumeHold source;
   std::vector<Step> steps;
   std::string name;                               // of the new volume
   std::string chain;                              // of the scan

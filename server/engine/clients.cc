@@ -21,7 +21,7 @@ absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& sec
   OCTAVO_ASSIGN_OR_RETURN(const session::ClientSessions::Alive alive,
                           components_.sessions.KeepAlive(secret));
   if (alive.revived) {
-    components_.volumes.Adopt(alive.session.name);
+    components_.volumes.expiry().Adopt(alive.session.name);
     Log(LogLevel::kInfo, "session revived",
         {{"session", alive.session.name}, {"client", alive.session.client}});
   }

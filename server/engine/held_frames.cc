@@ -34,26 +34,25 @@ void HeldFrames::Load(const model::FramePtr& header,
 }
 
 absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header) {
-  std::unique_ptr<storage::SpillCursor> cursor;
-  OCTAVO_ASSIGN_OR_RETURN(const volume::PinnedVolume pinned,
-                          context_.volumes->OpenAnyTier(header.volume, &cursor));
-  Device& device = context_.devices.device(pinned.device);
-  memory::FramePool& frames = *context_.devices.frames(pinned.device);
-  const StreamRef stream = context_.streams[static_cast<size_t>(pinned.device)];
+  OCTAVO_ASSIGN_OR_RETURN(const volume::VolumeHold hold,
+                          context_.volumes->Hold(header.volume, volume::HoldKind::kRead));
+  Device& device = context_.devices.device(hold.device);
+  memory::FramePool& frames = *context_.devices.frames(hold.device);
+  const StreamRef stream = context_.streams[static_cast<size_t>(hold.device)];
   if (header.product == model::Product::kVolume)
-    return volume::CopyVolumeToHost(device, stream, frames, pinned);
-  const model::VolumeStatus& volume = pinned.status;
+    return volume::CopyVolumeToHost(device, stream, frames, hold);
+  const model::VolumeStatus& volume = hold.status;
   const Box3 box = publish::PlaneBox(volume, header);
   const int64_t bytes = publish::BytesOf(header);
   const auto memory = frames.Get(bytes, memory::FramePool::Use::kFrame);
   if (memory == nullptr)
     return absl::ResourceExhaustedError("no page-locked memory left for frames");
-  if (cursor != nullptr) {
+  if (hold.cursor != nullptr) {
     OCTAVO_RETURN_IF_ERROR(
-        volume::ReadBox(*cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
+        volume::ReadBox(*hold.cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));
   } else {
     OCTAVO_RETURN_IF_ERROR(
-        memory::CopyVolumeBox(device, stream, memory.get(), *pinned.slot, volume, box));
+        memory::CopyVolumeBox(device, stream, memory.get(), *hold.slot, volume, box));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
   }
   return model::Bytes{.owner = memory, .data = memory.get(), .size = bytes};

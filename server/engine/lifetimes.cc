@@ -22,7 +22,7 @@ void Lifetimes::Check() {
     context_.leases->EndSessions(ended);
   }
   context_.scans->ForgetOld();
-  const volume::VolumeStore::Due due = context_.volumes->Tick(
+  const volume::VolumeExpiry::Due due = context_.volumes->expiry().Tick(
       [this](const std::string& session) { return context_.sessions->Gone(session); });
   for (const model::VolumeStatus& volume : due.warned) NotifyExpiring(volume);
   for (const model::VolumeStatus& volume : due.expired)

@@ -18,7 +18,7 @@ void OrphanPolicy::Apply(const model::VolumeStatus& volume) {
   const absl::Status done = Do(volume, retention);
   if (InfoOf(done).reason == Reason::kLeased) {
     // Somebody leased it since the store looked; the store tells again when the lease has ended.
-    return volumes_->TellOrphanAgain(volume.name);
+    return volumes_->expiry().TellOrphanAgain(volume.name);
   }
   Log(LogLevel::kInfo, "volume orphaned",
       {{"volume", volume.name},

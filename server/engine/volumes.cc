@@ -29,17 +29,15 @@ std::vector<model::VolumeStatus> Volumes::List(const volume::VolumeQuery& query)
 
 absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
     const std::string& name, const std::vector<int64_t>& start, const std::vector<int64_t>& count) {
-  std::unique_ptr<storage::SpillCursor> cursor;
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned,
-                          components_.volumes.OpenAnyTier(name, &cursor));
-  if (pinned.slot != nullptr) {
-    OCTAVO_RETURN_IF_ERROR(CheckDevice(name, "in", pinned.device));
-    for (const memory::VolumeStripe& stripe : pinned.slot->stripes)
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold hold,
+                          components_.volumes.Hold(name, volume::HoldKind::kRead));
+  if (hold.slot != nullptr) {
+    OCTAVO_RETURN_IF_ERROR(CheckDevice(name, "in", hold.device));
+    for (const memory::VolumeStripe& stripe : hold.slot->stripes)
       OCTAVO_RETURN_IF_ERROR(CheckDevice(name, "partly in", stripe.device));
   }
-  const int d = pinned.device;
-  return volume::MakeVolumeReader(std::move(pinned), std::move(cursor), start, count,
-                                  &components_.devices.device(d),
+  const int d = hold.device;
+  return volume::MakeVolumeReader(std::move(hold), start, count, &components_.devices.device(d),
                                   components_.read_streams[static_cast<size_t>(d)].ref(),
                                   components_.devices.frames(d), &components_.workers);
 }
@@ -51,13 +49,11 @@ absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name, bool 
       volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
   const bool live = retention.mode == model::RetentionMode::kLive;
   if (release) {
-    const auto session = components_.scans.Find(volume.scan);
     const volume::ClientVerb asked{.lease_token = lease_token};
-    return components_.volumes.Unmark(name, live && session.ok() && !(*session)->finished(),
-                                      live ? &asked : nullptr);
+    return components_.volumes.ring().Unmark(name, live ? &asked : nullptr);
   }
   const int64_t limit = retention.hold_slots;
-  auto held = components_.volumes.Keep(name, limit);
+  auto held = components_.volumes.ring().Mark(name, limit);
   // The next mark shall find room.
   if (live && model::Spills(retention.on_full) &&
       components_.volumes.CountOf(volume.scan).kept_slots >= limit) {

@@ -141,10 +141,6 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   const std::string scan_;
 
  private:
-  struct Taken {
-    std::string volume;
-    bool lent = false;
-  };
   void WaitLocked(const model::VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     next_index_ = std::max(next_index_, volume.index + 1);
     if (waiting_.size() < kMostWaiting) {
@@ -173,20 +169,22 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     if (context.exports->SlotsOf(scan_) >= spare) return false;
     const model::Retention* retention =
         volume.origin == nullptr ? nullptr : &volume.origin->spec.retention;
-    const bool lent = retention != nullptr && retention->mode == model::RetentionMode::kLive;
-    if (lent && !context.volumes->Lend(volume.name, retention->hold_slots).ok()) return false;
+    volume::VolumeHold loan;
+    if (retention != nullptr && retention->mode == model::RetentionMode::kLive) {
+      auto lent =
+          context.volumes->Hold(volume.name, volume::HoldKind::kLoan, retention->hold_slots);
+      if (!lent.ok()) return false;
+      loan = *std::move(lent);
+    }
     json have = json::object();
     have["have"] = mapped_;
     std::string name;
     auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name, spare);
-    if (!answer.ok()) {
-      if (lent) context.volumes->TakeBack(volume.name, StillRuns());
-      return false;
-    }
+    if (!answer.ok()) return false;
     if (mapped_.size() >= kMostMapped)
       mapped_.clear();  // then a descriptor comes once more, and is closed there
     mapped_.insert(answer->message["memory"].get<std::string>());
-    taken_[name] = {.volume = volume.name, .lent = lent};
+    taken_[name] = std::move(loan);
     answer->message.update(
         {{"index", volume.index},
          {"complete", volume.complete},
@@ -200,23 +198,19 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
         answer->fds);  // where it fails the connection ends, and with it all that was taken
     return true;
   }
-  void GiveBackLocked(std::map<std::string, Taken>::iterator it)
+  void GiveBackLocked(std::map<std::string, volume::VolumeHold>::iterator it)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
-    const Taken taken = std::move(it->second);
+    // The export ends before the loan does: what the ring gives up for a newer volume must win it a
+    // slot.
+    const volume::VolumeHold loan = std::move(it->second);
     const std::string name = it->first;
     taken_.erase(it);
-    // Our reference goes first: what the ring gives up for a newer volume must win it a slot.
     (void)all_->context_.exports->End(name);
-    if (taken.lent) all_->context_.volumes->TakeBack(taken.volume, StillRuns());
   }
   int64_t SealedNs(const model::VolumeStatus& volume) const {
     const auto now = all_->context_.volumes->Get(volume.name);
     return all_->context_.clock->Now().monotonic_ns -
            static_cast<int64_t>((now.ok() ? now->held_seconds : volume.held_seconds) * 1e9);
-  }
-  bool StillRuns() const {
-    const auto ended = all_->context_.scans->HasEnded(scan_);
-    return ended.ok() && !*ended;
   }
 
   ExportFeeds* const all_;
@@ -230,8 +224,9 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   int64_t skipped_ ABSL_GUARDED_BY(turn_) = 0;  // since the last message
   std::set<std::string> mapped_
       ABSL_GUARDED_BY(turn_);  // memory whose descriptor the client has had
-  std::map<std::string, Taken> taken_ ABSL_GUARDED_BY(turn_);  // by export
-  std::deque<std::string> waiting_ ABSL_GUARDED_BY(turn_);     // volumes, oldest first
+  /// By export: the loan of its volume, empty for volumes of no ring.
+  std::map<std::string, volume::VolumeHold> taken_ ABSL_GUARDED_BY(turn_);
+  std::deque<std::string> waiting_ ABSL_GUARDED_BY(turn_);  // volumes, oldest first
 };
 
 ExportFeeds::ExportFeeds(Context context) : context_(std::move(context)) {}

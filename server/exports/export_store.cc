@@ -142,7 +142,7 @@ absl::Status ExportStore::Describe(const DeviceBuffer& memory, ExportedMemory* o
 
 absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, uint32_t replica,
                                                      bool borrowed) {
-  auto pinned = context_.volumes->PinAnyTier(name);
+  auto pinned = context_.volumes->Hold(name, volume::HoldKind::kMemory);
   if (!pinned.ok()) {
     if (InfoOf(pinned.status()).reason != Reason::kVolumeState) return pinned.status();
     return Refuse(Refusal(absl::StatusCode::kFailedPrecondition, Reason::kExportNotSealed,
@@ -230,7 +230,7 @@ absl::StatusOr<ExportTicket> ExportStore::Issue(ExportedMemory memory, const Exp
                 absl::StrCat("the memory of ", memory.name, " is of the ", memory.backend,
                              " backend; the client accepts ", absl::StrJoin(peer.accept, ", "))));
   }
-  const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
+  const volume::VolumeHold pinned = std::exchange(memory.pinned, {});
   ExportTicket out;
   out.memory = memory;
   const std::string name = absl::StrCat("exports/", base::NewId(context_.server_id));
@@ -315,7 +315,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
         Refusal(absl::StatusCode::kUnimplemented, Reason::kExportKind,
                 absl::StrCat("the memory of ", of, " is of the ", memory.backend, " backend")));
   }
-  const volume::PinnedVolume pinned = std::exchange(memory.pinned, {});
+  const volume::VolumeHold pinned = std::exchange(memory.pinned, {});
   *name = absl::StrCat("exports/", base::NewId(context_.server_id));
   absl::Cleanup ended = [&] { (void)End(*name); };
   handoff::Answer answer;

@@ -39,7 +39,7 @@ struct ExportedMemory {
   std::string digest;  // of volumes
   memory::Ledger::ChargeId charge = 0;
   std::shared_ptr<const void> keep;
-  volume::PinnedVolume pinned;  // of a volume
+  volume::VolumeHold pinned;  // of a volume
 };
 
 /// Who asks for an export.
@@ -48,8 +48,7 @@ struct ExportPeer {
   std::optional<uid_t> uid;      // where the kernel tells
   std::string client;            // what it calls itself
   std::set<std::string> accept;  // backends whose memory it can map; empty = all
-  bool borrows =
-      false;  // gives back soon: may map volumes that were lent to it (VolumeStore::Lend)
+  bool borrows = false;  // gives back soon: may map volumes that were lent to it (HoldKind::kLoan)
 };
 
 enum class ExportState : uint8_t {

@@ -67,6 +67,16 @@ const char* Name(Tier tier) {
   return "?";
 }
 
+const char* Name(Move move) {
+  switch (move) {
+    case Move::kNone: return "";
+    case Move::kSpilling: return "SPILLING";
+    case Move::kRestoring: return "RESTORING";
+    case Move::kRelocating: return "RELOCATING";
+  }
+  return "?";
+}
+
 void Histogram::Add(double seconds) {
   const auto bucket = std::lower_bound(kSecondsBounds.begin(), kSecondsBounds.end(), seconds) -
                       kSecondsBounds.begin();

@@ -43,6 +43,10 @@ enum class VolumeState : uint8_t {
 /// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
 enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 const char* Name(Tier tier);  // "DISK"
+/// What is being done to the memory of a held volume: it goes to another tier, comes back to its
+/// device, or goes to another slot of its device, because a process does not give this one back.
+enum class Move : uint8_t { kNone, kSpilling, kRestoring, kRelocating };
+const char* Name(Move move);  // "SPILLING"; empty for kNone
 inline Tier TierOf(OnFull on_full) {
   return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk;
 }
@@ -123,12 +127,11 @@ struct ScanStatus {
 /// records"; empty = none.
 std::string WaitsFor(const ScanStatus& scan);
 
-/// All fields as in octavo.v1.Volume.
-struct VolumeStatus {
+/// What a volume is: where it comes from and what its voxels are. Fixed once the volume is sealed.
+/// Fields as in octavo.v1.Volume.
+struct VolumeDescription {
   std::string name, scan, title;
   int64_t index = 0;
-  VolumeState state = VolumeState::kAcquiring;
-  std::string reason;
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
   double spacing_um[3] = {1, 1, 1};
@@ -144,51 +147,56 @@ struct VolumeStatus {
   std::vector<std::pair<int64_t, int64_t>> missing;               // first 32 ranges: first, count
   int64_t missing_frames = 0, expected_frames = 0;                // of pushed projections
   std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
-  std::string device;
   std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
-  // > 0: striped over spread_devices, this many neighbouring B-scans on each in turn
-  // (stripe_layout.h)
-  int64_t stripe_bscans = 0;
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;
-  bool has_commit = false;
-  storage::CommitOutcome commit;
-  std::string last_error;
-  double held_seconds = 0;
-  bool kept = false;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
   std::string derived_from;             // name of its source volume; empty: acquired
   std::vector<std::string> operations;  // the operations on that, in words
   std::string chain;                    // of ScanSpec.chains, if that made it
-  // the quantity of the voxels, if not `value`: "speckle_variance", "amplitude_decorrelation",
-  // "phase_rad"
-  std::string quantity;
-  double display_lo = 0, display_hi = 0;       // of derived quantities; both 0: those of the origin
-  std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
-  Tier tier = Tier::kDevice;
-  std::string moving;      // "SPILLING", "RESTORING"
-  double ttl_seconds = 0;  // discarded this long after its seal; 0 = never
+  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
+                                        // "amplitude_decorrelation", "phase_rad"
+  double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
+  double ttl_seconds = 0;                 // discarded so long after its seal; 0 = never
   double ttl_warning_seconds = 0;
-  double expires_seconds = 0;  // time until then; 0 = never
-  std::string session;         // of the scan's client
-  bool orphaned = false;       // that session has expired, and the orphan policy was applied
-  bool recovered = false;      // found in the spill directory at start
-  bool marked = false;         // HoldVolume
-  int64_t shared_leases = 0;
+  std::string session;     // of the scan's client
+  bool recovered = false;  // found in the spill directory at start
   /// The metadata for the files of a recovered volume, whose scan is unknown, and of volumes
   /// derived from it. Else null.
   std::shared_ptr<const storage::VolumeMeta> recovered_meta;
-  std::shared_ptr<const pattern::Pattern>
-      recovered_pattern;  // the same: the layout of its A-scans; null: not known
-  // Raw spectra: the layout of their records; null for all other volumes, and during acquisition.
-  std::shared_ptr<const processing::RawRecords> raw;
-  bool is_raw = false;                   // raw spectra (Retention.hold_raw)
-  Orphan job_orphan = Orphan::kDefault;  // JobSpec.orphan
-  std::string job, job_kind,
-      job_parameters;  // the job that made it, and its specification as JSON; empty: none
+  std::shared_ptr<const processing::RawRecords>
+      raw;  // raw spectra: how they came; null for all other volumes, and while being acquired
+  bool is_raw = false;                    // raw spectra (Retention.hold_raw)
+  Orphan job_orphan = Orphan::kDefault;   // JobSpec.orphan
+  std::string job, job_kind;              // the job that made it; empty: none
   std::vector<std::string> job_warnings;  // that it ended with
+};
+
+/// A volume's description and what has become of it so far. All fields as in octavo.v1.Volume.
+struct VolumeStatus : VolumeDescription {
+  VolumeState state = VolumeState::kAcquiring;
+  std::string reason;
+  std::string device;
+  int64_t stripe_bscans = 0;  // > 0: striped over spread_devices, so many neighbouring B-scans on
+                              // each in turn (stripe_layout.h)
+  bool has_commit = false;
+  storage::CommitOutcome commit;
+  std::string last_error;
+  double held_seconds = 0;
+  bool kept = false;
+  Tier tier = Tier::kDevice;
+  Move moving = Move::kNone;
+  double expires_seconds = 0;  // until its time to live ends; 0 = never
+  bool orphaned = false;       // that session has expired, and the orphan policy was applied
+  bool marked = false;         // HoldVolume
+  int64_t shared_leases = 0;
+  // Only while it is in memory:
+  std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  std::shared_ptr<const pattern::Pattern>
+      recovered_pattern;       // as recovered_meta: how its A-scans lie; null: not known
+  std::string job_parameters;  // what the job that made it was asked for, as JSON
 };
 
 /// All fields as in octavo.v1.AdmissionReport.

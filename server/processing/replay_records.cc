@@ -110,7 +110,7 @@ int64_t Reprocessor::DeviceBytes(const model::ResolvedScan& scan, Device& device
 }
 
 absl::StatusOr<std::unique_ptr<Reprocessor>> Reprocessor::Create(const model::ResolvedScan& scan,
-                                                                 volume::PinnedVolume raw,
+                                                                 volume::VolumeHold raw,
                                                                  Device& device, StreamRef stream) {
   std::unique_ptr<Reprocessor> self(new Reprocessor(scan, std::move(raw), device));
   const RawRecords& records = *self->raw_.status.raw;

@@ -45,8 +45,8 @@ class Reprocessor {
   static int64_t DeviceBytes(const model::ResolvedScan& scan, Device& device);
   /// Allocates. `scan`: of ResolveReprocess. `raw` is kept pinned.
   static absl::StatusOr<std::unique_ptr<Reprocessor>> Create(const model::ResolvedScan& scan,
-                                                             volume::PinnedVolume raw,
-                                                             Device& device, StreamRef stream);
+                                                             volume::VolumeHold raw, Device& device,
+                                                             StreamRef stream);
 
   struct Output {
     void* volume = nullptr;  // [y, x, z] of the chain's output
@@ -64,14 +64,14 @@ class Reprocessor {
   std::string Describe() const { return processor_->Describe(); }
 
  private:
-  Reprocessor(const model::ResolvedScan& scan, volume::PinnedVolume raw, Device& device)
+  Reprocessor(const model::ResolvedScan& scan, volume::VolumeHold raw, Device& device)
       : scan_(scan), raw_(std::move(raw)), device_(device) {}
   absl::Status Process(StreamRef stream, int64_t at, int64_t volume, int64_t first, int64_t records,
                        const SpectralTarget& target);
   absl::Status ProcessLead(StreamRef stream);
 
   const model::ResolvedScan scan_;
-  const volume::PinnedVolume raw_;
+  const volume::VolumeHold raw_;
   Device& device_;
   std::unique_ptr<SpectralProcessor> processor_;
   DeviceBuffer placement_, clipped_;

@@ -64,7 +64,7 @@ SpectralConfig WithAscans(const Search& search, int64_t ascans, double u, double
 
 class AutofocusWork final : public job::JobWork {
  public:
-  AutofocusWork(volume::PinnedVolume raw, const model::DispersionAutofocusSpec& spec, Search search,
+  AutofocusWork(volume::VolumeHold raw, const model::DispersionAutofocusSpec& spec, Search search,
                 std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), search_(std::move(search)), places_(std::move(places)) {}
 
@@ -258,7 +258,7 @@ class AutofocusWork final : public job::JobWork {
     return squares / (sum * sum);
   }
 
-  const volume::PinnedVolume raw_;
+  const volume::VolumeHold raw_;
   const model::DispersionAutofocusSpec spec_;
   const Search search_;
   const std::vector<int64_t> places_;
@@ -277,7 +277,7 @@ absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double
   return Range{.begin = begin * unit, .end = end * unit};
 }
 
-absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
+absl::StatusOr<Search> MakeSearch(const volume::VolumeHold& raw,
                                   const model::DispersionAutofocusSpec& spec) {
   Search search;
   model::VolumeStatus origin = raw.status;
@@ -339,7 +339,7 @@ absl::StatusOr<Search> MakeSearch(const volume::PinnedVolume& raw,
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
     const model::DispersionAutofocusSpec& spec, const job::JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw,
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold raw,
                           PinRaw(*environment.volumes, "dispersion_autofocus", spec.volume));
   auto search = MakeSearch(raw, spec);
   if (!search.ok()) return base::AtField("dispersion_autofocus.", search.status());

@@ -19,7 +19,7 @@ namespace {
 
 class KCalibrationWork final : public job::JobWork {
  public:
-  KCalibrationWork(volume::PinnedVolume raw, const model::KCalibrationSpec& spec,
+  KCalibrationWork(volume::VolumeHold raw, const model::KCalibrationSpec& spec,
                    KCalibrationOptions options, std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), options_(options), places_(std::move(places)) {}
 
@@ -81,7 +81,7 @@ class KCalibrationWork final : public job::JobWork {
   }
 
  private:
-  const volume::PinnedVolume raw_;
+  const volume::VolumeHold raw_;
   const model::KCalibrationSpec spec_;
   const KCalibrationOptions options_;
   const std::vector<int64_t> places_;
@@ -91,7 +91,7 @@ class KCalibrationWork final : public job::JobWork {
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
     const model::KCalibrationSpec& spec, const job::JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw,
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold raw,
                           PinRaw(*environment.volumes, "k_calibration", spec.volume));
   const int64_t samples = raw.status.origin->chain.samples_per_record;
   const auto field = [](const char* name) { return absl::StrCat("k_calibration.", name); };

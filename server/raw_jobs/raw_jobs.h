@@ -15,8 +15,8 @@ namespace octavo::raw_jobs {
 
 /// Pins the raw spectra `volume`. NotFound, FailedPrecondition (being acquired), InvalidArgument if
 /// it holds something else; errors call the field "<work>.volume".
-absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work,
-                                            const std::string& volume);
+absl::StatusOr<volume::VolumeHold> PinRaw(volume::VolumeStore& volumes, const std::string& work,
+                                          const std::string& volume);
 
 /// Positions, in records, of the A-scans' records in the volume's memory, in the order of
 /// acquisition.
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
 
 /// Runs the chain of `scan` over `raw` into result 0 of the plan, which must be that of
 /// AddReprocess. The stage is [begin, end] of the job.
-absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw,
+absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::VolumeHold& raw,
                           const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
                           double end);
 /// Adds the needs of RunReprocess to a plan.

@@ -19,7 +19,7 @@ constexpr int64_t kBlocksAhead = 8;  // blocks enqueued between checks of `stop`
 
 class ReprocessWork final : public job::JobWork {
  public:
-  ReprocessWork(volume::PinnedVolume raw, model::ResolvedScan scan)
+  ReprocessWork(volume::VolumeHold raw, model::ResolvedScan scan)
       : raw_(std::move(raw)), scan_(std::make_shared<const model::ResolvedScan>(std::move(scan))) {}
 
   const char* kind() const override { return "reprocess"; }
@@ -39,15 +39,16 @@ class ReprocessWork final : public job::JobWork {
   }
 
  private:
-  const volume::PinnedVolume raw_;
+  const volume::VolumeHold raw_;
   const std::shared_ptr<const model::ResolvedScan> scan_;
 };
 
 }  // namespace
 
-absl::StatusOr<volume::PinnedVolume> PinRaw(volume::VolumeStore& volumes, const std::string& work,
-                                            const std::string& volume) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume pinned, volumes.Pin(volume));
+absl::StatusOr<volume::VolumeHold> PinRaw(volume::VolumeStore& volumes, const std::string& work,
+                                          const std::string& volume) {
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold pinned,
+                          volumes.Hold(volume, volume::HoldKind::kDevice));
   if (pinned.status.is_raw && pinned.status.recovered)
     return processing::RawOfAnEarlierProcess(pinned.status);
   if (pinned.status.raw == nullptr || pinned.status.origin == nullptr) {
@@ -70,7 +71,7 @@ std::vector<int64_t> PlacedRecords(const processing::RawRecords& records) {
 
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(
     const model::ReprocessSpec& spec, const job::JobEnvironment& environment) {
-  OCTAVO_ASSIGN_OR_RETURN(volume::PinnedVolume raw,
+  OCTAVO_ASSIGN_OR_RETURN(volume::VolumeHold raw,
                           PinRaw(*environment.volumes, "reprocess", spec.volume));
   auto scan = processing::ResolveReprocess(raw.status, spec.processing);
   if (!scan.ok()) return base::AtField("reprocess.", scan.status());
@@ -87,7 +88,7 @@ void AddReprocess(const model::ResolvedScan& scan, Device& device, job::JobPlan*
   std::copy(scan.shape, scan.shape + 3, plan->view_extents);
 }
 
-absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::PinnedVolume& raw,
+absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::VolumeHold& raw,
                           const std::shared_ptr<const model::ResolvedScan>& scan, double begin,
                           double end) {
   Device& device = run.device();

@@ -43,7 +43,7 @@ struct ScanSession::Completion {
 };
 
 struct ScanSession::VolumeFrameJob {
-  volume::PinnedVolume pinned;
+  volume::VolumeHold pinned;
   double display_lo = 0, display_hi = 255;
 };
 

@@ -108,7 +108,7 @@ void ScanSession::SealVolume(Completion& item) {
   volume.status.digest = absl::StrFormat("sum64:%016x", digest);
   const model::Retention& retention = volume.retention;
   context_.store->Seal(volume.status, retention.mode != model::RetentionMode::kLive);
-  if (retention.keep_last > 0) context_.store->KeepNewest(name_, retention.keep_last);
+  if (retention.keep_last > 0) context_.store->ring().KeepNewest(name_, retention.keep_last);
   if (volume.raw_slot != nullptr) {
     volume.raw_status.digest = absl::StrFormat("sum64:%016x", words[digest_words_ - 1]);
     context_.store->Seal(volume.raw_status, retention.mode != model::RetentionMode::kLive);
@@ -201,7 +201,7 @@ void ScanSession::DisposeOf(const ActiveVolume& volume) {
   const publish::TopicKey key{.product = model::Product::kVolume};
   for (const auto& wanted : context_.publisher->WantedOf(name_)) {
     if (wanted.key != key) continue;
-    auto pinned = context_.store->PinAnyTier(volume.status.name);
+    auto pinned = context_.store->Hold(volume.status.name, volume::HoldKind::kRead);
     MutexLock lock(copy_mutex_);
     if (!pinned.ok() ||
         copies_.size() >= 5) {  // the copying falls behind: memory must not pile up behind it
@@ -318,7 +318,7 @@ void ScanSession::Finish() {
   if (non_finite_.data() != nullptr && processor_ != nullptr &&
       CopyNonFinite(copy_.ref(), 0).ok() && copy_.ref().Synchronize().ok())
     TellNonFinite(0);
-  context_.store->KeepAll(name_);
+  context_.store->ring().KeepAll(name_);
   {
     MutexLock lock(update_mutex_);
     finished_ = true;

@@ -42,7 +42,7 @@ std::shared_ptr<memory::VolumeSlot> ScanSession::TakeSlot(memory::SlotPool& pool
     const bool retiring = VolumesRetiring();
     if (auto slot = pool.TryTake()) return slot;
     const bool live = retention.mode == model::RetentionMode::kLive;
-    if (live && retention.keep_last == 0 && context_.store->OverwriteOldest(name_)) continue;
+    if (live && retention.keep_last == 0 && context_.store->ring().OverwriteOldest(name_)) continue;
     if (model::Spills(retention.on_full) && !live) {
       // Only while the ring before us has room for what comes meanwhile: the tier must not make the
       // source lose records.

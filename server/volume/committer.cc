@@ -245,19 +245,14 @@ std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
 }
 
 void Committer::Run(const std::shared_ptr<Job>& job) {
-  std::unique_ptr<storage::SpillCursor>
-      cursor;  // the bytes are not on the device: they are read as they are needed
-  auto pinned = context_.volumes->OpenAnyTier(job->volume, &cursor);
+  auto hold = context_.volumes->Hold(job->volume, HoldKind::kRead);
   const auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
-    OCTAVO_RETURN_IF_ERROR(pinned.status());
-    return Write(*job, *pinned, cursor.get());
+    OCTAVO_RETURN_IF_ERROR(hold.status());
+    return Write(*job, *hold);
   });
-  cursor = nullptr;
-  if (pinned.ok())
-    pinned->slot = nullptr,
-    pinned->spilled =
-        nullptr;  // before the volume lets go of it, so that the slot is free when it says so
+  // Before the volume lets go of its memory, so that the slot is free when it says so.
+  if (hold.ok()) hold->Release();
   context_.volumes->EndCommit(job->volume, outcome);
   {
     MutexLock lock(mutex_);
@@ -271,7 +266,8 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
                                   .at_ns = context_.clock->Now().monotonic_ns};
       }
     } else {
-      ++errors_[ReasonOrCode(outcome.status())];
+      const std::string reason = InfoOf(outcome.status()).reason;
+      ++errors_[reason.empty() ? absl::StatusCodeToString(outcome.status().code()) : reason];
     }
   }
   if (outcome.ok()) {
@@ -287,11 +283,10 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
   job->End(outcome);
 }
 
-absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVolume& pinned,
-                                                        storage::SpillCursor* cursor) {
-  const model::VolumeStatus& volume = pinned.status;
-  Device* const device = &context_.devices.device(pinned.device);
-  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(pinned.device);
+absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHold& hold) {
+  const model::VolumeStatus& volume = hold.status;
+  Device* const device = &context_.devices.device(hold.device);
+  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(hold.device);
   const int64_t begun = context_.clock->Now().monotonic_ns;
   CommitProgress progress{.done_bytes = 0,
                           .total_bytes = volume.bytes,
@@ -324,10 +319,10 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const PinnedVo
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&](int64_t y, int buffer) {
     const int64_t count = std::min(slab, volume.shape[0] - y);
-    if (cursor != nullptr)
-      return cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
-    return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *pinned.slot,
-                                   volume, y * plane_bytes, count * plane_bytes);
+    if (hold.cursor != nullptr)
+      return hold.cursor->Read(y * plane_bytes, count * plane_bytes, memory[buffer].get());
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[buffer].get(), *hold.slot, volume,
+                                   y * plane_bytes, count * plane_bytes);
   };
   const auto tell = [&](const char* stage, bool force) {
     progress.stage = stage;

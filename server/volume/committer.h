@@ -68,8 +68,7 @@ class Committer {
                                                const std::shared_ptr<Job>& otherwise);
   std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job);
-  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const PinnedVolume& pinned,
-                                               storage::SpillCursor* cursor);
+  absl::StatusOr<storage::CommitOutcome> Write(Job& job, const VolumeHold& hold);
 
   const Context context_;
   Mutex mutex_;

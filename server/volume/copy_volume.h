@@ -5,12 +5,12 @@
 #include "gpu/device/device.h"
 #include "server/memory/frame_pool.h"
 #include "server/model/frame.h"
-#include "server/volume/volume_store.h"
+#include "server/volume/volume_hold.h"
 
 namespace octavo::volume {
 
-/// Copies a whole volume into page-locked memory of `pool`; waits for it.
+/// Copies a whole volume into page-locked memory of `pool`; waits for it. `hold` is of kind kRead.
 absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream,
-                                              memory::FramePool& pool, const PinnedVolume& pinned);
+                                              memory::FramePool& pool, const VolumeHold& hold);
 
 }  // namespace octavo::volume

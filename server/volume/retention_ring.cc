@@ -1,174 +1,193 @@
-// Which volumes of a LIVE scan are kept, and which give their slots to newer ones.
+#include "server/volume/retention_ring.h"
+
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
 #include "server/model/volume_states.h"
-#include "server/volume/volume_store.h"
 
 namespace octavo::volume {
 namespace {
 
 /// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it,
 /// and its slot would not become free before the move is through.
-bool IsTheRings(const model::VolumeStatus& status) {
-  return status.state == model::VolumeState::kHeld && !status.kept && status.moving.empty();
+bool MayOverwrite(const VolumeEntry& entry) {
+  return entry.state == model::VolumeState::kHeld && !entry.kept &&
+         entry.moving == model::Move::kNone;
+}
+
+absl::Status WrongState(const VolumeEntry& entry, const char* what) {
+  return WithInfo(
+      absl::FailedPreconditionError(
+          absl::StrCat(entry.name(), " is ", Name(entry.state), "; only ", what)),
+      {.reason = Reason::kVolumeState, .field = "name", .numbers = {{"state", Name(entry.state)}}});
 }
 
 }  // namespace
 
-absl::StatusOr<model::VolumeStatus> VolumeStore::Keep(const std::string& name, int64_t limit) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (!model::IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat(name, " is ", Name(it->status.state),
-                                     "; only HELD and COMMITTING volumes can be kept")),
-                    {.reason = Reason::kVolumeState,
-                     .field = "name",
-                     .numbers = {{"state", Name(it->status.state)}}});
+/// One loan. Made before the volume is lent, so that nothing can fail once it is.
+class RetentionRing::Loan {
+ public:
+  Loan(RetentionRing* ring, std::string name) : ring_(ring), name_(std::move(name)) {}
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  ~Loan() {
+    if (lent_) ring_->TakeBack(name_);
   }
-  if (!it->status.kept) {
-    OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
-    it->status.kept = true;
-  }
-  it->status.marked = true;
-  return StatusOf(*it);
-}
+  void Begin() { lent_ = true; }
 
-absl::Status VolumeStore::CheckHoldSlots(const Record& of, int64_t limit) {
-  int64_t kept = 0;
-  for (const Record& record : records_) {
-    // What was derived, or has left its slot, has memory of its own, beside the scan's slots.
-    kept += record.status.scan == of.status.scan && record.status.is_raw == of.status.is_raw &&
-            record.status.kept && model::InMemory(record.status.state) && record.InSlot();
-  }
-  if (kept < limit) return absl::OkStatus();
-  return WithInfo(
-      absl::ResourceExhaustedError(absl::StrCat(of.status.scan, " keeps ", kept,
-                                                " volumes, all of its ", limit,
-                                                " hold slots; commit or discard one first")),
-      {.reason = Reason::kHoldSlotsFull,
-       .field = "name",
-       .numbers = {
-           {"held", absl::StrCat(kept)}, {"allowed", absl::StrCat(limit)}, {"retryable", "true"}}});
-}
+ private:
+  RetentionRing* const ring_;
+  const std::string name_;
+  bool lent_ = false;
+};
 
-absl::Status VolumeStore::Lend(const std::string& name, int64_t limit) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (it->status.state != model::VolumeState::kHeld) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name, " is ", Name(it->status.state),
-                                                               "; only HELD volumes can be lent")),
-                    {.reason = Reason::kVolumeState,
-                     .field = "name",
-                     .numbers = {{"state", Name(it->status.state)}}});
-  }
-  if (!it->status.kept) {
-    OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*it, limit));
-    it->status.kept = it->lent = true;
-  }
-  ++it->loans;
-  return absl::OkStatus();
-}
-
-void VolumeStore::TakeBack(const std::string& name, bool ring) {
-  MutexLock lock(mutex_);
-  const auto it = Find(name);
-  if (!it.ok() || (*it)->loans == 0 || --(*it)->loans > 0 || !(*it)->lent) return;
-  const model::VolumeStatus& status = (*it)->status;
-  (*it)->lent = false;
-  // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
-  if (ring && !RingOver(**it) && !status.marked && status.last_error.empty() &&
-      status.tier == model::Tier::kDevice)
-    (*it)->status.kept = false;
-}
-
-bool VolumeStore::RingOver(const Record& record) const {
-  const auto scan = scans_.find(record.status.scan);
-  return scan != scans_.end() && scan->second.ring_over;
-}
-
-absl::StatusOr<model::VolumeStatus> VolumeStore::Unmark(const std::string& name, bool ring,
-                                                        const ClientVerb* asked) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  if (!model::IsComplete(it->status.state)) {
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat(name, " is ", Name(it->status.state),
-                                     "; only HELD and COMMITTING volumes have a mark")),
-                    {.reason = Reason::kVolumeState,
-                     .field = "name",
-                     .numbers = {{"state", Name(it->status.state)}}});
-  }
-  OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
-  OCTAVO_RETURN_IF_ERROR(CheckExports(
-      *it, asked));  // the ring would run short of a slot for as long as somebody maps it
-  it->living_ns = clock_->Now().monotonic_ns;
-  it->warned = false;
-  it->status.marked = false;
-  // A slot of the ring, unless it has memory of its own; of who has it on loan, until it is given
-  // back.
-  if (ring && !RingOver(*it) && it->status.derived_from.empty() &&
-      it->status.tier == model::Tier::kDevice) {
-    it->lent = it->loans > 0;
-    it->status.kept = it->lent;
-  }
-  return StatusOf(*it);
-}
-
-bool VolumeStore::OverwriteOldest(const std::string& scan) {
+bool RetentionRing::OverwriteOldest(const std::string& scan) {
   model::VolumeStatus status;
-  Memory gone;
+  VolumeBytes gone;
   {
-    MutexLock lock(mutex_);
-    auto it = records_.begin();
-    while (it != records_.end() && !(it->status.scan == scan && IsTheRings(it->status))) ++it;
-    if (it == records_.end()) return false;
-    gone = Overwrite(*it);
-    status = StatusOf(*it);
+    MutexLock lock(table_.mutex());
+    VolumeEntry* oldest = nullptr;
+    for (const auto& [number, entry] : table_.InMemoryOf(scan)) {
+      if (!MayOverwrite(*entry)) continue;
+      oldest = entry;
+      break;
+    }
+    if (oldest == nullptr) return false;
+    gone = Overwrite(*oldest);
+    status = table_.StatusOf(*oldest);
   }
-  LetGo(status.name, std::move(gone));
-  Changed(status);
+  table_.LetGo(status.name, std::move(gone));
+  table_.Tell(status);
   return true;
 }
 
-VolumeStore::Memory VolumeStore::Overwrite(Record& record) {
-  Memory gone = Leave(record, model::VolumeState::kDiscarded,
-                      "overwritten by a newer volume of a LIVE scan", "overwritten");
-  ++TotalsOf(record).overwritten;
+void RetentionRing::KeepNewest(const std::string& scan, int64_t count) {
+  std::vector<model::VolumeStatus> overwritten;
+  std::vector<VolumeBytes> leaving;
+  {
+    // Counted and given up under one lock: one that is held in between is one less to give up.
+    MutexLock lock(table_.mutex());
+    std::vector<VolumeEntry*> ring;
+    int64_t over[2] = {-count, -count};  // volumes, raw ones
+    for (const auto& [number, entry] : table_.InMemoryOf(scan)) {
+      if (!MayOverwrite(*entry)) continue;
+      ring.push_back(entry);
+      ++over[entry->about->is_raw];
+    }
+    for (VolumeEntry* const entry : ring) {
+      if (over[entry->about->is_raw]-- <= 0) continue;
+      leaving.push_back(Overwrite(*entry));
+      overwritten.push_back(table_.StatusOf(*entry));
+    }
+  }
+  for (size_t i = 0; i < leaving.size(); ++i)
+    table_.LetGo(overwritten[i].name, std::move(leaving[i]));
+  for (const model::VolumeStatus& status : overwritten) table_.Tell(status);
+}
+
+void RetentionRing::KeepAll(const std::string& scan) {
+  MutexLock lock(table_.mutex());
+  table_.totals().scans[scan].ring_over = true;
+  for (const auto& [number, entry] : table_.InMemoryOf(scan)) entry->kept = true;
+}
+
+VolumeBytes RetentionRing::Overwrite(VolumeEntry& entry) {
+  VolumeBytes gone = table_.Leave(entry, model::VolumeState::kDiscarded,
+                                  "overwritten by a newer volume of a LIVE scan", "overwritten");
+  ++table_.TotalsOf(entry).overwritten;
   return gone;
 }
 
-void VolumeStore::KeepNewest(const std::string& scan, int64_t count) {
-  std::vector<model::VolumeStatus> overwritten;
-  std::vector<Memory> leaving;
-  {
-    // Counted and given up under one lock: one that is held in between is one less to give up.
-    MutexLock lock(mutex_);
-    int64_t over[2] = {-count, -count};  // volumes, raw ones
-    const auto is_the_rings = [&](const Record& record) {
-      return record.status.scan == scan && IsTheRings(record.status);
-    };
-    for (const Record& record : records_) over[record.status.is_raw] += is_the_rings(record);
-    for (auto next = records_.begin(); next != records_.end();) {
-      Record& record = *next++;  // it may leave
-      if (!is_the_rings(record) || over[record.status.is_raw]-- <= 0) continue;
-      leaving.push_back(Overwrite(record));
-      overwritten.push_back(StatusOf(record));
-    }
-  }
-  for (size_t i = 0; i < leaving.size(); ++i) LetGo(overwritten[i].name, std::move(leaving[i]));
-  for (const model::VolumeStatus& status : overwritten) Changed(status);
+bool RetentionRing::IsOver(const VolumeEntry& entry) const {
+  const auto& scans = table_.totals().scans;
+  const auto scan = scans.find(entry.about->scan);
+  return scan != scans.end() && scan->second.ring_over;
 }
 
-void VolumeStore::KeepAll(const std::string& scan) {
-  MutexLock lock(mutex_);
-  scans_[scan].ring_over = true;
-  for (Record& record : records_) {
-    if (record.status.scan == scan && model::InMemory(record.status.state))
-      record.status.kept = true;
+absl::Status RetentionRing::CheckHoldSlots(const VolumeEntry& entry, int64_t hold_slots) {
+  int64_t kept = 0;
+  for (const auto& [number, other] : table_.InMemoryOf(entry.about->scan))
+    kept += other->about->is_raw == entry.about->is_raw && other->kept && other->InSlot();
+  if (kept < hold_slots) return absl::OkStatus();
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat(entry.about->scan, " keeps ", kept, " volumes, all of its ",
+                                   hold_slots, " hold slots; commit or discard one first")),
+                  {.reason = Reason::kHoldSlotsFull,
+                   .field = "name",
+                   .numbers = {{"held", absl::StrCat(kept)},
+                               {"allowed", absl::StrCat(hold_slots)},
+                               {"retryable", "true"}}});
+}
+
+absl::StatusOr<model::VolumeStatus> RetentionRing::Mark(const std::string& name,
+                                                        int64_t hold_slots) {
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  if (!model::IsComplete(entry->state))
+    return WrongState(*entry, "HELD and COMMITTING volumes can be kept");
+  if (!entry->kept) {
+    OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*entry, hold_slots));
+    entry->kept = true;
   }
+  entry->marked = true;
+  return table_.StatusOf(*entry);
+}
+
+absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& name,
+                                                          const ClientVerb* asked) {
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+  if (!model::IsComplete(entry->state))
+    return WrongState(*entry, "HELD and COMMITTING volumes have a mark");
+  OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
+  // The ring would run short of a slot for as long as somebody maps it.
+  OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
+  entry->living_ns = table_.NowNs();
+  entry->warned = false;
+  entry->marked = false;
+  // A slot of the ring again, unless the volume is in another tier; while somebody has it on loan,
+  // when it is given back.
+  if (entry->of_ring && !IsOver(*entry) && entry->tier == model::Tier::kDevice) {
+    entry->lent = entry->loans > 0;
+    entry->kept = entry->lent;
+  }
+  return table_.StatusOf(*entry);
+}
+
+absl::StatusOr<VolumeHold> RetentionRing::Lend(const std::string& name, int64_t hold_slots) {
+  auto loan = std::make_shared<Loan>(this, name);
+  {
+    MutexLock lock(table_.mutex());
+    OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+    if (entry->state != model::VolumeState::kHeld)
+      return WrongState(*entry, "HELD volumes can be lent");
+    if (!entry->kept) {
+      OCTAVO_RETURN_IF_ERROR(CheckHoldSlots(*entry, hold_slots));
+      entry->kept = entry->lent = true;
+    }
+    ++entry->loans;
+    loan->Begin();
+  }
+  VolumeHold hold;
+  hold.kind = HoldKind::kLoan;
+  hold.loan = std::move(loan);
+  return hold;
+}
+
+void RetentionRing::TakeBack(const std::string& name) {
+  MutexLock lock(table_.mutex());
+  const auto found = table_.Find(name);
+  if (!found.ok()) return;
+  VolumeEntry& entry = **found;
+  if (entry.loans == 0 || --entry.loans > 0 || !entry.lent) return;
+  entry.lent = false;
+  // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
+  if (entry.of_ring && !IsOver(entry) && !entry.marked && entry.last_error.empty() &&
+      entry.tier == model::Tier::kDevice)
+    entry.kept = false;
 }
 
 }  // namespace octavo::volume

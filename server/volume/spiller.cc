@@ -1,7 +1,6 @@
 #include "server/volume/spiller.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -31,55 +30,11 @@ absl::Status Changed(const std::string& volume, const std::string& sealed, const
       {.reason = Reason::kDigest, .field = "", .numbers = {{"sealed", sealed}, {"read", now}}});
 }
 
-class MemoryCursor final : public storage::SpillCursor {
- public:
-  explicit MemoryCursor(std::shared_ptr<void> memory) : memory_(std::move(memory)) {}
-  absl::Status Read(int64_t offset, int64_t bytes, void* out) override {
-    std::memcpy(out, static_cast<const char*>(memory_.get()) + offset, static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
-
- private:
-  const std::shared_ptr<void> memory_;
-};
-
 }  // namespace
-
-/// Page-locked host memory. The room counts as used until the last reader is done.
-class Spiller::HostVolume final : public SpilledVolume {
- public:
-  HostVolume(std::shared_ptr<void> memory, int64_t bytes)
-      : bytes_(bytes), memory_(std::move(memory)) {}
-  model::Tier tier() const override { return model::Tier::kHost; }
-  int64_t bytes() const override { return bytes_; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
-    return std::make_unique<MemoryCursor>(memory_);
-  }
-  void Remove() const override {}  // goes with its last reader
-
- private:
-  const int64_t bytes_;
-  const std::shared_ptr<void> memory_;
-};
-
-class Spiller::DiskVolume final : public SpilledVolume {
- public:
-  explicit DiskVolume(std::shared_ptr<storage::SpillFile> file) : file_(std::move(file)) {}
-  model::Tier tier() const override { return model::Tier::kDisk; }
-  int64_t bytes() const override { return file_->bytes(); }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
-    return file_->Open();
-  }
-  void Remove() const override { file_->Remove(); }
-
- private:
-  const std::shared_ptr<storage::SpillFile> file_;
-};
 
 class Spiller::StoringOnDisk final : public Spiller::Storing {
  public:
-  StoringOnDisk(Spiller& spiller, std::unique_ptr<storage::SpillWriter> writer)
-      : spiller_(spiller), writer_(std::move(writer)) {}
+  explicit StoringOnDisk(std::unique_ptr<SpillTiers::Writer> writer) : writer_(std::move(writer)) {}
   absl::Status Append(const void* data, int64_t bytes) override {
     Digest(static_cast<const char*>(data), bytes);
     return writer_->Append(data, bytes);
@@ -88,9 +43,8 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
       model::VolumeStatus* volume) override {
     volume->digest =
         absl::StrFormat("sum64:%016x", digest_ + DigestBytes(rest_, rest_bytes_, digested_));
-    writer_->SetAbout(AboutOf(*volume, spiller_.context_.meta_of(*volume)));
-    OCTAVO_ASSIGN_OR_RETURN(auto file, writer_->Finish());
-    return std::make_shared<const DiskVolume>(std::move(file));
+    writer_->Describe(*volume);
+    return writer_->Finish();
   }
 
  private:
@@ -113,51 +67,28 @@ class Spiller::StoringOnDisk final : public Spiller::Storing {
     std::memcpy(rest_, data + whole, static_cast<size_t>(rest_bytes_));
   }
 
-  Spiller& spiller_;
-  const std::unique_ptr<storage::SpillWriter> writer_;
+  const std::unique_ptr<SpillTiers::Writer> writer_;
   uint64_t digest_ = 0;
   int64_t digested_ = 0, rest_bytes_ = 0;
   char rest_[8] = {};
 };
 
 Spiller::Spiller(Context context, int threads)
-    : context_(std::move(context)), pool_("oct-spill", threads) {
-  for (int d = 0; d < context_.devices.size(); ++d) {
-    host_pools_.push_back(std::make_shared<memory::FramePool>(
-        &context_.devices.device(d), context_.host_bytes, memory::FramePool::Sizes::kExact));
-  }
-}
+    : context_(std::move(context)),
+      tiers_({.devices = context_.devices,
+              .host_bytes = context_.host_bytes,
+              .folder = context_.folder,
+              .meta_of = context_.meta_of}),
+      pool_("oct-spill", threads) {}
 
 Spiller::~Spiller() = default;
 
-absl::Status Spiller::CheckTier(model::Tier tier) const {
-  const bool off = tier == model::Tier::kHost
-                       ? context_.host_bytes == 0
-                       : context_.folder == nullptr || context_.folder->quota_bytes() == 0;
-  if (tier == model::Tier::kDevice)
-    return InvalidField("tier", "is DEVICE; allowed HOST, DISK (RestoreVolume moves back)");
-  if (!off) return absl::OkStatus();
-  const char* key = tier == model::Tier::kHost ? "spill.host_bytes" : "spill.disk_bytes";
-  return WithInfo(
-      absl::FailedPreconditionError(absl::StrCat("the tier ", Name(tier), " is off: ", key,
-                                                 " of the server's configuration is 0")),
-      {.reason = Reason::kSpillOff, .field = "", .numbers = {{"key", key}}});
-}
-
-int64_t Spiller::FreeOf(model::Tier tier) const {
-  if (!CheckTier(tier).ok()) return 0;
-  if (tier == model::Tier::kHost) return std::max<int64_t>(0, context_.host_bytes - *host_used_);
-  return std::max<int64_t>(0,
-                           std::min(context_.folder->quota_bytes() - context_.folder->used_bytes(),
-                                    context_.folder->disk_free_bytes()));
-}
-
 absl::Status Spiller::ForEachPiece(
-    const PinnedVolume& pinned,
+    const VolumeHold& hold,
     const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take) {
-  const int64_t bytes = pinned.status.bytes;
-  Device* const device = &context_.devices.device(pinned.device);
-  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(pinned.device);
+  const int64_t bytes = hold.status.bytes;
+  Device* const device = &context_.devices.device(hold.device);
+  const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(hold.device);
   // One piece on its way from the device while the other is taken. The stream comes after them: its
   // end waits for copies that an early return leaves behind.
   std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)),
@@ -168,8 +99,8 @@ absl::Status Spiller::ForEachPiece(
         absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
         {.reason = Reason::kNoStaging, .field = "", .numbers = {{"retryable", "true"}}});
   }
-  if (pinned.spilled != nullptr) {
-    OCTAVO_ASSIGN_OR_RETURN(auto cursor, pinned.spilled->Open());
+  if (hold.spilled != nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(auto cursor, hold.spilled->Open());
     for (int64_t at = 0; at < bytes; at += kPiece) {
       const int64_t count = std::min(kPiece, bytes - at);
       OCTAVO_RETURN_IF_ERROR(cursor->Read(at, count, memory[0].get()));
@@ -179,8 +110,8 @@ absl::Status Spiller::ForEachPiece(
   }
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&, device = device](int64_t at, int which) {
-    return memory::CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *pinned.slot,
-                                   pinned.status, at, std::min(kPiece, bytes - at));
+    return memory::CopyVolumeBytes(*device, stream.ref(), memory[which].get(), *hold.slot,
+                                   hold.status, at, std::min(kPiece, bytes - at));
   };
   const bool two = memory[1] != nullptr;
   OCTAVO_RETURN_IF_ERROR(fetch(0, 0));
@@ -196,109 +127,60 @@ absl::Status Spiller::ForEachPiece(
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToHost(
-    const PinnedVolume& pinned) {
-  const int64_t bytes = pinned.status.bytes;
-  int64_t used = *host_used_;
-  do {
-    if (used + bytes <= context_.host_bytes) continue;
-    return WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "the tier HOST has ", used, " of its ", context_.host_bytes, " bytes in use, ", bytes,
-            " more are wanted; commit or discard spilled volumes, or raise spill.host_bytes")),
-        {.reason = Reason::kSpillQuota,
-         .field = "",
-         .numbers = {{"wanted", absl::StrCat(bytes)},
-                     {"used", absl::StrCat(used)},
-                     {"quota", absl::StrCat(context_.host_bytes)},
-                     {"retryable", "true"}}});
-  } while (!host_used_->compare_exchange_weak(used, used + bytes));
-  std::shared_ptr<void> block = host_pools_[static_cast<size_t>(pinned.device)]->Get(bytes);
-  // The room is given back with the block.
-  std::shared_ptr<void> memory(
-      block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
-  if (block == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
-                                                              " bytes of page-locked memory left")),
-                    {.reason = Reason::kOutOfMemory,
-                     .field = "",
-                     .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-  }
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::CopyTo(model::Tier tier,
+                                                                     const VolumeHold& hold) {
+  const model::VolumeStatus& volume = hold.status;
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(tier, volume, hold.device));
   uint64_t digest = 0;
-  OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
-    digest += DigestBytes(data, count, at);
-    std::memcpy(static_cast<char*>(memory.get()) + at, data, static_cast<size_t>(count));
-    return absl::OkStatus();
-  }));
-  if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != pinned.status.digest) {
-    return Changed(pinned.status.name, pinned.status.digest, now);
-  }
-  return std::make_shared<const HostVolume>(std::move(memory), bytes);
-}
-
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::MoveToDisk(
-    const PinnedVolume& pinned) {
-  const model::VolumeStatus& volume = pinned.status;
-  const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto writer,
-      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
-  uint64_t digest = 0;
-  OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, [&](const void* data, int64_t at, int64_t count) {
+  OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, [&](const void* data, int64_t at, int64_t count) {
     digest += DigestBytes(data, count, at);
     return writer->Append(data, count);
   }));
   if (const std::string now = absl::StrFormat("sum64:%016x", digest); now != volume.digest)
     return Changed(volume.name, volume.digest, now);
-  OCTAVO_ASSIGN_OR_RETURN(auto file, writer->Finish());
-  return std::make_shared<const DiskVolume>(std::move(file));
+  return writer->Finish();
 }
 
 absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(
     const model::VolumeStatus& volume) {
   OCTAVO_RETURN_IF_ERROR(CheckTier(model::Tier::kDisk));
-  const std::string id = volume.name.substr(volume.name.find('/') + 1);
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto writer,
-      context_.folder->Create(id, volume.bytes, AboutOf(volume, context_.meta_of(volume))));
-  return std::make_unique<StoringOnDisk>(*this, std::move(writer));
+  OCTAVO_ASSIGN_OR_RETURN(auto writer, tiers_.Begin(model::Tier::kDisk, volume, 0));
+  return std::make_unique<StoringOnDisk>(std::move(writer));
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const PinnedVolume& pinned,
+absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const VolumeHold& hold,
                                                                    model::Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = base::ExceptionToStatus(
-      [&] { return tier == model::Tier::kHost ? MoveToHost(pinned) : MoveToDisk(pinned); });
+  auto moved = base::ExceptionToStatus([&] { return CopyTo(tier, hold); });
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
   if (moved.ok()) {
-    totals.spilled_bytes += pinned.status.bytes;
+    totals.spilled_bytes += hold.status.bytes;
     spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
                              1e-9);
   } else {
     ++totals.failures;
     // Nobody would ever forget those of jobs, and of scans of an earlier process.
-    if (absl::StartsWith(pinned.status.scan, "scans/") && !pinned.status.recovered)
-      ++failures_[pinned.status.scan];
+    if (absl::StartsWith(hold.status.scan, "scans/") && !hold.status.recovered)
+      ++failures_[hold.status.scan];
   }
   return moved;
 }
 
-absl::Status Spiller::RunSpill(PinnedVolume pinned, model::Tier tier) {
-  auto moved = Move(pinned, tier);
+absl::Status Spiller::RunSpill(VolumeHold hold, model::Tier tier) {
+  auto moved = Move(hold, tier);
   absl::Status status = moved.status();
-  pinned.slot =
-      nullptr;  // before the volume lets go of it, so that the slot is free when it says so
-  pinned.spilled = nullptr;
-  context_.volumes->EndSpill(pinned.status.name, std::move(moved));
+  // Before the volume lets go of its memory, so that the slot is free when it says so.
+  hold.Release();
+  context_.volumes->tiers().EndSpill(hold.status.name, std::move(moved));
   if (status.ok()) {
     Log(LogLevel::kDebug, "volume spilled",
-        {{"volume", pinned.status.name}, {"tier", Name(tier)}, {"bytes", pinned.status.bytes}});
+        {{"volume", hold.status.name}, {"tier", Name(tier)}, {"bytes", hold.status.bytes}});
   } else {
     // A tier that is full says so once a volume: one line for a scan is enough.
-    Log(FailuresOf(pinned.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
+    Log(FailuresOf(hold.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
         "volume not spilled; it stays where it is",
-        {{"volume", pinned.status.name},
+        {{"volume", hold.status.name},
          {"tier", Name(tier)},
          {"error", std::string(status.message())}});
   }
@@ -311,25 +193,25 @@ bool Spiller::Request(const std::string& scan, model::Tier tier) {
     MutexLock lock(mutex_);
     if (!pending_.insert(scan).second) return true;
   }
-  auto pinned = context_.volumes->BeginSpillOldest(scan);
-  if (!pinned.ok()) {
+  auto hold = context_.volumes->tiers().BeginSpillOldest(scan);
+  if (!hold.ok()) {
     MutexLock lock(mutex_);
     pending_.erase(scan);
     return false;
   }
-  const std::string name = pinned->status.name;
+  const std::string name = hold->status.name;
   const absl::Status posted = base::ExceptionToStatus([&] {
-    pool_.Post([this, scan, tier, pinned = *std::move(pinned)]() mutable {
+    pool_.Post([this, scan, tier, hold = *std::move(hold)]() mutable {
       const absl::Cleanup over = [&] {
         MutexLock lock(mutex_);
         pending_.erase(scan);
       };
-      (void)RunSpill(std::move(pinned), tier);
+      (void)RunSpill(std::move(hold), tier);
     });
     return absl::OkStatus();
   });
   if (posted.ok()) return true;
-  context_.volumes->EndSpill(name, posted);
+  context_.volumes->tiers().EndSpill(name, posted);
   MutexLock lock(mutex_);
   pending_.erase(scan);
   return false;
@@ -352,42 +234,40 @@ void Spiller::ForgetScan(const std::string& scan) {
 }
 
 void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const ClientVerb* asked) {
-  auto pinned = [&]() -> absl::StatusOr<PinnedVolume> {
+  auto hold = [&]() -> absl::StatusOr<VolumeHold> {
     OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
     OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus status, context_.volumes->Get(name));
     if (status.state == model::VolumeState::kHeld && status.tier == tier)
-      return PinnedVolume{.status = status};
-    return context_.volumes->BeginSpill(name, asked);
+      return VolumeHold{.status = status};
+    return context_.volumes->tiers().BeginSpill(name, asked);
   }();
-  if (!pinned.ok()) return done(pinned.status());
-  if (pinned->slot == nullptr && pinned->spilled == nullptr)
-    return done(pinned->status);  // it is there
+  if (!hold.ok()) return done(hold.status());
+  if (hold->slot == nullptr && hold->spilled == nullptr) return done(hold->status);  // it is there
   const absl::Status posted = base::ExceptionToStatus([&] {
-    pool_.Post([this, name, tier, done, pinned = *std::move(pinned)]() mutable {
+    pool_.Post([this, name, tier, done, hold = *std::move(hold)]() mutable {
       done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
-        OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(pinned), tier));
-        OCTAVO_ASSIGN_OR_RETURN(
-            const PinnedVolume now,
-            context_.volumes->PinAnyTier(name));  // unless it was discarded or committed meanwhile
+        OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(hold), tier));
+        // Unless it was discarded or committed meanwhile.
+        OCTAVO_ASSIGN_OR_RETURN(const VolumeHold now,
+                                context_.volumes->Hold(name, HoldKind::kMemory));
         return now.status;
       }));
     });
     return absl::OkStatus();
   });
   if (posted.ok()) return;
-  context_.volumes->EndSpill(name, posted);
+  context_.volumes->tiers().EndSpill(name, posted);
   done(posted);
 }
 
-absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(
-    const PinnedVolume& pinned) {
-  const model::VolumeStatus& volume = pinned.status;
-  Device* const device = &context_.devices.device(pinned.device);
+absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const VolumeHold& hold) {
+  const model::VolumeStatus& volume = hold.status;
+  Device* const device = &context_.devices.device(hold.device);
   const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       context_.ledger->Reserve(
-          pinned.device, volume.scan, volume.title,
+          hold.device, volume.scan, volume.title,
           {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first
@@ -405,7 +285,7 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(
       OCTAVO_RETURN_IF_ERROR(device->CopyToDevice(stream.ref(), to + at, data, count));
       return stream.ref().Synchronize();
     };
-    OCTAVO_RETURN_IF_ERROR(ForEachPiece(pinned, put));
+    OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, put));
     OCTAVO_RETURN_IF_ERROR(
         device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
     OCTAVO_RETURN_IF_ERROR(
@@ -424,50 +304,50 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(
 }
 
 void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
-  auto pinned = context_.volumes->BeginRelocate(name);
-  if (!pinned.ok()) return done(pinned.status());
+  auto hold = context_.volumes->tiers().BeginRelocate(name);
+  if (!hold.ok()) return done(hold.status());
   const absl::Status posted = base::ExceptionToStatus([&] {
-    return pool_.Post([this, name, done, pinned = *std::move(pinned)]() mutable {
-      auto moved = base::ExceptionToStatus([&] { return MoveToDevice(pinned); });
+    return pool_.Post([this, name, done, hold = *std::move(hold)]() mutable {
+      auto moved = base::ExceptionToStatus([&] { return MoveToDevice(hold); });
       absl::Status status = moved.status();
-      pinned.slot = nullptr;
-      if (!context_.volumes->EndRelocate(name, std::move(moved)) && status.ok())
+      hold.Release();
+      if (!context_.volumes->tiers().EndRelocate(name, std::move(moved)) && status.ok())
         status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
       done(status);
     }),
            absl::OkStatus();
   });
   if (posted.ok()) return;
-  (void)context_.volumes->EndRelocate(name, posted);
+  (void)context_.volumes->tiers().EndRelocate(name, posted);
   done(posted);
 }
 
 absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, context_.volumes->BeginRestore(name));
-  if (pinned.spilled == nullptr) return pinned.status;  // it is there
-  const model::Tier tier = pinned.spilled->tier();
+  OCTAVO_ASSIGN_OR_RETURN(VolumeHold hold, context_.volumes->tiers().BeginRestore(name));
+  if (hold.spilled == nullptr) return hold.status;  // it is there
+  const model::Tier tier = hold.spilled->tier();
   const int64_t begun = context_.clock->Now().monotonic_ns;
   auto slot = base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> {
-    auto moved = MoveToDevice(pinned);
-    const auto& origin = pinned.status.origin;
+    auto moved = MoveToDevice(hold);
+    const auto& origin = hold.status.origin;
     if (InfoOf(moved.status()).reason == Reason::kDeviceFull && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
       // Its client said that volumes may be moved to make room: the oldest of the same scan goes in
       // its stead.
-      auto other = context_.volumes->BeginSpillOldest(pinned.status.scan);
+      auto other = context_.volumes->tiers().BeginSpillOldest(hold.status.scan);
       if (other.ok() &&
           RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok())
-        return MoveToDevice(pinned);
+        return MoveToDevice(hold);
     }
     return moved;
   });
   const absl::Status status = slot.status();
-  pinned.spilled = nullptr;
-  context_.volumes->EndRestore(name, std::move(slot), pinned.device);
+  hold.Release();
+  context_.volumes->tiers().EndRestore(name, std::move(slot), hold.device);
   OCTAVO_RETURN_IF_ERROR(Annotate(status, absl::StrCat("while restoring ", name)));
   {
     MutexLock lock(mutex_);
-    totals_[tier].restored_bytes += pinned.status.bytes;
+    totals_[tier].restored_bytes += hold.status.bytes;
     restore_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
                                1e-9);
   }
@@ -491,34 +371,23 @@ std::vector<std::string> Spiller::Recover(std::vector<storage::SpillFolder::Foun
       continue;
     }
     report.push_back(absl::StrCat(one.file->path(), ": held again as ", status->name));
-    context_.volumes->AddRecovered(*std::move(status),
-                                   std::make_shared<const DiskVolume>(std::move(one.file)));
+    status->recovered = true;
+    context_.volumes->AddStored(*status, SpillTiers::Adopt(std::move(one.file)));
   }
   return report;
 }
 
 std::vector<model::TierUse> Spiller::Uses() {
   std::vector<model::TierUse> uses;
-  std::map<model::Tier, int64_t> volumes;
-  for (const model::VolumeStatus& volume : context_.volumes->List({.in_memory = true})) {
-    if (volume.state == model::VolumeState::kHeld ||
-        volume.state == model::VolumeState::kCommitting)
-      ++volumes[volume.tier];
-  }
+  std::map<std::string, int64_t> volumes = context_.volumes->Count().by_tier;
   MutexLock lock(mutex_);
   for (const model::Tier tier : {model::Tier::kHost, model::Tier::kDisk}) {
-    model::TierUse use = totals_[tier];
-    use.tier = tier;
-    use.volumes = volumes[tier];
-    if (tier == model::Tier::kHost) {
-      use.quota_bytes = context_.host_bytes;
-      use.used_bytes = *host_used_;
-    } else if (context_.folder != nullptr) {
-      use.quota_bytes = context_.folder->quota_bytes();
-      use.used_bytes = context_.folder->used_bytes();
-      use.path = context_.folder->path();
-      use.disk_free_bytes = context_.folder->disk_free_bytes();
-    }
+    model::TierUse use = tiers_.UseOf(tier);
+    const model::TierUse& totals = totals_[tier];
+    use.spilled_bytes = totals.spilled_bytes;
+    use.restored_bytes = totals.restored_bytes;
+    use.failures = totals.failures;
+    use.volumes = volumes[Name(tier)];
     uses.push_back(std::move(use));
   }
   return uses;

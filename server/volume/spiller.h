@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +20,7 @@
 #include "server/memory/frame_pool.h"
 #include "server/memory/ledger.h"
 #include "server/model/stats.h"
+#include "server/volume/spill_tiers.h"
 #include "server/volume/spilled_volume.h"
 #include "server/volume/volume_store.h"
 
@@ -46,9 +46,9 @@ class Spiller {
 
   /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the
   /// configuration key.
-  absl::Status CheckTier(model::Tier tier) const;
+  absl::Status CheckTier(model::Tier tier) const { return tiers_.Check(tier); }
   /// Bytes that still fit into the tier; 0 if it is off.
-  int64_t FreeOf(model::Tier tier) const;
+  int64_t FreeOf(model::Tier tier) const { return tiers_.FreeOf(tier); }
 
   /// For a running scan: begins to move its oldest held volume that no process maps, unless one is
   /// on its way already. Whether one is on its way now. Never waits.
@@ -61,14 +61,14 @@ class Spiller {
 
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
   /// `done` is called exactly once, from a thread of the spiller or at once with what can be told
-  /// at once. `asked`: by a client (VolumeStore::BeginSpill).
+  /// at once. `asked`: by a client (VolumeTiers::BeginSpill).
   void Spill(const std::string& name, model::Tier tier, Done done,
              const ClientVerb* asked = nullptr);
   void Restore(const std::string& name, Done done);
   /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give
   /// back. `done` is called exactly once: OK when the volume has moved; ResourceExhausted
   /// (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
-  /// VolumeStore::BeginRelocate, all of which leave it where it is.
+  /// VolumeTiers::BeginRelocate, all of which leave it where it is.
   void Relocate(const std::string& name, std::function<void(const absl::Status&)> done);
   /// As Restore, on the calling thread: for workers that need the volume on its device.
   absl::StatusOr<model::VolumeStatus> RestoreNow(const std::string& name);
@@ -95,26 +95,22 @@ class Spiller {
   void AddTo(model::Stats* stats);
 
  private:
-  class HostVolume;
-  class DiskVolume;
   class StoringOnDisk;
-  /// Copies the pinned bytes into the tier, checked against the digest.
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const PinnedVolume& pinned,
+  /// CopyTo, counted and timed.
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const VolumeHold& hold,
                                                             model::Tier tier);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToHost(const PinnedVolume& pinned);
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> MoveToDisk(const PinnedVolume& pinned);
-  /// Hands the bytes of `pinned` piece by piece, in order, to `take`.
+  /// Copies the bytes into the tier, checked against the digest.
+  absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyTo(model::Tier tier,
+                                                              const VolumeHold& hold);
+  /// Hands the bytes of `hold` piece by piece, in order, to `take`.
   absl::Status ForEachPiece(
-      const PinnedVolume& pinned,
+      const VolumeHold& hold,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
-  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const PinnedVolume& pinned);
-  absl::Status RunSpill(PinnedVolume pinned, model::Tier tier);
+  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const VolumeHold& hold);
+  absl::Status RunSpill(VolumeHold hold, model::Tier tier);
 
   const Context context_;
-  std::vector<std::shared_ptr<memory::FramePool>> host_pools_;  // of the tier HOST, by device
-  /// Bytes of the tier HOST in use; outlives the spiller with the last volume in it.
-  const std::shared_ptr<std::atomic<int64_t>> host_used_ =
-      std::make_shared<std::atomic<int64_t>>(0);
+  SpillTiers tiers_;
   Mutex mutex_;
   std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);  // scans of which a volume is on its way
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // by scan

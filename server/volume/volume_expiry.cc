@@ -1,69 +1,68 @@
-// What time and the ends of clients do to volumes.
+#include "server/volume/volume_expiry.h"
 
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "server/volume/volume_store.h"
-
 namespace octavo::volume {
 
-VolumeStore::Due VolumeStore::Tick(const std::function<bool(const std::string&)>& gone) {
+VolumeExpiry::Due VolumeExpiry::Tick(const std::function<bool(const std::string&)>& gone) {
   Due due;
-  std::vector<Memory> leaving;
+  std::vector<VolumeBytes> leaving;
   {
-    MutexLock lock(mutex_);
-    Purge();
-    const auto leased = [this](const std::string& name) {
-      return protections_.leases != nullptr && protections_.leases->Leased(name);
+    MutexLock lock(table_.mutex());
+    table_.Purge();
+    const int64_t now = table_.NowNs();
+    const auto leased = [leases = table_.leases()](const std::string& name) {
+      return leases != nullptr && leases->Leased(name);
     };
     std::map<std::string, bool> known;  // each session is asked about once
-    for (auto next = records_.begin(); next != records_.end();) {
-      Record& record = *next++;  // it may leave
-      model::VolumeStatus& status = record.status;
-      if (status.state != model::VolumeState::kHeld) continue;
-      if (status.ttl_seconds > 0 && !status.marked && status.moving.empty()) {
-        const double left =
-            status.ttl_seconds -
-            static_cast<double>(clock_->Now().monotonic_ns - record.living_ns) * 1e-9;
-        if (left <= 0 && !leased(status.name)) {
-          leaving.push_back(Leave(
-              record, model::VolumeState::kDiscarded,
-              absl::StrCat("its time to live of ", status.ttl_seconds, " s was over"), "expired"));
-          ++TotalsOf(record).expired;
-          due.expired.push_back(StatusOf(record));
+    VolumeTable::Entries& entries = table_.InMemory();
+    for (auto next = entries.begin(); next != entries.end();) {
+      VolumeEntry& entry = *next++;  // it may leave
+      if (entry.state != model::VolumeState::kHeld || entry.moving != model::Move::kNone) continue;
+      if (const auto left = entry.SecondsToLive(now); left.has_value()) {
+        if (*left <= 0 && !leased(entry.name())) {
+          leaving.push_back(table_.Leave(
+              entry, model::VolumeState::kDiscarded,
+              absl::StrCat("its time to live of ", entry.about->ttl_seconds, " s was over"),
+              "expired"));
+          ++table_.TotalsOf(entry).expired;
+          due.expired.push_back(table_.StatusOf(entry));
           continue;
         }
-        if (left > 0 && left <= status.ttl_warning_seconds && !record.warned) {
-          record.warned = true;
-          due.warned.push_back(StatusOf(record));
+        if (*left > 0 && *left <= entry.about->ttl_warning_seconds && !entry.warned) {
+          entry.warned = true;
+          due.warned.push_back(table_.StatusOf(entry));
         }
       }
-      if (status.session.empty() || record.orphan_told || !status.moving.empty()) continue;
-      const auto [it, unknown] = known.try_emplace(status.session, false);
-      if (unknown) it->second = gone(status.session);
+      const std::string& session = entry.about->session;
+      if (session.empty() || entry.orphan_told) continue;
+      const auto [it, unknown] = known.try_emplace(session, false);
+      if (unknown) it->second = gone(session);
       if (!it->second) continue;
-      status.orphaned = true;
-      if (record.orphan_told || leased(status.name)) continue;
-      record.orphan_told = true;
-      due.orphans.push_back(StatusOf(record));
+      entry.orphaned = true;
+      if (leased(entry.name())) continue;
+      entry.orphan_told = true;
+      due.orphans.push_back(table_.StatusOf(entry));
     }
   }
-  for (size_t i = 0; i < leaving.size(); ++i) LetGo(due.expired[i].name, std::move(leaving[i]));
-  for (const model::VolumeStatus& status : due.expired) Changed(status);
+  for (size_t i = 0; i < leaving.size(); ++i)
+    table_.LetGo(due.expired[i].name, std::move(leaving[i]));
+  for (const model::VolumeStatus& status : due.expired) table_.Tell(status);
   return due;
 }
 
-void VolumeStore::TellOrphanAgain(const std::string& name) {
-  MutexLock lock(mutex_);
-  if (const auto it = Find(name); it.ok()) (*it)->orphan_told = false;
+void VolumeExpiry::TellOrphanAgain(const std::string& name) {
+  MutexLock lock(table_.mutex());
+  if (const auto entry = table_.Find(name); entry.ok()) (*entry)->orphan_told = false;
 }
 
-void VolumeStore::Adopt(const std::string& session) {
-  MutexLock lock(mutex_);
-  for (Record& record : records_) {
-    if (record.status.session == session) record.status.orphaned = record.orphan_told = false;
+void VolumeExpiry::Adopt(const std::string& session) {
+  MutexLock lock(table_.mutex());
+  for (VolumeEntry& entry : table_.InMemory()) {
+    if (entry.about->session == session) entry.orphaned = entry.orphan_told = false;
   }
 }
 

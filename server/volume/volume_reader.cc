@@ -14,10 +14,9 @@ namespace {
 
 class Reader final : public VolumeReader, public std::enable_shared_from_this<Reader> {
  public:
-  Reader(PinnedVolume pinned, Box3 box, Device* device, StreamRef stream, Event event,
-         std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers,
-         std::unique_ptr<storage::SpillCursor> cursor)
-      : pinned_(std::move(pinned)),
+  Reader(VolumeHold hold, Box3 box, Device* device, StreamRef stream, Event event,
+         std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers)
+      : hold_(std::move(hold)),
         box_(box),
         shape_(box.count, box.count + 3),
         device_(device),
@@ -25,14 +24,13 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
         event_(std::move(event)),
         pool_(std::move(pool)),
         workers_(workers),
-        cursor_(std::move(cursor)),
-        element_bytes_(SizeOf(pinned_.status.dtype)) {}
+        element_bytes_(SizeOf(hold_.status.dtype)) {}
 
   ~Reader() override {
     if (ahead_.owner != nullptr) (void)event_.Synchronize();  // its memory is still being written
   }
 
-  const model::VolumeStatus& volume() const override { return pinned_.status; }
+  const model::VolumeStatus& volume() const override { return hold_.status; }
   const std::vector<int64_t>& shape() const override { return shape_; }
   int64_t total_bytes() const override {
     return shape_[0] * shape_[1] * shape_[2] * element_bytes_;
@@ -80,12 +78,12 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
                        .field = "",
                        .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
     }
-    if (cursor_ != nullptr) {
+    if (hold_.cursor != nullptr) {
       OCTAVO_RETURN_IF_ERROR(
-          ReadBox(*cursor_, pinned_.status.shape, element_bytes_, piece, memory.get()));
+          ReadBox(*hold_.cursor, hold_.status.shape, element_bytes_, piece, memory.get()));
     } else {
-      OCTAVO_RETURN_IF_ERROR(memory::CopyVolumeBox(*device_, stream_, memory.get(), *pinned_.slot,
-                                                   pinned_.status, piece));
+      OCTAVO_RETURN_IF_ERROR(
+          memory::CopyVolumeBox(*device_, stream_, memory.get(), *hold_.slot, hold_.status, piece));
       OCTAVO_RETURN_IF_ERROR(event_.Record(stream_));
     }
     if (piece.count[0] * piece.count[1] == box_.count[1] * piece.count[0]) {
@@ -99,7 +97,7 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
     return absl::OkStatus();
   }
 
-  const PinnedVolume pinned_;
+  const VolumeHold hold_;
   const Box3 box_;
   const std::vector<int64_t> shape_;
   Device* const device_;
@@ -107,7 +105,6 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
   Event event_;
   const std::shared_ptr<memory::FramePool> pool_;
   base::WorkerPool* const workers_;
-  const std::unique_ptr<storage::SpillCursor> cursor_;  // null: the bytes are on the device
   const int64_t element_bytes_;
   int64_t next_y_ = 0, next_x_ = 0;
   model::Bytes ahead_;
@@ -116,9 +113,9 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
-    PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
-    const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
-    StreamRef stream, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers) {
+    VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
+    Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,
+    base::WorkerPool* workers) {
   Box3 box;
   for (const auto& [name, values] : {std::pair{"start", &start}, std::pair{"count", &count}}) {
     if (!values->empty() && values->size() != 3) {
@@ -127,7 +124,7 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
     }
   }
   for (size_t d = 0; d < 3; ++d) {
-    const int64_t extent = pinned.status.shape[d];
+    const int64_t extent = hold.status.shape[d];
     box.start[d] = start.empty() ? 0 : start[d];
     box.count[d] = count.empty() ? extent - box.start[d] : count[d];
     if (box.start[d] < 0 || box.start[d] >= extent || box.count[d] < 1 ||
@@ -141,8 +138,8 @@ absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
     }
   }
   OCTAVO_ASSIGN_OR_RETURN(Event event, device->NewEvent());
-  return std::make_shared<Reader>(std::move(pinned), box, device, stream, std::move(event),
-                                  std::move(pool), workers, std::move(cursor));
+  return std::make_shared<Reader>(std::move(hold), box, device, stream, std::move(event),
+                                  std::move(pool), workers);
 }
 
 }  // namespace octavo::volume

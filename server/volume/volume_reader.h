@@ -12,8 +12,7 @@
 #include "server/memory/frame_pool.h"
 #include "server/model/frame.h"
 #include "server/model/status_types.h"
-#include "server/storage/spill/spill_folder.h"
-#include "server/volume/volume_store.h"
+#include "server/volume/volume_hold.h"
 
 namespace octavo::volume {
 
@@ -29,12 +28,12 @@ class VolumeReader {
   virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) = 0;
 };
 
-/// Reader of a box of a volume, pinned and opened by VolumeStore::OpenAnyTier. Copies one piece
-/// ahead of what was asked for. `device`, `stream` and `workers` must outlive it. OutOfRange
+/// Reader of a box of a volume; `hold` is of kind kRead. Copies one piece ahead of what was asked
+/// for. `device`, `stream` and `workers` must outlive it. OutOfRange
 /// ("start", "count") if the box leaves the volume; empty start and count mean all of it.
 absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
-    PinnedVolume pinned, std::unique_ptr<storage::SpillCursor> cursor,
-    const std::vector<int64_t>& start, const std::vector<int64_t>& count, Device* device,
-    StreamRef stream, std::shared_ptr<memory::FramePool> pool, base::WorkerPool* workers);
+    VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
+    Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,
+    base::WorkerPool* workers);
 
 }  // namespace octavo::volume

@@ -3,318 +3,290 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
-#include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/base/exception_to_status.h"
 #include "server/model/volume_states.h"
 
 namespace octavo::volume {
 namespace {
 
-constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
-constexpr size_t kMostTombstones = 10'000;
+absl::Status HasLeft(const VolumeEntry& entry, const std::string& more = "") {
+  return WithInfo(
+      absl::NotFoundError(absl::StrCat(entry.name(), " has left memory: ", Name(entry.state),
+                                       entry.reason.empty() ? "" : ", ", entry.reason, more)),
+      {.reason = Reason::kVolumeGone, .field = "name", .numbers = {{"state", Name(entry.state)}}});
+}
 
-bool Allowed(model::VolumeState from, model::VolumeState to) {
-  switch (from) {
-    case model::VolumeState::kAcquiring:
-      return to == model::VolumeState::kHeld || to == model::VolumeState::kFailed;
-    case model::VolumeState::kHeld:
-      return to == model::VolumeState::kCommitting || to == model::VolumeState::kDiscarded;
-    case model::VolumeState::kCommitting:
-      return to == model::VolumeState::kCommitted || to == model::VolumeState::kHeld;
-    default: return false;
-  }
+absl::Status Spilled(const VolumeHold& hold) {
+  const model::VolumeStatus& volume = hold.status;
+  return WithInfo(
+      absl::FailedPreconditionError(
+          absl::StrCat(volume.name, " was spilled (tier ", Name(volume.tier),
+                       "); restore it to its device first (RestoreVolume)")),
+      {.reason = Reason::kSpilled, .field = "name", .numbers = {{"tier", Name(volume.tier)}}});
+}
+
+absl::Status Striped(const VolumeHold& hold) {
+  const model::VolumeStatus& volume = hold.status;
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat(
+          volume.name, " is striped over ", absl::StrJoin(volume.spread_devices, ", "),
+          " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
+          volume.device, " (ReadVolume and CommitVolume take it as it is)")),
+      {.reason = Reason::kStriped,
+       .field = "name",
+       .numbers = {{"device", volume.device},
+                   {"devices", absl::StrCat(hold.slot->stripes.size())},
+                   {"retryable", "false"}}});
 }
 
 }  // namespace
 
-absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
-                             model::VolumeState to) {
-  if (Allowed(from, to)) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(
-                      absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
-                  {.reason = Reason::kVolumeState,
-                   .field = "name",
-                   .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
-}
-
-absl::StatusOr<VolumeStore::Records::iterator> VolumeStore::Find(const std::string& name) {
-  auto it = by_name_.find(name);
-  if (it == by_name_.end()) {
-    return WithInfo(
-        absl::NotFoundError(absl::StrCat(
-            "no volume ", name,
-            " (of those that left memory the last 10000 are remembered for ten minutes)")),
-        {.reason = Reason::kNoVolume, .field = "name", .numbers = {}});
-  }
-  return it->second;
-}
-
-model::VolumeStatus VolumeStore::StatusOf(const Record& record) const {
-  model::VolumeStatus status = record.status;
-  if (record.sealed_ns > 0 && model::InMemory(status.state)) {
-    const int64_t now = clock_->Now().monotonic_ns;
-    status.held_seconds = static_cast<double>(now - record.sealed_ns) * 1e-9;
-    if (status.ttl_seconds > 0 && !status.marked) {
-      status.expires_seconds =
-          std::max(1e-3, status.ttl_seconds - static_cast<double>(now - record.living_ns) * 1e-9);
-    }
-  }
-  return status;
-}
-
-void VolumeStore::Changed(const model::VolumeStatus& status) noexcept {
-  for (VolumeObserver* const observer : observers_) {
-    try {
-      observer->OnVolumeChanged(status);
-    } catch (...) {
-      Log(LogLevel::kError, "a change of a volume was not told to all",
-          {{"volume", status.name}, {"error", base::StatusOfException().ToString()}});
-    }
-  }
-}
-
-void VolumeStore::Purge() {
-  const int64_t now = clock_->Now().monotonic_ns;
-  while (!gone_.empty() &&
-         (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
-    by_name_.erase(gone_.front().status.name);
-    gone_.pop_front();
-  }
-}
-
-void VolumeStore::LetGo(const std::string& name, Memory memory) noexcept {
-  try {
-    if (memory.slot != nullptr && protections_.mappings != nullptr)
-      protections_.mappings->Left(name, memory.slot->charge);
-  } catch (...) {
-    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left",
-        {{"volume", name}, {"error", base::StatusOfException().ToString()}});
-  }
-  memory.slot.reset();
-  if (memory.spilled != nullptr) memory.spilled->Remove();
-}
-
-PinnedVolume VolumeStore::PinOf(const Record& record, model::VolumeStatus status) {
-  return {.status = std::move(status),
-          .slot = record.slot,
-          .device = record.device,
-          .spilled = record.spilled};
-}
-
-VolumeStore::Memory VolumeStore::Leave(Record& record, model::VolumeState to,
-                                       const std::string& reason, const char* finished) {
-  record.status.held_seconds = StatusOf(record).held_seconds;
-  record.status.state = to;
-  record.status.reason = reason;
-  record.gone_ns = clock_->Now().monotonic_ns;
-  record.status.recovered_pattern = nullptr;
-  record.status.origin = nullptr;  // megabytes, and thousands of these are remembered
-  record.status.job_parameters = {};
-  ++finished_[finished];
-  // Nobody ever waits for a lease of a volume: nobody is called back here.
-  if (protections_.leases != nullptr) protections_.leases->Forget(record.status.name);
-  const auto scan = of_scan_.find(record.status.scan);
-  scan->second.erase(record.number);
-  if (scan->second.empty()) of_scan_.erase(scan);
-  gone_.splice(gone_.end(), records_, by_name_.at(record.status.name));
-  return {.slot = std::move(record.slot), .spilled = std::move(record.spilled)};
-}
-
-void VolumeStore::Add(model::VolumeStatus status, std::shared_ptr<memory::VolumeSlot> slot,
+void VolumeStore::Add(const model::VolumeStatus& volume, std::shared_ptr<memory::VolumeSlot> slot,
                       int device) {
-  status.state = model::VolumeState::kAcquiring;
+  VolumeEntry entry = MakeEntry(volume);
+  entry.stripe_bscans = slot->stripe_bscans;
+  entry.bytes.slot = std::move(slot);
+  entry.device = device;
+  const model::VolumeStatus status = table_.StatusOf(entry);
   {
-    MutexLock lock(mutex_);
-    Purge();
-    records_.push_back(
-        {.number = ++added_, .status = status, .slot = std::move(slot), .device = device});
-    by_name_[status.name] = of_scan_[status.scan][added_] = std::prev(records_.end());
+    MutexLock lock(table_.mutex());
+    table_.Insert(std::move(entry));
   }
-  Changed(status);
+  table_.Tell(status);
+}
+
+void VolumeStore::AddStored(const model::VolumeStatus& volume,
+                            std::shared_ptr<const SpilledVolume> spilled) {
+  VolumeEntry entry = MakeEntry(volume);
+  entry.state = model::VolumeState::kHeld;
+  entry.tier = spilled->tier();
+  entry.bytes.spilled = std::move(spilled);
+  entry.kept = true;
+  // The devices of an earlier process may be others: what it left is restored to the first.
+  int device = 0;
+  if (!volume.recovered && absl::SimpleAtoi(absl::StripPrefix(volume.device, "devices/"), &device))
+    entry.device = device;
+  entry.sealed_ns = entry.living_ns = table_.NowNs();
+  const model::VolumeStatus status = table_.StatusOf(entry);
+  {
+    MutexLock lock(table_.mutex());
+    table_.Insert(std::move(entry));
+  }
+  table_.Tell(status);
 }
 
 void VolumeStore::Seal(const model::VolumeStatus& final_status, bool kept) {
   model::VolumeStatus status;
   {
-    MutexLock lock(mutex_);
-    auto it = Find(final_status.name);
-    if (!it.ok() ||
-        !CheckTransition(final_status.name, (*it)->status.state, model::VolumeState::kHeld).ok())
+    MutexLock lock(table_.mutex());
+    const auto found = table_.Find(final_status.name);
+    if (!found.ok() ||
+        !CheckTransition(final_status.name, (*found)->state, model::VolumeState::kHeld).ok())
       return;
-    Record& record = **it;
-    record.status = final_status;
-    record.status.state = model::VolumeState::kHeld;
-    record.status.kept = kept;
-    record.sealed_ns = record.living_ns = clock_->Now().monotonic_ns;
-    missing_ascans_ += final_status.missing_ascans;
-    for (const auto id : record.slot->charges()) ledger_->Hold(id, record.status.name);
-    status = StatusOf(record);
+    VolumeEntry& entry = **found;
+    Describe(final_status, &entry);
+    entry.state = model::VolumeState::kHeld;
+    entry.kept = kept;
+    entry.of_ring = !kept;
+    entry.sealed_ns = entry.living_ns = table_.NowNs();
+    table_.totals().missing_ascans += final_status.missing_ascans;
+    for (const auto id : entry.bytes.slot->charges()) table_.ledger().Hold(id, entry.name());
+    status = table_.StatusOf(entry);
   }
-  Changed(status);
+  table_.Tell(status);
 }
 
 void VolumeStore::Fail(const std::string& name, const std::string& reason) {
   model::VolumeStatus status;
-  Memory gone;
+  VolumeBytes gone;
   {
-    MutexLock lock(mutex_);
-    auto it = Find(name);
-    if (!it.ok() || !CheckTransition(name, (*it)->status.state, model::VolumeState::kFailed).ok())
+    MutexLock lock(table_.mutex());
+    const auto found = table_.Find(name);
+    if (!found.ok() || !CheckTransition(name, (*found)->state, model::VolumeState::kFailed).ok())
       return;
-    gone = Leave(**it, model::VolumeState::kFailed, reason, "failed");
-    status = StatusOf(**it);
+    gone = table_.Leave(**found, model::VolumeState::kFailed, reason, "failed");
+    status = table_.StatusOf(**found);
   }
-  LetGo(status.name, std::move(gone));
-  Changed(status);
+  table_.LetGo(status.name, std::move(gone));
+  table_.Tell(status);
+}
+
+absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name,
+                                                         const std::string& reason,
+                                                         const ClientVerb* asked) {
+  model::VolumeStatus status;
+  VolumeBytes gone;
+  {
+    MutexLock lock(table_.mutex());
+    OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, entry->state, model::VolumeState::kDiscarded));
+    OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
+    OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
+    gone = table_.Leave(*entry, model::VolumeState::kDiscarded, reason, "discarded");
+    ++table_.TotalsOf(*entry).discarded;
+    status = table_.StatusOf(*entry);
+  }
+  table_.LetGo(status.name, std::move(gone));
+  table_.Tell(status);
+  return status;
+}
+
+absl::StatusOr<VolumeHold> VolumeStore::BeginCommit(const std::string& name,
+                                                    const ClientVerb* asked) {
+  VolumeHold hold;
+  {
+    MutexLock lock(table_.mutex());
+    OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
+    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, entry->state, model::VolumeState::kCommitting));
+    OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
+    entry->state = model::VolumeState::kCommitting;
+    entry->last_error.clear();
+    hold = table_.HoldMemory(*entry);
+  }
+  table_.Tell(hold.status);
+  return hold;
+}
+
+void VolumeStore::EndCommit(const std::string& name,
+                            const absl::StatusOr<storage::CommitOutcome>& outcome) {
+  model::VolumeStatus status;
+  VolumeBytes gone;
+  {
+    MutexLock lock(table_.mutex());
+    const auto found = table_.Find(name);
+    if (!found.ok() || (*found)->state != model::VolumeState::kCommitting) return;
+    VolumeEntry& entry = **found;
+    if (outcome.ok()) {
+      entry.commit = *outcome;
+      ++table_.TotalsOf(entry).committed;
+      gone = table_.Leave(entry, model::VolumeState::kCommitted, "", "committed");
+    } else {
+      entry.state = model::VolumeState::kHeld;
+      entry.kept = true;                 // somebody wanted it: LIVE must not overwrite it now
+      entry.living_ns = table_.NowNs();  // nor its time to live end it in this moment
+      entry.warned = false;
+      entry.last_error = std::string(outcome.status().message());
+      ++table_.TotalsOf(entry).commit_failures;
+    }
+    status = table_.StatusOf(entry);
+  }
+  table_.LetGo(status.name, std::move(gone));
+  table_.Tell(status);
 }
 
 absl::StatusOr<model::VolumeStatus> VolumeStore::Get(const std::string& name) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  return StatusOf(*it);
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeEntry* const entry, table_.Find(name));
+  return table_.StatusOf(*entry);
 }
 
 std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
-  MutexLock lock(mutex_);
-  Purge();
-  std::vector<const Record*> all;
-  all.reserve(records_.size() + gone_.size());
-  const auto take = [&](const Records& records) {
-    for (const Record& record : records) {
-      if (query.scan.empty() || record.status.scan == query.scan) all.push_back(&record);
+  MutexLock lock(table_.mutex());
+  table_.Purge();
+  std::vector<const VolumeEntry*> all;
+  all.reserve(table_.InMemory().size() + table_.Gone().size());
+  const auto take = [&](const VolumeTable::Entries& entries) {
+    for (const VolumeEntry& entry : entries) {
+      if (query.scan.empty() || entry.about->scan == query.scan) all.push_back(&entry);
     }
   };
-  if (!query.in_memory) take(gone_);
-  take(records_);
+  if (!query.in_memory) take(table_.Gone());
+  take(table_.InMemory());
   std::sort(all.begin(), all.end(),
-            [](const Record* a, const Record* b) { return a->number < b->number; });
+            [](const VolumeEntry* a, const VolumeEntry* b) { return a->number < b->number; });
   std::vector<model::VolumeStatus> list;
   list.reserve(all.size());
-  for (const Record* record : all) list.push_back(StatusOf(*record));
+  for (const VolumeEntry* entry : all) list.push_back(table_.StatusOf(*entry));
   return list;
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::Pin(const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
-  if (pinned.slot != nullptr && pinned.slot->stripes.empty()) return pinned;
-  if (pinned.slot != nullptr) {
-    return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(
-            name, " is striped over ", absl::StrJoin(pinned.status.spread_devices, ", "),
-            " and this needs it on one device; SpillVolume and RestoreVolume bring it together on ",
-            pinned.status.device, " (ReadVolume and CommitVolume take it as it is)")),
-        {.reason = Reason::kStriped,
-         .field = "name",
-         .numbers = {{"device", pinned.status.device},
-                     {"devices", absl::StrCat(pinned.slot->stripes.size())},
-                     {"retryable", "false"}}});
+// -- holds
+
+absl::StatusOr<VolumeHold> VolumeStore::Hold(const std::string& name, HoldKind kind,
+                                             int64_t hold_slots) {
+  switch (kind) {
+    case HoldKind::kNone: return VolumeHold();
+    case HoldKind::kMemory: return HoldMemory(name);
+    case HoldKind::kRead: return HoldOpen(name);
+    case HoldKind::kDevice: return HoldOnDevice(name);
+    case HoldKind::kLoan: return ring_.Lend(name, hold_slots);
   }
-  return WithInfo(absl::FailedPreconditionError(
-                      absl::StrCat(name, " was spilled (tier ", Name(pinned.status.tier),
-                                   "); restore it to its device first (RestoreVolume)")),
-                  {.reason = Reason::kSpilled,
-                   .field = "name",
-                   .numbers = {{"tier", Name(pinned.status.tier)}}});
+  return absl::InternalError("no such kind of hold");
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::PinAnyTier(const std::string& name) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-  const model::VolumeState state = it->status.state;
-  if (state == model::VolumeState::kAcquiring) {
-    return WithInfo(
-        absl::FailedPreconditionError(
-            absl::StrCat(name, " is still being acquired; wait until it is HELD")),
-        {.reason = Reason::kVolumeState, .field = "name", .numbers = {{"state", Name(state)}}});
+absl::StatusOr<VolumeHold> VolumeStore::HoldMemory(const std::string& name) {
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeEntry* const entry, table_.Find(name));
+  if (entry->state == model::VolumeState::kAcquiring) {
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(name, " is still being acquired; wait until it is HELD")),
+                    {.reason = Reason::kVolumeState,
+                     .field = "name",
+                     .numbers = {{"state", Name(entry->state)}}});
   }
-  if (!model::InMemory(state)) {
-    return WithInfo(
-        absl::NotFoundError(absl::StrCat(
-            name, " has left memory: ", Name(state), it->status.reason.empty() ? "" : ", ",
-            it->status.reason,
-            it->status.has_commit ? absl::StrCat(" (", it->status.commit.path, ")") : "")),
-        {.reason = Reason::kVolumeGone, .field = "name", .numbers = {{"state", Name(state)}}});
+  if (!model::InMemory(entry->state)) {
+    return HasLeft(*entry,
+                   entry->commit.has_value() ? absl::StrCat(" (", entry->commit->path, ")") : "");
   }
-  return PinOf(*it, StatusOf(*it));
+  return table_.HoldMemory(*entry);
 }
 
-absl::StatusOr<PinnedVolume> VolumeStore::OpenAnyTier(
-    const std::string& name, std::unique_ptr<storage::SpillCursor>* cursor) {
-  OCTAVO_ASSIGN_OR_RETURN(PinnedVolume pinned, PinAnyTier(name));
-  while (pinned.spilled != nullptr) {
-    auto opened = pinned.spilled->Open();
+absl::StatusOr<VolumeHold> VolumeStore::HoldOpen(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(VolumeHold hold, HoldMemory(name));
+  while (hold.spilled != nullptr) {
+    auto opened = hold.spilled->Open();
     if (opened.ok()) {
-      *cursor = *std::move(opened);
+      hold.cursor = *std::move(opened);
       break;
     }
-    OCTAVO_ASSIGN_OR_RETURN(PinnedVolume now, PinAnyTier(name));
-    if (now.spilled == pinned.spilled) return opened.status();
-    pinned = std::move(now);
+    OCTAVO_ASSIGN_OR_RETURN(VolumeHold now, HoldMemory(name));
+    if (now.spilled == hold.spilled) return opened.status();
+    hold = std::move(now);
   }
-  return pinned;
+  hold.kind = HoldKind::kRead;
+  return hold;
 }
 
-// -- verbs and what protects from them
-
-absl::Status VolumeStore::CheckLeases(const Record& record, const ClientVerb* asked) {
-  if (asked == nullptr) return absl::OkStatus();
-  if (asked->of_orphans && !record.status.orphaned) {
-    return WithInfo(
-        absl::FailedPreconditionError(absl::StrCat(
-            record.status.name, " is no orphan: ", record.status.session, " has come back")),
-        {.reason = Reason::kAdopted, .field = "name", .numbers = {}});
-  }
-  if (protections_.leases == nullptr) return absl::OkStatus();
-  return protections_.leases->CheckNobodyElse(record.status.name, asked->lease_token);
-}
-
-absl::Status VolumeStore::CheckExports(const Record& record, const ClientVerb* asked) {
-  if (asked == nullptr || asked->detach_exports || protections_.mappings == nullptr)
-    return absl::OkStatus();
-  return protections_.mappings->CheckFree(record.status.name);
+absl::StatusOr<VolumeHold> VolumeStore::HoldOnDevice(const std::string& name) {
+  OCTAVO_ASSIGN_OR_RETURN(VolumeHold hold, HoldMemory(name));
+  if (hold.slot == nullptr) return Spilled(hold);
+  if (!hold.slot->stripes.empty()) return Striped(hold);
+  hold.kind = HoldKind::kDevice;
+  return hold;
 }
 
 absl::StatusOr<session::Lease> VolumeStore::AcquireLease(const session::LeaseRequest& request) {
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(auto it, Find(request.resource));
-  const model::VolumeStatus& status = it->status;
-  if (status.state != model::VolumeState::kHeld) {
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeEntry* const entry, table_.Find(request.resource));
+  if (entry->state != model::VolumeState::kHeld) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        status.name, " is ", Name(status.state),
-                        status.reason.empty() ? "" : absl::StrCat(" (", status.reason, ")"),
+                        entry->name(), " is ", Name(entry->state),
+                        entry->reason.empty() ? "" : absl::StrCat(" (", entry->reason, ")"),
                         "; only HELD volumes can be leased")),
                     {.reason = Reason::kVolumeState,
                      .field = "resource",
-                     .numbers = {{"state", Name(status.state)}}});
+                     .numbers = {{"state", Name(entry->state)}}});
   }
-  return protections_.leases->TryAcquire(request);
+  return table_.leases()->TryAcquire(request);
 }
 
-absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowed,
+absl::Status VolumeStore::WhileMappable(const VolumeHold& hold, bool borrowed,
                                         const std::function<absl::Status()>& act) {
-  const std::string& name = pinned.status.name;
-  MutexLock lock(mutex_);
-  OCTAVO_ASSIGN_OR_RETURN(const auto it, Find(name));
-  const model::VolumeStatus& status = it->status;
-  if (!model::IsComplete(status.state)) {
-    return WithInfo(
-        absl::NotFoundError(absl::StrCat(name, " has left memory: ", Name(status.state),
-                                         status.reason.empty() ? "" : ", ", status.reason)),
-        {.reason = Reason::kVolumeGone,
-         .field = "name",
-         .numbers = {{"state", Name(status.state)}}});
-  }
-  if (it->slot != pinned.slot || status.moving == "SPILLING") {
+  const std::string& name = hold.status.name;
+  MutexLock lock(table_.mutex());
+  OCTAVO_ASSIGN_OR_RETURN(const VolumeEntry* const entry, table_.Find(name));
+  if (!model::IsComplete(entry->state)) return HasLeft(*entry);
+  if (entry->bytes.slot != hold.slot || entry->moving == model::Move::kSpilling) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(name, " is being moved; ask again")),
         {.reason = Reason::kMoving, .field = "name", .numbers = {{"retryable", "true"}}});
   }
-  if (!status.kept || (!borrowed && it->lent && !status.marked)) {
+  if (!entry->kept || (!borrowed && entry->lent && !entry->marked)) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(name,
                                                    " is a volume of a LIVE scan's ring, which may "
@@ -324,131 +296,67 @@ absl::Status VolumeStore::WhileMappable(const PinnedVolume& pinned, bool borrowe
   return act();
 }
 
-absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name,
-                                                         const std::string& reason,
-                                                         const ClientVerb* asked) {
-  model::VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-    OCTAVO_RETURN_IF_ERROR(CheckTransition(name, it->status.state, model::VolumeState::kDiscarded));
-    OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
-    OCTAVO_RETURN_IF_ERROR(CheckExports(*it, asked));
-    gone = Leave(*it, model::VolumeState::kDiscarded, reason, "discarded");
-    ++TotalsOf(*it).discarded;
-    status = StatusOf(*it);
-  }
-  LetGo(status.name, std::move(gone));
-  Changed(status);
-  return status;
-}
-
-absl::StatusOr<PinnedVolume> VolumeStore::BeginCommit(const std::string& name,
-                                                      const ClientVerb* asked) {
-  PinnedVolume pinned;
-  {
-    MutexLock lock(mutex_);
-    OCTAVO_ASSIGN_OR_RETURN(auto it, Find(name));
-    OCTAVO_RETURN_IF_ERROR(
-        CheckTransition(name, it->status.state, model::VolumeState::kCommitting));
-    OCTAVO_RETURN_IF_ERROR(CheckLeases(*it, asked));
-    pinned = PinOf(*it, StatusOf(*it));
-    for (model::VolumeStatus* status : {&it->status, &pinned.status}) {
-      status->state = model::VolumeState::kCommitting;
-      status->last_error.clear();
-    }
-  }
-  Changed(pinned.status);
-  return pinned;
-}
-
-void VolumeStore::EndCommit(const std::string& name,
-                            const absl::StatusOr<storage::CommitOutcome>& outcome) {
-  model::VolumeStatus status;
-  Memory gone;
-  {
-    MutexLock lock(mutex_);
-    auto found = Find(name);
-    if (!found.ok() || (*found)->status.state != model::VolumeState::kCommitting) return;
-    Record& record = **found;
-    if (outcome.ok()) {
-      record.status.has_commit = true;
-      record.status.commit = *outcome;
-      ++TotalsOf(record).committed;
-      gone = Leave(record, model::VolumeState::kCommitted, "", "committed");
-    } else {
-      record.status.state = model::VolumeState::kHeld;
-      record.status.kept = true;  // somebody wanted it: LIVE must not overwrite it now
-      record.living_ns = clock_->Now().monotonic_ns;  // nor its time to live end it in this moment
-      record.warned = false;
-      record.status.last_error = std::string(outcome.status().message());
-      ++TotalsOf(record).commit_failures;
-    }
-    status = StatusOf(record);
-  }
-  LetGo(status.name, std::move(gone));
-  Changed(status);
-}
+// -- counts
 
 VolumeStore::Counts VolumeStore::Count() {
-  MutexLock lock(mutex_);
+  MutexLock lock(table_.mutex());
+  const int64_t now = table_.NowNs();
   Counts counts;
-  counts.finished = finished_;
-  counts.missing_ascans = missing_ascans_;
-  for (const Record& record : records_) {
-    if (!model::InMemory(record.status.state)) continue;
-    ++counts.by_state[Name(record.status.state)];
-    if (record.status.state != model::VolumeState::kAcquiring)
-      ++counts.by_tier[Name(record.status.tier)];
-    counts.oldest_held_seconds =
-        std::max(counts.oldest_held_seconds, StatusOf(record).held_seconds);
+  counts.finished = table_.totals().finished;
+  counts.missing_ascans = table_.totals().missing_ascans;
+  for (const VolumeEntry& entry : table_.InMemory()) {
+    ++counts.by_state[Name(entry.state)];
+    if (entry.state != model::VolumeState::kAcquiring) ++counts.by_tier[Name(entry.tier)];
+    if (entry.sealed_ns > 0) {
+      counts.oldest_held_seconds =
+          std::max(counts.oldest_held_seconds, static_cast<double>(now - entry.sealed_ns) * 1e-9);
+    }
   }
   return counts;
 }
 
 VolumeStore::ScanCounts VolumeStore::CountOf(const std::string& scan) {
-  MutexLock lock(mutex_);
+  MutexLock lock(table_.mutex());
   ScanCounts counts;
-  if (auto it = scans_.find(scan); it != scans_.end()) counts = it->second;
-  const auto records = of_scan_.find(scan);
-  if (records == of_scan_.end()) return counts;
-  for (const auto& [number, place] : records->second) {
-    const Record& record = *place;
-    counts.in_memory.push_back(record.status.name);
-    counts.held += record.status.state != model::VolumeState::kAcquiring && !record.status.is_raw;
-    counts.spilled += record.status.tier != model::Tier::kDevice;
-    counts.kept_slots += record.status.kept && !record.status.is_raw && record.InSlot();
+  const auto& scans = table_.totals().scans;
+  if (const auto it = scans.find(scan); it != scans.end()) {
+    const VolumeTable::ScanTotals& totals = it->second;
+    counts.committed = totals.committed;
+    counts.discarded = totals.discarded;
+    counts.overwritten = totals.overwritten;
+    counts.commit_failures = totals.commit_failures;
+    counts.expired = totals.expired;
+  }
+  for (const auto& [number, entry] : table_.InMemoryOf(scan)) {
+    const bool raw = entry->about->is_raw;
+    counts.in_memory.push_back(entry->name());
+    counts.held += entry->state != model::VolumeState::kAcquiring && !raw;
+    counts.spilled += entry->tier != model::Tier::kDevice;
+    counts.kept_slots += entry->kept && !raw && entry->InSlot();
   }
   return counts;
 }
 
 std::set<std::string> VolumeStore::ScansInMemory() {
-  MutexLock lock(mutex_);
+  MutexLock lock(table_.mutex());
   std::set<std::string> scans;
-  for (const auto& [scan, records] : of_scan_) scans.insert(scan);
+  for (const auto& [scan, entries] : table_.InMemoryByScan()) scans.insert(scan);
   return scans;
 }
 
 int64_t VolumeStore::MappedOf(const std::string& scan) {
-  MutexLock lock(mutex_);
-  const std::set<std::string> mapped =
-      protections_.mappings == nullptr ? std::set<std::string>() : protections_.mappings->Mapped();
-  return std::count_if(records_.begin(), records_.end(), [&](const Record& record) {
-    return record.status.scan == scan && record.status.tier == model::Tier::kDevice &&
-           mapped.count(record.status.name) > 0;
+  MutexLock lock(table_.mutex());
+  const std::set<std::string> mapped = table_.Mapped();
+  const VolumeTable::ByNumber& entries = table_.InMemoryOf(scan);
+  return std::count_if(entries.begin(), entries.end(), [&](const auto& numbered) {
+    const VolumeEntry& entry = *numbered.second;
+    return entry.tier == model::Tier::kDevice && mapped.count(entry.name()) > 0;
   });
 }
 
-VolumeStore::ScanCounts& VolumeStore::TotalsOf(const Record& record) {
-  const model::VolumeStatus& status = record.status;
-  return status.recovered || !absl::StartsWith(status.scan, "scans/") ? others_
-                                                                      : scans_[status.scan];
-}
-
 void VolumeStore::ForgetScan(const std::string& scan) {
-  MutexLock lock(mutex_);
-  scans_.erase(scan);
+  MutexLock lock(table_.mutex());
+  table_.totals().scans.erase(scan);
 }
 
 }  // namespace octavo::volume

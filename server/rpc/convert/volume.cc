@@ -223,7 +223,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(in.quantity);
   out->set_tier(static_cast<v1::Tier>(in.tier));
-  out->set_moving(in.moving);
+  out->set_moving(Name(in.moving));
   out->set_expires_seconds(in.expires_seconds);
   out->set_session(in.session);
   out->set_orphaned(in.orphaned);

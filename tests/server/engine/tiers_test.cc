@@ -81,7 +81,7 @@ TEST_F(TiersTest, AFullDiskLeavesTheVolumeWhereItIs) {
               IsError(absl::StatusCode::kResourceExhausted, "No space left"));
   const VolumeStatus volume = *engine_->volumes().Get(name);
   EXPECT_EQ(volume.tier, Tier::kDevice);
-  EXPECT_EQ(volume.moving, "");
+  EXPECT_EQ(volume.moving, Move::kNone);
   EXPECT_NE(volume.last_error.find("No space left"), std::string::npos);
   EXPECT_EQ(SpillFiles(), 0);
   EXPECT_THAT(Bytes_(name), IsOk());
@@ -154,7 +154,7 @@ TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
   }
   EXPECT_THAT(Restore(name), IsError(absl::StatusCode::kResourceExhausted, "largest holder"));
   EXPECT_EQ(engine_->volumes().Get(name)->tier, Tier::kDisk);
-  EXPECT_EQ(engine_->volumes().Get(name)->moving, "");
+  EXPECT_EQ(engine_->volumes().Get(name)->moving, Move::kNone);
   EXPECT_THAT(Bytes_(name), IsOk()) << "still to be read";
   ASSERT_THAT(engine_->scans().Cancel(other.name), IsOk());
   Finished(other.name);

@@ -69,7 +69,8 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   EXPECT_EQ(job.fraction, 1);
   EXPECT_EQ(job.step_count, 2u);
   EXPECT_EQ(job.log.at(1).text, "hello");
-  ASSERT_OK_AND_ASSIGN(const PinnedVolume volume, volumes_.Pin(job.volumes.at(0)));
+  ASSERT_OK_AND_ASSIGN(const VolumeHold volume,
+                       volumes_.Hold(job.volumes.at(0), HoldKind::kDevice));
   EXPECT_EQ(volume.status.state, VolumeState::kHeld);
   EXPECT_EQ(volume.status.scan, job.name);
   EXPECT_EQ(volume.status.job, job.name);

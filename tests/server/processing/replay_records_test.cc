@@ -138,7 +138,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
     for (const VolumeStatus& status : store_.List()) {
       if (status.scan != scan || status.is_raw != raw || status.state != VolumeState::kHeld)
         continue;
-      const auto pinned = store_.Pin(status.name);
+      const auto pinned = store_.Hold(status.name, HoldKind::kDevice);
       EXPECT_THAT(pinned, IsOk());
       volumes.push_back(
           {.status = status, .bytes = Bytes(pinned->slot->volume.data(), status.bytes)});
@@ -158,7 +158,8 @@ class ReprocessTest : public octavo::testing::BackendTest {
     if (!scan.ok()) return volume;
     DeviceBuffer out = Poisoned(scan->volume_bytes),
                  mip = Poisoned(scan->shape[0] * scan->shape[1] * 8);
-    auto reprocessor = Reprocessor::Create(*scan, *store_.Pin(raw.name), device_, stream_.ref());
+    auto reprocessor = Reprocessor::Create(*scan, *store_.Hold(raw.name, HoldKind::kDevice),
+                                           device_, stream_.ref());
     EXPECT_THAT(reprocessor, IsOk());
     int64_t blocks = 0;
     EXPECT_THAT((*reprocessor)
@@ -331,11 +332,11 @@ TEST_P(ReprocessTest, AfterAnUpdate) {
         const auto scan = ResolveReprocess(raw, made.origin->spec.processing);
         ASSERT_THAT(scan, IsOk());
         DeviceBuffer out = Poisoned(scan->volume_bytes);
-        auto reprocessor =
-            Reprocessor::Create(*scan, *run.store().Pin(raw.name), device_, stream_.ref());
+        auto reprocessor = Reprocessor::Create(
+            *scan, *run.store().Hold(raw.name, HoldKind::kDevice), device_, stream_.ref());
         ASSERT_THAT(reprocessor, IsOk());
         ASSERT_THAT((*reprocessor)->Run(stream_.ref(), {.volume = out.data()}, nullptr), IsOk());
-        const auto pinned = run.store().Pin(made.name);
+        const auto pinned = run.store().Hold(made.name, HoldKind::kDevice);
         ASSERT_THAT(pinned, IsOk());
         EXPECT_TRUE(Bytes(out.data(), made.bytes) == Bytes(pinned->slot->volume.data(), made.bytes))
             << "volume " << made.index;

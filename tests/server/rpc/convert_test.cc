@@ -359,5 +359,18 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   EXPECT_EQ(detail.numbers().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
 }
 
+TEST(ConvertVolume, TheWireNamesEveryMove) {
+  for (const auto& [move, name] :
+       {std::pair(model::Move::kNone, ""), std::pair(model::Move::kSpilling, "SPILLING"),
+        std::pair(model::Move::kRestoring, "RESTORING"),
+        std::pair(model::Move::kRelocating, "RELOCATING")}) {
+    model::VolumeStatus volume;
+    volume.moving = move;
+    v1::Volume wire;
+    EncodeVolume(volume, &wire);
+    EXPECT_EQ(wire.moving(), name);
+  }
+}
+
 }  // namespace
 }  // namespace octavo::rpc

@@ -104,7 +104,7 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
                               .clock = &clock});
     outcome.volumes = store.List();
     for (const VolumeStatus& volume : outcome.volumes) {
-      const auto pinned = store.Pin(volume.name);
+      const auto pinned = store.Hold(volume.name, HoldKind::kDevice);
       EXPECT_THAT(pinned.status(), IsOk());
       const auto all =
           Download<float>(pinned->slot->volume,

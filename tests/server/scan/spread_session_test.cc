@@ -236,9 +236,9 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   const VolumeStatus& volume = outcome.volumes[0];
   std::mt19937 random(octavo::testing::FreshSeed());
   {
-    ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, run.store().PinAnyTier(volume.name));
+    ASSERT_OK_AND_ASSIGN(const VolumeHold pinned, run.store().Hold(volume.name, HoldKind::kMemory));
     EXPECT_THAT(
-        run.store().Pin(volume.name),
+        run.store().Hold(volume.name, HoldKind::kDevice),
         octavo::testing::IsError(absl::StatusCode::kFailedPrecondition, "striped over devices/0"));
     ASSERT_EQ(pinned.slot->stripes.size(), n);
     for (int i = 0; i < 40; ++i) {

@@ -149,10 +149,10 @@ TEST_P(StreamSessionTest, APinnedVolumeIsNotGivenAway) {
   const RunOutcome all = SessionRun::Run({&device}, capture, Plain(capture, kVolumes));
   SessionRun run({&device});
   ASSERT_THAT(run.Start(scan, Restless(scan, kVolumes, seed_)), IsOk());
-  std::optional<PinnedVolume> pinned;
+  std::optional<VolumeHold> pinned;
   while (!pinned.has_value()) {
     for (const VolumeStatus& volume : run.store().List()) {
-      auto pin = run.store().Pin(volume.name);
+      auto pin = run.store().Hold(volume.name, HoldKind::kDevice);
       if (pin.ok()) pinned = *std::move(pin);
     }
   }

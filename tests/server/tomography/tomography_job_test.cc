@@ -108,7 +108,7 @@ class TomographyJobTest : public engine::testing::JobFixture {
   JobStatus Run(const TomographySpec& spec) { return WaitDone(Submit(spec)); }
   std::vector<float> VolumeOf(const JobStatus& job) {
     if (job.volumes.empty()) return {};
-    const auto pinned = store_.Pin(job.volumes[0]);
+    const auto pinned = store_.Hold(job.volumes[0], HoldKind::kDevice);
     EXPECT_THAT(pinned, IsOk());
     std::vector<float> values(static_cast<size_t>(pinned->status.bytes / 4));
     const Stream stream = *device_.NewStream(StreamPriority::kNormal);

@@ -1,11 +1,14 @@
 // What the volume store does for volumes that other processes map: none is spilled while it is
 // mapped, one of a ring is kept while it is lent, and one can move out of a slot that somebody
 // keeps.
+#include <new>
+
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
 #include "server/volume/volume_store.h"
 #include "tests/support/fake_clock.h"
+#include "tests/support/fake_mappings.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
@@ -35,22 +38,18 @@ class LendingTest : public ::testing::Test {
   }
   /// Kept, but only for those whom it is lent to.
   bool Lent(const std::string& name) {
-    const PinnedVolume pinned = store_.PinAnyTier(name).value();
+    const VolumeHold pinned = store_.Hold(name, HoldKind::kMemory).value();
     return pinned.status.kept &&
            !store_.WhileMappable(pinned, /*borrowed=*/false, [] { return absl::OkStatus(); }).ok();
+  }
+  absl::StatusOr<VolumeHold> Lend(const std::string& name, int64_t hold_slots) {
+    return store_.Hold(name, HoldKind::kLoan, hold_slots);
   }
   bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
 
   FakeClock clock_;
   Ledger ledger_{{1000}};
-  /// Other processes map these.
-  class Mappings final : public VolumeMappings {
-   public:
-    std::set<std::string> names;
-    std::set<std::string> Mapped() override { return names; }
-    absl::Status CheckFree(const std::string&) override { return absl::OkStatus(); }
-    void Left(const std::string&, Ledger::ChargeId) override {}
-  } mappings_;
+  octavo::testing::FakeMappings mappings_;
   std::set<std::string>& mapped_ = mappings_.names;
   VolumeStore store_{&ledger_, &clock_};
 };
@@ -60,14 +59,14 @@ TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
   mapped_ = {"volumes/0", "volumes/2"};
   EXPECT_EQ(store_.MappedOf("scans/a"), 2);
   EXPECT_EQ(store_.MappedOf("scans/b"), 0);
-  ASSERT_OK_AND_ASSIGN(const PinnedVolume first, store_.BeginSpillOldest("scans/a"));
+  ASSERT_OK_AND_ASSIGN(const VolumeHold first, store_.tiers().BeginSpillOldest("scans/a"));
   EXPECT_EQ(first.status.name, "volumes/1");
-  ASSERT_OK_AND_ASSIGN(const PinnedVolume second, store_.BeginSpillOldest("scans/a"));
+  ASSERT_OK_AND_ASSIGN(const VolumeHold second, store_.tiers().BeginSpillOldest("scans/a"));
   EXPECT_EQ(second.status.name, "volumes/3");
-  EXPECT_THAT(store_.BeginSpillOldest("scans/a"),
+  EXPECT_THAT(store_.tiers().BeginSpillOldest("scans/a"),
               IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
   mapped_ = {"volumes/0"};
-  ASSERT_OK_AND_ASSIGN(const PinnedVolume third, store_.BeginSpillOldest("scans/a"));
+  ASSERT_OK_AND_ASSIGN(const VolumeHold third, store_.tiers().BeginSpillOldest("scans/a"));
   EXPECT_EQ(third.status.name, "volumes/2");
 }
 
@@ -75,57 +74,89 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   Held("volumes/a", /*kept=*/false);
   Held("volumes/b", /*kept=*/false);
   EXPECT_FALSE(Lent("volumes/a"));
-  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
-  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());  // one slot, whoever looks at it
+  ASSERT_OK_AND_ASSIGN(VolumeHold first, Lend("volumes/a", 1));
+  EXPECT_EQ(first.kind, HoldKind::kLoan);
+  ASSERT_OK_AND_ASSIGN(VolumeHold second, Lend("volumes/a", 1));  // one slot, whoever looks at it
   EXPECT_TRUE(Lent("volumes/a"));
-  const absl::Status full = store_.Lend("volumes/b", 1);
+  const absl::Status full = Lend("volumes/b", 1).status();
   EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
   EXPECT_EQ(InfoOf(full).reason, Reason::kHoldSlotsFull);
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));  // volumes/b
-  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
-  store_.TakeBack("volumes/a", /*ring=*/true);
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));  // volumes/b
+  EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
+  first.Release();
   EXPECT_TRUE(Kept("volumes/a"));
-  store_.TakeBack("volumes/a", true);
+  first.Release();  // again does no harm
+  EXPECT_TRUE(Kept("volumes/a"));
+  second.Release();
   EXPECT_FALSE(Kept("volumes/a"));
-  store_.TakeBack("volumes/a", true);  // one too many does no harm
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
-  EXPECT_THAT(store_.Lend("volumes/a", 1),
-              IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
-  store_.TakeBack("volumes/a", true);
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
+  EXPECT_THAT(Lend("volumes/a", 1), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
+}
+
+// A loan is given back on every path: an error on the way, a copy that goes last, a volume that is
+// gone by then.
+TEST_F(LendingTest, ALoanEndsWithItsScope) {
+  Held("volumes/a", /*kept=*/false);
+  const auto map_it = [this](const absl::Status& status) -> absl::Status {
+    OCTAVO_ASSIGN_OR_RETURN(const VolumeHold loan, Lend("volumes/a", 1));
+    EXPECT_TRUE(Kept("volumes/a"));
+    OCTAVO_RETURN_IF_ERROR(status);
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(map_it(absl::UnavailableError("the client is gone")),
+              IsError(absl::StatusCode::kUnavailable, "gone"));
+  EXPECT_FALSE(Kept("volumes/a"));
+  try {
+    const VolumeHold loan = Lend("volumes/a", 1).value();
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    EXPECT_FALSE(Kept("volumes/a"));
+  }
+  VolumeHold copy;
+  {
+    const VolumeHold loan = Lend("volumes/a", 1).value();
+    copy = loan;
+  }
+  EXPECT_TRUE(Kept("volumes/a"));
+  EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
+  copy = VolumeHold();
+  EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kDiscarded);
 }
 
 TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   Held("volumes/a", false);
-  EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
-  EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
+  ASSERT_OK_AND_ASSIGN(VolumeHold a, Lend("volumes/a", 1));
+  EXPECT_THAT(store_.ring().Mark("volumes/a", 1), IsOk());
   EXPECT_FALSE(Lent("volumes/a"));
-  store_.TakeBack("volumes/a", true);
+  a.Release();
   EXPECT_TRUE(Kept("volumes/a"));
   // Kept before it was lent: by who keeps it.
   Held("volumes/b", true);
-  EXPECT_THAT(store_.Lend("volumes/b", 1), IsOk());
+  ASSERT_OK_AND_ASSIGN(VolumeHold b, Lend("volumes/b", 1));
   EXPECT_FALSE(Lent("volumes/b"));
-  store_.TakeBack("volumes/b", true);
+  b.Release();
   EXPECT_TRUE(Kept("volumes/b"));
   // Of a scan that has ended there is no ring.
   Held("volumes/c", false);
-  EXPECT_THAT(store_.Lend("volumes/c", 9), IsOk());
-  store_.TakeBack("volumes/c", /*ring=*/false);
+  ASSERT_OK_AND_ASSIGN(VolumeHold c, Lend("volumes/c", 9));
+  store_.ring().KeepAll("scans/a");
+  c.Release();
   EXPECT_TRUE(Kept("volumes/c"));
+  EXPECT_TRUE(store_.ring().Unmark("volumes/c")->kept);
 }
 
 // Between the loan and the export nothing keeps anybody from taking the mark back.
 TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   for (const bool marked : {false, true}) {
     Held("volumes/a", false);
-    if (marked) EXPECT_THAT(store_.Keep("volumes/a", 1), IsOk());
-    EXPECT_THAT(store_.Lend("volumes/a", 1), IsOk());
-    EXPECT_THAT(store_.Unmark("volumes/a", /*ring=*/true), IsOk());
+    if (marked) EXPECT_THAT(store_.ring().Mark("volumes/a", 1), IsOk());
+    ASSERT_OK_AND_ASSIGN(VolumeHold loan, Lend("volumes/a", 1));
+    EXPECT_THAT(store_.ring().Unmark("volumes/a"), IsOk());
     EXPECT_TRUE(Kept("volumes/a"));
-    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
-    store_.TakeBack("volumes/a", true);
+    EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
+    loan.Release();
     EXPECT_FALSE(Kept("volumes/a"));
-    EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+    EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
   }
 }
 
@@ -136,22 +167,23 @@ TEST_F(LendingTest, AMarkDuringACommit) {
   for (const bool fails : {true, false}) {
     const std::string name = absl::StrCat("volumes/", fails);
     Held(name, /*kept=*/false);
-    ASSERT_THAT(store_.Keep(name, 9), IsOk());
+    ASSERT_THAT(store_.ring().Mark(name, 9), IsOk());
     ASSERT_THAT(store_.BeginCommit(name, &client), IsOk());
-    ASSERT_THAT(store_.Unmark(name, /*ring=*/true, &client), IsOk());
+    ASSERT_THAT(store_.ring().Unmark(name, &client), IsOk());
     EXPECT_FALSE(Kept(name));
-    EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+    EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
     if (fails) {
       store_.EndCommit(name, absl::ResourceExhaustedError("the disk is full"));
       EXPECT_TRUE(Kept(name));
-      EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+      EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
     } else {
       store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
-      EXPECT_THAT(store_.Unmark(name, true, &client),
+      EXPECT_THAT(store_.ring().Unmark(name, &client),
                   IsError(absl::StatusCode::kFailedPrecondition,
                           "only HELD and COMMITTING volumes have a mark"));
-      EXPECT_THAT(store_.Keep(name, 9), IsError(absl::StatusCode::kFailedPrecondition,
-                                                "only HELD and COMMITTING volumes can be kept"));
+      EXPECT_THAT(store_.ring().Mark(name, 9),
+                  IsError(absl::StatusCode::kFailedPrecondition,
+                          "only HELD and COMMITTING volumes can be kept"));
     }
   }
 }
@@ -170,59 +202,59 @@ TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
     for (const char* name : {"a", "b"}) held(name, false);
     for (const char* name : {"c", "d", "e"}) held(name, true);
     held("f", false);
-    store_.KeepNewest("scans/a", count);
+    store_.ring().KeepNewest("scans/a", count);
     std::string left;
     for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true}))
       left += volume.name.back();
     EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
-    store_.KeepNewest("scans/a", 0);
+    store_.ring().KeepNewest("scans/a", 0);
   }
 }
 
 // Who asked for the move wants it; its slot would not become free before the move is through.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
-  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
   EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/b")->state, VolumeState::kDiscarded);
-  store_.KeepNewest("scans/a", 0);
+  store_.ring().KeepNewest("scans/a", 0);
   EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/c")->state, VolumeState::kDiscarded);
-  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
-  store_.EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a")) << "it is the ring's again";
+  EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
+  store_.tiers().EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a")) << "it is the ring's again";
 }
 
 TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   const auto old = Held("volumes/a");
-  ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginRelocate("volumes/a"));
+  ASSERT_OK_AND_ASSIGN(VolumeHold pinned, store_.tiers().BeginRelocate("volumes/a"));
   EXPECT_EQ(pinned.slot, old.lock());
-  EXPECT_THAT(store_.BeginRelocate("volumes/a"),
+  EXPECT_THAT(store_.tiers().BeginRelocate("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
-  EXPECT_EQ(store_.Get("volumes/a")->moving, "RELOCATING");
+  EXPECT_EQ(store_.Get("volumes/a")->moving, Move::kRelocating);
   const std::shared_ptr<const VolumeSlot> kept_by_a_process = pinned.slot;
   pinned.slot = nullptr;
   const auto fresh = Slot("scans/a");
   const std::weak_ptr<VolumeSlot> now = fresh;
-  EXPECT_TRUE(store_.EndRelocate("volumes/a", fresh));
-  EXPECT_EQ(store_.Get("volumes/a")->moving, "");
-  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  EXPECT_TRUE(store_.tiers().EndRelocate("volumes/a", fresh));
+  EXPECT_EQ(store_.Get("volumes/a")->moving, Move::kNone);
+  EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
   EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the process has it
   EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old one until it is detached
   // A move that fails leaves it.
-  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
-  EXPECT_FALSE(store_.EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
-  EXPECT_EQ(store_.PinAnyTier("volumes/a")->slot, fresh);
+  ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
+  EXPECT_FALSE(store_.tiers().EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
+  EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
   // One that is discarded meanwhile leaves no slot behind.
-  ASSERT_OK_AND_ASSIGN(pinned, store_.BeginRelocate("volumes/a"));
+  ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
   pinned.slot = nullptr;
   EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
   auto late = Slot("scans/a");
   const std::weak_ptr<VolumeSlot> dropped = late;
-  EXPECT_FALSE(store_.EndRelocate("volumes/a", std::move(late)));
+  EXPECT_FALSE(store_.tiers().EndRelocate("volumes/a", std::move(late)));
   EXPECT_TRUE(dropped.expired());
-  EXPECT_THAT(store_.BeginRelocate("volumes/a"),
+  EXPECT_THAT(store_.tiers().BeginRelocate("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
 }
 
@@ -246,35 +278,34 @@ class EmptyVolume final : public SpilledVolume {
 TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   Held("volumes/a");
   const auto fresh = Slot("scans/a");
-  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
-  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>([&] {
-                    ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
-                    store_.EndRestore("volumes/a", fresh, 0);
-                  }));
-  std::unique_ptr<storage::SpillCursor> cursor;
-  ASSERT_OK_AND_ASSIGN(const PinnedVolume pinned, store_.OpenAnyTier("volumes/a", &cursor));
-  EXPECT_EQ(pinned.slot, fresh);
-  EXPECT_EQ(cursor, nullptr);
+  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
+  store_.tiers().EndSpill("volumes/a", std::make_shared<const EmptyVolume>([&] {
+                            ASSERT_THAT(store_.tiers().BeginRestore("volumes/a"), IsOk());
+                            store_.tiers().EndRestore("volumes/a", fresh, 0);
+                          }));
+  ASSERT_OK_AND_ASSIGN(const VolumeHold hold, store_.Hold("volumes/a", HoldKind::kRead));
+  EXPECT_EQ(hold.slot, fresh);
+  EXPECT_EQ(hold.cursor, nullptr);
   // A file that is gone while the volume should be there is told.
   Held("volumes/b");
-  ASSERT_THAT(store_.BeginSpill("volumes/b"), IsOk());
-  store_.EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
-  EXPECT_THAT(store_.OpenAnyTier("volumes/b", &cursor),
+  ASSERT_THAT(store_.tiers().BeginSpill("volumes/b"), IsOk());
+  store_.tiers().EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
+  EXPECT_THAT(store_.Hold("volumes/b", HoldKind::kRead),
               IsError(absl::StatusCode::kNotFound, "the file is gone"));
 }
 
 // Its slot went back to the scan when it was moved; where it is now takes none.
 TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
-  ASSERT_THAT(store_.Keep("volumes/a", 1), IsOk());
-  ASSERT_THAT(store_.BeginSpill("volumes/a"), IsOk());
-  store_.EndSpill("volumes/a", std::make_shared<const EmptyVolume>());
-  ASSERT_THAT(store_.BeginRestore("volumes/a"), IsOk());
-  store_.EndRestore("volumes/a", Slot("scans/a"), 0);
+  ASSERT_THAT(store_.ring().Mark("volumes/a", 1), IsOk());
+  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
+  store_.tiers().EndSpill("volumes/a", std::make_shared<const EmptyVolume>());
+  ASSERT_THAT(store_.tiers().BeginRestore("volumes/a"), IsOk());
+  store_.tiers().EndRestore("volumes/a", Slot("scans/a"), 0);
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 0);
-  EXPECT_THAT(store_.Keep("volumes/b", 1), IsOk());
+  EXPECT_THAT(store_.ring().Mark("volumes/b", 1), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 1);
-  EXPECT_THAT(store_.Keep("volumes/c", 1),
+  EXPECT_THAT(store_.ring().Mark("volumes/c", 1),
               IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
 }
 

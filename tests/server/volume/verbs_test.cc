@@ -112,8 +112,8 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Spill(const std::string& name) {
     const ClientVerb asked;
-    OCTAVO_RETURN_IF_ERROR(store_.BeginSpill(name, &asked).status());
-    store_.EndSpill(name, std::make_shared<const NoBytes>());
+    OCTAVO_RETURN_IF_ERROR(store_.tiers().BeginSpill(name, &asked).status());
+    store_.tiers().EndSpill(name, std::make_shared<const NoBytes>());
     return absl::OkStatus();
   }
   absl::Status Export(const std::string& name) {
@@ -124,27 +124,33 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Release(const std::string& name) {
     const ClientVerb asked;
-    return store_.Unmark(name, /*ring=*/true, &asked).status();
+    return store_.ring().Unmark(name, &asked).status();
   }
-  absl::Status Hold(const std::string& name) { return store_.Keep(name, 100).status(); }
+  absl::Status Hold(const std::string& name) { return store_.ring().Mark(name, 100).status(); }
+  /// The loan lasts until Clear.
+  absl::Status Borrow(const std::string& name) {
+    OCTAVO_ASSIGN_OR_RETURN(VolumeHold loan, store_.Hold(name, HoldKind::kLoan, 100));
+    loans_.push_back(std::move(loan));
+    return absl::OkStatus();
+  }
   // These take what is due, not what they are told: what became of the volume says whether they
   // did.
   absl::Status Overwrite(const std::string& name) {
-    (void)store_.OverwriteOldest(kScan);
+    (void)store_.ring().OverwriteOldest(kScan);
     return WhatBecame(name, "overwritten");
   }
   absl::Status Expire(const std::string& name) {
-    (void)store_.Tick([](const std::string&) { return false; });
+    (void)store_.expiry().Tick([](const std::string&) { return false; });
     return WhatBecame(name, "its time to live");
   }
   absl::Status Orphan(const std::string& name) {  // the policy DISCARD
-    const auto due =
-        store_.Tick([this](const std::string& session) { return sessions_.Gone(session); });
+    const auto due = store_.expiry().Tick(
+        [this](const std::string& session) { return sessions_.Gone(session); });
     const ClientVerb asked{.detach_exports = true, .of_orphans = true};
     for (const VolumeStatus& volume : due.orphans) {
       const absl::Status status =
           store_.Discard(volume.name, "its session has ended", &asked).status();
-      if (InfoOf(status).reason == Reason::kLeased) store_.TellOrphanAgain(volume.name);
+      if (InfoOf(status).reason == Reason::kLeased) store_.expiry().TellOrphanAgain(volume.name);
     }
     return WhatBecame(name, "its session has ended");
   }
@@ -164,6 +170,7 @@ class VerbsTest : public ::testing::Test {
       ASSERT_TRUE(e.detached) << "an export of " << name << ", which is " << Name(state);
   }
   void Clear() {
+    loans_.clear();
     for (const auto& e : exports_.List()) (void)exports_.End(e.name);
     for (const auto& lease : leases_.List()) (void)leases_.Release(lease.token);
     for (const VolumeStatus& volume : store_.List({.in_memory = true}))
@@ -214,8 +221,7 @@ class VerbsTest : public ::testing::Test {
         ++won[one.a.ok() ? 0 : 1];
         const absl::Status& loser = one.a.ok() ? one.b : one.a;
         const ErrorInfo info = InfoOf(loser);
-        if (!reasons.empty())
-          ASSERT_TRUE(reasons.contains(std::string(Name(info.reason)))) << loser;
+        if (!reasons.empty()) ASSERT_TRUE(reasons.contains(std::string(Name(info.reason)))) << loser;
         if (info.reason == Reason::kLeased) {
           ASSERT_TRUE(absl::StrContains(loser.message(), "a viewer")) << loser;
           const auto holder = std::find(info.numbers.begin(), info.numbers.end(),
@@ -252,6 +258,7 @@ class VerbsTest : public ::testing::Test {
   std::shared_ptr<SlotPool> pool_;
   const ExportPeer peer_{.local = true, .uid = ::getuid(), .client = "a program", .accept = {}};
   testing::Racers racers_;
+  std::vector<VolumeHold> loans_;
   std::string name_;
   SessionStatus session_;
   double ttl_ = 0;
@@ -300,7 +307,8 @@ TEST_F(VerbsTest, AnExportAndWhatTakesTheMemory) {
 TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
   const auto prepare = [this] { Held(/*kept=*/false); };
   // One at a time: the ring takes the oldest, whichever the other one is at.
-  for (const Verb verb : {&VerbsTest::Hold, &VerbsTest::Commit, &VerbsTest::Discard})
+  for (const Verb verb :
+       {&VerbsTest::Hold, &VerbsTest::Borrow, &VerbsTest::Commit, &VerbsTest::Discard})
     RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
 }
 
@@ -311,13 +319,13 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
     if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
     on_change_ = [this](const VolumeStatus& volume) {
       if (volume.tier == Tier::kDevice) return;
-      ASSERT_THAT(store_.BeginRestore(name_), IsOk());
-      store_.EndRestore(name_, pool_->TryTake(), 0);
+      ASSERT_THAT(store_.tiers().BeginRestore(name_), IsOk());
+      store_.tiers().EndRestore(name_, pool_->TryTake(), 0);
       ASSERT_THAT(Export(name_), IsOk());
     };
-    ASSERT_THAT(store_.BeginSpill(name_),
+    ASSERT_THAT(store_.tiers().BeginSpill(name_),
                 IsOk());  // by the server: for a client what is mapped is not moved
-    store_.EndSpill(name_, std::make_shared<const NoBytes>());
+    store_.tiers().EndSpill(name_, std::make_shared<const NoBytes>());
     on_change_ = nullptr;
     const auto exports = exports_.List(name_);
     ASSERT_EQ(exports.size(), mapped_before ? 2u : 1u);
@@ -339,7 +347,7 @@ TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
       names.push_back(name_);
     }
     absl::Status held;
-    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.KeepNewest(kScan, 3); });
+    racers_.Race([&] { held = Hold(names[0]); }, [&] { store_.ring().KeepNewest(kScan, 3); });
     ASSERT_EQ(store_.Get(names[0])->state,
               held.ok() ? VolumeState::kHeld : VolumeState::kDiscarded);
     for (size_t i = 1; i < names.size(); ++i)
@@ -425,7 +433,7 @@ TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
     racers_.Race(
         [&] {
           ASSERT_THAT(sessions_.KeepAlive(opened.secret), IsOk());
-          store_.Adopt(opened.session.name);
+          store_.expiry().Adopt(opened.session.name);
           found = store_.Get(name_)->state == VolumeState::kHeld;
         },
         [&] { (void)Orphan(name_); });
@@ -447,10 +455,8 @@ TEST_F(VerbsTest, OnesOwnLease) {
   const std::vector<std::function<absl::Status(const ClientVerb&)>> verbs = {
       [this](const ClientVerb& asked) { return store_.Discard(name_, "", &asked).status(); },
       [this](const ClientVerb& asked) { return store_.BeginCommit(name_, &asked).status(); },
-      [this](const ClientVerb& asked) { return store_.BeginSpill(name_, &asked).status(); },
-      [this](const ClientVerb& asked) {
-        return store_.Unmark(name_, /*ring=*/true, &asked).status();
-      },
+      [this](const ClientVerb& asked) { return store_.tiers().BeginSpill(name_, &asked).status(); },
+      [this](const ClientVerb& asked) { return store_.ring().Unmark(name_, &asked).status(); },
   };
   for (size_t i = 0; i < verbs.size(); ++i) {
     Held();
@@ -459,13 +465,13 @@ TEST_F(VerbsTest, OnesOwnLease) {
     EXPECT_THAT(refused, IsError(absl::StatusCode::kAborted, "by a viewer")) << i;
     EXPECT_EQ(InfoOf(verbs[i]({.lease_token = "0123"})).reason, Reason::kLeaseLost) << i;
     EXPECT_EQ(store_.Get(name_)->state, VolumeState::kHeld);
-    EXPECT_EQ(store_.Get(name_)->moving, "");
+    EXPECT_EQ(store_.Get(name_)->moving, Move::kNone);
     EXPECT_TRUE(store_.Get(name_)->kept);
     ASSERT_THAT(leases_.Release(theirs.token), IsOk());
     EXPECT_THAT(verbs[i]({}), IsError(absl::StatusCode::kAborted, "by me")) << i;
     EXPECT_THAT(verbs[i]({.lease_token = mine.token}), IsOk()) << i;
     store_.EndCommit(name_, absl::CancelledError(""));
-    store_.EndSpill(name_, absl::CancelledError(""));
+    store_.tiers().EndSpill(name_, absl::CancelledError(""));
     Clear();
   }
 }

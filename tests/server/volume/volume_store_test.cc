@@ -86,7 +86,7 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
   const auto a = Held("volumes/a"), b = Held("volumes/b");
   EXPECT_EQ(ledger_.UseOf(0).held, 20);
   {
-    ASSERT_OK_AND_ASSIGN(PinnedVolume pinned, store_.BeginCommit("volumes/a"));
+    ASSERT_OK_AND_ASSIGN(VolumeHold pinned, store_.BeginCommit("volumes/a"));
     EXPECT_THAT(store_.Discard("volumes/a", ""),
                 IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
     EXPECT_THAT(store_.BeginCommit("volumes/a"),
@@ -95,7 +95,7 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
     EXPECT_FALSE(a.expired()) << "a reader keeps it";
   }
   EXPECT_TRUE(a.expired());
-  EXPECT_THAT(store_.Pin("volumes/a"),
+  EXPECT_THAT(store_.Hold("volumes/a", HoldKind::kDevice),
               IsError(absl::StatusCode::kNotFound, "has left memory: COMMITTED"));
   EXPECT_THAT(store_.Discard("volumes/b", "by a client"), IsOk());
   EXPECT_TRUE(b.expired());
@@ -108,42 +108,42 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
 TEST_F(VolumeStoreTest, AFailedCommitLeavesItHeldAndSaysWhy) {
   const auto slot = Held("volumes/a", /*kept=*/false);
   ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
-  EXPECT_FALSE(store_.OverwriteOldest("scans/a")) << "not while it is committed";
+  EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "not while it is committed";
   store_.EndCommit("volumes/a", absl::ResourceExhaustedError("disk full"));
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/a")->last_error, "disk full");
   EXPECT_FALSE(slot.expired());
-  EXPECT_FALSE(store_.OverwriteOldest("scans/a")) << "somebody wanted it";
+  EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "somebody wanted it";
   EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
 }
 
 TEST_F(VolumeStoreTest, LiveOverwritesTheOldestThatNobodyKeeps) {
   Held("volumes/other", false, "scans/b");
   Held("volumes/1", false), Held("volumes/2", false), Held("volumes/3", false);
-  EXPECT_THAT(store_.Keep("volumes/1", 2), IsOk());
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
+  EXPECT_THAT(store_.ring().Mark("volumes/1", 2), IsOk());
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
   EXPECT_EQ(StateOf("volumes/1"), VolumeState::kHeld);
   EXPECT_EQ(StateOf("volumes/2"), VolumeState::kDiscarded);
-  EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk());
-  EXPECT_THAT(store_.Keep("volumes/3", 2), IsOk()) << "again is nothing new";
+  EXPECT_THAT(store_.ring().Mark("volumes/3", 2), IsOk());
+  EXPECT_THAT(store_.ring().Mark("volumes/3", 2), IsOk()) << "again is nothing new";
   Held("volumes/4", false);
-  EXPECT_THAT(store_.Keep("volumes/4", 2),
+  EXPECT_THAT(store_.ring().Mark("volumes/4", 2),
               IsError(absl::StatusCode::kResourceExhausted, "all of its 2 hold slots"));
-  EXPECT_TRUE(store_.OverwriteOldest("scans/a"));
-  EXPECT_FALSE(store_.OverwriteOldest("scans/a"));
+  EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
+  EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
   EXPECT_EQ(StateOf("volumes/other"), VolumeState::kHeld) << "another scan's";
   EXPECT_EQ(store_.CountOf("scans/a").overwritten, 2);
 }
 
 TEST_F(VolumeStoreTest, AcquiringVolumesCannotBeReadOrTaken) {
   const auto slot = Acquire("volumes/a");
-  EXPECT_THAT(store_.Pin("volumes/a"),
+  EXPECT_THAT(store_.Hold("volumes/a", HoldKind::kDevice),
               IsError(absl::StatusCode::kFailedPrecondition, "still being acquired"));
   EXPECT_THAT(store_.BeginCommit("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
   EXPECT_THAT(store_.Discard("volumes/a", ""),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
-  EXPECT_THAT(store_.Keep("volumes/a", 9),
+  EXPECT_THAT(store_.ring().Mark("volumes/a", 9),
               IsError(absl::StatusCode::kFailedPrecondition, "ACQUIRING"));
   store_.Fail("volumes/a", "cancelled");
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kFailed);
@@ -191,7 +191,9 @@ class EmptyVolume final : public SpilledVolume {
 
 TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
   Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
-  store_.AddRecovered(Status("volumes/c", "scans/c"), std::make_shared<const EmptyVolume>());
+  VolumeStatus found = Status("volumes/c", "scans/c");
+  found.recovered = true;
+  store_.AddStored(found, std::make_shared<const EmptyVolume>());
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"})
     ASSERT_THAT(store_.Discard(name, ""), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").discarded, 1);

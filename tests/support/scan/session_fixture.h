@@ -156,7 +156,7 @@ class SessionRun {
   RunOutcome Outcome() {
     RunOutcome outcome{.scan = WaitForTheEnd(), .volumes = store_.List()};
     for (const VolumeStatus& volume : outcome.volumes) {
-      const auto pinned = store_.PinAnyTier(volume.name);
+      const auto pinned = store_.Hold(volume.name, HoldKind::kMemory);
       if (!pinned.ok()) continue;
       outcome.voxels.push_back(ReadBox(
           *pinned,
@@ -176,7 +176,7 @@ class SessionRun {
   }
 
   /// For a volume on any device.
-  std::vector<uint8_t> ReadBox(const PinnedVolume& pinned, const Box3& box) {
+  std::vector<uint8_t> ReadBox(const VolumeHold& pinned, const Box3& box) {
     std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] *
                                                  SizeOf(pinned.status.dtype)),
                              0xA5);

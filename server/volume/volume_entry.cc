@@ -1,0 +1,88 @@
+#include "server/volume/volume_entry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/model/volume_states.h"
+
+namespace octavo::volume {
+namespace {
+
+bool Allowed(model::VolumeState from, model::VolumeState to) {
+  switch (from) {
+    case model::VolumeState::kAcquiring:
+      return to == model::VolumeState::kHeld || to == model::VolumeState::kFailed;
+    case model::VolumeState::kHeld:
+      return to == model::VolumeState::kCommitting || to == model::VolumeState::kDiscarded;
+    case model::VolumeState::kCommitting:
+      return to == model::VolumeState::kCommitted || to == model::VolumeState::kHeld;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
+                             model::VolumeState to) {
+  if (Allowed(from, to)) return absl::OkStatus();
+  return WithInfo(absl::FailedPreconditionError(
+                      absl::StrCat(volume, " is ", Name(from), " and cannot become ", Name(to))),
+                  {.reason = Reason::kVolumeState,
+                   .field = "name",
+                   .numbers = {{"state", Name(from)}, {"wanted_state", Name(to)}}});
+}
+
+std::optional<double> VolumeEntry::SecondsToLive(int64_t now_ns) const {
+  if (about->ttl_seconds <= 0 || marked) return std::nullopt;
+  return about->ttl_seconds - static_cast<double>(now_ns - living_ns) * 1e-9;
+}
+
+void Describe(const model::VolumeStatus& volume, VolumeEntry* entry) {
+  const model::VolumeDescription& description = volume;
+  entry->about = std::make_shared<const model::VolumeDescription>(description);
+  entry->origin = volume.origin;
+  entry->recovered_pattern = volume.recovered_pattern;
+  entry->job_parameters = volume.job_parameters;
+}
+
+VolumeEntry MakeEntry(const model::VolumeStatus& volume) {
+  VolumeEntry entry;
+  Describe(volume, &entry);
+  entry.device_name = volume.device;
+  entry.kept = volume.kept;
+  entry.marked = volume.marked;
+  return entry;
+}
+
+model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns) {
+  model::VolumeStatus status;
+  static_cast<model::VolumeDescription&>(status) = *entry.about;
+  status.origin = entry.origin;
+  status.recovered_pattern = entry.recovered_pattern;
+  status.job_parameters = entry.job_parameters;
+  status.state = entry.state;
+  status.reason = entry.reason;
+  status.last_error = entry.last_error;
+  status.has_commit = entry.commit.has_value();
+  if (entry.commit.has_value()) status.commit = *entry.commit;
+  status.device = entry.device_name;
+  status.stripe_bscans = entry.stripe_bscans;
+  status.tier = entry.tier;
+  status.moving = entry.moving;
+  status.kept = entry.kept;
+  status.marked = entry.marked;
+  status.orphaned = entry.orphaned;
+  if (entry.sealed_ns > 0) {
+    const bool in_memory = model::InMemory(entry.state);
+    status.held_seconds =
+        static_cast<double>((in_memory ? now_ns : entry.gone_ns) - entry.sealed_ns) * 1e-9;
+    if (const auto left = entry.SecondsToLive(now_ns); in_memory && left.has_value())
+      status.expires_seconds = std::max(1e-3, *left);
+  }
+  return status;
+}
+
+}  // namespace octavo::volume

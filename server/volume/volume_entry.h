@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "server/memory/volume_slot.h"
+#include "server/model/status_types.h"
+#include "server/volume/spilled_volume.h"
+
+namespace octavo::volume {
+
+/// OK if a volume may go from one state to the other; FailedPrecondition that names both otherwise.
+///   acquiring → held | failed;  held → committing | discarded;  committing → committed | held
+absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
+                             model::VolumeState to);
+
+/// The memory that a volume's bytes are in: exactly one of the two is set, none once the volume has
+/// left memory.
+struct VolumeBytes {
+  std::shared_ptr<memory::VolumeSlot> slot;
+  std::shared_ptr<const SpilledVolume> spilled;
+};
+
+/// A volume as the store keeps it. A change of state touches plain fields; the strings, maps and
+/// lists of the description are shared, and no change copies them.
+struct VolumeEntry {
+  uint64_t number = 0;                                    // in the order they came
+  std::shared_ptr<const model::VolumeDescription> about;  // replaced once, by the seal
+  // What an entry of a volume that has left memory does not keep: megabytes, and thousands of these
+  // are remembered.
+  std::shared_ptr<const model::ResolvedScan> origin;
+  std::shared_ptr<const pattern::Pattern> recovered_pattern;
+  std::string job_parameters;
+
+  // -- state
+  model::VolumeState state = model::VolumeState::kAcquiring;
+  std::string reason;      // why it failed, or was discarded
+  std::string last_error;  // of a commit or a spill
+  std::optional<storage::CommitOutcome> commit;
+
+  // -- tier
+  model::Tier tier = model::Tier::kDevice;
+  model::Move moving = model::Move::kNone;
+  VolumeBytes bytes;
+  int device = 0;
+  std::string device_name;    // of a recovered volume: as another process called it
+  int64_t stripe_bscans = 0;  // as VolumeStatus::stripe_bscans
+  bool restored = false;      // into memory of its own: none of its scan's slots
+
+  // -- holds
+  bool of_ring = false;  // a LIVE scan sealed it, and may overwrite it while nothing keeps it
+  bool kept = false;     // the ring must not overwrite it, for whichever reason
+  bool marked = false;   // HoldVolume
+  int loans = 0;
+  bool lent = false;  // kept because of the loans alone
+
+  // -- times, monotonic
+  int64_t sealed_ns = 0, gone_ns = 0;
+  int64_t living_ns = 0;  // since when the time to live counts
+  bool warned = false;    // that it will expire
+
+  // -- its session
+  bool orphaned = false;
+  bool orphan_told = false;
+
+  const std::string& name() const { return about->name; }
+  /// Whether it takes one of its scan's slots. What was derived, or has left its slot, has memory
+  /// of its own.
+  bool InSlot() const {
+    return !restored && about->derived_from.empty() && tier == model::Tier::kDevice;
+  }
+  /// Seconds until its time to live ends, negative when it is over. Nothing ends that of a marked
+  /// volume, or of one without.
+  std::optional<double> SecondsToLive(int64_t now_ns) const;
+};
+
+/// An entry for a volume that begins with this status, whose description, place and holds it takes.
+VolumeEntry MakeEntry(const model::VolumeStatus& volume);
+/// Replaces the description and the origin of the entry with those of `volume`.
+void Describe(const model::VolumeStatus& volume, VolumeEntry* entry);
+/// The status that clients and observers see.
+model::VolumeStatus StatusOf(const VolumeEntry& entry, int64_t now_ns);
+
+}  // namespace octavo::volume

@@ -1,0 +1,136 @@
+#include "server/volume/volume_table.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/log.h"
+#include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+
+namespace octavo::volume {
+namespace {
+
+constexpr int64_t kTombstoneNs = int64_t{600} * 1'000'000'000;
+constexpr size_t kMostTombstones = 10'000;
+
+}  // namespace
+
+void VolumeTable::Insert(VolumeEntry entry) {
+  Purge();
+  entry.number = ++added_;
+  entries_.push_back(std::move(entry));
+  VolumeEntry& inserted = entries_.back();
+  by_name_[inserted.name()] = std::prev(entries_.end());
+  of_scan_[inserted.about->scan][inserted.number] = &inserted;
+}
+
+absl::StatusOr<VolumeEntry*> VolumeTable::Find(const std::string& name) {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) {
+    return WithInfo(
+        absl::NotFoundError(absl::StrCat(
+            "no volume ", name,
+            " (of those that left memory the last 10000 are remembered for ten minutes)")),
+        {.reason = Reason::kNoVolume, .field = "name", .numbers = {}});
+  }
+  return &*it->second;
+}
+
+const VolumeTable::ByNumber& VolumeTable::InMemoryOf(const std::string& scan) const {
+  static const ByNumber* const none = new ByNumber;
+  const auto it = of_scan_.find(scan);
+  return it == of_scan_.end() ? *none : it->second;
+}
+
+void VolumeTable::Purge() {
+  const int64_t now = NowNs();
+  while (!gone_.empty() &&
+         (now - gone_.front().gone_ns > kTombstoneNs || gone_.size() > kMostTombstones)) {
+    by_name_.erase(gone_.front().name());
+    gone_.pop_front();
+  }
+}
+
+VolumeHold VolumeTable::HoldMemory(const VolumeEntry& entry) const {
+  return {.kind = HoldKind::kMemory,
+          .status = StatusOf(entry),
+          .slot = entry.bytes.slot,
+          .spilled = entry.bytes.spilled,
+          .device = entry.device,
+          .cursor = nullptr,
+          .loan = nullptr};
+}
+
+absl::Status VolumeTable::CheckLeases(const VolumeEntry& entry, const ClientVerb* asked) {
+  if (asked == nullptr) return absl::OkStatus();
+  if (asked->of_orphans && !entry.orphaned) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        entry.name(), " is no orphan: ", entry.about->session, " has come back")),
+                    {.reason = Reason::kAdopted, .field = "name", .numbers = {}});
+  }
+  if (protections_.leases == nullptr) return absl::OkStatus();
+  return protections_.leases->CheckNobodyElse(entry.name(), asked->lease_token);
+}
+
+absl::Status VolumeTable::CheckExports(const VolumeEntry& entry, const ClientVerb* asked) {
+  if (asked == nullptr || asked->detach_exports || protections_.mappings == nullptr)
+    return absl::OkStatus();
+  return protections_.mappings->CheckFree(entry.name());
+}
+
+std::set<std::string> VolumeTable::Mapped() const {
+  return protections_.mappings == nullptr ? std::set<std::string>()
+                                          : protections_.mappings->Mapped();
+}
+
+VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
+                               const char* finished) {
+  entry.state = to;
+  entry.reason = reason;
+  entry.gone_ns = NowNs();
+  entry.origin = nullptr;
+  entry.recovered_pattern = nullptr;
+  entry.job_parameters = {};
+  ++totals_.finished[finished];
+  // Nobody ever waits for a lease of a volume: nobody is called back here.
+  if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
+  const auto scan = of_scan_.find(entry.about->scan);
+  scan->second.erase(entry.number);
+  if (scan->second.empty()) of_scan_.erase(scan);
+  gone_.splice(gone_.end(), entries_, by_name_.at(entry.name()));
+  return std::exchange(entry.bytes, {});
+}
+
+void VolumeTable::LetGo(const std::string& name, VolumeBytes bytes) noexcept {
+  try {
+    if (bytes.slot != nullptr && protections_.mappings != nullptr)
+      protections_.mappings->Left(name, bytes.slot->charge);
+  } catch (...) {
+    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left",
+        {{"volume", name}, {"error", base::StatusOfException().ToString()}});
+  }
+  bytes.slot.reset();
+  if (bytes.spilled != nullptr) bytes.spilled->Remove();
+}
+
+void VolumeTable::Tell(const model::VolumeStatus& status) noexcept {
+  for (VolumeObserver* const observer : observers_) {
+    try {
+      observer->OnVolumeChanged(status);
+    } catch (...) {
+      Log(LogLevel::kError, "a change of a volume was not told to all",
+          {{"volume", status.name}, {"error", base::StatusOfException().ToString()}});
+    }
+  }
+}
+
+VolumeTable::ScanTotals& VolumeTable::TotalsOf(const VolumeEntry& entry) {
+  return entry.about->recovered || !absl::StartsWith(entry.about->scan, "scans/")
+             ? others_
+             : totals_.scans[entry.about->scan];
+}
+
+}  // namespace octavo::volume

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/memory/ledger.h"
+#include "server/model/status_types.h"
+#include "server/session/lease.h"
+#include "server/volume/volume_entry.h"
+#include "server/volume/volume_hold.h"
+#include "server/volume/volume_mappings.h"
+#include "server/volume/volume_observer.h"
+
+namespace octavo::volume {
+
+/// A verb that leases and exports of others may stand in the way of: a client's, or an orphan
+/// policy's. Where there is none of these the server acts for itself.
+struct ClientVerb {
+  std::string lease_token;  // of the caller's own lease of the volume, which does not stand in its
+                            // way; empty = it has none
+  bool detach_exports = false;  // although other processes map it
+  bool of_orphans =
+      false;  // only while the volume's session is gone; else FailedPrecondition (ADOPTED)
+};
+
+/// What protects volumes beside their own state. Asked under the table's lock.
+struct VolumeProtections {
+  session::LeaseTable* leases = nullptr;  // null: there are none
+  VolumeMappings* mappings = nullptr;     // null: no other process maps anything
+};
+
+/// The entries of all volumes under one lock, the checks of what protects them, and the observers
+/// of their changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h)
+/// check and act through it: a verb takes the lock, finds the entry, checks it, changes it,
+/// releases the lock, and then calls LetGo and Tell.
+class VolumeTable {
+ public:
+  using Entries = std::list<VolumeEntry>;
+  using ByNumber = std::map<uint64_t, VolumeEntry*>;
+
+  VolumeTable(memory::Ledger* ledger, const Clock* clock) : ledger_(ledger), clock_(clock) {}
+  void AddObserver(VolumeObserver* observer) { observers_.push_back(observer); }
+  void SetProtections(const VolumeProtections& protections) { protections_ = protections; }
+
+  Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
+  memory::Ledger& ledger() const { return *ledger_; }
+  int64_t NowNs() const { return clock_->Now().monotonic_ns; }
+
+  // -- entries
+  void Insert(VolumeEntry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// NotFound (NO_VOLUME).
+  absl::StatusOr<VolumeEntry*> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The volumes in memory, oldest first.
+  Entries& InMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return entries_; }
+  const std::map<std::string, ByNumber>& InMemoryByScan() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return of_scan_;
+  }
+  /// The volumes of a scan in memory, oldest first. Leave takes a volume out of it.
+  const ByNumber& InMemoryOf(const std::string& scan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The volumes that have left memory, the one that left first in front.
+  const Entries& Gone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; }
+  /// Forgets the volumes that left memory too long ago.
+  void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  model::VolumeStatus StatusOf(const VolumeEntry& entry) const {
+    return volume::StatusOf(entry, NowNs());
+  }
+  /// A hold of kind kMemory.
+  VolumeHold HoldMemory(const VolumeEntry& entry) const;
+
+  // -- checks
+  /// `asked`: null if the server acts for itself. Aborted (LEASED), FailedPrecondition (ADOPTED).
+  absl::Status CheckLeases(const VolumeEntry& entry, const ClientVerb* asked)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// FailedPrecondition (EXPORTED).
+  absl::Status CheckExports(const VolumeEntry& entry, const ClientVerb* asked)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  session::LeaseTable* leases() const { return protections_.leases; }
+  /// The volumes that other processes map.
+  std::set<std::string> Mapped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // -- the end of a volume
+  /// The volume leaves memory: its last state is set, its leases end, and it is counted under
+  /// `finished`. The caller hands what is returned to LetGo.
+  VolumeBytes Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
+                    const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // -- after the lock. What these two call may throw; the change is made all the same.
+  void LetGo(const std::string& name, VolumeBytes bytes) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
+  void Tell(const model::VolumeStatus& status) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // -- totals
+  struct ScanTotals {
+    int64_t committed = 0, discarded = 0, overwritten = 0, commit_failures = 0, expired = 0;
+    bool ring_over = false;  // a LIVE scan that has ended: it overwrites nothing any more
+  };
+  struct Totals {
+    std::map<std::string, int64_t> finished;  // by what became of them, since the start
+    std::map<std::string, ScanTotals> scans;
+    int64_t missing_ascans = 0;
+  };
+  Totals& totals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return totals_; }
+  /// Where what becomes of the volume is counted for its scan. Of jobs, and of what an earlier
+  /// process left, no totals are kept: nobody would ever forget them.
+  ScanTotals& TotalsOf(const VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+ private:
+  memory::Ledger* const ledger_;
+  const Clock* const clock_;
+  std::vector<VolumeObserver*> observers_;  // in the order in which they are called
+  VolumeProtections protections_;
+  Mutex mutex_;
+  // Volumes in memory; and apart from them, so that no verb walks through these, the volumes that
+  // have left it.
+  Entries entries_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Entries::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, ByNumber> of_scan_ ABSL_GUARDED_BY(mutex_);  // those in memory
+  Totals totals_ ABSL_GUARDED_BY(mutex_);
+  ScanTotals others_ ABSL_GUARDED_BY(mutex_);  // of all that is of no scan
+};
+
+}  // namespace octavo::volume
