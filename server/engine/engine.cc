@@ -39,7 +39,7 @@ int64_t SpareSlots(const model::VolumeStatus& volume) {
   // What is held stays where it is anyhow.
   if (retention.disposition == model::Disposition::kAsk && !model::Spills(retention.on_full))
     return std::numeric_limits<int64_t>::max();
-  return std::max<int64_t>(1, scan::ScanSession::VolumeSlots(*volume.origin) - 2);
+  return std::max<int64_t>(1, scan::VolumeSlots(*volume.origin) - 2);
 }
 
 int64_t HalfOfMemory() { return ReadMemoryLimit().total_bytes / 2; }

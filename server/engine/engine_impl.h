@@ -20,6 +20,7 @@
 #include "server/job/job_queue.h"
 #include "server/memory/ledger.h"
 #include "server/publish/publisher.h"
+#include "server/scan/scan_observer.h"
 #include "server/scan/scan_queue.h"
 #include "server/scan/scan_session.h"
 #include "server/source/push_projections.h"
@@ -36,7 +37,7 @@ namespace octavo::engine {
 /// Unavailable (DRAINING).
 absl::Status Draining();
 
-class EngineImpl final : public Engine {
+class EngineImpl final : public Engine, private scan::ScanObserver {
  public:
   EngineImpl(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
              std::vector<int64_t> budgets, std::vector<Stream> read_streams,
@@ -163,6 +164,11 @@ class EngineImpl final : public Engine {
                                               model::AdmissionReport* report);
 
   // -- engine_scans.cc
+  // -- what scans tell
+  void OnScanChanged(const std::string& scan) override;
+  void OnAcquisitionOver(const std::string& scan, const std::string& queue) override;
+  void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
+
   model::ScanStatus StatusOf(scan::ScanSession& session);
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<scan::ScanSession>> Sessions();
@@ -173,7 +179,7 @@ class EngineImpl final : public Engine {
                                                            model::AdmissionReport* report);
   memory::ChargeHolder HoldForScan();
   // What a spread scan needs on its further devices; `held` has it, too.
-  absl::StatusOr<std::vector<scan::SessionPeer>> ReservePeers(const model::ResolvedScan& scan,
+  absl::StatusOr<std::vector<scan::ScanDevice>> ReservePeers(const model::ResolvedScan& scan,
                                                               const std::string& name,
                                                               const std::vector<int>& chosen,
                                                               memory::ChargeHolder* held,

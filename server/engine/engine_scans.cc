@@ -62,17 +62,17 @@ absl::StatusOr<model::AdmissionReport> EngineImpl::PlanScan(const model::ScanSpe
   OCTAVO_RETURN_IF_ERROR(CheckSpill(scan.spec.retention));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, DevicesFor(scan));
   model::AdmissionReport report =
-      ledger_.Plan(chosen[0], scan::ScanSession::Needs(scan, *devices_[At(chosen[0])]));
+      ledger_.Plan(chosen[0], scan::Needs(scan, *devices_[At(chosen[0])]));
   for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
     model::AdmissionReport of_peer =
-        ledger_.Plan(chosen[i], scan::ScanSession::PeerNeeds(scan, *devices_[At(chosen[i])]));
+        ledger_.Plan(chosen[i], scan::PeerNeeds(scan, *devices_[At(chosen[i])]));
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &report);
   if (plan != nullptr)
     *plan = absl::StrCat(scan::DescribeSource(scan), DescribeChain(scan.chain),
                          scan::DescribeSpacing(scan),
-                         processing::DescribeMemory(scan, scan::ScanSession::VolumeSlots(scan)));
+                         processing::DescribeMemory(scan, scan::VolumeSlots(scan)));
   if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source))
     *plan += source::DescribeRing(scan.spec);
   if (warnings != nullptr) *warnings = std::move(scan.warnings);
@@ -211,16 +211,16 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
   auto grant =
-      ledger_.ReserveReusing(index, name, spec.title, scan::ScanSession::Needs(scan, device),
+      ledger_.ReserveReusing(index, name, spec.title, scan::Needs(scan, device),
                              striped ? std::vector<memory::Ledger::ChargeId>{}
-                                     : slot_cache_.Find(scan::ScanSession::LayoutOf(scan, index)),
+                                     : slot_cache_.Find(scan::LayoutOf(scan, index)),
                              &admission);
   scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
   memory::ChargeHolder charges = HoldForScan();
   charges.Add(grant->charges);
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::SessionPeer> peers,
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::ScanDevice> peers,
                           ReservePeers(scan, name, chosen, &charges, report));
   scan.spec.device = base::DeviceName(index);
   scan.spec.spread = {.given = !peers.empty(), .striped = striped};
@@ -236,17 +236,9 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(
       .frames = frames_[At(index)],
       .clock = clock_,
       .server_id = config_.server_id,
-      .auto_commit =
-          [this](const std::string& volume, const model::CommitOptions& options) {
-            (void)AutoCommit(volume, options);
-          },
-      .commits_pending = [this](const std::string& s) { return committer_.PendingOf(s); },
       .slot_cache = &slot_cache_,
-      .spill = [this](const std::string& s,
-                      model::Tier tier) { return spiller_->Request(s, tier); },
-      .spill_failures = [this](const std::string& s) { return spiller_->FailuresOf(s); },
-      .changed = [this] { watches_.Wake(); },
-      .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
+      .relief = std::make_shared<scan::StorageRelief>(spiller_.get(), &committer_),
+      .observer = this};
   const model::QueueOptions queue = scan.spec.queue;
   (void)charges.Keep();  // the session's from here on, or they end with it
   auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges,
@@ -278,21 +270,31 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(
   return session;
 }
 
+void EngineImpl::OnScanChanged(const std::string&) { watches_.Wake(); }
+
+void EngineImpl::OnAcquisitionOver(const std::string& scan, const std::string& queue) {
+  queues_.Acquired(queue, scan);
+}
+
+void EngineImpl::OnCommitWanted(const std::string& volume, const model::CommitOptions& options) {
+  (void)AutoCommit(volume, options);
+}
+
 memory::ChargeHolder EngineImpl::HoldForScan() {
   // A slot of the cache that was to be used by the scan is freed.
   return memory::ChargeHolder(&ledger_,
                               [this](memory::Ledger::ChargeId id) { (void)slot_cache_.Take(id); });
 }
 
-absl::StatusOr<std::vector<scan::SessionPeer>> EngineImpl::ReservePeers(
+absl::StatusOr<std::vector<scan::ScanDevice>> EngineImpl::ReservePeers(
     const model::ResolvedScan& scan, const std::string& name, const std::vector<int>& chosen,
     memory::ChargeHolder* held, model::AdmissionReport* report) {
-  std::vector<scan::SessionPeer> peers;
+  std::vector<scan::ScanDevice> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = *devices_[At(chosen[i])];
     model::AdmissionReport of_peer;
     auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title,
-                                   scan::ScanSession::PeerNeeds(scan, device), &of_peer);
+                                   scan::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();

@@ -27,7 +27,7 @@ namespace octavo::processing {
 class ChainState {
  public:
   /// What it needs on `device`, in the order that Create takes its charges; empty without chains.
-  /// `slots`: ScanSession::VolumeSlots.
+  /// `slots`: scan::VolumeSlots.
   static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
                                                          Device& device, int64_t slots);
   /// Allocates. Null without chains. On failure, and until Begin, the charges are the caller's.
