@@ -151,8 +151,8 @@ absl::StatusOr<std::vector<int>> Devices::ChooseFor(model::ResolvedScan* scan) {
   memory::DeviceWish wish{.device = scan->spec.device, .spread = scan->spec.spread};
   for (const auto& device : components_.owned_devices) {  // what one needs, they all need
     if (!device->Health().ok()) continue;
-    wish.home_bytes = BytesOf(scan::ScanSession::Needs(*scan, *device));
-    wish.peer_bytes = BytesOf(scan::ScanSession::PeerNeeds(*scan, *device));
+    wish.home_bytes = BytesOf(scan::Needs(*scan, *device));
+    wish.peer_bytes = BytesOf(scan::PeerNeeds(*scan, *device));
     break;
   }
   OCTAVO_ASSIGN_OR_RETURN(std::vector<int> chosen, memory::ChooseDevices(wish, loads));

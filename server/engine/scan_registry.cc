@@ -165,7 +165,7 @@ int64_t ScanRegistry::SpareSlots(const model::VolumeStatus& volume) {
   // A held volume keeps its slot anyhow.
   if (retention.disposition == model::Disposition::kAsk && !model::Spills(retention.on_full))
     return std::numeric_limits<int64_t>::max();
-  return std::max<int64_t>(1, scan::ScanSession::VolumeSlots(*volume.origin) - 2);
+  return std::max<int64_t>(1, scan::VolumeSlots(*volume.origin) - 2);
 }
 
 }  // namespace octavo::engine

@@ -85,18 +85,18 @@ absl::StatusOr<model::AdmissionReport> Scans::Plan(const model::ScanSpec& spec, 
                                                    std::vector<std::string>* warnings) {
   OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, Resolve(spec));
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> chosen, devices_.ChooseFor(&scan));
-  model::AdmissionReport report = components_.ledger.Plan(
-      chosen[0], scan::ScanSession::Needs(scan, components_.devices.device(chosen[0])));
+  model::AdmissionReport report =
+      components_.ledger.Plan(chosen[0], scan::Needs(scan, components_.devices.device(chosen[0])));
   for (size_t i = 1; report.admitted && i < chosen.size(); ++i) {
     model::AdmissionReport of_peer = components_.ledger.Plan(
-        chosen[i], scan::ScanSession::PeerNeeds(scan, components_.devices.device(chosen[i])));
+        chosen[i], scan::PeerNeeds(scan, components_.devices.device(chosen[i])));
     if (!of_peer.admitted) report = std::move(of_peer);
   }
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &report);
   if (plan != nullptr)
     *plan = absl::StrCat(scan::DescribeSource(scan), DescribeChain(scan.chain),
                          scan::DescribeSpacing(scan),
-                         processing::DescribeMemory(scan, scan::ScanSession::VolumeSlots(scan)));
+                         processing::DescribeMemory(scan, scan::VolumeSlots(scan)));
   if (plan != nullptr && std::holds_alternative<model::RingSource>(scan.spec.source))
     *plan += source::DescribeRing(scan.spec);
   if (warnings != nullptr) *warnings = std::move(scan.warnings);
@@ -225,16 +225,16 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
   auto grant = components_.ledger.ReserveReusing(
-      index, name, spec.title, scan::ScanSession::Needs(scan, device),
+      index, name, spec.title, scan::Needs(scan, device),
       striped ? std::vector<memory::Ledger::ChargeId>{}
-              : components_.slot_cache.Find(scan::ScanSession::LayoutOf(scan, index)),
+              : components_.slot_cache.Find(scan::LayoutOf(scan, index)),
       &admission);
   scan::AddRunFigures(scan, components_.storage->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
   memory::ChargeHolder charges = HoldForScan();
   charges.Add(grant->charges);
-  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::SessionPeer> peers,
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<scan::ScanDevice> peers,
                           ReservePeers(scan, name, chosen, &charges, report));
   scan.spec.device = base::DeviceName(index);
   scan.spec.spread = {.given = !peers.empty(), .striped = striped};
@@ -250,18 +250,9 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
       .frames = components_.devices.frames(index),
       .clock = components_.clock,
       .server_id = components_.config.server_id,
-      .auto_commit =
-          [this](const std::string& volume, const model::CommitOptions& options) {
-            (void)components_.auto_committer.Begin(volume, options);
-          },
-      .commits_pending =
-          [this](const std::string& s) { return components_.committer.PendingOf(s); },
       .slot_cache = &components_.slot_cache,
-      .spill = [this](const std::string& s,
-                      model::Tier tier) { return components_.spiller.Request(s, tier); },
-      .spill_failures = [this](const std::string& s) { return components_.spiller.FailuresOf(s); },
-      .changed = [this] { watches_.Wake(); },
-      .acquired = [this, queue = scan.spec.queue.name, name] { queues_.Acquired(queue, name); }};
+      .relief = std::make_shared<scan::StorageRelief>(&components_.spiller, &components_.committer),
+      .observer = this};
   const model::QueueOptions queue = scan.spec.queue;
   (void)charges.Keep();  // the session's from here on, or they end with it
   auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges,
@@ -283,6 +274,16 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
   return session;
 }
 
+void Scans::OnScanChanged(const std::string&) { watches_.Wake(); }
+
+void Scans::OnAcquisitionOver(const std::string& scan, const std::string& queue) {
+  queues_.Acquired(queue, scan);
+}
+
+void Scans::OnCommitWanted(const std::string& volume, const model::CommitOptions& options) {
+  (void)components_.auto_committer.Begin(volume, options);
+}
+
 memory::ChargeHolder Scans::HoldForScan() {
   // A slot of the cache that was to be used by the scan is freed.
   return memory::ChargeHolder(&components_.ledger, [this](memory::Ledger::ChargeId id) {
@@ -290,17 +291,17 @@ memory::ChargeHolder Scans::HoldForScan() {
   });
 }
 
-absl::StatusOr<std::vector<scan::SessionPeer>> Scans::ReservePeers(const model::ResolvedScan& scan,
-                                                                   const std::string& name,
-                                                                   const std::vector<int>& chosen,
-                                                                   memory::ChargeHolder* held,
-                                                                   model::AdmissionReport* report) {
-  std::vector<scan::SessionPeer> peers;
+absl::StatusOr<std::vector<scan::ScanDevice>> Scans::ReservePeers(const model::ResolvedScan& scan,
+                                                                  const std::string& name,
+                                                                  const std::vector<int>& chosen,
+                                                                  memory::ChargeHolder* held,
+                                                                  model::AdmissionReport* report) {
+  std::vector<scan::ScanDevice> peers;
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = components_.devices.device(chosen[i]);
     model::AdmissionReport of_peer;
     auto charges = components_.ledger.Reserve(chosen[i], name, scan.spec.title,
-                                              scan::ScanSession::PeerNeeds(scan, device), &of_peer);
+                                              scan::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();

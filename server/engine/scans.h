@@ -17,6 +17,7 @@
 #include "server/model/scan_spec.h"
 #include "server/model/status_types.h"
 #include "server/pattern/plan.h"
+#include "server/scan/scan_observer.h"
 #include "server/scan/scan_queue.h"
 #include "server/scan/scan_session.h"
 #include "server/source/camera.h"
@@ -35,10 +36,10 @@ struct RingTicket {
 };
 
 /// Scans and their sources: what ScanService and SourceService ask for.
-class Scans {
+class Scans final : private scan::ScanObserver {
  public:
   Scans(Components* components, Devices* devices);
-  ~Scans();
+  ~Scans() override;
 
   /// On refusal for memory `report` (may be null) tells why.
   absl::StatusOr<model::ScanStatus> Submit(const model::ScanSpec& spec,
@@ -79,6 +80,11 @@ class Scans {
   void StopWatching() { watches_.Stop(); }
 
  private:
+  // -- what scans tell
+  void OnScanChanged(const std::string& scan) override;
+  void OnAcquisitionOver(const std::string& scan, const std::string& queue) override;
+  void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
+
   model::ScanStatus StatusOf(scan::ScanSession& session);
   absl::StatusOr<model::ScanStatus> SubmitNow(const model::ScanSpec& spec,
                                               model::AdmissionReport* report,
@@ -89,11 +95,11 @@ class Scans {
   /// Resolves a spec and checks it against what this server has.
   absl::StatusOr<model::ResolvedScan> Resolve(const model::ScanSpec& spec) const;
   /// What a spread scan needs on its further devices; `held` has it, too.
-  absl::StatusOr<std::vector<scan::SessionPeer>> ReservePeers(const model::ResolvedScan& scan,
-                                                              const std::string& name,
-                                                              const std::vector<int>& chosen,
-                                                              memory::ChargeHolder* held,
-                                                              model::AdmissionReport* report);
+  absl::StatusOr<std::vector<scan::ScanDevice>> ReservePeers(const model::ResolvedScan& scan,
+                                                             const std::string& name,
+                                                             const std::vector<int>& chosen,
+                                                             memory::ChargeHolder* held,
+                                                             model::AdmissionReport* report);
   /// A scan that wants a tier must not find out in its middle that there is none.
   absl::Status CheckSpill(const model::Retention& retention) const;
   int64_t SpillFree(const model::ResolvedScan& scan) const;

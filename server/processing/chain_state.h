@@ -27,7 +27,7 @@ namespace octavo::processing {
 class ChainState {
  public:
   /// Its needs on `device`, in the order of the charges for Create; empty without chains. `slots`:
-  /// ScanSession::VolumeSlots.
+  /// scan::VolumeSlots.
   static std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
                                                          Device& device, int64_t slots);
   /// Allocates. Null without chains. On failure, and until Begin, the charges belong to the caller.

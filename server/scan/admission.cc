@@ -6,7 +6,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "gpu/base/status.h"
-#include "server/scan/scan_session.h"
+#include "server/scan/scan_memory.h"
 #include "server/volume/committer.h"
 #include "server/volume/volume_metadata.h"
 
@@ -17,7 +17,7 @@ void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::strin
   const model::ScanSpec& spec = scan.spec;
   report->volume_bytes = scan.volume_bytes;
   report->run_bytes = spec.pattern.volumes * scan.volume_bytes;
-  report->pinned_bytes = ScanSession::PinnedBytes(scan);
+  report->pinned_bytes = PinnedBytes(scan);
   report->spill_free_bytes = spill_free_bytes;
   const auto* simulated = std::get_if<model::SimulatedSource>(&spec.source);
   const bool paced = simulated == nullptr || !simulated->as_fast_as_possible;
@@ -35,7 +35,7 @@ void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::strin
   }
   if (report->volumes_per_second <= 0) return;
   const model::Retention& retention = spec.retention;
-  const int64_t slots = ScanSession::VolumeSlots(scan);
+  const int64_t slots = VolumeSlots(scan);
   const bool fills_memory = retention.mode == model::RetentionMode::kCapture &&
                             retention.disposition == model::Disposition::kAsk &&
                             (spec.pattern.volumes == 0 || spec.pattern.volumes > slots);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -338,6 +339,13 @@ model::ScanSpec SpecAsTold(const model::ResolvedScan& scan) {
   if (!extents && scan.spacing_assumed[0]) p.radius_end_mm = 0;
   if (pattern::IsRadial(p) && scan.spacing_assumed[0]) p.radius_begin_mm = 0;
   return spec;
+}
+
+int64_t RecordsWanted(const model::ResolvedScan& scan) {
+  const int64_t volumes = scan.spec.pattern.volumes;
+  return volumes > std::numeric_limits<int64_t>::max() / 2 / scan.volume_records
+             ? 0
+             : volumes * scan.volume_records;
 }
 
 std::string DescribeSource(const model::ResolvedScan& scan) {

@@ -21,6 +21,9 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
 /// in, less extents that were assumed.
 model::ScanSpec SpecAsTold(const model::ResolvedScan& scan);
 
+/// Records that a counted scan is made of; 0 = until stopped.
+int64_t RecordsWanted(const model::ResolvedScan& scan);
+
 /// The source, what it holds as far as that is known, and how many records the scan takes, in
 /// words: the first line of the plan.
 std::string DescribeSource(const model::ResolvedScan& scan);

@@ -1,51 +1,93 @@
 #include "server/scan/scan_session.h"
 
 #include <algorithm>
-#include <pthread.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/log.h"
 #include "gpu/base/status.h"
-#include "server/base/resource_names.h"
-#include "server/processing/stored_form.h"
-#include "server/scan/internal.h"
-#include "server/scan/resolve_scan.h"
+#include "server/base/exception_to_status.h"
 #include "server/source/push_records.h"
+#include "server/source/ring_port.h"
 
 namespace octavo::scan {
-namespace {
-
-std::jthread NamedThread(const char* name, std::function<void(std::stop_token)> body) {
-  return std::jthread([name, body = std::move(body)](std::stop_token stop) {
-    pthread_setname_np(pthread_self(), name);
-    body(stop);
-  });
-}
-
-}  // namespace
 
 ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
-                         std::unique_ptr<source::Source> source, SessionContext context)
+                         std::unique_ptr<source::Source> source,
+                         const std::vector<memory::Ledger::ChargeId>& charges,
+                         SessionContext context)
     : name_(std::move(name)),
       client_session_(scan.spec.session),
       context_(std::move(context)),
-      source_(std::move(source)),
-      push_(source_->push()),
-      ring_port_(source_->ring()),
-      device_(*context_.device),
-      scan_(std::move(scan)) {
-  MutexLock update_lock(update_mutex_);
-  latest_ = scan_;
-  MutexLock lock(status_mutex_);
-  status_.name = name_;
-  status_.spec = SpecAsTold(scan_);
-  status_.created = context_.clock->Now();
-  status_.device = base::DeviceName(context_.device_index);
-  if (!context_.peers.empty()) status_.spread_devices.push_back(status_.device);
-  for (const SessionPeer& peer : context_.peers)
-    status_.spread_devices.push_back(base::DeviceName(peer.index));
+      scan_(std::move(scan)),
+      progress_(context_.clock),
+      events_(name_, scan_, context_.clock, context_.publisher, context_.observer),
+      life_(name_, context_.clock, &events_, context_.observer),
+      memory_(scan_, context_.ledger, context_.slot_cache, Devices(charges)),
+      updates_(name_, scan_, context_.ledger, Devices({})),
+      lanes_(scan_, Devices({})),
+      acquirer_(std::move(source), scan_, &progress_),
+      frames_(name_, context_.store, context_.publisher, context_.frames),
+      retention_(scan_.spec.retention, VolumeSlots(scan_),
+                 {.scan = name_,
+                  .store = context_.store,
+                  .relief = context_.relief.get(),
+                  .observer = context_.observer,
+                  .source_waits = acquirer_.can_wait(),
+                  .ring_occupancy = [a = &acquirer_] { return a->Occupancy(); },
+                  .slots_return = [c = &completions_,
+                                   f = &frames_] { return c->Volumes() > 0 || f->KeepsSlots(); },
+                  .aborted = life_.aborted()}),
+      products_(scan_, &lanes_,
+                {.scan = name_,
+                 .publisher = context_.publisher,
+                 .frames = context_.frames,
+                 .source_waits = acquirer_.can_wait(),
+                 .ring_occupancy = [a = &acquirer_] { return a->Occupancy(); },
+                 .volumes_behind = [c = &completions_] { return c->Volumes(); }}),
+      builder_(&scan_, &lanes_,
+               {.scan = name_,
+                .server_id = context_.server_id,
+                .device_index = context_.device_index,
+                .store = context_.store,
+                .memory = &memory_,
+                .updates = &updates_,
+                .retention = &retention_,
+                .events = &events_,
+                .progress = &progress_,
+                .life = &life_}),
+      pipeline_(scan_, {.scan = name_,
+                        .clock = context_.clock,
+                        .acquirer = &acquirer_,
+                        .lanes = &lanes_,
+                        .builder = &builder_,
+                        .products = &products_,
+                        .completions = &completions_,
+                        .events = &events_,
+                        .progress = &progress_,
+                        .life = &life_}),
+      sealer_(scan_, {.scan = name_,
+                      .clock = context_.clock,
+                      .completions = &completions_,
+                      .lanes = &lanes_,
+                      .acquirer = &acquirer_,
+                      .memory = &memory_,
+                      .store = context_.store,
+                      .publisher = context_.publisher,
+                      .frames = &frames_,
+                      .retention = &retention_,
+                      .events = &events_,
+                      .progress = &progress_,
+                      .life = &life_}) {}
+
+std::vector<ScanDevice> ScanSession::Devices(
+    const std::vector<memory::Ledger::ChargeId>& charges) const {
+  std::vector<ScanDevice> devices = {
+      {.device = context_.device, .index = context_.device_index, .charges = charges}};
+  devices.insert(devices.end(), context_.peers.begin(), context_.peers.end());
+  return devices;
 }
 
 absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
@@ -57,159 +99,96 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
     if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
   });
   held.Add(charges);
-  for (const SessionPeer& peer : context.peers) held.Add(peer.charges);
-  std::unique_ptr<ScanSession> session(
-      new ScanSession(std::move(name), std::move(scan), std::move(source), std::move(context)));
+  for (const ScanDevice& peer : context.peers) held.Add(peer.charges);
+  std::unique_ptr<ScanSession> session(new ScanSession(
+      std::move(name), std::move(scan), std::move(source), charges, std::move(context)));
   session->MakeThreads();
-  OCTAVO_RETURN_IF_ERROR(session->Allocate(charges));
+  OCTAVO_RETURN_IF_ERROR(base::ExceptionToStatus([&] { return session->Allocate(); }));
   session->RecordEvent({.kind = model::EventKind::kState,
                         .text = absl::StrCat("scan ", Name(model::ScanState::kQueued))});
   for (const std::string& warning : session->scan_.warnings) session->Warn(warning);
-  if (session->push_ != nullptr)
-    session->push_->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
+  if (const auto& push = session->acquirer_.push(); push != nullptr)
+    push->OnDoubt([s = session.get()](const std::string& text) { s->Warn(text); });
   (void)held.Keep();
   return session;
 }
 
-// Threads are reserved with the scan, like its memory: where none can start any more the scan is
-// refused, and none is missing later.
 void ScanSession::MakeThreads() {
-  const auto make = [this](const char* name, std::function<void(std::stop_token)> body) {
-    (void)Failpoint("thread_started");
-    return NamedThread(name, [this, body = std::move(body)](const std::stop_token& stop) {
-      gate_.wait(Gate::kClosed);
-      if (gate_ == Gate::kOpen) body(stop);
-    });
-  };
-  copy_thread_ = make("oct-copy", [this](const std::stop_token& stop) { CopyVolumes(stop); });
-  retire_thread_ = make("oct-retire", [this](const std::stop_token&) { FollowCompletions(); });
-  acquire_thread_ = make("oct-acquire", [this](const std::stop_token& stop) {
-    lender_ == nullptr ? Acquire(stop) : AcquireLent(stop);
+  threads_.copy = threads_.Make("oct-copy", [this](const std::stop_token&) { frames_.Run(); });
+  threads_.retire = threads_.Make("oct-retire", [this](const std::stop_token&) {
+    sealer_.Run();
+    Finish();
   });
-  compute_thread_ = make("oct-compute", [this](const std::stop_token&) { Compute(); });
+  threads_.acquire = threads_.Make(
+      "oct-acquire", [this](const std::stop_token& stop) { acquirer_.Run(stop, life_.aborted()); });
+  threads_.compute = threads_.Make("oct-compute", [this](const std::stop_token&) {
+    pipeline_.Run([this] { StopAcquiring(); });
+    life_.SetState(model::ScanState::kDraining);
+    completions_.Close();
+  });
 }
 
-void ScanSession::OpenGate(Gate gate) {
-  gate_ = gate;
-  gate_.notify_all();
-}
-
-void ScanSession::Start() {
-  if (!started_.exchange(true)) Begin();
-}
-
-void ScanSession::Begin() {
-  {
-    MutexLock lock(status_mutex_);
-    status_.started = context_.clock->Now();
-    records_rate_.Add(status_.started.monotonic_ns, 0);
-    volumes_rate_.Add(status_.started.monotonic_ns, 0);
-  }
-  if (!abort_.stop_requested()) SetState(model::ScanState::kRunning);
-  OpenGate(Gate::kOpen);
+absl::Status ScanSession::Allocate() {
+  Device& home = *context_.device;
+  OCTAVO_RETURN_IF_ERROR(lanes_.OpenStreams());
+  OCTAVO_RETURN_IF_ERROR(frames_.OpenStream(home));
+  OCTAVO_RETURN_IF_ERROR(memory_.AllocateSlots(lanes_.compute()));
+  OCTAVO_RETURN_IF_ERROR(acquirer_.Allocate(home));
+  OCTAVO_RETURN_IF_ERROR(lanes_.Allocate());
+  OCTAVO_RETURN_IF_ERROR(products_.Allocate());
+  OCTAVO_RETURN_IF_ERROR(builder_.Allocate());
+  // A slot of the ring may be taken in parts; more of them than this would wait for the device.
+  const int64_t events = 2 * scan_.spec.acquisition.ring_blocks + VolumeSlots(scan_) + 2;
+  OCTAVO_RETURN_IF_ERROR(
+      completions_.Allocate(home, events, lanes_.size(), scan_.chain.raw_type == DType::kF32));
+  OCTAVO_RETURN_IF_ERROR(memory_.AllocateChains());
+  memory_.Begin();  // nothing can fail any more
+  acquirer_.source().OnNews([e = &events_](const std::string& text) {
+    e->Publish({.kind = model::EventKind::kSource, .text = text, .record = e->next_record()});
+  });
+  updates_.Describe(lanes_.Describe());
+  (void)Failpoint("scan_allocated");
+  context_.publisher->ScanStarted(name_, scan_.spec.labels,
+                                  {.extents = {scan_.shape[0], scan_.shape[1], scan_.shape[2]},
+                                   .has_aip = scan_.spec.products.aip,
+                                   .has_angiogram = scan_.spec.products.angiography != 0,
+                                   .striped = scan_.stripe_devices > 1});
+  return absl::OkStatus();
 }
 
 ScanSession::~ScanSession() {
-  if (push_ != nullptr) push_->OnDoubt(nullptr);
-  if (!allocated_) OpenGate(Gate::kNever);
-  if (!ended_ && allocated_) Cancel();
-  if (compute_thread_.joinable()) compute_thread_.join();
-  if (retire_thread_.joinable()) retire_thread_.join();
+  if (acquirer_.push() != nullptr) acquirer_.push()->OnDoubt(nullptr);
+  const bool allocated = memory_.begun();
+  if (!allocated) threads_.NeverOpen();
+  if (allocated && !finished()) Cancel();
+  if (threads_.compute.joinable()) threads_.compute.join();
+  if (threads_.retire.joinable()) threads_.retire.join();
 }
 
-void ScanSession::SetState(model::ScanState state) {
-  {
-    MutexLock events(event_mutex_);  // who sees the state finds its event
-    {
-      MutexLock lock(status_mutex_);
-      if (status_.state == state || IsFinal(status_.state)) return;
-      status_.state = state;
-    }
-    RecordEventLocked({.kind = state == model::ScanState::kRunning ? model::EventKind::kStarted
-                               : IsFinal(state)                    ? model::EventKind::kFinished
-                                                                   : model::EventKind::kState,
-                       .text = absl::StrCat("scan ", Name(state)),
-                       .time = context_.clock->Now()},
-                      /*publish=*/true);
-  }
-  context_.changed();
+void ScanSession::Start() {
+  if (life_.TakeStart()) Begin();
 }
 
-bool ScanSession::EndWith(model::ScanState state, Reason code, const std::string& reason) {
-  MutexLock lock(status_mutex_);
-  if (!status_.reason_code.empty()) return false;
-  end_state_ = state;
-  status_.reason_code = std::string(Name(code));
-  status_.reason = reason;
-  return true;
+void ScanSession::Begin() {
+  progress_.Begin(life_.Begin().monotonic_ns);
+  threads_.Open();
+}
+
+// The device is not waited for: the next scan may begin while this one drains.
+void ScanSession::StopAcquiring() {
+  threads_.acquire.request_stop();
+  if (threads_.acquire.joinable()) threads_.acquire.join();
+  acquirer_.source().Close();
+  context_.observer->OnAcquisitionOver(name_, scan_.spec.queue.name);
 }
 
 model::ScanStatus ScanSession::Status() {
   const auto counts = context_.store->CountOf(name_);
-  const model::SourceCounts source = SourceCountsNow();
-  model::ScanStatus status = StatusWithoutEvents();
-  status.source = source;
-  status.volumes_held = counts.held;
-  status.volumes_committed = counts.committed;
-  status.volumes_discarded = counts.discarded;
-  status.volumes_overwritten = counts.overwritten;
-  status.commit_failures = counts.commit_failures;
-  status.volumes_spilled = counts.spilled;
-  status.volumes_expired = counts.expired;
-  status.spill_failures = context_.spill_failures(name_);
-  status.volumes = counts.in_memory;
-  status.missing_ascans = missing_ascans_;
-  status.blocks_dropped = blocks_dropped_;
-  // In the source's records: what the source refused, and what the scan found no place for.
-  status.duplicate_records = source.duplicate_records + duplicate_records_ * record_average_;
-  status.out_of_range_records =
-      source.out_of_range_records + out_of_range_records_ * record_average_;
-  status.bytes_per_second = status.records_per_second * static_cast<double>(record_bytes_) /
-                            static_cast<double>(record_average_);
-  MutexLock lock(event_mutex_);  // after the state: its event is there
-  status.events.assign(recent_events_.begin(), recent_events_.end());
-  status.event_count = event_count_;
-  return status;
-}
-
-model::SourceCounts ScanSession::SourceCountsNow() {
-  MutexLock lock(source_mutex_);
-  if (!source_gone_) return source_->Counts();
-  if (push_ == nullptr) return last_counts_;
-  model::SourceCounts counts =
-      push_->Counts();  // clients may still send what the scan does not take
-  counts.connected = false;
-  return counts;
-}
-
-int64_t ScanSession::ListedBytes() {
-  int64_t bytes = int64_t{32} << 10;  // the rest: names, rates, histograms, a ring without memory
-  {
-    MutexLock lock(status_mutex_);
-    const model::ScanSpec& spec = status_.spec;
-    const model::Processing& p = spec.processing;
-    const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() +
-                           p.k_polynomial.size() + p.k_wavelength_nm.size();
-    const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() +
-                          p.dispersion_phase.size();
-    bytes += static_cast<int64_t>(8 * doubles + 4 * floats + status_.plan.size());
-    for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
-  }
-  MutexLock lock(event_mutex_);
-  for (const model::ScanEvent& event : recent_events_)
-    bytes += static_cast<int64_t>(sizeof event) + std::ssize(event.text) + std::ssize(event.marker);
-  return bytes;
-}
-
-model::ScanState ScanSession::state() {
-  MutexLock lock(status_mutex_);
-  return status_.state;
-}
-
-model::ScanStatus ScanSession::StatusWithoutEvents() {
-  MutexLock lock(status_mutex_);
-  model::ScanStatus status = status_;
-  const int64_t now = context_.clock->Now().monotonic_ns;
+  model::ScanStatus status;
+  status.source = acquirer_.Counts();
+  updates_.AddTo(&status);
+  life_.AddTo(&status);  // before the counts: those of a final state do not change any more
+  progress_.AddTo(&status);
   if (IsFinal(status.state)) {
     const double seconds = static_cast<double>(std::max<int64_t>(
                                status.ended.monotonic_ns - status.started.monotonic_ns, 1)) *
@@ -217,111 +196,175 @@ model::ScanStatus ScanSession::StatusWithoutEvents() {
     status.records_per_second = static_cast<double>(status.records) / seconds;
     status.volumes_per_second = static_cast<double>(status.volumes_done) / seconds;
   } else {
-    status.records_per_second = records_rate_.PerSecond(now);
-    status.volumes_per_second = volumes_rate_.PerSecond(now);
-    status.ring_occupancy = RingOccupancy();
+    status.ring_occupancy = acquirer_.Occupancy();
   }
+  status.warnings = events_.Warnings();
+  status.volumes_held = counts.held;
+  status.volumes_committed = counts.committed;
+  status.volumes_discarded = counts.discarded;
+  status.volumes_overwritten = counts.overwritten;
+  status.commit_failures = counts.commit_failures;
+  status.volumes_spilled = counts.spilled;
+  status.volumes_expired = counts.expired;
+  status.spill_failures = context_.relief->SpillFailures(name_);
+  status.volumes = counts.in_memory;
+  // In the source's records: what the source refused, and what the scan found no place for.
+  const int64_t average = acquirer_.record_average();
+  status.duplicate_records =
+      status.source.duplicate_records + progress_.duplicate_records * average;
+  status.out_of_range_records =
+      status.source.out_of_range_records + progress_.out_of_range_records * average;
+  status.bytes_per_second = status.records_per_second *
+                            static_cast<double>(acquirer_.record_bytes()) /
+                            static_cast<double>(average);
+  events_.AddTo(&status);
   return status;
 }
 
-double ScanSession::RingOccupancy() {
-  return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy();
-}
-
-ScanSession::Timings ScanSession::TimingsNow() {
-  MutexLock lock(status_mutex_);
-  return timings_;
-}
-
-model::ResolvedScan ScanSession::Resolved() {
-  MutexLock lock(update_mutex_);
-  return latest_;
-}
-
-// The charge ends with the processor: however often a scan is updated, it holds two at most and
-// those that the device still uses.
-absl::StatusOr<std::shared_ptr<SpectralProcessor>> ScanSession::ProcessorFor(
-    const model::ResolvedScan& scan, Device& device, int index) {
-  OCTAVO_ASSIGN_OR_RETURN(
-      auto charges,
-      context_.ledger->Reserve(index, name_, scan.spec.title,
-                               {{.what = "chain workspace",
-                                 .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
-                                 .count = 1}},
-                               nullptr));
-  const auto held = std::make_shared<memory::ChargeHolder>(context_.ledger, std::move(charges));
-  OCTAVO_ASSIGN_OR_RETURN(std::unique_ptr<SpectralProcessor> created,
-                          SpectralProcessor::Create(scan.chain, device));
-  return std::shared_ptr<SpectralProcessor>(created.release(),
-                                            [held](SpectralProcessor* p) { delete p; });
+int64_t ScanSession::ListedBytes() {
+  // The rest: names, rates, histograms, a ring without memory.
+  return (int64_t{32} << 10) + updates_.ListedBytes() + events_.ListedBytes();
 }
 
 absl::Status ScanSession::CanUpdate() {
-  MutexLock lock(status_mutex_);
-  if (status_.state == model::ScanState::kRunning || status_.state == model::ScanState::kQueued)
-    return absl::OkStatus();
-  return WithInfo(
-      absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(status_.state),
-                                                 "; only QUEUED and RUNNING scans can be updated")),
-      {.reason = Reason::kScanState, .field = "name", .numbers = {{"state", Name(status_.state)}}});
+  return life_.Require({model::ScanState::kRunning, model::ScanState::kQueued}, "name",
+                       "; only QUEUED and RUNNING scans can be updated");
 }
 
 absl::Status ScanSession::Update(const model::ResolvedScan& updated) {
   OCTAVO_RETURN_IF_ERROR(CanUpdate());
-  OCTAVO_ASSIGN_OR_RETURN(auto processor, ProcessorFor(updated, device_, context_.device_index));
-  std::vector<std::shared_ptr<SpectralProcessor>> of_peers;
-  for (const SessionPeer& peer : context_.peers) {
-    OCTAVO_ASSIGN_OR_RETURN(auto of_peer, ProcessorFor(updated, *peer.device, peer.index));
-    of_peers.push_back(std::move(of_peer));
-  }
-  MutexLock lock(update_mutex_);
-  if (finished_) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " has ended")),
-                    {.reason = Reason::kScanState, .field = "name", .numbers = {}});
-  }
-  next_processor_.swap(processor);
-  next_peer_processors_.swap(of_peers);
-  latest_ = updated;
-  MutexLock status_lock(status_mutex_);
-  status_.spec.processing = updated.spec.processing;
-  status_.plan = DescribeSource(updated) + next_processor_->Describe() + "\n" +
-                 DescribeSpacing(updated) +
-                 processing::DescribeMemory(updated, VolumeSlots(updated));
-  return absl::OkStatus();
-}
-
-std::shared_ptr<processing::ChainState> ScanSession::chain_memory() {
-  MutexLock lock(update_mutex_);
-  return chain_memory_;
+  return updates_.Offer(updated);
 }
 
 void ScanSession::Stop(Reason reason_code, const std::string& reason) {
-  if (EndWith(model::ScanState::kDone, reason_code, reason))
-    PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
-  stop_at_volume_ = true;
-  SetState(model::ScanState::kDraining);
-  if (!started_.exchange(true)) {  // QUEUED: there is no volume to wait for
-    abort_.request_stop();
+  life_.StopAtVolume(reason_code, reason);
+  if (life_.TakeStart()) {  // QUEUED: there is no volume to wait for
+    life_.Abort();
     Begin();
   }
 }
 
 void ScanSession::Cancel(Reason reason_code, const std::string& reason) {
-  bool news = EndWith(model::ScanState::kCancelled, reason_code, reason);
-  {
-    // A stop that has not come to its end yet becomes a cancel.
-    MutexLock lock(status_mutex_);
-    if (!IsFinal(status_.state) && end_state_ == model::ScanState::kDone) {
-      news = true;
-      end_state_ = model::ScanState::kCancelled;
-      status_.reason_code = std::string(Name(reason_code));
-      status_.reason = reason;
-    }
-  }
-  if (news) PublishEvent({.kind = model::EventKind::kInterrupted, .text = reason});
-  abort_.request_stop();
-  SetState(model::ScanState::kDraining);
+  life_.Cancel(reason_code, reason);
   Start();  // a QUEUED one goes the way of all scans, only without a record
+}
+
+void ScanSession::DeviceLost() {
+  if (!life_.CanFail()) return;
+  const DeviceLanes::Failure failure = lanes_.FailureOf(absl::UnavailableError("a device is lost"));
+  life_.Fail(failure.code, failure.reason);
+  life_.SetState(model::ScanState::kDraining);
+  Start();  // a QUEUED one goes the way of all scans, only without a record
+}
+
+absl::StatusOr<model::ScanEvent> ScanSession::Mark(const std::string& marker) {
+  if (marker.empty() || marker.size() > 63) {
+    return InvalidField("marker",
+                        absl::StrCat("has ", marker.size(), " characters; allowed 1 to 63"));
+  }
+  OCTAVO_RETURN_IF_ERROR(life_.Require({model::ScanState::kRunning, model::ScanState::kDraining},
+                                       "name", "; only a scan that runs can be marked"));
+  return events_.Mark(marker);
+}
+
+absl::StatusOr<std::shared_ptr<source::PushPort>> ScanSession::Push() {
+  if (acquirer_.push() == nullptr) {
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            name_, " fetches its records itself; only scans with source push take them")),
+        {.reason = Reason::kNotPush, .field = "scan", .numbers = {}});
+  }
+  OCTAVO_RETURN_IF_ERROR(life_.Require({model::ScanState::kQueued, model::ScanState::kRunning,
+                                        model::ScanState::kDraining, model::ScanState::kDone},
+                                       "scan", ""));
+  return acquirer_.push();
+}
+
+absl::StatusOr<std::shared_ptr<source::RingPort>> ScanSession::Ring() {
+  const auto& port = acquirer_.ring_port();
+  if (port == nullptr) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        name_, " has another source; only scans with source ring take a producer")),
+                    {.reason = Reason::kNotRing, .field = "scan", .numbers = {}});
+  }
+  OCTAVO_RETURN_IF_ERROR(port->CanAttach());
+  return port;
+}
+
+// Everything is through the device: free what is not held, then say how it ended. Retire thread.
+void ScanSession::Finish() {
+  frames_.Close();
+  if (threads_.copy.joinable()) threads_.copy.join();
+  (void)products_.stream().Synchronize();
+  (void)frames_.stream().Synchronize();
+  lanes_.Synchronize();
+  sealer_.CountNonFinite(frames_.stream());
+  context_.store->ring().KeepAll(name_);
+  updates_.Close();
+  memory_.EndChains();
+  FreeMemory();
+  const model::ScanState end = life_.End();
+  progress_.End();
+  WarnOfMissing();
+  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that
+  // are there end after the last event.
+  context_.publisher->ScanEnding(name_);
+  life_.SetState(end);
+  context_.publisher->ScanEnded(name_);
+  LetGo();
+  const model::ScanStatus status = Status();
+  Log(end == model::ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
+      {{"scan", name_},
+       {"state", Name(end)},
+       {"reason", status.reason_code},
+       {"text", status.reason},
+       {"volumes", status.volumes_done},
+       {"records_per_second", status.records_per_second},
+       {"missing_ascans", status.missing_ascans}});
+  life_.Finish();
+  context_.observer->OnScanChanged(name_);
+}
+
+void ScanSession::FreeMemory() {
+  builder_.Free();
+  products_.Free();
+  lanes_.Free();
+  acquirer_.FreeMemory();
+  completions_.Free();
+  frames_.Free();
+  memory_.CloseSlots();
+  memory_.ReleaseCharges();
+}
+
+void ScanSession::WarnOfMissing() {
+  const model::ScanStatus status = Status();
+  if ((status.reason_code != "COMPLETED" && status.reason_code != "SOURCE_ENDED") ||
+      status.missing_ascans == 0)
+    return;
+  const int64_t came = std::max(status.source.records, status.records);
+  const std::string why =
+      status.source.late_records > 0
+          ? absl::StrCat(
+                status.source.late_records,
+                " records came too late, behind ones of higher numbers, and were left out of ",
+                came + status.source.late_records)
+          : absl::StrCat("the source ended, or lost records, after ", came, " records");
+  Warn(absl::StrCat(status.missing_ascans, " A-scans of the scan's volumes are missing: ", why,
+                    ". Volume.missing_ascans says which volumes are not complete",
+                    status.volumes_dropped > 0
+                        ? absl::StrCat("; ", status.volumes_dropped,
+                                       " volumes of which nothing came are not kept.")
+                        : "."));
+}
+
+// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client
+// asked for, and how it went.
+void ScanSession::LetGo() {
+  acquirer_.LetGo();
+  builder_.LetGo();
+  lanes_.LetGo();
+  scan_ = model::ResolvedScan();
+  updates_.LetGo();
 }
 
 }  // namespace octavo::scan

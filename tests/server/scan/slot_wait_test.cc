@@ -58,7 +58,7 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
                          .store = &store,
                          .publisher = &publisher,
                          .clock = &clock};
-  context.spill = [&](const std::string&, Tier) {
+  const auto spill = [&] {
     if (std::this_thread::get_id() != compute.load()) return false;
     const VolumeStatus newest = last();
     if (asked <=
@@ -74,6 +74,15 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
     // Moved: what is held last, as those before it were.
     return newest.state == VolumeState::kHeld && store.Discard(newest.name, "moved").ok();
   };
+  class Moving final : public testing::NoRelief {
+   public:
+    explicit Moving(std::function<bool()> spill) : spill_(std::move(spill)) {}
+    bool Spill(const std::string&, Tier) override { return spill_(); }
+
+   private:
+    const std::function<bool()> spill_;
+  };
+  context.relief = std::make_shared<Moving>(spill);
   const ScanStatus end =
       RunToTheEnd("scans/x", scan,
                   std::make_unique<KnownSource>(KnownRecords(octavo::testing::FreshSeed(), 64),

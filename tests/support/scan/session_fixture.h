@@ -126,22 +126,21 @@ class SessionRun {
   ScanSession* session() { return session_.get(); }
 
   absl::Status Start(const ResolvedScan& scan, std::unique_ptr<Source> source) {
-    SessionContext context = WithNews({.device = devices_[0],
-                                       .ledger = &ledger_,
-                                       .store = &store_,
-                                       .publisher = &publisher_,
-                                       .clock = &clock_},
-                                      &news_);
+    SessionContext context = WithObserver({.device = devices_[0],
+                                           .ledger = &ledger_,
+                                           .store = &store_,
+                                           .publisher = &publisher_,
+                                           .clock = &clock_},
+                                          &observer_);
     for (size_t d = 1; d < devices_.size(); ++d) {
       OCTAVO_ASSIGN_OR_RETURN(auto charges,
                               ledger_.Reserve(static_cast<int>(d), "scans/x", "",
-                                              ScanSession::PeerNeeds(scan, *devices_[d]), nullptr));
+                                              PeerNeeds(scan, *devices_[d]), nullptr));
       context.peers.push_back(
           {.device = devices_[d], .index = static_cast<int>(d), .charges = std::move(charges)});
     }
-    OCTAVO_ASSIGN_OR_RETURN(
-        auto charges,
-        ledger_.Reserve(0, "scans/x", "", ScanSession::Needs(scan, *devices_[0]), nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(auto charges,
+                            ledger_.Reserve(0, "scans/x", "", Needs(scan, *devices_[0]), nullptr));
     OCTAVO_ASSIGN_OR_RETURN(session_, ScanSession::Create("scans/x", scan, std::move(source),
                                                           std::move(charges), std::move(context)));
     session_->Start();
@@ -206,6 +205,7 @@ class SessionRun {
   VolumeStore store_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   octavo::testing::News news_;
+  NewsOfScan observer_{&news_};
   std::unique_ptr<ScanSession> session_;
 };
 

@@ -15,15 +15,33 @@
 
 namespace octavo::engine::testing {
 
-/// `given` (device, ledger, store, publisher, clock ...) and the other dependencies of a session,
-/// which commits and spills nothing; `news` is signalled on each change.
-inline SessionContext WithNews(SessionContext given, octavo::testing::News* news) {
+/// Hears what a scan tells: nothing is committed for it.
+class NewsOfScan final : public ScanObserver {
+ public:
+  explicit NewsOfScan(octavo::testing::News* news) : news_(*news) {}
+  void OnScanChanged(const std::string&) override { news_.Tell(); }
+  void OnAcquisitionOver(const std::string&, const std::string&) override {}
+  void OnCommitWanted(const std::string&, const CommitOptions&) override {}
+
+ private:
+  octavo::testing::News& news_;
+};
+
+/// Nothing is spilled or committed.
+class NoRelief : public SlotRelief {
+ public:
+  bool Spill(const std::string&, Tier) override { return false; }
+  int64_t SpillFailures(const std::string&) override { return 0; }
+  bool CommitsPending(const std::string&) override { return false; }
+};
+
+/// `given` (device, ledger, store, publisher, clock ...) and what else a session needs; `observer`
+/// hears of each change.
+inline SessionContext WithObserver(SessionContext given, ScanObserver* observer) {
   if (given.frames == nullptr) given.frames = std::make_shared<FramePool>(given.device, 16 << 20);
+  if (given.relief == nullptr) given.relief = std::make_shared<NoRelief>();
   given.server_id = "testtest";
-  given.auto_commit = [](const std::string&, const CommitOptions&) {};
-  given.commits_pending = [](const std::string&) { return false; };
-  given.changed = [news] { news->Tell(); };
-  given.acquired = [] {};
+  given.observer = observer;
   return given;
 }
 
@@ -31,12 +49,13 @@ inline SessionContext WithNews(SessionContext given, octavo::testing::News* news
 inline ScanStatus RunToTheEnd(const std::string& name, const ResolvedScan& scan,
                               std::unique_ptr<Source> source, SessionContext given) {
   octavo::testing::News news;
-  auto charges = given.ledger->Reserve(given.device_index, name, "",
-                                       ScanSession::Needs(scan, *given.device), nullptr);
+  NewsOfScan observer(&news);
+  auto charges =
+      given.ledger->Reserve(given.device_index, name, "", Needs(scan, *given.device), nullptr);
   EXPECT_THAT(charges.status(), octavo::testing::IsOk());
   if (!charges.ok()) return {};
   auto session = ScanSession::Create(name, scan, std::move(source), *std::move(charges),
-                                     WithNews(std::move(given), &news));
+                                     WithObserver(std::move(given), &observer));
   EXPECT_THAT(session.status(), octavo::testing::IsOk());
   if (!session.ok()) return {};
   (*session)->Start();

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "gpu/base/mutex.h"
+#include "gpu/device/device.h"
+#include "server/memory/frame_pool.h"
+#include "server/publish/publisher.h"
+#include "server/scan/completion.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::scan {
+
+/// Whole volumes on their way to subscribers: a thread of its own copies them to the host, beside
+/// the others, on a stream of low priority.
+class VolumeFrames {
+ public:
+  static constexpr size_t kMostWaiting = 5;  // the one that is copied included
+
+  VolumeFrames(std::string scan, volume::VolumeStore* store, publish::Publisher* publisher,
+               std::shared_ptr<memory::FramePool> frames);
+  absl::Status OpenStream(Device& device);
+  StreamRef stream() const { return stream_.ref(); }
+
+  /// A volume is held: queues one copy for each topic that wants it, or counts a lost frame where
+  /// the copying has fallen behind. Retire thread.
+  void Offer(const ActiveVolume& volume);
+  /// Copies until Close was called and nothing is left. The thread's body.
+  void Run();
+  void Close();
+  /// Whether a slot is kept for a copy, which will come back. Any thread.
+  bool KeepsSlots();
+  void Free() { stream_ = Stream(); }
+
+ private:
+  struct Copy {
+    volume::VolumeHold pinned;
+    double display_lo = 0, display_hi = 255;
+  };
+  const std::string scan_;
+  volume::VolumeStore* const store_;
+  publish::Publisher* const publisher_;
+  const std::shared_ptr<memory::FramePool> frames_;
+  Device* device_ = nullptr;
+  Stream stream_;
+  Mutex mutex_;  // comes before the publisher's
+  CondVar cv_;
+  std::deque<Copy> copies_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace octavo::scan

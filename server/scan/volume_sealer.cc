@@ -1,0 +1,142 @@
+#include "server/scan/volume_sealer.h"
+
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/failpoint.h"
+#include "gpu/base/status.h"
+#include "server/scan/resolve_scan.h"
+
+namespace octavo::scan {
+
+VolumeSealer::VolumeSealer(const model::ResolvedScan& scan, Context context)
+    : context_(std::move(context)),
+      volumes_wanted_(RecordsWanted(scan) == 0 ? -1 : RecordsWanted(scan) / scan.volume_records) {}
+
+void VolumeSealer::Run() {
+  for (;;) {
+    Completion item;
+    if (!context_.completions->Next(&item)) return;
+    Retire(item);
+    context_.completions->Recycle(item);
+  }
+}
+
+void VolumeSealer::Retire(Completion& item) {
+  absl::Status status = context_.completions->Wait(item);
+  if (status.ok()) status = context_.lanes->SentStatus();
+  if (!status.ok()) {
+    const DeviceLanes::Failure failure = context_.lanes->FailureOf(status);
+    context_.life->Fail(failure.code, failure.reason);
+  }
+  context_.acquirer->Release(item.ring_slot, item.loan);
+  const bool block = item.ring_slot >= 0 || item.loan > 0;
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  context_.progress->BlockThrough(now, item.records,
+                                  block ? static_cast<double>(now - item.enqueued_ns) * 1e-9 : -1);
+  model::StageTimes stages;
+  if (item.volume != nullptr) {
+    status.ok() ? Seal(item) : Fail(*item.volume, status);
+    stages = StagesOf(item, now);
+  }
+  PublishFrames(item, status, stages);
+  if (item.volume != nullptr) Dispose(item, status, now);
+}
+
+void VolumeSealer::Seal(Completion& item) {
+  ActiveVolume& volume = *item.volume;
+  const DeviceLanes::SealSum sum = context_.lanes->Sum(context_.completions->SealWords(item.event));
+  volume.status.clipped_below += sum.clipped_below;
+  volume.status.clipped_above += sum.clipped_above;
+  volume.status.digest = absl::StrFormat("sum64:%016x", sum.digest);
+  if (volume.raw_slot != nullptr) {
+    volume.raw_status.digest =
+        absl::StrFormat("sum64:%016x", *context_.completions->RawDigestWord(item.event));
+  }
+  context_.retention->Seal(volume);
+  if (const uint64_t* counts = context_.completions->NonFiniteWords(item.event); counts != nullptr)
+    AddNonFinite(counts);
+  CountClipped(volume.status);
+  context_.events->Record(
+      {.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
+  const int64_t now = context_.clock->Now().monotonic_ns;
+  context_.progress->VolumeSealed(now,
+                                  static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
+}
+
+void VolumeSealer::Fail(const ActiveVolume& volume, const absl::Status& status) {
+  const std::string reason = absl::StrCat("device error: ", status.message());
+  context_.store->Fail(volume.status.name, reason);
+  if (volume.raw_slot != nullptr) context_.store->Fail(volume.raw_status.name, reason);
+}
+
+void VolumeSealer::AddNonFinite(const uint64_t* counts) {
+  const auto sum =
+      static_cast<int64_t>(std::accumulate(counts, counts + context_.lanes->size(), uint64_t{0}));
+  if (context_.progress->CountNonFinite(sum)) {
+    context_.events->Warn(
+        "Records hold samples that are not finite (NaN, infinite). Their A-scans are NaN; in "
+        "integers NaN is the lowest number. "
+        "non_finite_records counts them.");
+  }
+}
+
+void VolumeSealer::CountNonFinite(StreamRef stream) {
+  uint64_t* const counts = context_.completions->NonFiniteWords(0);
+  if (counts != nullptr && context_.lanes->EnqueueNonFinite(stream, counts).ok() &&
+      stream.Synchronize().ok())
+    AddNonFinite(counts);
+}
+
+void VolumeSealer::CountClipped(const model::VolumeStatus& volume) {
+  const int64_t voxels =
+      (volume.shape[0] * volume.shape[1] - volume.missing_ascans) * volume.shape[2];
+  context_.progress->CountVoxels(voxels, volume.clipped_below, volume.clipped_above);
+  context_.events->WarnOfClipping(volume, voxels);
+}
+
+model::StageTimes VolumeSealer::StagesOf(const Completion& item, int64_t seen_ns) {
+  const model::StageTimes stages =
+      context_.completions->stages().StagesOf(item, seen_ns, context_.clock->Now().monotonic_ns);
+  if (stages.uploaded_ns != 0 && stages.on_host_ns != 0) context_.progress->CountStages(stages);
+  return stages;
+}
+
+void VolumeSealer::PublishFrames(Completion& item, const absl::Status& status,
+                                 const model::StageTimes& stages) {
+  for (PendingFrame& pending : item.frames) {
+    if (!status.ok() || pending.lost) {
+      context_.publisher->Lost(context_.scan, pending.key,
+                               pending.yielded ? publish::Publisher::Loss::kYielded
+                                               : publish::Publisher::Loss::kNoMemory);
+      continue;
+    }
+    pending.frame.stages = stages;
+    if (Failpoint("published_frame") != 0)
+      *static_cast<uint8_t*>(const_cast<void*>(pending.frame.payload.data)) ^= 64;
+    context_.publisher->Publish(pending.key, std::move(pending.frame));
+  }
+}
+
+// Subscribers have been told; now what may take longer.
+void VolumeSealer::Dispose(Completion& item, const absl::Status& status, int64_t now_ns) {
+  ActiveVolume& volume = *item.volume;
+  if (status.ok()) {
+    context_.frames->Offer(volume);
+    const int64_t begun = context_.progress->current_volume() + 1;
+    context_.retention->Dispose(volume, context_.memory->slots(),
+                                volumes_wanted_ < 0 ? -1 : volumes_wanted_ - begun);
+  }
+  if (volume.first_records != nullptr) {
+    if (const std::string doubt = volume.first_records->Doubt(); !doubt.empty())
+      context_.events->Warn(doubt);
+    volume.first_records = nullptr;
+  }
+  volume.slot = volume.raw_slot = nullptr;
+  context_.completions->stages().KeepInStep(context_.lanes->home(), now_ns);
+}
+
+}  // namespace octavo::scan

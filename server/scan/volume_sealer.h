@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "gpu/base/clock.h"
+#include "server/model/resolved_scan.h"
+#include "server/publish/publisher.h"
+#include "server/scan/acquirer.h"
+#include "server/scan/completion_queue.h"
+#include "server/scan/device_lanes.h"
+#include "server/scan/retention_policy.h"
+#include "server/scan/scan_events.h"
+#include "server/scan/scan_lifecycle.h"
+#include "server/scan/scan_memory.h"
+#include "server/scan/scan_progress.h"
+#include "server/scan/volume_frames.h"
+#include "server/volume/volume_store.h"
+
+namespace octavo::scan {
+
+/// The body of the retire thread: follows the device, in order. Gives blocks back to the ring,
+/// seals volumes or fails them, publishes products, and then does what may take longer.
+class VolumeSealer {
+ public:
+  struct Context {
+    std::string scan;
+    const Clock* clock = nullptr;
+    CompletionQueue* completions = nullptr;
+    DeviceLanes* lanes = nullptr;
+    Acquirer* acquirer = nullptr;
+    ScanMemory* memory = nullptr;
+    volume::VolumeStore* store = nullptr;
+    publish::Publisher* publisher = nullptr;
+    VolumeFrames* frames = nullptr;
+    RetentionPolicy* retention = nullptr;
+    ScanEvents* events = nullptr;
+    ScanProgress* progress = nullptr;
+    ScanLifecycle* life = nullptr;
+  };
+  /// Everything in the context must outlive this; of `scan` nothing is kept.
+  VolumeSealer(const model::ResolvedScan& scan, Context context);
+
+  /// Until the queue is closed and empty.
+  void Run();
+  /// What the device has counted of records that are not finite since the last volume, with
+  /// everything through: waits for `stream`.
+  void CountNonFinite(StreamRef stream);
+
+ private:
+  void Retire(Completion& item);
+  void Seal(Completion& item);
+  void Fail(const ActiveVolume& volume, const absl::Status& status);
+  void PublishFrames(Completion& item, const absl::Status& status, const model::StageTimes& stages);
+  model::StageTimes StagesOf(const Completion& item, int64_t seen_ns);
+  void Dispose(Completion& item, const absl::Status& status, int64_t now_ns);
+  void AddNonFinite(const uint64_t* counts);
+  void CountClipped(const model::VolumeStatus& volume);
+
+  const Context context_;
+  const int64_t volumes_wanted_;  // of a counted scan; < 0 = until stopped
+};
+
+}  // namespace octavo::scan
