@@ -85,6 +85,7 @@ Spiller::~Spiller() = default;
 
 std::vector<Device*> Spiller::DevicesOf(const Context& context) {
   std::vector<Device*> devices;
+  devices.reserve(static_cast<size_t>(context.devices));
   for (int d = 0; d < context.devices; ++d) devices.push_back(context.device_of(d).first);
   return devices;
 }
