@@ -466,7 +466,7 @@ void FdSocket::Sweep() {
         continue;
       }
       expired.push_back(std::move(it->second.grant));
-      spent_[it->first] = {"TICKET_EXPIRED", now + kRememberNs};
+      spent_[it->first] = {Reason::kTicketExpired, now + kRememberNs};
       it = waiting_.erase(it);
     }
     std::erase_if(spent_, [&](const auto& entry) { return now > entry.second.second; });

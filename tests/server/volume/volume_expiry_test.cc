@@ -15,6 +15,7 @@ class VolumeExpiryTest : public TableFixture {
   }
   static std::vector<std::string> Names(const std::vector<VolumeStatus>& volumes) {
     std::vector<std::string> names;
+    names.reserve(volumes.size());
     for (const VolumeStatus& volume : volumes) names.push_back(volume.name);
     return names;
   }
