@@ -121,12 +121,14 @@ absl::Status ChainRun::Run(StreamRef stream, const void* in, const std::vector<c
     } else if (const auto* select = std::get_if<SelectSpec>(&spec)) {
       status = ops_.Select(stream, *select, from, to);
     } else if (const auto* histogram = std::get_if<HistogramSpec>(&spec)) {
-      status = ops_.Histogram(stream, *histogram, from, static_cast<uint64_t*>(to));
+      status =
+          ops_.Histogram(stream, *histogram, from, {static_cast<uint64_t*>(to), histogram->bins});
     } else {
       const auto& taps = std::get<TapsSpec>(spec);
+      const int64_t count = taps.m * taps.taps;
       status = ops_.Taps(stream, taps, from,
-                         reinterpret_cast<const int32_t*>(tables + taps.index_offset),
-                         reinterpret_cast<const double*>(tables + taps.weight_offset), to);
+                         {reinterpret_cast<const int32_t*>(tables + taps.index_offset), count},
+                         {reinterpret_cast<const double*>(tables + taps.weight_offset), count}, to);
     }
     OCTAVO_RETURN_IF_ERROR(status);
     from = to;

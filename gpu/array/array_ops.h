@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/scalar.h"
 #include "gpu/math/array_ops.h"
@@ -212,9 +213,10 @@ class ArrayOps : public Operators {
   virtual absl::Status Select(StreamRef stream, const SelectSpec& spec, const void* in,
                               void* out) = 0;
   virtual absl::Status Histogram(StreamRef stream, const HistogramSpec& spec, const void* in,
-                                 uint64_t* counts) = 0;
+                                 DeviceSpan<uint64_t> counts) = 0;
   virtual absl::Status Taps(StreamRef stream, const TapsSpec& spec, const void* in,
-                            const int32_t* index, const double* weight, void* out) = 0;
+                            DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
+                            void* out) = 0;
   /// Bytes of workspace that Fft wants. Makes and keeps the plan: may take milliseconds, never on
   /// the block path.
   virtual absl::StatusOr<int64_t> PrepareFft(const FftSpec& spec) = 0;

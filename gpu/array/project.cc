@@ -54,8 +54,9 @@ absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& vo
   return ops->ExtractPlane(stream, volume, axis, index, out);
 }
 
-absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans,
-                       int64_t depth, int64_t z_begin, int64_t z_end, float* out) {
+absl::Status PowerSums(StreamRef stream, Device& device, DeviceSpan<const float> power,
+                       int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
+                       DeviceSpan<float> out) {
   if (ascans < 1 || depth < 1)
     return InvalidField("power",
                         absl::StrCat("is ", ascans, " A-scans of ", depth, "; allowed >= 1"));

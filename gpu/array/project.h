@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "gpu/device/dtype.h"
 #include "gpu/device/operators.h"
 
@@ -40,8 +41,9 @@ class ProjectOps : public Operators {
                                     int64_t index, void* out) = 0;
   /// Σ p and Σ p² of the samples [z_begin, z_end) of each A-scan of `power` [ascans, depth] into
   /// out [ascans, 2].
-  virtual absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans,
-                                 int64_t depth, int64_t z_begin, int64_t z_end, float* out) = 0;
+  virtual absl::Status PowerSums(StreamRef stream, DeviceSpan<const float> power, int64_t ascans,
+                                 int64_t depth, int64_t z_begin, int64_t z_end,
+                                 DeviceSpan<float> out) = 0;
 };
 // Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
 // of another backend.
@@ -66,8 +68,9 @@ absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& vo
 /// samples [z_begin, z_end) of each A-scan of `power`, f32 [ascans, depth]. The larger Σ p² / (Σ
 /// p)² is, the fewer samples hold the power. The order of summation is that of math/sharpness.h on
 /// every backend. Enqueues only; OutOfRange names what is wrong.
-absl::Status PowerSums(StreamRef stream, Device& device, const float* power, int64_t ascans,
-                       int64_t depth, int64_t z_begin, int64_t z_end, float* out);
+absl::Status PowerSums(StreamRef stream, Device& device, DeviceSpan<const float> power,
+                       int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
+                       DeviceSpan<float> out);
 
 /// Elements of a projection along, or a cut across, `axis`.
 int64_t PlaneElements(const int64_t shape[3], Axis axis);

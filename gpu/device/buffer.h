@@ -16,8 +16,8 @@ class MemorySource {
   virtual void Release(void* data, int64_t bytes) = 0;
 };
 
-/// Owner of a block of memory of the kind of `Tag`, move-only. Destroy only after every stream has passed
-/// its last use.
+/// Owner of a block of memory of the kind of `Tag`, move-only. Destroy only after every stream has
+/// passed its last use.
 template <class Tag>
 class OwnedMemory {
  public:

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -25,13 +24,12 @@ class MemorySpan {
   constexpr MemorySpan(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
   constexpr MemorySpan(T* data, int64_t count) : data_(data), count_(count) {}
   /// Of elements that may be written to the same ones to read.
-  template <class U>
-    requires(std::same_as<const U, T> && !std::same_as<U, T>)
+  template <class U, class = std::enable_if_t<std::is_same_v<const U, T> && !std::is_const_v<U>>>
   constexpr MemorySpan(MemorySpan<U, kKind> other)  // NOLINT(google-explicit-constructor)
       : data_(other.data()), count_(other.count()) {}
   /// Host memory of a vector.
-  template <class U>
-    requires(kKind == MemoryKind::kHost && std::same_as<const U, const T> && std::is_const_v<T>)
+  template <class U,
+            class = std::enable_if_t<kKind == MemoryKind::kHost && std::is_same_v<const U, T>>>
   constexpr MemorySpan(const std::vector<U>& values)  // NOLINT(google-explicit-constructor)
       : data_(values.data()), count_(static_cast<int64_t>(values.size())) {}
 

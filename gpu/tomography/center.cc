@@ -89,7 +89,7 @@ absl::StatusOr<CenterSearch::Doubles> CenterSearch::MeanSinogram() const {
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer part, device_.AllocatePinned(count * kFloat));
   Doubles mean(static_cast<size_t>(angles() * config_.detectors), 0.0);
   for (int64_t i = 0; i < outer; ++i) {
-    OCTAVO_RETURN_IF_ERROR(Download(part.data(), input_.data + i * count, count * kFloat));
+    OCTAVO_RETURN_IF_ERROR(Download(part.data(), input_.data.data() + i * count, count * kFloat));
     for (int64_t k = 0; k < count; ++k) {
       const float value = part.as<float>()[k];
       if (!math::IsFinite(value)) return NotFinite();
@@ -116,7 +116,7 @@ absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& c, Device& device) {
 absl::StatusOr<CenterResult> FindCenter(StreamRef stream, const CenterConfig& config,
                                         const CenterInput& input, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(config));
-  if (input.data == nullptr) return InvalidField("data", "is missing");
+  if (!input.data) return InvalidField("data", "is missing");
   OCTAVO_ASSIGN_OR_RETURN(const TomographyFamilies families, FindTomographyFamilies(device));
   const CenterRequest request{
       .stream = stream, .config = config, .input = input, .device = device, .families = families};

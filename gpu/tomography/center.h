@@ -8,6 +8,7 @@
 
 #include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 
 // Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d
 // lies d − centre pixels from the axis.
@@ -56,7 +57,7 @@ struct CenterResult {
 
 /// Sinograms in device memory, f32.
 struct CenterInput {
-  const float* data = nullptr;
+  DeviceSpan<const float> data;
   bool angle_first = false;  // [angle, slice, detector], else [slice, angle, detector]
   CancelCheck goes_on = {};  // FindCenter asks it between pieces of work
 };

@@ -129,10 +129,10 @@ absl::StatusOr<Doubles> EntropySearch::Entropies(const Doubles& sinogram, const 
         const auto reconstructor,
         Reconstructor::Create(TrialConfig(config_, grid, turn.angles_rad, binned), device_));
     const TomographyInput input{
-        .data = data.as<float>(), .angle_first = false, .slices = static_cast<int64_t>(count)};
+        .data = data.span<float>(), .angle_first = false, .slices = static_cast<int64_t>(count)};
     OCTAVO_RETURN_IF_ERROR(
         reconstructor
-            ->Run(stream_, input, nullptr, images.as<float>(),
+            ->Run(stream_, input, nullptr, images.span<float>(),
                   [&](const IterationReport&) { return !input_.goes_on || input_.goes_on(); })
             .status());
     OCTAVO_RETURN_IF_ERROR(

@@ -128,15 +128,15 @@ absl::StatusOr<Doubles> VoSearch::WedgeScores(const Doubles& sinogram, int64_t c
                         .shift_step = step,
                         .whole = whole};
     OCTAVO_RETURN_IF_ERROR(
-        ops.Join(stream_, join, data.as<float>(), mirror.as<float>(), joined.as<ComplexF>()));
+        ops.Join(stream_, join, data.span<float>(), mirror.span<float>(), joined.span<ComplexF>()));
     OCTAVO_RETURN_IF_ERROR(arrays.Fft(stream_, along_rows, joined.data(), work.data()));
     OCTAVO_RETURN_IF_ERROR(GoOn());
-    OCTAVO_RETURN_IF_ERROR(
-        ops.Transpose(stream_, batch, rows, columns, joined.as<ComplexF>(), turned.as<ComplexF>()));
+    OCTAVO_RETURN_IF_ERROR(ops.Transpose(stream_, batch, rows, columns, joined.span<ComplexF>(),
+                                         turned.span<ComplexF>()));
     OCTAVO_RETURN_IF_ERROR(arrays.Fft(stream_, along_columns, turned.data(), work.data()));
     OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(ops.WedgeSums(stream_, batch, rows, columns, slope, drop,
-                                         turned.as<ComplexF>(), sums.as<double>()));
+                                         turned.span<ComplexF>(), sums.span<double>()));
     OCTAVO_RETURN_IF_ERROR(Download(parts.data(), sums.data(), batch * kWedgeParts * 8));
     for (int64_t k = 0; k < std::min(batch, count - begin); ++k) {
       const auto part = parts.begin() + k * kWedgeParts;

@@ -59,7 +59,7 @@ class CenterSearch {
   absl::StatusOr<DeviceBuffer> Upload(const std::vector<T>& values) const {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(bytes));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream_, buffer.data(), values.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(device_.Upload(stream_, buffer.span<T>(), values));
     OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
     return buffer;
   }

@@ -51,7 +51,7 @@ absl::StatusOr<OppositeSearch::SliceRows> OppositeSearch::RowsOf(
   for (const auto& [row, place] : out.place) {
     const int64_t at = input_.angle_first ? row * config_.slices + slice : slice * angles() + row;
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, values.as<float>() + place * n,
-                                              input_.data + at * n, n * kFloat));
+                                              input_.data.data() + at * n, n * kFloat));
   }
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
   out.values.assign(values.as<float>(), values.as<float>() + count * n);

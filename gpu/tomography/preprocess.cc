@@ -88,7 +88,8 @@ class DevicePreparer final : public Preparer {
 
   const PreparedShape& shape() const override { return plan_.shape; }
 
-  absl::Status Run(StreamRef stream, const PrepareInput& input, float* sinograms) override {
+  absl::Status Run(StreamRef stream, const PrepareInput& input,
+                   DeviceSpan<float> sinograms) override {
     if (input.projections == nullptr) return InvalidField("projections", "are missing");
     if (config_.flats > 0 && input.flats == nullptr)
       return InvalidField("flats", absl::StrCat("are missing; ", config_.flats, " were announced"));
@@ -96,7 +97,7 @@ class DevicePreparer final : public Preparer {
       return InvalidField("darks", absl::StrCat("are missing; ", config_.darks, " were announced"));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, counts_.data(), counts_.bytes(), 0));
     OCTAVO_RETURN_IF_ERROR(Fields(stream, input));
-    float* const out = config_.stitching.enabled ? full_turn_.as<float>() : sinograms;
+    const DeviceSpan<float> out = config_.stitching.enabled ? full_turn_.span<float>() : sinograms;
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
     // Transforms are planned for whole batches; medians, which take longest, may be asked more
     // often.
@@ -207,8 +208,9 @@ class DevicePreparer final : public Preparer {
       FrameSpec frames = FieldFrames(config_.darks);
       const void* data = input.darks;
       OCTAVO_RETURN_IF_ERROR(CleanField(stream, frames, data));
-      OCTAVO_RETURN_IF_ERROR(ops_.Field(
-          stream, frames, config_.dark_average == FieldAverage::kMedian, data, dark_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.Field(stream, frames,
+                                        config_.dark_average == FieldAverage::kMedian, data,
+                                        dark_.span<float>()));
     }
     if (config_.flats == 0) return absl::OkStatus();
     FrameSpec frames = FieldFrames(config_.flats);
@@ -220,9 +222,9 @@ class DevicePreparer final : public Preparer {
     for (size_t i = 0; i < series.size(); ++i) {
       frames.frames = series[i];
       const auto* start = static_cast<const char*>(data) + first * frame * SizeOf(frames.dtype);
-      OCTAVO_RETURN_IF_ERROR(ops_.Field(stream, frames,
-                                        config_.flat_average == FieldAverage::kMedian, start,
-                                        flats_.as<float>() + static_cast<int64_t>(i) * frame));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Field(stream, frames, config_.flat_average == FieldAverage::kMedian, start,
+                     flats_.span<float>().From(static_cast<int64_t>(i) * frame)));
       first += series[i];
     }
     return absl::OkStatus();
@@ -230,8 +232,8 @@ class DevicePreparer final : public Preparer {
 
   absl::Status CleanField(StreamRef stream, FrameSpec& frames, const void*& data) {
     if (!Cleans()) return absl::OkStatus();
-    OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_fields_.as<float>(),
-                                         counts_.as<int64_t>()));
+    OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_fields_.span<float>(),
+                                         counts_.span<int64_t>()));
     data = clean_fields_.data();
     frames.dtype = DType::kF32;
     return absl::OkStatus();
@@ -245,7 +247,7 @@ class DevicePreparer final : public Preparer {
 
   /// Prepared projections [first, first + count) into out [slice, angle, detector].
   absl::Status Projections(StreamRef stream, const void* projections, int64_t first, int64_t count,
-                           float* out) {
+                           DeviceSpan<float> out) {
     const PrepareConfig& c = config_;
     FrameSpec frames{.dtype = c.dtype,
                      .frames = count * c.bin_angles,
@@ -256,15 +258,15 @@ class DevicePreparer final : public Preparer {
     const void* data = static_cast<const char*>(projections) +
                        first * c.bin_angles * frames.frame_stride * SizeOf(c.dtype);
     if (Cleans()) {
-      OCTAVO_RETURN_IF_ERROR(
-          ops_.Outliers(stream, Outlier(frames), data, clean_.as<float>(), counts_.as<int64_t>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.Outliers(stream, Outlier(frames), data, clean_.span<float>(),
+                                           counts_.span<int64_t>()));
       data = clean_.data();
       frames.dtype = DType::kF32;
       frames.frame_stride = c.rows * c.columns;
       frames.row_stride = c.columns;
     }
     const int64_t slice = plan_.angles * plan_.columns, work = plan_.work_rows * plan_.work_columns;
-    float* const rows = out + first * plan_.columns;
+    const DeviceSpan<float> rows = out.From(first * plan_.columns);
     const math::Finishing finishing{.minus_log = c.minus_log,
                                     .log_floor = static_cast<float>(c.log_floor),
                                     .not_finite = static_cast<float>(c.not_finite_value)};
@@ -289,12 +291,12 @@ class DevicePreparer final : public Preparer {
         .finish = !Stages(),
         .finishing = finishing};
     OCTAVO_RETURN_IF_ERROR(ops_.Correct(stream, correct, data,
-                                        Stages() ? transmissions_.as<float>() : rows,
-                                        counts_.as<int64_t>()));
+                                        Stages() ? transmissions_.span<float>() : rows,
+                                        counts_.span<int64_t>()));
     if (!Stages()) return absl::OkStatus();
     if (c.phase.enabled) OCTAVO_RETURN_IF_ERROR(Phase(stream, count));
-    const float* const kept =
-        transmissions_.as<float>() + plan_.skip_rows * plan_.work_columns + plan_.skip_columns;
+    const DeviceSpan<const float> kept = transmissions_.span<float>().From(
+        plan_.skip_rows * plan_.work_columns + plan_.skip_columns);
     const RowsSpec in{.angles = count,
                       .rows = plan_.rows,
                       .columns = plan_.columns,
@@ -305,14 +307,14 @@ class DevicePreparer final : public Preparer {
     to.row_stride = slice;
     if (Air())
       OCTAVO_RETURN_IF_ERROR(
-          ops_.AirLevels(stream, in, c.air_left, c.air_right, kept, air_.as<float>()));
+          ops_.AirLevels(stream, in, c.air_left, c.air_right, kept, air_.span<float>()));
     const FinishSpec finish{.in = in,
                             .out = to,
                             .air_left = c.air_left,
                             .air_right = c.air_right,
                             .air = air_.as<float>(),
                             .finishing = finishing};
-    return ops_.Finish(stream, finish, kept, rows, counts_.as<int64_t>());
+    return ops_.Finish(stream, finish, kept, rows, counts_.span<int64_t>());
   }
 
   absl::Status Phase(StreamRef stream, int64_t frames) {
@@ -323,23 +325,24 @@ class DevicePreparer final : public Preparer {
                           .padded_columns = plan_.padded_columns,
                           .before_rows = (plan_.padded_rows - plan_.work_rows) / 2,
                           .before_columns = (plan_.padded_columns - plan_.work_columns) / 2};
-    auto *complex = complex_.as<ComplexF>(), *turned = turned_.as<ComplexF>();
+    const DeviceSpan<ComplexF> complex = complex_.span<ComplexF>(),
+                               turned = turned_.span<ComplexF>();
     FftSpec along_rows = RowFft(frames), along_columns = ColumnFft(frames);
-    OCTAVO_RETURN_IF_ERROR(ops_.Pad(stream, spec, transmissions_.as<float>(), complex));
-    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(ops_.Pad(stream, spec, transmissions_.span<float>(), complex));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex.data(), fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_rows,
                                                 spec.padded_columns, complex, turned));
-    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned.data(), fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(ops_.FilterPhase(stream, spec,
                                             static_cast<float>(plan_.phase_scale_rows),
                                             static_cast<float>(plan_.phase_scale_columns),
                                             1.0f / static_cast<float>(Padded()), turned));
     along_rows.inverse = along_columns.inverse = true;
-    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned, fft_work_.data()));
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_columns, turned.data(), fft_work_.data()));
     OCTAVO_RETURN_IF_ERROR(sinograms_.Transpose(stream, frames, spec.padded_columns,
                                                 spec.padded_rows, turned, complex));
-    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex, fft_work_.data()));
-    return ops_.Unpad(stream, spec, complex, transmissions_.as<float>());
+    OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, along_rows, complex.data(), fft_work_.data()));
+    return ops_.Unpad(stream, spec, complex, transmissions_.span<float>());
   }
 
   const PrepareConfig config_;

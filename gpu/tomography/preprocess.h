@@ -178,7 +178,8 @@ class Preparer {
   /// Enqueues everything; does not synchronise, but to ask input.goes_on: Cancelled if that said
   /// no. `sinograms`: device f32 [slice, angle, detector] of shape(), not overlapping the input;
   /// all must live until `stream` has passed. One run at a time.
-  virtual absl::Status Run(StreamRef stream, const PrepareInput& input, float* sinograms) = 0;
+  virtual absl::Status Run(StreamRef stream, const PrepareInput& input,
+                           DeviceSpan<float> sinograms) = 0;
   /// Waits for `stream` and returns what the last run on it met.
   virtual absl::StatusOr<PrepareCounts> Counts(StreamRef stream) = 0;
 };

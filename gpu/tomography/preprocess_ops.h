@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/device/device_span.h"
 #include "gpu/device/dtype.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
@@ -174,31 +175,31 @@ class PrepareOps : public Operators {
 
   /// out f32 [row, column]: mean or median over frames (packed).
   virtual absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
-                             float* out) = 0;
+                             DeviceSpan<float> out) = 0;
   /// out f32 [frame, row, column]: outliers replaced by medians; counts[0] += how many.
   virtual absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,
-                                float* out, int64_t* counts) = 0;
+                                DeviceSpan<float> out, DeviceSpan<int64_t> counts) = 0;
   /// Flat and dark fields, binning, cutoff, and with spec.finish also what Finish does.
   /// counts[kPrepareFlags] += what was met.
   virtual absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames,
-                               float* out, int64_t* counts) = 0;
+                               DeviceSpan<float> out, DeviceSpan<int64_t> counts) = 0;
   /// air[angle, row] = mean of the columns at the left and the right end (the other's where there
   /// are none).
   virtual absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
-                                 const float* values, float* air) = 0;
+                                 DeviceSpan<const float> values, DeviceSpan<float> air) = 0;
   /// Divides by air and finishes. in may be out where their strides agree.
-  virtual absl::Status Finish(StreamRef stream, const FinishSpec& spec, const float* in, float* out,
-                              int64_t* counts) = 0;
+  virtual absl::Status Finish(StreamRef stream, const FinishSpec& spec, DeviceSpan<const float> in,
+                              DeviceSpan<float> out, DeviceSpan<int64_t> counts) = 0;
   /// Frames into complex ones, edges going on; what is not finite becomes 1.
-  virtual absl::Status Pad(StreamRef stream, const PaddedSpec& spec, const float* in,
-                           ComplexF* out) = 0;
-  virtual absl::Status Unpad(StreamRef stream, const PaddedSpec& spec, const ComplexF* in,
-                             float* out) = 0;
+  virtual absl::Status Pad(StreamRef stream, const PaddedSpec& spec, DeviceSpan<const float> in,
+                           DeviceSpan<ComplexF> out) = 0;
+  virtual absl::Status Unpad(StreamRef stream, const PaddedSpec& spec,
+                             DeviceSpan<const ComplexF> in, DeviceSpan<float> out) = 0;
   /// Spectra [frame, column frequency, row frequency] times PhaseFactor and `scale`.
   virtual absl::Status FilterPhase(StreamRef stream, const PaddedSpec& spec, float scale_rows,
-                                   float scale_columns, float scale, ComplexF* data) = 0;
-  virtual absl::Status Stitch(StreamRef stream, const StitchSpec& spec, const float* in,
-                              float* out) = 0;
+                                   float scale_columns, float scale, DeviceSpan<ComplexF> data) = 0;
+  virtual absl::Status Stitch(StreamRef stream, const StitchSpec& spec, DeviceSpan<const float> in,
+                              DeviceSpan<float> out) = 0;
 };
 // Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
 // of another backend.
@@ -306,72 +307,82 @@ class SinogramOps : public Operators {
 
   /// [batch, rows, columns] → [batch, columns, rows].
   virtual absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                                 const float* in, float* out) = 0;
+                                 DeviceSpan<const float> in, DeviceSpan<float> out) = 0;
   virtual absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                                 const ComplexF* in, ComplexF* out) = 0;
+                                 DeviceSpan<const ComplexF> in, DeviceSpan<ComplexF> out) = 0;
 
   /// Each column's values in rising order, and the angle each came from (ties: the first angle
   /// first). At most kMostSorted angles.
-  virtual absl::Status SortColumns(StreamRef stream, const ColumnsSpec& spec, const float* in,
-                                   float* sorted, int32_t* order) = 0;
+  virtual absl::Status SortColumns(StreamRef stream, const ColumnsSpec& spec,
+                                   DeviceSpan<const float> in, DeviceSpan<float> sorted,
+                                   DeviceSpan<int32_t> order) = 0;
   /// out[s, d, a] = median of in[s, d − window/2 … d + window/2, a], edges mirrored.
   virtual absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& spec,
-                                           int64_t window, const float* in, float* out) = 0;
+                                           int64_t window, DeviceSpan<const float> in,
+                                           DeviceSpan<float> out) = 0;
   /// factors[s, d] = mean of a column of `sorted` over that of `smooth`, `drop` values left out at
   /// either end; 1 where that is 0.
   virtual absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& spec, int64_t drop,
-                                  const float* sorted, const float* smooth, double* factors) = 0;
+                                  DeviceSpan<const float> sorted, DeviceSpan<const float> smooth,
+                                  DeviceSpan<double> factors) = 0;
   /// factors[s, d] = Σ |x − mean of ten| of a column over the median of that of `window` columns
   /// around; `sums` is scratch.
   virtual absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& spec, int64_t window,
-                                       const float* in, double* sums, double* factors) = 0;
+                                       DeviceSpan<const float> in, DeviceSpan<double> sums,
+                                       DeviceSpan<double> factors) = 0;
   /// mask[s, d] = 1 for stripes (math::FindStripes) and their neighbours; `keep_ends`: never the
   /// two columns at either end. At most kMostSorted detectors.
   virtual absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& spec, double snr,
-                                   bool keep_ends, const double* factors, uint8_t* mask) = 0;
+                                   bool keep_ends, DeviceSpan<const double> factors,
+                                   DeviceSpan<uint8_t> mask) = 0;
   /// Columns that are marked (null mask: all) take the values of `smooth` in their order; the
   /// others are divided by their factors where these are given and above 0.
-  virtual absl::Status Unsort(StreamRef stream, const ColumnsSpec& spec, const float* smooth,
-                              const int32_t* order, const uint8_t* mask, const double* factors,
-                              float* out) = 0;
+  virtual absl::Status Unsort(StreamRef stream, const ColumnsSpec& spec,
+                              DeviceSpan<const float> smooth, DeviceSpan<const int32_t> order,
+                              DeviceSpan<const uint8_t> mask, DeviceSpan<const double> factors,
+                              DeviceSpan<float> out) = 0;
   /// Marked columns become what lies linearly between the nearest ones that are not.
-  virtual absl::Status FillColumns(StreamRef stream, const ColumnsSpec& spec, const uint8_t* mask,
-                                   float* data) = 0;
+  virtual absl::Status FillColumns(StreamRef stream, const ColumnsSpec& spec,
+                                   DeviceSpan<const uint8_t> mask, DeviceSpan<float> data) = 0;
 
   /// out[:, i, :] = Σ filter x[:, 2i + 1 − j, :], edges mirrored; the scaling filter or the
   /// wavelet.
   virtual absl::Status Analyze(StreamRef stream, const WaveletSpec& spec, bool high,
-                               const float* in, float* out) = 0;
+                               DeviceSpan<const float> in, DeviceSpan<float> out) = 0;
   /// From low and high coefficients, either null for zeros, the n values they came from.
-  virtual absl::Status Synthesize(StreamRef stream, const WaveletSpec& spec, const float* low,
-                                  const float* high, float* out) = 0;
+  virtual absl::Status Synthesize(StreamRef stream, const WaveletSpec& spec,
+                                  DeviceSpan<const float> low, DeviceSpan<const float> high,
+                                  DeviceSpan<float> out) = 0;
   /// out[row] = in[row] between zeros, [rows, n] → [rows, padded] from `before` on.
   virtual absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
-                               int64_t before, const float* in, float* out) = 0;
+                               int64_t before, DeviceSpan<const float> in,
+                               DeviceSpan<float> out) = 0;
   /// data[row] −= in[row] from `before` on.
   virtual absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
-                                    int64_t before, const float* in, float* data) = 0;
-  virtual absl::Status ToComplex(StreamRef stream, int64_t count, const float* in,
-                                 ComplexF* out) = 0;
-  virtual absl::Status RealPart(StreamRef stream, int64_t count, const ComplexF* in,
-                                float* out) = 0;
+                                    int64_t before, DeviceSpan<const float> in,
+                                    DeviceSpan<float> data) = 0;
+  virtual absl::Status ToComplex(StreamRef stream, int64_t count, DeviceSpan<const float> in,
+                                 DeviceSpan<ComplexF> out) = 0;
+  virtual absl::Status RealPart(StreamRef stream, int64_t count, DeviceSpan<const ComplexF> in,
+                                DeviceSpan<float> out) = 0;
   /// Spectra of rows of n times StripePart / n.
   virtual absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
-                                   ComplexF* data) = 0;
+                                   DeviceSpan<ComplexF> data) = 0;
 
   /// out [candidate, 2 angles, detector]: the sinogram and, below, its mirror image moved; where
   /// nothing is moved to, the sinogram upside down. `mirror`: the mirrored sinogram itself (whole)
   /// or its B-spline coefficients.
-  virtual absl::Status Join(StreamRef stream, const JoinSpec& spec, const float* sinogram,
-                            const float* mirror, ComplexF* out) = 0;
+  virtual absl::Status Join(StreamRef stream, const JoinSpec& spec,
+                            DeviceSpan<const float> sinogram, DeviceSpan<const float> mirror,
+                            DeviceSpan<ComplexF> out) = 0;
   /// sums[candidate, part] = Σ |x| outside of the double wedge; spectra [candidate, column
   /// frequency, row frequency].
   virtual absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,
-                                 double slope, int64_t drop, const ComplexF* data,
-                                 double* sums) = 0;
+                                 double slope, int64_t drop, DeviceSpan<const ComplexF> data,
+                                 DeviceSpan<double> sums) = 0;
   /// sums[overlap, part] = {Σ a, Σ b, Σ a², Σ b², Σ a b} of what both halves of a full turn see.
-  virtual absl::Status HalvesSums(StreamRef stream, const HalvesSpec& spec, const float* data,
-                                  double* sums) = 0;
+  virtual absl::Status HalvesSums(StreamRef stream, const HalvesSpec& spec,
+                                  DeviceSpan<const float> data, DeviceSpan<double> sums) = 0;
 };
 // Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
 // of another backend.

@@ -126,7 +126,7 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
   absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
-                                       const float* initial, float* images,
+                                       DeviceSpan<const float> initial, DeviceSpan<float> images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
       return InvalidField("slices",
@@ -136,16 +136,16 @@ class CorrectedReconstructor final : public Reconstructor {
     samples_ = 0;
     view_.groups = (slices_ + sizes_.lanes - 1) / sizes_.lanes;
     const int64_t angles = view_.angles, d = config_.detectors;
-    const SinogramView in{.data = input.data,
+    const SinogramView in{.data = input.data.data(),
                           .slice_stride = input.angle_first ? d : angles * d,
                           .angle_stride = input.angle_first ? slices_ * d : d};
     OCTAVO_RETURN_IF_ERROR(
-        ops_.PackSinograms(stream, view_, in, order_.as<int32_t>(), slices_, Measured()));
+        ops_.PackSinograms(stream, view_, in, order_.span<int32_t>(), slices_, Measured()));
     OCTAVO_RETURN_IF_ERROR(CheckData(stream));
     const float start = config_.algorithm == TomographyAlgorithm::kMlem ? 1.0f : 0.0f;
     OCTAVO_RETURN_IF_ERROR(
         ops_.PackImages(stream, view_, initial, start, plan_.image_size, slices_, Image()));
-    if (initial != nullptr) OCTAVO_RETURN_IF_ERROR(CheckInitial(stream));
+    if (initial) OCTAVO_RETURN_IF_ERROR(CheckInitial(stream));
     TomographyResult result;
     switch (config_.algorithm) {
       case TomographyAlgorithm::kSirt:
@@ -164,7 +164,7 @@ class CorrectedReconstructor final : public Reconstructor {
     return result;
   }
 
-  absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) override {
+  absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
     if (slice < 0 || slice >= slices_)
       return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
     OCTAVO_RETURN_IF_ERROR(
@@ -173,34 +173,37 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
  private:
-  float* Image() const { return images_[0].as<float>(); }
-  float* Work() const { return images_[1].as<float>(); }
-  float* Measured() const { return sinograms_[0].as<float>(); }
-  float* Projected() const { return sinograms_[1].as<float>(); }
+  DeviceSpan<float> Image() const { return images_[0].span<float>(); }
+  DeviceSpan<float> Work() const { return images_[1].span<float>(); }
+  DeviceSpan<float> Measured() const { return sinograms_[0].span<float>(); }
+  DeviceSpan<float> Projected() const { return sinograms_[1].span<float>(); }
   SharedWeights Rows() const {
     return {.data = row_weights_.as<float>(), .group_stride = GroupStride(sizes_.row_weights)};
   }
-  SharedWeights Columns(size_t subset) const {
+  DeviceSpan<float> ColumnWeights(size_t subset) const {
     const int64_t each = sizes_.column_weights / static_cast<int64_t>(plan_.subsets.size());
-    return {.data = column_weights_.as<float>() + static_cast<int64_t>(subset) * each,
-            .group_stride = GroupStride(each)};
+    return column_weights_.span<float>().From(static_cast<int64_t>(subset) * each).First(each);
+  }
+  SharedWeights Columns(size_t subset) const {
+    const DeviceSpan<float> weights = ColumnWeights(subset);
+    return {.data = weights.data(), .group_stride = GroupStride(weights.count())};
   }
   int64_t GroupStride(int64_t all) const { return plan_.shared_center ? 0 : all / sizes_.groups; }
 
   // What lies outside of the field of view was a place for what the rays met there: it is no
   // result.
-  absl::Status Cut(StreamRef stream, int64_t slices, float* images) {
+  absl::Status Cut(StreamRef stream, int64_t slices, DeviceSpan<float> images) {
     if (sizes_.cut == 0) return absl::OkStatus();
     RayView circle = view_;
     circle.groups = circle.lanes = 1;
     circle.size = plan_.image_size;
     circle.radius = plan_.cut_radius;
     for (int64_t i = 0; i < slices; ++i) {
-      float* const image = images + i * circle.size * circle.size;
+      const DeviceSpan<float> image = images.From(i * circle.size * circle.size);
       OCTAVO_RETURN_IF_ERROR(
-          ops_.PackImages(stream, circle, image, 0, circle.size, 1, cut_.as<float>()));
+          ops_.PackImages(stream, circle, image, 0, circle.size, 1, cut_.span<float>()));
       OCTAVO_RETURN_IF_ERROR(
-          ops_.UnpackImages(stream, circle, cut_.as<float>(), circle.size, 0, 1, image));
+          ops_.UnpackImages(stream, circle, cut_.span<float>(), circle.size, 0, 1, image));
     }
     return absl::OkStatus();
   }
@@ -213,7 +216,7 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status Upload(StreamRef stream, const std::vector<T>& values, DeviceBuffer& buffer) {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
     OCTAVO_RETURN_IF_ERROR(Take(bytes, buffer));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToDevice(stream, buffer.data(), values.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(device_.Upload(stream, buffer.span<T>(), values));
     return stream.Synchronize();  // `values` may go
   }
 
@@ -231,23 +234,23 @@ class CorrectedReconstructor final : public Reconstructor {
     one.lanes = 1;
     const float least = 1e-3f * view_.pixel_size;  // less is rounding: no ray, no pixel
     OCTAVO_RETURN_IF_ERROR(
-        ops_.PackSinograms(stream, one, {}, order_.as<int32_t>(), one.groups, Projected()));
+        ops_.PackSinograms(stream, one, {}, order_.span<int32_t>(), one.groups, Projected()));
     for (size_t s = 0; s < plan_.subsets.size(); ++s) {
-      auto* columns = const_cast<float*>(Columns(s).data);
-      OCTAVO_RETURN_IF_ERROR(ops_.Back(stream, one, plan_.subsets[s], Projected(), columns));
+      OCTAVO_RETURN_IF_ERROR(
+          ops_.Back(stream, one, plan_.subsets[s], Projected(), ColumnWeights(s)));
     }
     OCTAVO_RETURN_IF_ERROR(
-        ops_.Reciprocal(stream, column_weights_.as<float>(), sizes_.column_weights, least));
+        ops_.Reciprocal(stream, column_weights_.span<float>(), sizes_.column_weights, least));
     if (sizes_.row_weights > 0) {
       OCTAVO_RETURN_IF_ERROR(
           ops_.PackImages(stream, one, nullptr, 1.0f, one.size, one.groups, Image()));
       OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, one, Image(), Work()));
       for (const AngleRange& range : plan_.subsets) {
         OCTAVO_RETURN_IF_ERROR(
-            ops_.Forward(stream, one, range, Image(), Work(), row_weights_.as<float>()));
+            ops_.Forward(stream, one, range, Image(), Work(), row_weights_.span<float>()));
       }
       OCTAVO_RETURN_IF_ERROR(
-          ops_.Reciprocal(stream, row_weights_.as<float>(), sizes_.row_weights, least));
+          ops_.Reciprocal(stream, row_weights_.span<float>(), sizes_.row_weights, least));
     }
     // One lane has other margins than several: leave no ones in them.
     for (auto* buffer : {&images_[0], &images_[1], &sinograms_[1]})
@@ -258,7 +261,7 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status CheckData(StreamRef stream) {
     auto* counts = host_sums_.as<int64_t>();
     OCTAVO_RETURN_IF_ERROR(
-        ops_.Inspect(stream, Measured(), view_.sinogram_elements(), sums_.as<int64_t>()));
+        ops_.Inspect(stream, Measured(), view_.sinogram_elements(), sums_.span<int64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, counts, sums_.data(), 2 * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     if (counts[0] > 0)
@@ -279,7 +282,7 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status CheckInitial(StreamRef stream) {
     auto* counts = host_sums_.as<int64_t>();
     OCTAVO_RETURN_IF_ERROR(
-        ops_.Inspect(stream, Image(), view_.image_elements(), sums_.as<int64_t>()));
+        ops_.Inspect(stream, Image(), view_.image_elements(), sums_.span<int64_t>()));
     OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream, counts, sums_.data(), 2 * 8));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     if (counts[0] > 0)
@@ -310,8 +313,8 @@ class CorrectedReconstructor final : public Reconstructor {
   double Pair(int64_t kind, int64_t slice, int64_t which) const {
     return Total(kind, 2 * slice + which, 2 * view_.groups * view_.lanes);
   }
-  double* DeviceSums(int64_t kind) const {
-    return sums_.as<double>() + kind * kSumParts * sizes_.groups * sizes_.lanes;
+  DeviceSpan<double> DeviceSums(int64_t kind) const {
+    return sums_.span<double>().From(kind * kSumParts * sizes_.groups * sizes_.lanes);
   }
 
   absl::Status MeasuredNorms(StreamRef stream) {
@@ -385,8 +388,8 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status UploadFactors(StreamRef stream) {
     return device_.CopyToDevice(stream, factors_.data(), host_factors_.data(), factors_.bytes());
   }
-  float* Factors(int64_t kind) const {
-    return factors_.as<float>() + kind * sizes_.groups * sizes_.lanes;
+  DeviceSpan<float> Factors(int64_t kind) const {
+    return factors_.span<float>().From(kind * sizes_.groups * sizes_.lanes);
   }
   float& Factor(int64_t kind, int64_t slice) const {
     return host_factors_.as<float>()[kind * sizes_.groups * sizes_.lanes + slice];
@@ -396,11 +399,12 @@ class CorrectedReconstructor final : public Reconstructor {
   // with its own factors.
   absl::Status Cgls(StreamRef stream, const Callback& callback, TomographyResult* result) {
     const AngleRange& all = plan_.subsets[0];
-    float *x = Image(), *p = Work(), *s = images_[2].as<float>(), *r = Measured(), *q = Projected();
+    const DeviceSpan<float> x = Image(), p = Work(), s = images_[2].span<float>(), r = Measured(),
+                            q = Projected();
     const int64_t lanes = view_.groups * view_.lanes;
     const int64_t image = view_.image_elements() / view_.groups,
                   sinogram = view_.sinogram_elements() / view_.groups;
-    const auto project = [&](const float* from, float* scratch) -> absl::Status {
+    const auto project = [&](DeviceSpan<float> from, DeviceSpan<float> scratch) -> absl::Status {
       if (all.split < all.end) OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, from, scratch));
       return Forward(stream, callback, all, from, scratch, q);
     };
@@ -409,7 +413,8 @@ class CorrectedReconstructor final : public Reconstructor {
     // r = b − A x: the residual is made in the place of A x, so b takes it over from there.
     OCTAVO_RETURN_IF_ERROR(
         ops_.Residual(stream, view_, all, ResidualKind::kPlain, r, {}, 0, q, nullptr));
-    OCTAVO_RETURN_IF_ERROR(device_.CopyOnDevice(stream, r, q, view_.sinogram_elements() * kFloat));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyOnDevice(stream, r.data(), q.data(), view_.sinogram_elements() * kFloat));
     OCTAVO_RETURN_IF_ERROR(Back(stream, callback, all, r, p));
     OCTAVO_RETURN_IF_ERROR(ops_.SquareSum(stream, view_, p, image, DeviceSums(0)));
     OCTAVO_RETURN_IF_ERROR(FetchSums(stream));
@@ -468,8 +473,8 @@ class CorrectedReconstructor final : public Reconstructor {
                                       rows.groups = 1;
                                       rows.angles = end - begin;
                                       return ops_.FilterRows(stream, rows, filter,
-                                                             Measured() + begin * row,
-                                                             Projected() + begin * row);
+                                                             Measured().From(begin * row),
+                                                             Projected().From(begin * row));
                                     }));
     return Back(stream, callback, plan_.subsets[0], Projected(), Image());
   }
@@ -498,7 +503,8 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
   absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range,
-                       const float* image, const float* transposed, float* sinogram) {
+                       DeviceSpan<const float> image, DeviceSpan<const float> transposed,
+                       DeviceSpan<float> sinogram) {
     constexpr int64_t kAngles = 8;  // that the kernels take together
     const int64_t samples = view_.groups * view_.lanes * view_.size * view_.detectors;
     return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples,
@@ -509,7 +515,7 @@ class CorrectedReconstructor final : public Reconstructor {
                     });
   }
   absl::Status Back(StreamRef stream, const Callback& callback, const AngleRange& range,
-                    const float* sinogram, float* image) {
+                    DeviceSpan<const float> sinogram, DeviceSpan<float> image) {
     const int64_t samples = view_.groups * view_.lanes * view_.size * range.count();
     return InPieces(stream, callback, {0, view_.size}, kBackRows, samples,
                     [&](int64_t begin, int64_t end) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "gpu/math/rotation.h"
 
 namespace octavo::inline gpu {
@@ -91,7 +92,7 @@ struct TomographyResult {
 
 /// Sinograms in device memory, f32.
 struct TomographyInput {
-  const float* data = nullptr;
+  DeviceSpan<const float> data;
   bool angle_first = false;  // [angle, slice, detector], else [slice, angle, detector]
   int64_t slices = 0;        // 1 … config.slices
 };
@@ -116,11 +117,12 @@ class Reconstructor {
   /// mlem 1; tomopy form 1e-6). Enqueues on `stream` and waits for each iteration. InvalidArgument
   /// for data that are not finite, or negative for mlem; Cancelled if the callback gave up.
   virtual absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
-                                               const float* initial, float* images,
+                                               DeviceSpan<const float> initial,
+                                               DeviceSpan<float> images,
                                                const Callback& callback) = 0;
   /// Within a callback: enqueues a copy of the present image of one slice into device f32
   /// [image_size, image_size].
-  virtual absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) = 0;
+  virtual absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) = 0;
 };
 
 }  // namespace octavo::inline gpu

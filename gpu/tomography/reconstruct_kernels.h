@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu/device/device_span.h"
 #include "gpu/device/operators.h"
 #include "gpu/device/stream.h"
 #include "gpu/math/rotation.h"
@@ -107,72 +108,81 @@ class TomographyOps : public Operators {
   virtual int64_t PieceSamples() const = 0;
 
   /// transposed[group, column, row, lane] = image[group, row, column, lane].
-  virtual absl::Status Transpose(StreamRef stream, const RayView& view, const float* image,
-                                 float* transposed) = 0;
+  virtual absl::Status Transpose(StreamRef stream, const RayView& view,
+                                 DeviceSpan<const float> image, DeviceSpan<float> transposed) = 0;
   /// sinogram = A image for the angles of `range`; `transposed` may be null where range.split ==
   /// range.end.
   virtual absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range,
-                               const float* image, const float* transposed, float* sinogram) = 0;
+                               DeviceSpan<const float> image, DeviceSpan<const float> transposed,
+                               DeviceSpan<float> sinogram) = 0;
   /// image = Aᵀ sinogram over the angles of `range`, in the rows of the view; zero outside of the
   /// circle.
   virtual absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
-                            const float* sinogram, float* image) = 0;
+                            DeviceSpan<const float> sinogram, DeviceSpan<float> image) = 0;
 
   /// Angle a of the view is angle order[a] of `in`; slices beyond `slices` are zero. Null data =
   /// ones.
   virtual absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
-                                     const int32_t* order, int64_t slices, float* out) = 0;
+                                     DeviceSpan<const int32_t> order, int64_t slices,
+                                     DeviceSpan<float> out) = 0;
   /// in f32 [slice, n, n] into the middle of the grid, zero around it and outside of the circle;
   /// null = `value` on all of the grid.
-  virtual absl::Status PackImages(StreamRef stream, const RayView& view, const float* in,
-                                  float value, int64_t n, int64_t slices, float* out) = 0;
+  virtual absl::Status PackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
+                                  float value, int64_t n, int64_t slices,
+                                  DeviceSpan<float> out) = 0;
   /// The middle n × n of `count` slices from `first`: out f32 [slice, n, n].
-  virtual absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in,
-                                    int64_t n, int64_t first, int64_t count, float* out) = 0;
+  virtual absl::Status UnpackImages(StreamRef stream, const RayView& view,
+                                    DeviceSpan<const float> in, int64_t n, int64_t first,
+                                    int64_t count, DeviceSpan<float> out) = 0;
   /// counts[0] = values that are not finite, counts[1] = negative ones.
-  virtual absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
-                               int64_t* counts) = 0;
+  virtual absl::Status Inspect(StreamRef stream, DeviceSpan<const float> values, int64_t count,
+                               DeviceSpan<int64_t> counts) = 0;
   /// values = max(values, 0).
-  virtual absl::Status DropNegative(StreamRef stream, float* values, int64_t count) = 0;
+  virtual absl::Status DropNegative(StreamRef stream, DeviceSpan<float> values, int64_t count) = 0;
   /// 1/value where the value is above `least`, else 0.
-  virtual absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) = 0;
+  virtual absl::Status Reciprocal(StreamRef stream, DeviceSpan<float> values, int64_t count,
+                                  float least) = 0;
 
   /// From projected = A x makes b − A x, that times the row weights, or b / max(A x, floor), in
   /// place over `range`; where `sums` is not null, sums[part, group, lane] += ‖b − A x‖² of the
   /// range.
   virtual absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range,
-                                ResidualKind kind, const float* measured, const SharedWeights& rows,
-                                float floor, float* projected, double* sums) = 0;
+                                ResidualKind kind, DeviceSpan<const float> measured,
+                                const SharedWeights& rows, float floor, DeviceSpan<float> projected,
+                                DeviceSpan<double> sums) = 0;
   /// Updates the image where the column weight is not zero; changes[part, group, lane] += {‖new −
   /// old‖², ‖old‖²}.
   virtual absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options,
-                              const float* back, const SharedWeights& columns, float* image,
-                              double* changes) = 0;
+                              DeviceSpan<const float> back, const SharedWeights& columns,
+                              DeviceSpan<float> image, DeviceSpan<double> changes) = 0;
 
   /// sums[part, group, lane] = Σ a² over a sinogram or image of `elements` (all lanes of a group).
-  virtual absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a,
-                                 int64_t elements, double* sums) = 0;
+  virtual absl::Status SquareSum(StreamRef stream, const RayView& view, DeviceSpan<const float> a,
+                                 int64_t elements, DeviceSpan<double> sums) = 0;
   /// y = alpha[group, lane] x + beta[group, lane] y; device factors.
-  virtual absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha,
-                                 const float* x, const float* beta, float* y, int64_t elements) = 0;
+  virtual absl::Status ScaledAdd(StreamRef stream, const RayView& view,
+                                 DeviceSpan<const float> alpha, DeviceSpan<const float> x,
+                                 DeviceSpan<const float> beta, DeviceSpan<float> y,
+                                 int64_t elements) = 0;
   /// Every row of `in` through `filter` into `out`.
   virtual absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
-                                  const float* in, float* out) = 0;
+                                  DeviceSpan<const float> in, DeviceSpan<float> out) = 0;
 
   // The form of TomoPy's accelerated code: plain images [slice, n, n].
   /// out = in turned, or, where `add`, out += in turned.
-  virtual absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
-                              float* out) = 0;
+  virtual absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, DeviceSpan<const float> in,
+                              bool add, DeviceSpan<float> out) = 0;
   /// Adds to every pixel of row d of a slice data[slice · stride + d] − sum of the row (or data/sum
   /// where `ratio`); sums[slice, row] += (data − sum)².
   virtual absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n,
-                                      const float* data, int64_t slice_stride, bool ratio,
-                                      float* turned, double* sums) = 0;
+                                      DeviceSpan<const float> data, int64_t slice_stride,
+                                      bool ratio, DeviceSpan<float> turned,
+                                      DeviceSpan<double> sums) = 0;
   /// image += update/cover/n, or image *= that where `ratio`; where cover is not 0 and the update
   /// finite.
   virtual absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n,
-                                    const float* update, const float* cover, bool ratio,
-                                    float* image) = 0;
+                                    DeviceSpan<const float> update, DeviceSpan<const float> cover,
+                                    bool ratio, DeviceSpan<float> image) = 0;
 };
 // Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
 // of another backend.

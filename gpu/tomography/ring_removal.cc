@@ -99,7 +99,8 @@ class Chain final : public RingChain {
   }
   int64_t bytes() const { return bytes_; }
 
-  absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) override {
+  absl::Status Run(StreamRef stream, DeviceSpan<float> sinograms,
+                   const CancelCheck& goes_on) override {
     // Transforms are planned for whole batches; what sorts may be asked more often.
     int64_t step = batch_;
     if (goes_on && std::all_of(rings_.begin(), rings_.end(),
@@ -112,8 +113,8 @@ class Chain final : public RingChain {
       const ColumnsSpec spec{.slices = std::min(step, shape_.slices - first),
                              .detectors = shape_.detectors,
                              .angles = shape_.angles};
-      float* data = sinograms + first * shape_.angles * shape_.detectors;
-      float* columns = work_.as<float>();
+      const DeviceSpan<float> data = sinograms.From(first * shape_.angles * shape_.detectors),
+                              columns = work_.span<float>();
       OCTAVO_RETURN_IF_ERROR(
           ops_.Transpose(stream, spec.slices, spec.angles, spec.detectors, data, columns));
       for (const RingRemoval& ring : rings_) {
@@ -172,7 +173,7 @@ class Chain final : public RingChain {
   }
 
   absl::Status Remove(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
-                      float* columns) {
+                      DeviceSpan<float> columns) {
     switch (ring.method) {
       case RingMethod::kSorting: return Sorting(stream, ring, spec, columns);
       case RingMethod::kLargeStripe: return Large(stream, ring, spec, columns);
@@ -189,9 +190,10 @@ class Chain final : public RingChain {
   }
 
   absl::Status Sorting(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
-                       float* columns) {
-    float *sorted = columns + spec.elements(), *smooth = sorted + spec.elements();
-    auto* order = reinterpret_cast<int32_t*>(smooth + spec.elements());
+                       DeviceSpan<float> columns) {
+    const DeviceSpan<float> sorted = columns.From(spec.elements()),
+                            smooth = sorted.From(spec.elements());
+    const DeviceSpan<int32_t> order = smooth.From(spec.elements()).As<int32_t>();
     OCTAVO_RETURN_IF_ERROR(ops_.SortColumns(stream, spec, columns, sorted, order));
     OCTAVO_RETURN_IF_ERROR(ops_.MedianOverDetectors(
         stream, spec, SortingWindow(ring, spec.detectors), sorted, smooth));
@@ -199,11 +201,12 @@ class Chain final : public RingChain {
   }
 
   absl::Status Large(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
-                     float* columns) {
-    float *sorted = columns + spec.elements(), *smooth = sorted + spec.elements();
-    auto* order = reinterpret_cast<int32_t*>(smooth + spec.elements());
-    auto* factors = lists_.as<double>();
-    auto* mask = mask_.as<uint8_t>();
+                     DeviceSpan<float> columns) {
+    const DeviceSpan<float> sorted = columns.From(spec.elements()),
+                            smooth = sorted.From(spec.elements());
+    const DeviceSpan<int32_t> order = smooth.From(spec.elements()).As<int32_t>();
+    const DeviceSpan<double> factors = lists_.span<double>();
+    const DeviceSpan<uint8_t> mask = mask_.span<uint8_t>();
     const auto drop =
         static_cast<int64_t>(0.5 * ring.drop_ratio * static_cast<double>(spec.angles));
     OCTAVO_RETURN_IF_ERROR(ops_.SortColumns(stream, spec, columns, sorted, order));
@@ -211,14 +214,14 @@ class Chain final : public RingChain {
         ops_.MedianOverDetectors(stream, spec, ring.stripe_window, sorted, smooth));
     OCTAVO_RETURN_IF_ERROR(ops_.MeanRatios(stream, spec, drop, sorted, smooth, factors));
     OCTAVO_RETURN_IF_ERROR(ops_.MarkStripes(stream, spec, ring.snr, false, factors, mask));
-    return ops_.Unsort(stream, spec, smooth, order, mask, ring.normalize ? factors : nullptr,
-                       columns);
+    return ops_.Unsort(stream, spec, smooth, order, mask,
+                       ring.normalize ? factors : DeviceSpan<double>(), columns);
   }
 
   absl::Status Dead(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
-                    float* columns) {
-    auto *factors = lists_.as<double>(), *sums = factors + spec.columns();
-    auto* mask = mask_.as<uint8_t>();
+                    DeviceSpan<float> columns) {
+    const DeviceSpan<double> factors = lists_.span<double>(), sums = factors.From(spec.columns());
+    const DeviceSpan<uint8_t> mask = mask_.span<uint8_t>();
     OCTAVO_RETURN_IF_ERROR(
         ops_.RoughnessRatios(stream, spec, ring.stripe_window, columns, sums, factors));
     OCTAVO_RETURN_IF_ERROR(ops_.MarkStripes(stream, spec, ring.snr, true, factors, mask));
@@ -228,12 +231,14 @@ class Chain final : public RingChain {
   // Of the stripes' share of the vertical details only what damping takes away is made into an
   // image again: the transform being linear, the rest need not be kept.
   absl::Status FourierWavelet(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
-                              float* columns) {
+                              DeviceSpan<float> columns) {
     const std::vector<Level> levels = Levels(ring);
     const int64_t padded = PaddedAngles(ring), before = (padded - spec.angles) / 2;
-    float* next = columns + spec.elements();
-    const auto take = [&](int64_t floats) { return std::exchange(next, next + floats); };
-    std::vector<float*> approximations = {take(spec.columns() * padded)}, stripes;
+    DeviceSpan<float> next = columns.From(spec.elements());
+    const auto take = [&](int64_t floats) {
+      return std::exchange(next, next.From(floats)).First(floats);
+    };
+    std::vector<DeviceSpan<float>> approximations = {take(spec.columns() * padded)}, stripes;
     int64_t half = 0, transformed = 0;
     for (const Level& l : levels) {
       approximations.push_back(take(spec.slices * l.low_detectors * l.low_angles));
@@ -241,9 +246,9 @@ class Chain final : public RingChain {
       half = std::max(half, spec.slices * l.low_detectors * l.angles);
       transformed = std::max(transformed, spec.slices * l.low_detectors * l.low_angles);
     }
-    float *low = take(half), *high = take(half);
-    if ((next - columns) % 2 != 0) ++next;
-    auto* complex = reinterpret_cast<ComplexF*>(next);
+    const DeviceSpan<float> low = take(half), high = take(half);
+    if ((next.data() - columns.data()) % 2 != 0) next = next.From(1);
+    const DeviceSpan<ComplexF> complex = next.As<ComplexF>();
     const auto along = [&](const Level& l, bool detectors) {
       WaveletSpec w{.outer = detectors ? spec.slices : spec.slices * l.low_detectors,
                     .n = detectors ? l.detectors : l.angles,
@@ -266,11 +271,11 @@ class Chain final : public RingChain {
       OCTAVO_RETURN_IF_ERROR(ops_.Analyze(stream, along(l, false), false, high, stripes[i]));
       OCTAVO_RETURN_IF_ERROR(ops_.ToComplex(stream, count, stripes[i], complex));
       FftSpec fft{.n = l.low_angles, .rows = rows};
-      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex, fft_work_.data()));
+      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex.data(), fft_work_.data()));
       OCTAVO_RETURN_IF_ERROR(ops_.KeepStripes(stream, rows, l.low_angles,
                                               static_cast<float>(ring.wavelet_sigma), complex));
       fft.inverse = true;
-      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex, fft_work_.data()));
+      OCTAVO_RETURN_IF_ERROR(arrays_.Fft(stream, fft, complex.data(), fft_work_.data()));
       OCTAVO_RETURN_IF_ERROR(ops_.RealPart(stream, count, complex, stripes[i]));
     }
     for (size_t i = levels.size(); i-- > 0;) {
@@ -280,8 +285,8 @@ class Chain final : public RingChain {
         OCTAVO_RETURN_IF_ERROR(
             ops_.Synthesize(stream, along(l, false), approximations[i + 1], nullptr, low));
       OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, false), stripes[i], nullptr, high));
-      OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(stream, along(l, true), deepest ? nullptr : low, high,
-                                             approximations[i]));
+      OCTAVO_RETURN_IF_ERROR(ops_.Synthesize(
+          stream, along(l, true), deepest ? DeviceSpan<float>() : low, high, approximations[i]));
     }
     return ops_.SubtractRows(stream, spec.columns(), spec.angles, padded, before, approximations[0],
                              columns);

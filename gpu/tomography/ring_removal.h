@@ -29,7 +29,8 @@ class RingChain {
                                              const PreparedShape& shape, Device& device);
   /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not
   /// synchronise, but before it asks `goes_on`.
-  virtual absl::Status Run(StreamRef stream, float* sinograms, const CancelCheck& goes_on) = 0;
+  virtual absl::Status Run(StreamRef stream, DeviceSpan<float> sinograms,
+                           const CancelCheck& goes_on) = 0;
 };
 
 }  // namespace octavo::inline gpu

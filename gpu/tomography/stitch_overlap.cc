@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> FindOverlapBytes(const OverlapConfig& config, Device& de
 absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& c,
                                           const CenterInput& input, Device& device) {
   OCTAVO_RETURN_IF_ERROR(Check(c));
-  if (input.data == nullptr) return InvalidField("data", "is missing");
+  if (!input.data) return InvalidField("data", "is missing");
   const HalvesSpec spec{.slices = c.slices,
                         .angles = c.angles,
                         .detectors = c.detectors,
@@ -56,7 +56,7 @@ absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig&
   const int64_t bytes = spec.overlaps * kHalvesParts * kHalvesSums * 8;
   OCTAVO_ASSIGN_OR_RETURN(SinogramOps* const ops, FindOperators<SinogramOps>(device));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer sums, device.Allocate(bytes));
-  OCTAVO_RETURN_IF_ERROR(ops->HalvesSums(stream, spec, input.data, sums.as<double>()));
+  OCTAVO_RETURN_IF_ERROR(ops->HalvesSums(stream, spec, input.data, sums.span<double>()));
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer parts, device.AllocatePinned(bytes));
   OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, parts.data(), sums.data(), bytes));
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());

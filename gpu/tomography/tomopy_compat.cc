@@ -61,13 +61,13 @@ class TomopyForm final : public Reconstructor {
                             .matrix = TurnBy(-angle, n_),
                             .interpolation = math::RayInterpolation::kNearest};
       OCTAVO_RETURN_IF_ERROR(
-          ops_.Rotate(stream.ref(), grid, turned_.as<float>(), true, cover_.as<float>()));
+          ops_.Rotate(stream.ref(), grid, turned_.span<float>(), true, cover_.span<float>()));
     }
     return stream.ref().Synchronize();
   }
 
   absl::StatusOr<TomographyResult> Run(StreamRef stream, const TomographyInput& input,
-                                       const float* initial, float* images,
+                                       DeviceSpan<const float> initial, DeviceSpan<float> images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
       return InvalidField("slices",
@@ -78,9 +78,9 @@ class TomopyForm final : public Reconstructor {
     const int64_t slice_stride = input.angle_first ? n_ : angles * n_,
                   angle_stride = input.angle_first ? slices_ * n_ : n_;
     const bool mlem = config_.algorithm == TomographyAlgorithm::kMlem;
-    if (initial != nullptr) {
+    if (initial) {
       OCTAVO_RETURN_IF_ERROR(
-          device_.CopyOnDevice(stream, image_.data(), initial, slices_ * image * 4));
+          device_.CopyOnDevice(stream, image_.data(), initial.data(), slices_ * image * 4));
     } else {
       OCTAVO_RETURN_IF_ERROR(
           device_.Fill(stream, image_.data(), slices_ * image * 4, 0x358637BDu));  // 1e-6
@@ -102,16 +102,16 @@ class TomopyForm final : public Reconstructor {
                         .matrix = TurnBy(-angles_[static_cast<size_t>(a)], n_),
                         .interpolation = config_.interpolation};
         OCTAVO_RETURN_IF_ERROR(
-            ops_.Rotate(stream, grid, image_.as<float>(), false, turned_.as<float>()));
-        OCTAVO_RETURN_IF_ERROR(ops_.SpreadResidual(stream, slices_, n_,
-                                                   input.data + a * angle_stride, slice_stride,
-                                                   mlem, turned_.as<float>(), sums_.as<double>()));
+            ops_.Rotate(stream, grid, image_.span<float>(), false, turned_.span<float>()));
+        OCTAVO_RETURN_IF_ERROR(
+            ops_.SpreadResidual(stream, slices_, n_, input.data.From(a * angle_stride),
+                                slice_stride, mlem, turned_.span<float>(), sums_.span<double>()));
         grid.matrix = TurnBy(angles_[static_cast<size_t>(a)], n_);
         OCTAVO_RETURN_IF_ERROR(
-            ops_.Rotate(stream, grid, turned_.as<float>(), true, update_.as<float>()));
+            ops_.Rotate(stream, grid, turned_.span<float>(), true, update_.span<float>()));
       }
-      OCTAVO_RETURN_IF_ERROR(ops_.SpreadUpdate(stream, slices_, n_, update_.as<float>(),
-                                               cover_.as<float>(), mlem, image_.as<float>()));
+      OCTAVO_RETURN_IF_ERROR(ops_.SpreadUpdate(stream, slices_, n_, update_.span<float>(),
+                                               cover_.span<float>(), mlem, image_.span<float>()));
       OCTAVO_RETURN_IF_ERROR(
           device_.CopyToHost(stream, host_sums_.data(), sums_.data(), SumBytes()));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
@@ -128,15 +128,16 @@ class TomopyForm final : public Reconstructor {
       }
     }
     OCTAVO_RETURN_IF_ERROR(
-        device_.CopyOnDevice(stream, images, image_.data(), slices_ * image * 4));
+        device_.CopyOnDevice(stream, images.data(), image_.data(), slices_ * image * 4));
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     return result;
   }
 
-  absl::Status CopyImage(StreamRef stream, int64_t slice, float* image) override {
+  absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
     if (slice < 0 || slice >= slices_)
       return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
-    return device_.CopyOnDevice(stream, image, image_.as<float>() + slice * n_ * n_, n_ * n_ * 4);
+    return device_.CopyOnDevice(stream, image.data(), image_.as<float>() + slice * n_ * n_,
+                                n_ * n_ * 4);
   }
 
  private:

@@ -238,8 +238,9 @@ class AutofocusWork final : public job::JobWork {
                                                         .flyback_records = 0,
                                                         .bidirectional = false}},
                                             {.volume = power_, .volume_ascans = ascans}));
-      OCTAVO_RETURN_IF_ERROR(PowerSums(stream, device, power_, ascans, search_.chain.depth, 0,
-                                       search_.chain.depth, sums_));
+      OCTAVO_RETURN_IF_ERROR(PowerSums(stream, device, {power_, ascans * search_.chain.depth},
+                                       ascans, search_.chain.depth, 0, search_.chain.depth,
+                                       {sums_, 2 * ascans}));
       return device.CopyToHost(stream, host_sums_.data(), sums_, ascans * 8);
     }();
     const absl::Status passed = stream.Synchronize();  // the chain ends here

@@ -123,8 +123,8 @@ double TomographyRunner::SliceSpacingUm() const {
 }
 
 // The initial slices on the device; null = the algorithm's own start.
-absl::StatusOr<const float*> TomographyRunner::InitialOf(int64_t first, int64_t count) {
-  if (task_.initial == nullptr) return nullptr;
+absl::StatusOr<DeviceSpan<const float>> TomographyRunner::InitialOf(int64_t first, int64_t count) {
+  if (task_.initial == nullptr) return DeviceSpan<const float>();
   const int64_t bytes = count * layout_.image_bytes();
   if (initial_ == nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(initial_,
@@ -138,7 +138,7 @@ absl::StatusOr<const float*> TomographyRunner::InitialOf(int64_t first, int64_t 
   OCTAVO_RETURN_IF_ERROR(
       run_.device().CopyToDevice(run_.stream(), initial_, host_initial_.data(), bytes));
   OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
-  return static_cast<const float*>(initial_);
+  return DeviceSpan<const float>(static_cast<const float*>(initial_), bytes / 4);
 }
 
 absl::Status TomographyRunner::Batches() {
@@ -182,12 +182,13 @@ absl::Status TomographyRunner::Batches() {
           preparer, Preparer::Create(layout_.PrepareFor(batch.rows, false), run_.device()));
       prepared = batch.rows;
     }
-    OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), input, static_cast<float*>(data)));
+    const DeviceSpan<float> taken(static_cast<float*>(data), preparer->shape().elements());
+    OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), input, taken));
     OCTAVO_RETURN_IF_ERROR(Count(*preparer));  // waits, so that the raw data may be freed
     transmissions_ +=
         preparer->shape().elements() * (layout_.stitched() ? 2 : 1);  // nearly, of joined ones
     loader->Release();
-    OCTAVO_RETURN_IF_ERROR(MakeBatch(batch.first, batch.count, static_cast<const float*>(data)));
+    OCTAVO_RETURN_IF_ERROR(MakeBatch(batch.first, batch.count, taken));
   }
   return absl::OkStatus();
 }
@@ -208,16 +209,17 @@ absl::Status TomographyRunner::TryAxes() {
         run_.stream(), static_cast<char*>(copies) + i * bytes, one.data, bytes));
   }
   for (int64_t first = 0; first < layout_.slices(); first += task_.slices_per_batch) {
-    OCTAVO_RETURN_IF_ERROR(MakeBatch(first,
-                                     std::min(task_.slices_per_batch, layout_.slices() - first),
-                                     static_cast<const float*>(copies)));
+    OCTAVO_RETURN_IF_ERROR(MakeBatch(
+        first, std::min(task_.slices_per_batch, layout_.slices() - first),
+        {static_cast<const float*>(copies), task_.slices_per_batch * one.shape.elements()}));
   }
   return absl::OkStatus();
 }
 
 // -- one batch
 
-absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const float* sinograms) {
+absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count,
+                                         DeviceSpan<const float> sinograms) {
   // With a single axis, all batches share one plan of the reconstruction.
   const bool shared = centers_.size() == 1;
   if (reconstructor_ == nullptr || !shared) {
@@ -245,10 +247,10 @@ absl::Status TomographyRunner::MakeBatch(int64_t first, int64_t count, const flo
     return preview_status_.ok();
   };
   float* const images = ImagesOf(first);
-  OCTAVO_ASSIGN_OR_RETURN(const float* const initial, InitialOf(first, count));
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceSpan<const float> initial, InitialOf(first, count));
   auto result =
       reconstructor_->Run(run_.stream(), {.data = sinograms, .angle_first = false, .slices = count},
-                          initial, images, on_iteration);
+                          initial, {images, count * layout_.image_bytes() / 4}, on_iteration);
   if (stop_.stop_requested()) return absl::CancelledError("cancelled");
   if (!result.ok()) return base::AtField("tomography.", result.status());
   OCTAVO_RETURN_IF_ERROR(preview_status_);

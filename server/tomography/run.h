@@ -71,6 +71,7 @@ class TomographyRunner {
   struct Prepared {
     float* data = nullptr;  // allocated from the run
     PreparedShape shape;
+    DeviceSpan<const float> sinograms() const { return {data, shape.elements()}; }
   };
 
   // run_input.cc: the input and its axis
@@ -97,10 +98,10 @@ class TomographyRunner {
   double PixelUm() const;
   std::optional<double> DeclaredPixelUm() const;
   double SliceSpacingUm() const;  // between rows, and between columns
-  absl::StatusOr<const float*> InitialOf(int64_t first, int64_t count);
+  absl::StatusOr<DeviceSpan<const float>> InitialOf(int64_t first, int64_t count);
   absl::Status Batches();
   absl::Status TryAxes();
-  absl::Status MakeBatch(int64_t first, int64_t count, const float* sinograms);
+  absl::Status MakeBatch(int64_t first, int64_t count, DeviceSpan<const float> sinograms);
   absl::Status Tell(const TomographyResult& result, const std::vector<double>& first_norms);
   float* ImagesOf(int64_t first) const {
     return static_cast<float*>(images_) + (task_.on_disk ? 0 : first * layout_.image_bytes() / 4);
@@ -111,8 +112,8 @@ class TomographyRunner {
   std::optional<std::pair<publish::TopicKey, int64_t>> WantedSlice(int64_t first, int64_t count);
   absl::Status Preview(const float* images);
   absl::Status PreviewSoFar();
-  absl::Status Reconstruct(const TomographyConfig& config, const float* sinograms, int64_t count,
-                           const float* initial, float* images,
+  absl::Status Reconstruct(const TomographyConfig& config, DeviceSpan<const float> sinograms,
+                           int64_t count, DeviceSpan<const float> initial, DeviceSpan<float> images,
                            const Reconstructor::Callback& callback);
   absl::Status PublishPreview(const publish::TopicKey& key, const void* image);
 

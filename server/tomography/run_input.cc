@@ -154,7 +154,8 @@ absl::StatusOr<TomographyRunner::Prepared> TomographyRunner::PrepareFrom(
     const SynchroniseAtEnd over(run_.stream());
     OCTAVO_ASSIGN_OR_RETURN(PrepareInput raw, loader.Next(stop_));
     raw.goes_on = goes_on_;
-    OCTAVO_RETURN_IF_ERROR(preparer->Run(run_.stream(), raw, static_cast<float*>(data)));
+    OCTAVO_RETURN_IF_ERROR(preparer->Run(
+        run_.stream(), raw, {static_cast<float*>(data), preparer->shape().elements()}));
     return Count(*preparer);
   }();
   if (made.ok()) return Prepared{.data = static_cast<float*>(data), .shape = preparer->shape()};
@@ -249,7 +250,8 @@ absl::Status TomographyRunner::CheckAxisIn(const Prepared& prepared) {
     return found.determined && !found.at_edge && found.uncertainty * columns <= kSure &&
            off > 1 + 3 * found.uncertainty * columns;
   };
-  const CenterInput input = {.data = prepared.data, .angle_first = false, .goes_on = goes_on_};
+  const CenterInput input = {
+      .data = prepared.sinograms(), .angle_first = false, .goes_on = goes_on_};
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
   // Try the cheap method first: usually it finds no contradiction.
@@ -278,8 +280,8 @@ absl::Status TomographyRunner::FindCenterIn(const Prepared& prepared) {
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
   const auto found = octavo::FindAxis(
-      run_.stream(), config, {.data = prepared.data, .angle_first = false, .goes_on = goes_on_},
-      run_.device());
+      run_.stream(), config,
+      {.data = prepared.sinograms(), .angle_first = false, .goes_on = goes_on_}, run_.device());
   run_.Discharge(bytes);
   if (!found.ok()) return AtAxisField(found.status());
   const AxisResult axis = layout_.RawAxis(*found);
@@ -389,8 +391,8 @@ absl::Status TomographyRunner::FindOverlapIn(const Prepared& prepared) {
   config.slices = prepared.shape.slices;
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindOverlapBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));
-  auto found = FindOverlap(run_.stream(), config, {.data = prepared.data, .angle_first = false},
-                           run_.device());
+  auto found = FindOverlap(run_.stream(), config,
+                           {.data = prepared.sinograms(), .angle_first = false}, run_.device());
   run_.Discharge(bytes);
   if (!found.ok()) return base::AtField("tomography.preparation.stitching.", found.status());
   report_.overlap = found->overlap;

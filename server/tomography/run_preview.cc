@@ -61,8 +61,8 @@ absl::Status TomographyRunner::Preview(const float* images) {
   const int64_t at = wanted->second - first_;
   if (images != nullptr)
     return PublishPreview(wanted->first, images + at * layout_.image_bytes() / 4);
-  OCTAVO_RETURN_IF_ERROR(
-      reconstructor_->CopyImage(run_.stream(), at, static_cast<float*>(preview_)));
+  OCTAVO_RETURN_IF_ERROR(reconstructor_->CopyImage(
+      run_.stream(), at, {static_cast<float*>(preview_), layout_.image_bytes() / 4}));
   return PublishPreview(wanted->first, preview_);
 }
 
@@ -97,15 +97,18 @@ absl::Status TomographyRunner::PreviewSoFar() {
   config.form = TomographyForm::kCorrected;
   config.subsets = 1;
   const absl::Status made =
-      Reconstruct(config, prepared.data, 1, nullptr, static_cast<float*>(preview_), nullptr);
+      Reconstruct(config, prepared.sinograms(), 1, nullptr,
+                  {static_cast<float*>(preview_), layout_.image_bytes() / 4}, nullptr);
   run_.Free(prepared.data);
   OCTAVO_RETURN_IF_ERROR(made);
   return PublishPreview(wanted->first, preview_);
 }
 
 // A separate reconstruction.
-absl::Status TomographyRunner::Reconstruct(const TomographyConfig& config, const float* sinograms,
-                                           int64_t count, const float* initial, float* images,
+absl::Status TomographyRunner::Reconstruct(const TomographyConfig& config,
+                                           DeviceSpan<const float> sinograms, int64_t count,
+                                           DeviceSpan<const float> initial,
+                                           DeviceSpan<float> images,
                                            const Reconstructor::Callback& callback) {
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, Reconstructor::DeviceBytes(config, run_.device()));
   OCTAVO_RETURN_IF_ERROR(run_.Charge(bytes));

@@ -89,7 +89,7 @@ int Main(int argc, char** argv) {
     if (!config.automatic) config.search.method = methods.at(method);
     const auto begin = bench::Clock::now();
     const AxisResult axis =
-        Take(FindAxis(stream.ref(), config, {.data = data.as<float>()}, device));
+        Take(FindAxis(stream.ref(), config, {.data = data.span<float>()}, device));
     seconds += bench::SecondsSince(begin);
     const double error = axis.found.center - phantom.center;
     // A single slice of half a turn of a truncated object has information only in its few opposite

@@ -68,7 +68,7 @@ int Main(int argc, char** argv) {
     double best = 1e9;
     for (int64_t i = 0; i < repeats + 1; ++i) {
       const double begin = Seconds();
-      Ok(preparer->Run(stream.ref(), input, out.as<float>()));
+      Ok(preparer->Run(stream.ref(), input, out.span<float>()));
       Ok(stream.ref().Synchronize());
       if (i > 0 || repeats == 1) best = std::min(best, Seconds() - begin);
     }
@@ -130,7 +130,7 @@ int Main(int argc, char** argv) {
     center.method = method;
     const double begin = Seconds();
     const CenterResult found =
-        Take(FindCenter(stream.ref(), center, {.data = out.as<float>()}, device));
+        Take(FindCenter(stream.ref(), center, {.data = out.span<float>()}, device));
     std::printf(
         "{\"bench\": \"center\", \"backend\": \"%s\", \"method\": \"%s\", \"size\": %lld, "
         "\"angles\": %lld, \"trials\": %zu, \"s\": %.3f}\n",

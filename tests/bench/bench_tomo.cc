@@ -187,8 +187,8 @@ struct Dealer {
     Ok(w.device->Fill(w.stream.ref(), w.out.data(), w.out.bytes(), 0xA5A5A5A5u));
     Ok(w.device->CopyToDevice(w.stream.ref(), w.in.data(), batch.sinograms.data(), w.in.bytes()));
     (void)Take(w.reconstructor->Run(
-        w.stream.ref(), {.data = w.in.as<float>(), .angle_first = false, .slices = config.slices},
-        nullptr, w.out.as<float>(), {}));
+        w.stream.ref(), {.data = w.in.span<float>(), .angle_first = false, .slices = config.slices},
+        nullptr, w.out.span<float>(), {}));
     Ok(w.device->CopyToHost(w.stream.ref(), batch.images.data(), w.out.data(), w.out.bytes()));
     Ok(w.stream.ref().Synchronize());
   }
@@ -314,21 +314,21 @@ int Run(int argc, char** argv) {
   }
   Ok(device.Fill(stream.ref(), out.data(), out.bytes(), 0xA5A5A5A5u));
   Ok(device.Fill(stream.ref(), before.data(), before.bytes(), 0));
-  const TomographyInput input{.data = in.as<float>(), .angle_first = false, .slices = c.slices};
+  const TomographyInput input{.data = in.span<float>(), .angle_first = false, .slices = c.slices};
 
   const auto plan_start = Clock::now();
   auto reconstructor = Take(Reconstructor::Create(c, device));
   const double plan_seconds = std::chrono::duration<double>(Clock::now() - plan_start).count();
   (void)Take(
-      reconstructor->Run(stream.ref(), input, nullptr, out.as<float>(),
+      reconstructor->Run(stream.ref(), input, nullptr, out.span<float>(),
                          [](const IterationReport& r) { return r.iteration == 0; }));  // warm
   Ok(device.Fill(stream.ref(), out.data(), out.bytes(), 0xA5A5A5A5u));
   Ok(stream.ref().Synchronize());
   const auto start = Clock::now();
   const TomographyResult result = Take(reconstructor->Run(
-      stream.ref(), input, nullptr, out.as<float>(), [&](const IterationReport& r) {
+      stream.ref(), input, nullptr, out.span<float>(), [&](const IterationReport& r) {
         if (r.iteration > 0 && r.iteration == c.iterations - 1)
-          Ok(reconstructor->CopyImage(stream.ref(), 0, before.as<float>()));
+          Ok(reconstructor->CopyImage(stream.ref(), 0, before.span<float>()));
         return true;
       }));
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
@@ -399,8 +399,8 @@ int Run(int argc, char** argv) {
     auto form = Take(Reconstructor::Create(p, device));
     const auto begin = Clock::now();
     (void)Take(form->Run(stream.ref(),
-                         {.data = in.as<float>(), .angle_first = false, .slices = p.slices},
-                         nullptr, out.as<float>(), {}));
+                         {.data = in.span<float>(), .angle_first = false, .slices = p.slices},
+                         nullptr, out.span<float>(), {}));
     const double each =
         std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(p.slices);
     std::printf(

@@ -91,8 +91,8 @@ int Main(int argc, char** argv) {
         const auto begin = bench::Clock::now();
         const auto reconstructor = Take(Reconstructor::Create(config, device));
         Take(reconstructor->Run(stream.ref(),
-                                {.data = data.as<float>(), .angle_first = false, .slices = 1},
-                                nullptr, image.as<float>(), nullptr));
+                                {.data = data.span<float>(), .angle_first = false, .slices = 1},
+                                nullptr, image.span<float>(), nullptr));
         Sums& sum = sums[{a, support}];
         sum.seconds += bench::SecondsSince(begin);
         Ok(device.CopyToHost(stream.ref(), got.data(), image.data(), image.bytes()));

@@ -277,22 +277,23 @@ class CudaArrayOps final : public ArrayOps {
     return Launched();
   }
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
-                         uint64_t* counts) override {
+                         DeviceSpan<uint64_t> counts) override {
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(),
-                cudaMemsetAsync(counts, 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
+                cudaMemsetAsync(counts.data(), 0, static_cast<size_t>(s.bins) * 8, AsCuda(stream)));
     const size_t shared = s.bins <= kSharedBins ? static_cast<size_t>(s.bins) * 4 : 0;
     const auto blocks =
         static_cast<unsigned>(std::clamp<int64_t>(s.count / (kThreads * 16), 1, 1056));
     HistogramKernel<<<blocks, kThreads, shared, AsCuda(stream)>>>(
-        s, in, reinterpret_cast<unsigned long long*>(counts));
+        s, in, reinterpret_cast<unsigned long long*>(counts.data()));
     return Launched();
   }
-  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index,
-                    const double* weight, void* out) override {
+  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in,
+                    DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
+                    void* out) override {
     const DeviceGuard guard(ordinal_);
-    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(s, in, index,
-                                                                                 weight, out);
+    TapsKernel<<<Blocks(s.outer * s.m * s.inner), kThreads, 0, AsCuda(stream)>>>(
+        s, in, index.data(), weight.data(), out);
     return Launched();
   }
 

@@ -151,11 +151,12 @@ class CudaProjectOps final : public ProjectOps {
         },
         v);
   }
-  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth,
-                         int64_t z_begin, int64_t z_end, float* out) override {
+  absl::Status PowerSums(StreamRef stream, DeviceSpan<const float> power, int64_t ascans,
+                         int64_t depth, int64_t z_begin, int64_t z_end,
+                         DeviceSpan<float> out) override {
     const DeviceGuard guard(ordinal_);
-    PowerSumsKernel<<<Blocks(ascans * 32), 256, 0, AsCuda(stream)>>>(power, ascans, depth, z_begin,
-                                                                     z_end, out);
+    PowerSumsKernel<<<Blocks(ascans * 32), 256, 0, AsCuda(stream)>>>(power.data(), ascans, depth,
+                                                                     z_begin, z_end, out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }

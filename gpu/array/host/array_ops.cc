@@ -177,8 +177,8 @@ class HostArrayOps final : public ArrayOps {
   }
 
   absl::Status Histogram(StreamRef stream, const HistogramSpec& s, const void* in,
-                         uint64_t* counts) override {
-    return Enqueue(stream, [=] {
+                         DeviceSpan<uint64_t> counts) override {
+    return Enqueue(stream, [=, counts = counts.data()] {
       std::fill(counts, counts + s.bins, 0);
       std::mutex mutex;
       tbb::parallel_for(
@@ -195,9 +195,10 @@ class HostArrayOps final : public ArrayOps {
     });
   }
 
-  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in, const int32_t* index,
-                    const double* weight, void* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Taps(StreamRef stream, const TapsSpec& s, const void* in,
+                    DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
+                    void* out) override {
+    return Enqueue(stream, [=, index = index.data(), weight = weight.data()] {
       tbb::parallel_for(
           tbb::blocked_range<int64_t>(0, s.outer * s.m,
                                       std::max<int64_t>(1, kGrain / (s.inner * s.taps))),

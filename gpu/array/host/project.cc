@@ -102,9 +102,10 @@ class HostProjectOps final : public ProjectOps {
     });
   }
 
-  absl::Status PowerSums(StreamRef stream, const float* power, int64_t ascans, int64_t depth,
-                         int64_t z_begin, int64_t z_end, float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status PowerSums(StreamRef stream, DeviceSpan<const float> power, int64_t ascans,
+                         int64_t depth, int64_t z_begin, int64_t z_end,
+                         DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, power = power.data(), out = out.data()] {
       tbb::parallel_for(int64_t{0}, ascans, [&](int64_t ascan) {
         math::PowerSums lanes[math::kSharpnessLanes];
         for (int lane = 0; lane < math::kSharpnessLanes; ++lane)

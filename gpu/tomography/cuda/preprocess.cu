@@ -98,31 +98,31 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
   using TomoLauncher::TomoLauncher;
 
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
-                     float* out) override {
-    return ForType(in.dtype, [&](auto type) {
+                     DeviceSpan<float> out) override {
+    return ForType(in.dtype, [&, out = out.data()](auto type) {
       using T = decltype(type);
       LaunchRows(AsCuda(stream), in.rows, in.columns,
                  FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
     });
   }
 
-  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames, float* out,
-                        int64_t* counts) override {
+  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,
+                        DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     const int64_t values = spec.window * spec.window;
     const unsigned threads = values <= 81 ? 128 : 32;
     const dim3 blocks(static_cast<unsigned>((spec.in.columns + threads - 1) / threads),
                       static_cast<unsigned>((spec.in.rows + kRun - 1) / kRun),
                       static_cast<unsigned>(std::min<int64_t>(spec.in.frames, 65535)));
-    return ForType(spec.in.dtype, [&](auto type) {
+    return ForType(spec.in.dtype, [&, out = out.data(), counts = counts.data()](auto type) {
       OutliersKernel<<<blocks, threads, static_cast<size_t>(values) * threads * sizeof(uint32_t),
                        AsCuda(stream)>>>(spec, static_cast<const decltype(type)*>(frames), out,
                                          counts);
     });
   }
 
-  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames, float* out,
-                       int64_t* counts) override {
-    return ForType(spec.in.dtype, [&](auto type) {
+  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames,
+                       DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
+    return ForType(spec.in.dtype, [&, out = out.data(), counts = counts.data()](auto type) {
       using T = decltype(type);
       LaunchCounted(stream, spec.angles * spec.rows, spec.columns, counts,
                     CorrectPixel<T>{spec, static_cast<const T*>(frames), out});
@@ -130,18 +130,19 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
   }
 
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
-                         const float* values, float* air) override {
-    return ForRows(stream, in.angles * in.rows, 1, [=] __device__(int64_t i, int64_t) {
-      AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride, in.columns,
-               left, right, air + 2 * i);
-    });
+                         DeviceSpan<const float> values, DeviceSpan<float> air) override {
+    return ForRows(stream, in.angles * in.rows, 1,
+                   [=, values = values.data(), air = air.data()] __device__(int64_t i, int64_t) {
+                     AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride,
+                              in.columns, left, right, air + 2 * i);
+                   });
   }
 
-  absl::Status Finish(StreamRef stream, const FinishSpec& spec, const float* in, float* out,
-                      int64_t* counts) override {
+  absl::Status Finish(StreamRef stream, const FinishSpec& spec, DeviceSpan<const float> in,
+                      DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return CountRows(
-        stream, spec.in.angles * spec.in.rows, spec.in.columns, counts,
-        [=] __device__(int64_t i, int64_t column) {
+        stream, spec.in.angles * spec.in.rows, spec.in.columns, counts.data(),
+        [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t column) {
           const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
           uint32_t flags = 0;
           out[angle * spec.out.angle_stride + row * spec.out.row_stride + column] = FinishedPixel(
@@ -151,22 +152,24 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
         });
   }
 
-  absl::Status Pad(StreamRef stream, const PaddedSpec& s, const float* in, ComplexF* out) override {
+  absl::Status Pad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const float> in,
+                   DeviceSpan<ComplexF> out) override {
     return ForRows(stream, s.frames * s.padded_rows, s.padded_columns,
-                   [=] __device__(int64_t row, int64_t c) {
+                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t c) {
                      out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c);
                    });
   }
-  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, const ComplexF* in,
-                     float* out) override {
-    return ForRows(stream, s.frames * s.rows, s.columns, [=] __device__(int64_t row, int64_t c) {
-      out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
-    });
+  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const ComplexF> in,
+                     DeviceSpan<float> out) override {
+    return ForRows(stream, s.frames * s.rows, s.columns,
+                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t c) {
+                     out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
+                   });
   }
   absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
-                           float scale_columns, float scale, ComplexF* data) override {
+                           float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
     return ForRows(stream, s.frames * s.padded_columns, s.padded_rows,
-                   [=] __device__(int64_t i, int64_t v) {
+                   [=, data = data.data()] __device__(int64_t i, int64_t v) {
                      const float factor =
                          scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns,
                                                    s.padded_columns, scale_rows, scale_columns);
@@ -175,12 +178,15 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
                    });
   }
 
-  absl::Status Stitch(StreamRef stream, const StitchSpec& s, const float* in, float* out) override {
-    return ForRows(stream, s.slices * s.half_turn, s.width, [=] __device__(int64_t i, int64_t y) {
-      const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
-      out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns, s.columns,
-                                                 s.width, s.overlap, s.right, y);
-    });
+  absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,
+                      DeviceSpan<float> out) override {
+    return ForRows(
+        stream, s.slices * s.half_turn, s.width,
+        [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t y) {
+          const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
+          out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns,
+                                                     s.columns, s.width, s.overlap, s.right, y);
+        });
   }
 
  private:

@@ -210,10 +210,10 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
   }
   int64_t PieceSamples() const override { return int64_t{1} << 37; }
 
-  absl::Status Transpose(StreamRef stream, const RayView& v, const float* image,
-                         float* transposed) override {
+  absl::Status Transpose(StreamRef stream, const RayView& v, DeviceSpan<const float> image,
+                         DeviceSpan<float> transposed) override {
     const dim3 grid(Blocks(v.size, 32), Blocks(v.size, 32), static_cast<unsigned>(v.groups));
-    return Launch([&] {
+    return Launch([&, image = image.data(), transposed = transposed.data()] {
       ForLanes(v, [&]<int kLanes>() {
         TransposeKernel<kLanes><<<grid, dim3(32, 8), 0, AsCuda(stream)>>>(
             static_cast<int>(v.size), v.image_pitch(), image, transposed);
@@ -221,117 +221,139 @@ class CudaTomographyOps final : public TomographyOps, TomoLauncher {
     });
   }
   absl::Status Forward(StreamRef stream, const RayView& v, const AngleRange& range,
-                       const float* image, const float* transposed, float* sinogram) override {
-    return Launch([&] { LaunchForward(AsCuda(stream), v, range, image, transposed, sinogram); });
+                       DeviceSpan<const float> image, DeviceSpan<const float> transposed,
+                       DeviceSpan<float> sinogram) override {
+    return Launch(
+        [&, image = image.data(), transposed = transposed.data(), sinogram = sinogram.data()] {
+          LaunchForward(AsCuda(stream), v, range, image, transposed, sinogram);
+        });
   }
   absl::Status Back(StreamRef stream, const RayView& v, const AngleRange& range,
-                    const float* sinogram, float* image) override {
-    return Launch([&] { LaunchBack(AsCuda(stream), v, range, sinogram, image); });
+                    DeviceSpan<const float> sinogram, DeviceSpan<float> image) override {
+    return Launch([&, sinogram = sinogram.data(), image = image.data()] {
+      LaunchBack(AsCuda(stream), v, range, sinogram, image);
+    });
   }
   absl::Status FilterRows(StreamRef stream, const RayView& v, const RowFilter& filter,
-                          const float* in, float* out) override {
-    return Launch([&] { LaunchFilterRows(AsCuda(stream), v, filter, in, out); });
+                          DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return Launch([&, in = in.data(), out = out.data()] {
+      LaunchFilterRows(AsCuda(stream), v, filter, in, out);
+    });
   }
 
   absl::Status PackSinograms(StreamRef stream, const RayView& v, const SinogramView& in,
-                             const int32_t* order, int64_t slices, float* out) override {
-    return Launch([&] {
+                             DeviceSpan<const int32_t> order, int64_t slices,
+                             DeviceSpan<float> out) override {
+    return Launch([&, order = order.data(), out = out.data()] {
       PackSinogramsKernel<<<static_cast<unsigned>(v.groups * v.angles), kThreads, 0,
                             AsCuda(stream)>>>(v, in, order, slices, out);
     });
   }
-  absl::Status PackImages(StreamRef stream, const RayView& v, const float* in, float value,
-                          int64_t n, int64_t slices, float* out) override {
-    return Launch([&] {
+  absl::Status PackImages(StreamRef stream, const RayView& v, DeviceSpan<const float> in,
+                          float value, int64_t n, int64_t slices, DeviceSpan<float> out) override {
+    return Launch([&, in = in.data(), out = out.data()] {
       PackImagesKernel<<<static_cast<unsigned>(v.groups * v.size), kThreads, 0, AsCuda(stream)>>>(
           v, in, value, n, slices, out);
     });
   }
-  absl::Status UnpackImages(StreamRef stream, const RayView& v, const float* in, int64_t n,
-                            int64_t first, int64_t count, float* out) override {
-    return Launch([&] {
+  absl::Status UnpackImages(StreamRef stream, const RayView& v, DeviceSpan<const float> in,
+                            int64_t n, int64_t first, int64_t count,
+                            DeviceSpan<float> out) override {
+    return Launch([&, in = in.data(), out = out.data()] {
       UnpackImagesKernel<<<static_cast<unsigned>(count * n), kThreads, 0, AsCuda(stream)>>>(
           v, in, n, first, out);
     });
   }
 
-  absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
-                       int64_t* counts) override {
-    return Launch([&]() -> absl::Status {
+  absl::Status Inspect(StreamRef stream, DeviceSpan<const float> values, int64_t count,
+                       DeviceSpan<int64_t> counts) override {
+    return Launch([&, values = values.data(), counts = counts.data()]() -> absl::Status {
       OCTAVO_CUDA(health_.get(), cudaMemsetAsync(counts, 0, 2 * sizeof *counts, AsCuda(stream)));
       InspectKernel<<<Grid(count), kThreads, 0, AsCuda(stream)>>>(values, count, counts);
       return absl::OkStatus();
     });
   }
-  absl::Status DropNegative(StreamRef stream, float* values, int64_t count) override {
-    return ForEach(stream, count,
-                   [=] __device__(int64_t i) { values[i] = math::Larger(values[i], 0.0f); });
+  absl::Status DropNegative(StreamRef stream, DeviceSpan<float> values, int64_t count) override {
+    return ForEach(stream, count, [=, values = values.data()] __device__(int64_t i) {
+      values[i] = math::Larger(values[i], 0.0f);
+    });
   }
-  absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) override {
-    return ForEach(stream, count, [=] __device__(int64_t i) {
+  absl::Status Reciprocal(StreamRef stream, DeviceSpan<float> values, int64_t count,
+                          float least) override {
+    return ForEach(stream, count, [=, values = values.data()] __device__(int64_t i) {
       values[i] = values[i] > least ? 1.0f / values[i] : 0.0f;
     });
   }
 
   absl::Status Residual(StreamRef stream, const RayView& v, const AngleRange& range,
-                        ResidualKind kind, const float* measured, const SharedWeights& rows,
-                        float floor, float* projected, double* sums) override {
-    return Launch([&] {
-      ForLanes(v, [&]<int kLanes>() {
-        ResidualKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
-            v, range, kind, measured, rows, floor, projected, sums);
-      });
-    });
+                        ResidualKind kind, DeviceSpan<const float> measured,
+                        const SharedWeights& rows, float floor, DeviceSpan<float> projected,
+                        DeviceSpan<double> sums) override {
+    return Launch(
+        [&, measured = measured.data(), projected = projected.data(), sums = sums.data()] {
+          ForLanes(v, [&]<int kLanes>() {
+            ResidualKernel<kLanes><<<Parts(v), kThreads, 0, AsCuda(stream)>>>(
+                v, range, kind, measured, rows, floor, projected, sums);
+          });
+        });
   }
   absl::Status Update(StreamRef stream, const RayView& v, const UpdateOptions& options,
-                      const float* back, const SharedWeights& columns, float* image,
-                      double* changes) override {
-    return Launch([&] {
+                      DeviceSpan<const float> back, const SharedWeights& columns,
+                      DeviceSpan<float> image, DeviceSpan<double> changes) override {
+    return Launch([&, back = back.data(), image = image.data(), changes = changes.data()] {
       ForLanes(v, [&]<int kLanes>() {
         UpdateKernel<kLanes>
             <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v, options, back, columns, image, changes);
       });
     });
   }
-  absl::Status SquareSum(StreamRef stream, const RayView& v, const float* a, int64_t elements,
-                         double* sums) override {
-    return Launch([&] {
+  absl::Status SquareSum(StreamRef stream, const RayView& v, DeviceSpan<const float> a,
+                         int64_t elements, DeviceSpan<double> sums) override {
+    return Launch([&, a = a.data(), sums = sums.data()] {
       ForLanes(v, [&]<int kLanes>() {
         SquareSumKernel<kLanes>
             <<<Parts(v), kThreads, 0, AsCuda(stream)>>>(v.groups, a, elements, sums);
       });
     });
   }
-  absl::Status ScaledAdd(StreamRef stream, const RayView& v, const float* alpha, const float* x,
-                         const float* beta, float* y, int64_t elements) override {
+  absl::Status ScaledAdd(StreamRef stream, const RayView& v, DeviceSpan<const float> alpha,
+                         DeviceSpan<const float> x, DeviceSpan<const float> beta,
+                         DeviceSpan<float> y, int64_t elements) override {
     const int64_t lanes = v.lanes;
-    return ForEach(stream, v.groups * elements, [=] __device__(int64_t i) {
-      const int64_t lane = i / elements * lanes + i % lanes;
-      y[i] = fmaf(alpha[lane], x[i], beta[lane] * y[i]);
-    });
+    return ForEach(stream, v.groups * elements,
+                   [=, alpha = alpha.data(), x = x.data(), beta = beta.data(),
+                    y = y.data()] __device__(int64_t i) {
+                     const int64_t lane = i / elements * lanes + i % lanes;
+                     y[i] = fmaf(alpha[lane], x[i], beta[lane] * y[i]);
+                   });
   }
 
-  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
-                      float* out) override {
+  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, DeviceSpan<const float> in,
+                      bool add, DeviceSpan<float> out) override {
     const dim3 blocks(Blocks(grid.n, 32), Blocks(grid.n, 8), static_cast<unsigned>(grid.slices));
-    return Launch(
-        [&] { TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(grid, in, add, out); });
+    return Launch([&, in = in.data(), out = out.data()] {
+      TurnKernel<<<blocks, dim3(32, 8), 0, AsCuda(stream)>>>(grid, in, add, out);
+    });
   }
-  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data,
-                              int64_t slice_stride, bool ratio, float* turned,
-                              double* sums) override {
-    return Launch([&] {
+  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n,
+                              DeviceSpan<const float> data, int64_t slice_stride, bool ratio,
+                              DeviceSpan<float> turned, DeviceSpan<double> sums) override {
+    return Launch([&, data = data.data(), turned = turned.data(), sums = sums.data()] {
       SpreadResidualKernel<<<static_cast<unsigned>(slices * n), kThreads, 0, AsCuda(stream)>>>(
           n, data, slice_stride, ratio, turned, sums);
     });
   }
-  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update,
-                            const float* cover, bool ratio, float* image) override {
+  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n,
+                            DeviceSpan<const float> update, DeviceSpan<const float> cover,
+                            bool ratio, DeviceSpan<float> image) override {
     const auto width = static_cast<float>(n);
     const int64_t pixels = n * n;
-    return ForEach(stream, slices * pixels, [=] __device__(int64_t i) {
-      image[i] = math::SpreadUpdated(image[i], update[i], cover[i % pixels], width, ratio);
-    });
+    return ForEach(stream, slices * pixels,
+                   [=, update = update.data(), cover = cover.data(),
+                    image = image.data()] __device__(int64_t i) {
+                     image[i] =
+                         math::SpreadUpdated(image[i], update[i], cover[i % pixels], width, ratio);
+                   });
   }
 
  private:

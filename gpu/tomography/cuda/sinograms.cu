@@ -157,20 +157,21 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
   using TomoLauncher::TomoLauncher;
 
   absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                         const float* in, float* out) override {
-    return TransposeRows(stream, batch, rows, columns, in, out);
+                         DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return TransposeRows(stream, batch, rows, columns, in.data(), out.data());
   }
   absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                         const ComplexF* in, ComplexF* out) override {
-    return TransposeRows(stream, batch, rows, columns, in, out);
+                         DeviceSpan<const ComplexF> in, DeviceSpan<ComplexF> out) override {
+    return TransposeRows(stream, batch, rows, columns, in.data(), out.data());
   }
 
-  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, const float* in, float* sorted,
-                           int32_t* order) override {
+  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const float> in,
+                           DeviceSpan<float> sorted, DeviceSpan<int32_t> order) override {
     const int padded = PowerOfTwo(s.angles);
     const size_t shared = static_cast<size_t>(padded) * sizeof(uint64_t);
     const auto threads = static_cast<unsigned>(std::clamp(padded / 2, 32, 1024));
-    return Launch([&]() -> absl::Status {
+    return Launch([&, in = in.data(), sorted = sorted.data(),
+                   order = order.data()]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(SortColumnsKernel, shared));
       SortColumnsKernel<<<static_cast<unsigned>(s.columns()), threads, shared, AsCuda(stream)>>>(
           static_cast<int>(s.angles), padded, in, sorted, order);
@@ -179,46 +180,50 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
   }
 
   absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& s, int64_t window,
-                                   const float* in, float* out) override {
+                                   DeviceSpan<const float> in, DeviceSpan<float> out) override {
     const unsigned threads = window <= 95 ? 128 : 32;
     const size_t shared = static_cast<size_t>(window) * threads * sizeof(float);
     const dim3 blocks(static_cast<unsigned>((s.angles + threads - 1) / threads),
                       static_cast<unsigned>((s.detectors + kRun - 1) / kRun),
                       static_cast<unsigned>(std::min<int64_t>(s.slices, 65535)));
-    return Launch([&]() -> absl::Status {
+    return Launch([&, in = in.data(), out = out.data()]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(MedianKernel, shared));
       MedianKernel<<<blocks, threads, shared, AsCuda(stream)>>>(s, window, in, out);
       return absl::OkStatus();
     });
   }
 
-  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop, const float* sorted,
-                          const float* smooth, double* factors) override {
-    return Launch([&] {
+  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop,
+                          DeviceSpan<const float> sorted, DeviceSpan<const float> smooth,
+                          DeviceSpan<double> factors) override {
+    return Launch([&, sorted = sorted.data(), smooth = smooth.data(), factors = factors.data()] {
       MeanRatiosKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, drop, sorted,
                                                                                smooth, factors);
     });
   }
 
   absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& s, int64_t window,
-                               const float* in, double* sums, double* factors) override {
-    OCTAVO_RETURN_IF_ERROR(Launch([&] {
+                               DeviceSpan<const float> in, DeviceSpan<double> sums,
+                               DeviceSpan<double> factors) override {
+    OCTAVO_RETURN_IF_ERROR(Launch([&, in = in.data(), sums = sums.data()] {
       RoughnessKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, in, sums);
       return absl::OkStatus();
     }));
-    return ForRows(stream, s.slices, s.detectors, [=] __device__(int64_t slice, int64_t d) {
-      const double* list = sums + slice * s.detectors;
-      factors[slice * s.detectors + d] =
-          RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
-    });
+    return ForRows(
+        stream, s.slices, s.detectors,
+        [=, sums = sums.data(), factors = factors.data()] __device__(int64_t slice, int64_t d) {
+          const double* list = sums + slice * s.detectors;
+          factors[slice * s.detectors + d] =
+              RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
+        });
   }
 
   absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& s, double snr, bool keep_ends,
-                           const double* factors, uint8_t* mask) override {
+                           DeviceSpan<const double> factors, DeviceSpan<uint8_t> mask) override {
     const int padded = PowerOfTwo(s.detectors);
     const size_t shared = static_cast<size_t>(padded) * sizeof(uint64_t);
     const auto threads = static_cast<unsigned>(std::clamp(padded / 2, 32, 1024));
-    return Launch([&]() -> absl::Status {
+    return Launch([&, factors = factors.data(), mask = mask.data()]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(Shared(MarkStripesKernel, shared));
       MarkStripesKernel<<<static_cast<unsigned>(s.slices), threads, shared, AsCuda(stream)>>>(
           static_cast<int>(s.detectors), padded, snr, keep_ends, factors, mask);
@@ -226,90 +231,110 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
     });
   }
 
-  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, const float* smooth,
-                      const int32_t* order, const uint8_t* mask, const double* factors,
-                      float* out) override {
-    return ForRows(stream, s.columns(), s.angles, [=] __device__(int64_t column, int64_t a) {
-      if (mask == nullptr || mask[column] != 0) {
-        out[column * s.angles + order[column * s.angles + a]] = smooth[column * s.angles + a];
-      } else if (factors != nullptr && factors[column] > 0) {
-        out[column * s.angles + a] /= static_cast<float>(factors[column]);
-      }
-    });
+  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const float> smooth,
+                      DeviceSpan<const int32_t> order, DeviceSpan<const uint8_t> mask,
+                      DeviceSpan<const double> factors, DeviceSpan<float> out) override {
+    return ForRows(
+        stream, s.columns(), s.angles,
+        [=, smooth = smooth.data(), order = order.data(), mask = mask.data(),
+         factors = factors.data(), out = out.data()] __device__(int64_t column, int64_t a) {
+          if (mask == nullptr || mask[column] != 0) {
+            out[column * s.angles + order[column * s.angles + a]] = smooth[column * s.angles + a];
+          } else if (factors != nullptr && factors[column] > 0) {
+            out[column * s.angles + a] /= static_cast<float>(factors[column]);
+          }
+        });
   }
 
-  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, const uint8_t* mask,
-                           float* data) override {
-    return ForRows(stream, s.columns(), s.angles, [=] __device__(int64_t column, int64_t a) {
-      FillPixel(s, mask, column, a, data);
-    });
+  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const uint8_t> mask,
+                           DeviceSpan<float> data) override {
+    return ForRows(stream, s.columns(), s.angles,
+                   [=, mask = mask.data(), data = data.data()] __device__(
+                       int64_t column, int64_t a) { FillPixel(s, mask, column, a, data); });
   }
 
-  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high, const float* in,
-                       float* out) override {
-    return ForRows(stream, s.outer * s.m, s.inner, [=] __device__(int64_t i, int64_t q) {
-      out[i * s.inner + q] = math::WaveletAnalysis(
-          s.low, s.taps, high, in + i / s.m * s.n * s.inner + q, s.n, s.inner, i % s.m);
-    });
+  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high,
+                       DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return ForRows(stream, s.outer * s.m, s.inner,
+                   [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t q) {
+                     out[i * s.inner + q] = math::WaveletAnalysis(s.low, s.taps, high,
+                                                                  in + i / s.m * s.n * s.inner + q,
+                                                                  s.n, s.inner, i % s.m);
+                   });
   }
-  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, const float* low,
-                          const float* high, float* out) override {
-    return ForRows(stream, s.outer * s.n, s.inner, [=] __device__(int64_t i, int64_t q) {
-      const int64_t start = i / s.n * s.m * s.inner + q;
-      out[i * s.inner + q] =
-          math::WaveletSynthesis(s.low, s.taps, low == nullptr ? nullptr : low + start,
-                                 high == nullptr ? nullptr : high + start, s.m, s.inner, i % s.n);
-    });
+  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, DeviceSpan<const float> low,
+                          DeviceSpan<const float> high, DeviceSpan<float> out) override {
+    return ForRows(stream, s.outer * s.n, s.inner,
+                   [=, low = low.data(), high = high.data(), out = out.data()] __device__(
+                       int64_t i, int64_t q) {
+                     const int64_t start = i / s.n * s.m * s.inner + q;
+                     out[i * s.inner + q] = math::WaveletSynthesis(
+                         s.low, s.taps, low == nullptr ? nullptr : low + start,
+                         high == nullptr ? nullptr : high + start, s.m, s.inner, i % s.n);
+                   });
   }
   absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before,
-                       const float* in, float* out) override {
-    return ForRows(stream, rows, padded, [=] __device__(int64_t row, int64_t i) {
-      out[row * padded + i] = i < before || i >= before + n ? 0.0f : in[row * n + i - before];
-    });
+                       DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return ForRows(stream, rows, padded,
+                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t i) {
+                     out[row * padded + i] =
+                         i < before || i >= before + n ? 0.0f : in[row * n + i - before];
+                   });
   }
   absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
-                            int64_t before, const float* in, float* data) override {
-    return ForRows(stream, rows, n, [=] __device__(int64_t row, int64_t i) {
-      data[row * n + i] -= in[row * padded + before + i];
-    });
+                            int64_t before, DeviceSpan<const float> in,
+                            DeviceSpan<float> data) override {
+    return ForRows(stream, rows, n,
+                   [=, in = in.data(), data = data.data()] __device__(int64_t row, int64_t i) {
+                     data[row * n + i] -= in[row * padded + before + i];
+                   });
   }
-  absl::Status ToComplex(StreamRef stream, int64_t count, const float* in, ComplexF* out) override {
-    return ForRows(stream, count, 1, [=] __device__(int64_t i, int64_t) {
-      out[i] = {in[i], 0.0f};
-    });
+  absl::Status ToComplex(StreamRef stream, int64_t count, DeviceSpan<const float> in,
+                         DeviceSpan<ComplexF> out) override {
+    return ForRows(stream, count, 1,
+                   [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t) {
+                     out[i] = {in[i], 0.0f};
+                   });
   }
-  absl::Status RealPart(StreamRef stream, int64_t count, const ComplexF* in, float* out) override {
-    return ForRows(stream, count, 1, [=] __device__(int64_t i, int64_t) { out[i] = in[i].re; });
+  absl::Status RealPart(StreamRef stream, int64_t count, DeviceSpan<const ComplexF> in,
+                        DeviceSpan<float> out) override {
+    return ForRows(stream, count, 1,
+                   [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t) {
+                     out[i] = in[i].re;
+                   });
   }
   absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
-                           ComplexF* data) override {
-    return ForRows(stream, rows, n, [=] __device__(int64_t row, int64_t k) {
+                           DeviceSpan<ComplexF> data) override {
+    return ForRows(stream, rows, n, [=, data = data.data()] __device__(int64_t row, int64_t k) {
       const float factor = math::StripePart(k, n, sigma) / static_cast<float>(n);
       data[row * n + k].re *= factor;
       data[row * n + k].im *= factor;
     });
   }
 
-  absl::Status Join(StreamRef stream, const JoinSpec& s, const float* sinogram, const float* mirror,
-                    ComplexF* out) override {
-    return ForRows(
-        stream, s.count * 2 * s.angles, s.detectors, [=] __device__(int64_t i, int64_t column) {
-          out[i * s.detectors + column] = {
-              Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
-        });
+  absl::Status Join(StreamRef stream, const JoinSpec& s, DeviceSpan<const float> sinogram,
+                    DeviceSpan<const float> mirror, DeviceSpan<ComplexF> out) override {
+    return ForRows(stream, s.count * 2 * s.angles, s.detectors,
+                   [=, sinogram = sinogram.data(), mirror = mirror.data(),
+                    out = out.data()] __device__(int64_t i, int64_t column) {
+                     out[i * s.detectors + column] = {
+                         Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column),
+                         0.0f};
+                   });
   }
 
   absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,
-                         double slope, int64_t drop, const ComplexF* data, double* sums) override {
-    return Launch([&] {
+                         double slope, int64_t drop, DeviceSpan<const ComplexF> data,
+                         DeviceSpan<double> sums) override {
+    return Launch([&, data = data.data(), sums = sums.data()] {
       WedgeSumsKernel<<<static_cast<unsigned>(count * kWedgeParts), kSumThreads, 0,
                         AsCuda(stream)>>>(rows, columns, slope, drop, data, sums);
     });
   }
 
-  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, const float* data,
-                          double* sums) override {
-    return Launch([&] {
+  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, DeviceSpan<const float> data,
+                          DeviceSpan<double> sums) override {
+    return Launch([&, data = data.data(), sums = sums.data()] {
       HalvesSumsKernel<<<static_cast<unsigned>(s.overlaps * kHalvesParts), kSumThreads, 0,
                          AsCuda(stream)>>>(s, data, sums);
     });

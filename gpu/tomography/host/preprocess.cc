@@ -44,8 +44,8 @@ void CountRows(int64_t rows, int64_t columns, int64_t* counts, F f) {
 class HostPrepareOps final : public PrepareOps {
  public:
   absl::Status Field(StreamRef stream, const FrameSpec& in, bool median, const void* frames,
-                     float* out) override {
-    return Enqueue(stream, [=] {
+                     DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
       DispatchIntensityType(in.dtype, [&](auto type) {
         const auto* values = static_cast<const decltype(type)*>(frames);
         ForRows(in.rows, in.columns, [&](int64_t row, int64_t column) {
@@ -57,9 +57,9 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
-  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames, float* out,
-                        int64_t* counts) override {
-    return Enqueue(stream, [=] {
+  absl::Status Outliers(StreamRef stream, const OutlierSpec& spec, const void* frames,
+                        DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
+    return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
       DispatchIntensityType(spec.in.dtype, [&](auto type) {
         const FrameSpec& in = spec.in;
         const int64_t runs = (in.columns + kRun - 1) / kRun;
@@ -91,9 +91,9 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
-  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames, float* out,
-                       int64_t* counts) override {
-    return Enqueue(stream, [=] {
+  absl::Status Correct(StreamRef stream, const CorrectSpec& spec, const void* frames,
+                       DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
+    return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
       DispatchIntensityType(spec.in.dtype, [&](auto type) {
         const auto* values = static_cast<const decltype(type)*>(frames);
         CountRows(spec.angles * spec.rows, spec.columns, counts, [&](int64_t i, int64_t column) {
@@ -108,8 +108,8 @@ class HostPrepareOps final : public PrepareOps {
   }
 
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
-                         const float* values, float* air) override {
-    return Enqueue(stream, [=] {
+                         DeviceSpan<const float> values, DeviceSpan<float> air) override {
+    return Enqueue(stream, [=, values = values.data(), air = air.data()] {
       ForRows(in.angles * in.rows, 1, [&](int64_t i, int64_t) {
         AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride, in.columns,
                  left, right, air + 2 * i);
@@ -117,9 +117,9 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
-  absl::Status Finish(StreamRef stream, const FinishSpec& spec, const float* in, float* out,
-                      int64_t* counts) override {
-    return Enqueue(stream, [=] {
+  absl::Status Finish(StreamRef stream, const FinishSpec& spec, DeviceSpan<const float> in,
+                      DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data(), counts = counts.data()] {
       CountRows(
           spec.in.angles * spec.in.rows, spec.in.columns, counts, [&](int64_t i, int64_t column) {
             const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
@@ -132,24 +132,25 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
-  absl::Status Pad(StreamRef stream, const PaddedSpec& s, const float* in, ComplexF* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Pad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const float> in,
+                   DeviceSpan<ComplexF> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       ForRows(s.frames * s.padded_rows, s.padded_columns, [&](int64_t row, int64_t c) {
         out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c);
       });
     });
   }
-  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, const ComplexF* in,
-                     float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Unpad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const ComplexF> in,
+                     DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       ForRows(s.frames * s.rows, s.columns, [&](int64_t row, int64_t c) {
         out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
       });
     });
   }
   absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
-                           float scale_columns, float scale, ComplexF* data) override {
-    return Enqueue(stream, [=] {
+                           float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
+    return Enqueue(stream, [=, data = data.data()] {
       ForRows(s.frames * s.padded_columns, s.padded_rows, [&](int64_t i, int64_t v) {
         const float factor = scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns,
                                                        s.padded_columns, scale_rows, scale_columns);
@@ -159,8 +160,9 @@ class HostPrepareOps final : public PrepareOps {
     });
   }
 
-  absl::Status Stitch(StreamRef stream, const StitchSpec& s, const float* in, float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,
+                      DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       ForRows(s.slices * s.half_turn, s.width, [&](int64_t i, int64_t y) {
         const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
         out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns, s.columns,
@@ -173,17 +175,17 @@ class HostPrepareOps final : public PrepareOps {
 class HostSinogramOps final : public SinogramOps {
  public:
   absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                         const float* in, float* out) override {
-    return TransposeRows(stream, batch, rows, columns, in, out);
+                         DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return TransposeRows(stream, batch, rows, columns, in.data(), out.data());
   }
   absl::Status Transpose(StreamRef stream, int64_t batch, int64_t rows, int64_t columns,
-                         const ComplexF* in, ComplexF* out) override {
-    return TransposeRows(stream, batch, rows, columns, in, out);
+                         DeviceSpan<const ComplexF> in, DeviceSpan<ComplexF> out) override {
+    return TransposeRows(stream, batch, rows, columns, in.data(), out.data());
   }
 
-  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, const float* in, float* sorted,
-                           int32_t* order) override {
-    return Enqueue(stream, [=] {
+  absl::Status SortColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const float> in,
+                           DeviceSpan<float> sorted, DeviceSpan<int32_t> order) override {
+    return Enqueue(stream, [=, in = in.data(), sorted = sorted.data(), order = order.data()] {
       tbb::parallel_for(int64_t{0}, s.columns(), [&](int64_t column) {
         std::vector<uint64_t> keys(static_cast<size_t>(s.angles));
         for (int64_t a = 0; a < s.angles; ++a)
@@ -201,8 +203,8 @@ class HostSinogramOps final : public SinogramOps {
   }
 
   absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& s, int64_t window,
-                                   const float* in, float* out) override {
-    return Enqueue(stream, [=] {
+                                   DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       // Some angles together, so that a cache line of theirs serves all.
       constexpr int64_t kTogether = 16;
       const int64_t runs = (s.detectors + kRun - 1) / kRun,
@@ -236,23 +238,26 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
 
-  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop, const float* sorted,
-                          const float* smooth, double* factors) override {
-    return Enqueue(stream, [=] {
-      tbb::parallel_for(int64_t{0}, s.columns(), [&](int64_t column) {
-        const auto sum = [&](const float* values) {
-          return LaneSum(s.angles - 2 * drop, [&](int64_t a) {
-            return static_cast<double>(values[column * s.angles + drop + a]);
-          });
-        };
-        factors[column] = RatioOrOne(sum(sorted), sum(smooth));
-      });
-    });
+  absl::Status MeanRatios(StreamRef stream, const ColumnsSpec& s, int64_t drop,
+                          DeviceSpan<const float> sorted, DeviceSpan<const float> smooth,
+                          DeviceSpan<double> factors) override {
+    return Enqueue(stream,
+                   [=, sorted = sorted.data(), smooth = smooth.data(), factors = factors.data()] {
+                     tbb::parallel_for(int64_t{0}, s.columns(), [&](int64_t column) {
+                       const auto sum = [&](const float* values) {
+                         return LaneSum(s.angles - 2 * drop, [&](int64_t a) {
+                           return static_cast<double>(values[column * s.angles + drop + a]);
+                         });
+                       };
+                       factors[column] = RatioOrOne(sum(sorted), sum(smooth));
+                     });
+                   });
   }
 
   absl::Status RoughnessRatios(StreamRef stream, const ColumnsSpec& s, int64_t window,
-                               const float* in, double* sums, double* factors) override {
-    return Enqueue(stream, [=] {
+                               DeviceSpan<const float> in, DeviceSpan<double> sums,
+                               DeviceSpan<double> factors) override {
+    return Enqueue(stream, [=, in = in.data(), sums = sums.data(), factors = factors.data()] {
       tbb::parallel_for(int64_t{0}, s.columns(), [&](int64_t column) {
         const float* row = in + column * s.angles;
         sums[column] = LaneSum(s.angles, [&](int64_t a) {
@@ -268,8 +273,8 @@ class HostSinogramOps final : public SinogramOps {
   }
 
   absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& s, double snr, bool keep_ends,
-                           const double* factors, uint8_t* mask) override {
-    return Enqueue(stream, [=] {
+                           DeviceSpan<const double> factors, DeviceSpan<uint8_t> mask) override {
+    return Enqueue(stream, [=, factors = factors.data(), mask = mask.data()] {
       tbb::parallel_for(int64_t{0}, s.slices, [&](int64_t slice) {
         const double* list = factors + slice * s.detectors;
         std::vector<double> falling(list, list + s.detectors);
@@ -283,10 +288,11 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
 
-  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, const float* smooth,
-                      const int32_t* order, const uint8_t* mask, const double* factors,
-                      float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const float> smooth,
+                      DeviceSpan<const int32_t> order, DeviceSpan<const uint8_t> mask,
+                      DeviceSpan<const double> factors, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, smooth = smooth.data(), order = order.data(), mask = mask.data(),
+                            factors = factors.data(), out = out.data()] {
       ForRows(s.columns(), s.angles, [&](int64_t column, int64_t a) {
         if (mask == nullptr || mask[column] != 0) {
           out[column * s.angles + order[column * s.angles + a]] = smooth[column * s.angles + a];
@@ -297,26 +303,26 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
 
-  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, const uint8_t* mask,
-                           float* data) override {
-    return Enqueue(stream, [=] {
+  absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const uint8_t> mask,
+                           DeviceSpan<float> data) override {
+    return Enqueue(stream, [=, mask = mask.data(), data = data.data()] {
       ForRows(s.columns(), s.angles,
               [&](int64_t column, int64_t a) { FillPixel(s, mask, column, a, data); });
     });
   }
 
-  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high, const float* in,
-                       float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high,
+                       DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       ForRows(s.outer * s.m, s.inner, [&](int64_t i, int64_t q) {
         out[i * s.inner + q] = math::WaveletAnalysis(
             s.low, s.taps, high, in + i / s.m * s.n * s.inner + q, s.n, s.inner, i % s.m);
       });
     });
   }
-  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, const float* low,
-                          const float* high, float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, DeviceSpan<const float> low,
+                          DeviceSpan<const float> high, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, low = low.data(), high = high.data(), out = out.data()] {
       ForRows(s.outer * s.n, s.inner, [&](int64_t i, int64_t q) {
         const int64_t start = i / s.n * s.m * s.inner + q;
         out[i * s.inner + q] =
@@ -326,33 +332,36 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
   absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before,
-                       const float* in, float* out) override {
-    return Enqueue(stream, [=] {
+                       DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       ForRows(rows, padded, [&](int64_t row, int64_t i) {
         out[row * padded + i] = i < before || i >= before + n ? 0.0f : in[row * n + i - before];
       });
     });
   }
   absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
-                            int64_t before, const float* in, float* data) override {
-    return Enqueue(stream, [=] {
+                            int64_t before, DeviceSpan<const float> in,
+                            DeviceSpan<float> data) override {
+    return Enqueue(stream, [=, in = in.data(), data = data.data()] {
       ForRows(rows, n,
               [&](int64_t row, int64_t i) { data[row * n + i] -= in[row * padded + before + i]; });
     });
   }
-  absl::Status ToComplex(StreamRef stream, int64_t count, const float* in, ComplexF* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status ToComplex(StreamRef stream, int64_t count, DeviceSpan<const float> in,
+                         DeviceSpan<ComplexF> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       for (int64_t i = 0; i < count; ++i) out[i] = {in[i], 0.0f};
     });
   }
-  absl::Status RealPart(StreamRef stream, int64_t count, const ComplexF* in, float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status RealPart(StreamRef stream, int64_t count, DeviceSpan<const ComplexF> in,
+                        DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       for (int64_t i = 0; i < count; ++i) out[i] = in[i].re;
     });
   }
   absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
-                           ComplexF* data) override {
-    return Enqueue(stream, [=] {
+                           DeviceSpan<ComplexF> data) override {
+    return Enqueue(stream, [=, data = data.data()] {
       ForRows(rows, n, [&](int64_t row, int64_t k) {
         const float factor = math::StripePart(k, n, sigma) / static_cast<float>(n);
         data[row * n + k].re *= factor;
@@ -361,19 +370,21 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
 
-  absl::Status Join(StreamRef stream, const JoinSpec& s, const float* sinogram, const float* mirror,
-                    ComplexF* out) override {
-    return Enqueue(stream, [=] {
-      ForRows(s.count * 2 * s.angles, s.detectors, [&](int64_t i, int64_t column) {
-        out[i * s.detectors + column] = {
-            Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
-      });
-    });
+  absl::Status Join(StreamRef stream, const JoinSpec& s, DeviceSpan<const float> sinogram,
+                    DeviceSpan<const float> mirror, DeviceSpan<ComplexF> out) override {
+    return Enqueue(
+        stream, [=, sinogram = sinogram.data(), mirror = mirror.data(), out = out.data()] {
+          ForRows(s.count * 2 * s.angles, s.detectors, [&](int64_t i, int64_t column) {
+            out[i * s.detectors + column] = {
+                Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
+          });
+        });
   }
 
   absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,
-                         double slope, int64_t drop, const ComplexF* data, double* sums) override {
-    return Enqueue(stream, [=] {
+                         double slope, int64_t drop, DeviceSpan<const ComplexF> data,
+                         DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, data = data.data(), sums = sums.data()] {
       tbb::parallel_for(int64_t{0}, count * kWedgeParts, [&](int64_t i) {
         double total = 0;
         for (int64_t u = i % kWedgeParts; u < columns; u += kWedgeParts) {
@@ -390,9 +401,9 @@ class HostSinogramOps final : public SinogramOps {
     });
   }
 
-  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, const float* data,
-                          double* sums) override {
-    return Enqueue(stream, [=] {
+  absl::Status HalvesSums(StreamRef stream, const HalvesSpec& s, DeviceSpan<const float> data,
+                          DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, data = data.data(), sums = sums.data()] {
       tbb::parallel_for(int64_t{0}, s.overlaps * kHalvesParts, [&](int64_t i) {
         double* mine = sums + i * kHalvesSums;
         std::fill_n(mine, kHalvesSums, 0.0);

@@ -41,9 +41,9 @@ class HostTomographyOps final : public TomographyOps {
   }
   int64_t PieceSamples() const override { return int64_t{1} << 29; }
 
-  absl::Status Transpose(StreamRef stream, const RayView& view, const float* image,
-                         float* transposed) override {
-    return Enqueue(stream, [=, v = view] {
+  absl::Status Transpose(StreamRef stream, const RayView& view, DeviceSpan<const float> image,
+                         DeviceSpan<float> transposed) override {
+    return Enqueue(stream, [=, v = view, image = image.data(), transposed = transposed.data()] {
       const int64_t n = v.size, pitch = v.image_pitch(), tiles = Blocks(n, 16),
                     group_stride = n * pitch * v.lanes;
       tbb::parallel_for(int64_t{0}, v.groups * tiles, [&](int64_t i) {
@@ -67,8 +67,10 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status Forward(StreamRef stream, const RayView& view, const AngleRange& range,
-                       const float* image, const float* transposed, float* sinogram) override {
-    return Enqueue(stream, [=, v = view] {
+                       DeviceSpan<const float> image, DeviceSpan<const float> transposed,
+                       DeviceSpan<float> sinogram) override {
+    return Enqueue(stream, [=, v = view, image = image.data(), transposed = transposed.data(),
+                            sinogram = sinogram.data()] {
       const int64_t rays = Blocks(v.detectors, kBlock);
       const int64_t by_rows = Blocks(range.split - range.begin, kBlockAngles),
                     blocks = by_rows + Blocks(range.end - range.split, kBlockAngles);
@@ -87,8 +89,8 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status Back(StreamRef stream, const RayView& view, const AngleRange& range,
-                    const float* sinogram, float* image) override {
-    return Enqueue(stream, [=, v = view] {
+                    DeviceSpan<const float> sinogram, DeviceSpan<float> image) override {
+    return Enqueue(stream, [=, v = view, sinogram = sinogram.data(), image = image.data()] {
       const int64_t rows = Blocks(v.back_rows(), kBlockRows), columns = Blocks(v.size, kBlock);
       tbb::parallel_for(int64_t{0}, v.groups * rows * columns, [&](int64_t i) {
         const int64_t group = i / (rows * columns),
@@ -102,8 +104,9 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status PackSinograms(StreamRef stream, const RayView& view, const SinogramView& in,
-                             const int32_t* order, int64_t slices, float* out) override {
-    return Enqueue(stream, [=, v = view] {
+                             DeviceSpan<const int32_t> order, int64_t slices,
+                             DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, v = view, order = order.data(), out = out.data()] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t group = i / v.angles, angle = order[i % v.angles];
         float* row = out + (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
@@ -119,9 +122,9 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status PackImages(StreamRef stream, const RayView& view, const float* in, float value,
-                          int64_t n, int64_t slices, float* out) override {
-    return Enqueue(stream, [=, v = view] {
+  absl::Status PackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
+                          float value, int64_t n, int64_t slices, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
       const int64_t border = (v.size - n) / 2;
       const float middle = 0.5f * static_cast<float>(v.size - 1);
       tbb::parallel_for(int64_t{0}, v.groups * v.size, [&](int64_t i) {
@@ -143,9 +146,10 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status UnpackImages(StreamRef stream, const RayView& view, const float* in, int64_t n,
-                            int64_t first, int64_t count, float* out) override {
-    return Enqueue(stream, [=, v = view] {
+  absl::Status UnpackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
+                            int64_t n, int64_t first, int64_t count,
+                            DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
       const int64_t border = (v.size - n) / 2;
       tbb::parallel_for(int64_t{0}, count * n, [&](int64_t i) {
         const int64_t slice = first + i / n, group = slice / v.lanes, lane = slice % v.lanes,
@@ -157,9 +161,9 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status Inspect(StreamRef stream, const float* values, int64_t count,
-                       int64_t* counts) override {
-    return Enqueue(stream, [=] {
+  absl::Status Inspect(StreamRef stream, DeviceSpan<const float> values, int64_t count,
+                       DeviceSpan<int64_t> counts) override {
+    return Enqueue(stream, [=, values = values.data(), counts = counts.data()] {
       std::array<double, 2 * kSumParts> sums{};
       constexpr int64_t kPart = 1 << 14;
       AddOverRows(Blocks(count, kPart), 2, sums.data(), [&](int64_t part, double* totals) {
@@ -176,19 +180,25 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status DropNegative(StreamRef stream, float* values, int64_t count) override {
-    return ForEach(stream, count, [=](int64_t i) { values[i] = math::Larger(values[i], 0.0f); });
+  absl::Status DropNegative(StreamRef stream, DeviceSpan<float> values, int64_t count) override {
+    return ForEach(stream, count, [=, values = values.data()](int64_t i) {
+      values[i] = math::Larger(values[i], 0.0f);
+    });
   }
 
-  absl::Status Reciprocal(StreamRef stream, float* values, int64_t count, float least) override {
-    return ForEach(stream, count,
-                   [=](int64_t i) { values[i] = values[i] > least ? 1.0f / values[i] : 0.0f; });
+  absl::Status Reciprocal(StreamRef stream, DeviceSpan<float> values, int64_t count,
+                          float least) override {
+    return ForEach(stream, count, [=, values = values.data()](int64_t i) {
+      values[i] = values[i] > least ? 1.0f / values[i] : 0.0f;
+    });
   }
 
   absl::Status Residual(StreamRef stream, const RayView& view, const AngleRange& range,
-                        ResidualKind kind, const float* measured, const SharedWeights& rows,
-                        float floor, float* projected, double* sums) override {
-    return Enqueue(stream, [=, v = view] {
+                        ResidualKind kind, DeviceSpan<const float> measured,
+                        const SharedWeights& rows, float floor, DeviceSpan<float> projected,
+                        DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, v = view, measured = measured.data(), projected = projected.data(),
+                            sums = sums.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.sinogram_pitch();
         tbb::parallel_for(int64_t{0}, kSumParts, [&](int64_t part) {
@@ -220,9 +230,10 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status Update(StreamRef stream, const RayView& view, const UpdateOptions& options,
-                      const float* back, const SharedWeights& columns, float* image,
-                      double* changes) override {
-    return Enqueue(stream, [=, v = view] {
+                      DeviceSpan<const float> back, const SharedWeights& columns,
+                      DeviceSpan<float> image, DeviceSpan<double> changes) override {
+    return Enqueue(stream, [=, v = view, back = back.data(), image = image.data(),
+                            changes = changes.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         const int64_t pitch = v.image_pitch();
         AddOverRows(
@@ -250,9 +261,9 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status SquareSum(StreamRef stream, const RayView& view, const float* a, int64_t elements,
-                         double* sums) override {
-    return Enqueue(stream, [=, v = view] {
+  absl::Status SquareSum(StreamRef stream, const RayView& view, DeviceSpan<const float> a,
+                         int64_t elements, DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, v = view, a = a.data(), sums = sums.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 1024 * kLanes;
         std::fill_n(sums, kSumParts * v.groups * kLanes, 0.0);
@@ -272,9 +283,11 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status ScaledAdd(StreamRef stream, const RayView& view, const float* alpha, const float* x,
-                         const float* beta, float* y, int64_t elements) override {
-    return Enqueue(stream, [=, v = view] {
+  absl::Status ScaledAdd(StreamRef stream, const RayView& view, DeviceSpan<const float> alpha,
+                         DeviceSpan<const float> x, DeviceSpan<const float> beta,
+                         DeviceSpan<float> y, int64_t elements) override {
+    return Enqueue(stream, [=, v = view, alpha = alpha.data(), x = x.data(), beta = beta.data(),
+                            y = y.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
         constexpr int64_t kPart = 4096 * kLanes;
         const int64_t parts = Blocks(elements, kPart);
@@ -293,8 +306,8 @@ class HostTomographyOps final : public TomographyOps {
   }
 
   absl::Status FilterRows(StreamRef stream, const RayView& view, const RowFilter& filter,
-                          const float* in, float* out) override {
-    return Enqueue(stream, [=, v = view] {
+                          DeviceSpan<const float> in, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t start = (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
         FilterRow(v, filter, in + start, out + start);
@@ -302,9 +315,9 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, const float* in, bool add,
-                      float* out) override {
-    return Enqueue(stream, [=] {
+  absl::Status Rotate(StreamRef stream, const TurnedGrid& grid, DeviceSpan<const float> in,
+                      bool add, DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
       const auto n = static_cast<int32_t>(grid.n);
       tbb::parallel_for(int64_t{0}, grid.slices * grid.n, [&](int64_t i) {
         const float* image = in + i / grid.n * grid.n * grid.n;
@@ -317,10 +330,10 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n, const float* data,
-                              int64_t slice_stride, bool ratio, float* turned,
-                              double* sums) override {
-    return Enqueue(stream, [=] {
+  absl::Status SpreadResidual(StreamRef stream, int64_t slices, int64_t n,
+                              DeviceSpan<const float> data, int64_t slice_stride, bool ratio,
+                              DeviceSpan<float> turned, DeviceSpan<double> sums) override {
+    return Enqueue(stream, [=, data = data.data(), turned = turned.data(), sums = sums.data()] {
       tbb::parallel_for(int64_t{0}, slices * n, [&](int64_t i) {
         float* row = turned + i * n;
         float sum = 0;
@@ -334,12 +347,15 @@ class HostTomographyOps final : public TomographyOps {
     });
   }
 
-  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n, const float* update,
-                            const float* cover, bool ratio, float* image) override {
+  absl::Status SpreadUpdate(StreamRef stream, int64_t slices, int64_t n,
+                            DeviceSpan<const float> update, DeviceSpan<const float> cover,
+                            bool ratio, DeviceSpan<float> image) override {
     const auto width = static_cast<float>(n);
-    return ForEach(stream, slices * n * n, [=](int64_t i) {
-      image[i] = math::SpreadUpdated(image[i], update[i], cover[i % (n * n)], width, ratio);
-    });
+    return ForEach(
+        stream, slices * n * n,
+        [=, update = update.data(), cover = cover.data(), image = image.data()](int64_t i) {
+          image[i] = math::SpreadUpdated(image[i], update[i], cover[i % (n * n)], width, ratio);
+        });
   }
 
  private:

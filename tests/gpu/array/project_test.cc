@@ -161,9 +161,9 @@ TEST_P(ProjectTest, PowerSumsOfEachAscan) {
   std::vector<float> power(static_cast<size_t>(ascans * depth));
   for (float& p : power) p = std::uniform_real_distribution<float>(0, 3)(random_);
   const DeviceBuffer in = Upload(power), out = Poisoned(ascans * 8);
-  ASSERT_THAT(
-      PowerSums(stream_.ref(), device_, in.as<float>(), ascans, depth, begin, end, out.as<float>()),
-      IsOk());
+  ASSERT_THAT(PowerSums(stream_.ref(), device_, in.span<float>(), ascans, depth, begin, end,
+                        out.span<float>()),
+              IsOk());
   const auto sums = Download<float>(out, static_cast<size_t>(2 * ascans));
   for (int64_t a = 0; a < ascans; ++a) {
     double sum = 0, squares = 0;
@@ -177,10 +177,11 @@ TEST_P(ProjectTest, PowerSumsOfEachAscan) {
     EXPECT_NEAR(static_cast<double>(sums[static_cast<size_t>(2 * a + 1)]) / squares, 1, 1e-6);
   }
   EXPECT_THAT(
-      PowerSums(stream_.ref(), device_, in.as<float>(), ascans, depth, 5, 302, out.as<float>()),
+      PowerSums(stream_.ref(), device_, in.span<float>(), ascans, depth, 5, 302, out.span<float>()),
       IsError(absl::StatusCode::kOutOfRange, "302"));
-  EXPECT_THAT(PowerSums(stream_.ref(), device_, in.as<float>(), 0, depth, 0, 2, out.as<float>()),
-              IsError(absl::StatusCode::kInvalidArgument, "power"));
+  EXPECT_THAT(
+      PowerSums(stream_.ref(), device_, in.span<float>(), 0, depth, 0, 2, out.span<float>()),
+      IsError(absl::StatusCode::kInvalidArgument, "power"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ProjectTest, ::testing::ValuesIn(testing::AvailableBackends()),

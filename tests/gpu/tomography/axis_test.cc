@@ -317,7 +317,7 @@ class TomoAxisTest : public testing::BackendTest {
     config.search.detectors = phantom.detectors;
     config.search.slices = phantom.slices;
     const DeviceBuffer in = Upload(phantom.sinograms);
-    return FindAxis(stream_.ref(), config, {.data = in.as<float>()}, device_);
+    return FindAxis(stream_.ref(), config, {.data = in.span<float>()}, device_);
   }
   static AxisConfig Automatic() {
     AxisConfig c{.automatic = true};
@@ -371,7 +371,7 @@ TEST_P(TomoAxisTest, EveryMethodTakesFullTurnsAndAnyOrder) {
         c.search_max = phantom.center - 119.5 + 11;
         const DeviceBuffer in = Upload(phantom.sinograms);
         ASSERT_OK_AND_ASSIGN(const CenterResult found,
-                             FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_));
+                             FindCenter(stream_.ref(), c, {.data = in.span<float>()}, device_));
         EXPECT_NEAR(found.center, phantom.center, method == CenterMethod::kVo ? 1 : 0.3)
             << "method " << static_cast<int>(method) << ", " << phantom.Text() << ", seed " << seed;
         EXPECT_FALSE(found.at_edge);
@@ -476,7 +476,7 @@ TEST_P(TomoAxisTest, ADeadColumnIsNotTakenForTheAxis) {
     c.search.detectors = phantom.detectors;
     c.search.slices = phantom.slices;
     ASSERT_OK_AND_ASSIGN(const AxisResult axis,
-                         FindAxis(stream_.ref(), c, {.data = in.as<float>()}, device_));
+                         FindAxis(stream_.ref(), c, {.data = in.span<float>()}, device_));
     EXPECT_NEAR(axis.found.center, phantom.center, 0.3)
         << "column " << column << ", " << phantom.Text() << ", seed " << seed;
     EXPECT_TRUE(axis.agreed);

@@ -36,7 +36,7 @@ class TomoCenterTest : public testing::BackendTest {
     const DeviceBuffer in = Upload(data);
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindCenterBytes(c, device_));
     EXPECT_GT(bytes, 0);
-    return FindCenter(stream_.ref(), c, {.data = in.as<float>(), .angle_first = angle_first},
+    return FindCenter(stream_.ref(), c, {.data = in.span<float>(), .angle_first = angle_first},
                       device_);
   }
   /// The axis over all of the detector, by the method that is chosen automatically.
@@ -51,7 +51,7 @@ class TomoCenterTest : public testing::BackendTest {
     const DeviceBuffer in = Upload(data);
     OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, FindAxisBytes(c, device_));
     EXPECT_GT(bytes, 0);
-    return FindAxis(stream_.ref(), c, {.data = in.as<float>()}, device_);
+    return FindAxis(stream_.ref(), c, {.data = in.span<float>()}, device_);
   }
   /// Real projections, flat and dark corrected and minus logarithm, [slice, angle, detector].
   std::vector<float> Tooth() {
@@ -71,7 +71,7 @@ class TomoCenterTest : public testing::BackendTest {
     EXPECT_THAT(
         (*preparer)->Run(stream_.ref(),
                          {.projections = raw.data(), .flats = white.data(), .darks = dark.data()},
-                         out.as<float>()),
+                         out.span<float>()),
         IsOk());
     return Download<float>(out, 2 * 181 * 640);
   }
@@ -226,7 +226,7 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   p.air_left = 30;
   const DeviceBuffer in = Upload(As<uint16_t>(raw)), out = Poisoned(459 * 503 * 4);
   ASSERT_OK_AND_ASSIGN(const auto preparer, Preparer::Create(p, device_));
-  ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data()}, out.as<float>()), IsOk());
+  ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data()}, out.span<float>()), IsOk());
   ASSERT_OK_AND_ASSIGN(const AxisResult axis,
                        Automatic(FullTurn(459), 503, Download<float>(out, 459 * 503)));
   std::printf("neutron, automatic: %.2f +- %.2f, check %.2f\n", axis.found.center,
@@ -235,7 +235,7 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   EXPECT_TRUE(axis.agreed && axis.found.determined);
   const OverlapConfig o{.angles = 459, .detectors = 503, .overlap_min = 100};
   ASSERT_OK_AND_ASSIGN(const OverlapResult overlap,
-                       FindOverlap(stream_.ref(), o, {.data = out.as<float>()}, device_));
+                       FindOverlap(stream_.ref(), o, {.data = out.span<float>()}, device_));
   std::printf("neutron: overlap %.2f, axis %.2f, correlation %.3f\n", overlap.overlap,
               overlap.center, overlap.correlation);
   EXPECT_NEAR(overlap.center, 245.25, 1);
@@ -247,12 +247,12 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   ASSERT_OK_AND_ASSIGN(const auto stitcher, Preparer::Create(p, device_));
   const PreparedShape shape = stitcher->shape();
   const DeviceBuffer wide = Poisoned(shape.elements() * 4);
-  ASSERT_THAT(stitcher->Run(stream_.ref(), {.projections = in.data()}, wide.as<float>()), IsOk());
+  ASSERT_THAT(stitcher->Run(stream_.ref(), {.projections = in.data()}, wide.span<float>()), IsOk());
   CenterConfig c;
   c.angles_rad = PreparedAngles(p, FullTurn(459));
   c.detectors = shape.detectors;
   ASSERT_OK_AND_ASSIGN(const CenterResult found,
-                       FindCenter(stream_.ref(), c, {.data = wide.as<float>()}, device_));
+                       FindCenter(stream_.ref(), c, {.data = wide.span<float>()}, device_));
   std::printf("neutron stitched: vo %.2f, stated %.2f\n", found.center, PreparedCenter(p, 0));
   // The two methods agree as well as they do elsewhere on this noisy scan (its notes say 245.5 for
   // the other).
@@ -287,7 +287,7 @@ TEST_P(TomoCenterTest, FindsOverlapsOnBothSides) {
           const OverlapResult result,
           FindOverlap(stream_.ref(),
                       {.angles = kAngles, .detectors = kColumns, .axis_right = right},
-                      {.data = in.as<float>()}, device_));
+                      {.data = in.span<float>()}, device_));
       EXPECT_NEAR(result.overlap, overlap, 0.3);
       EXPECT_NEAR(result.center, center, 0.15);
     }
@@ -303,7 +303,7 @@ TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
     change(c);
     EXPECT_EQ(InfoOf(FindCenterBytes(c, device_).status()).field, field);
     const DeviceBuffer in = Upload(std::vector<float>(320, 1.0f));
-    EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_),
+    EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.span<float>()}, device_),
                 IsError(kInvalid, field));
   };
   refuses("angles_rad", [](auto& c) { c.angles_rad = {1}; });
@@ -325,13 +325,13 @@ TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
   c.angles_rad = testing::HalfTurn(10);
   c.detectors = 32;
   const DeviceBuffer in = Upload(std::vector<float>(320, std::numeric_limits<float>::quiet_NaN()));
-  EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.as<float>()}, device_),
+  EXPECT_THAT(FindCenter(stream_.ref(), c, {.data = in.span<float>()}, device_),
               IsError(kInvalid, "data"));
-  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32}, {.data = in.as<float>()},
-                          device_),
+  EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32},
+                          {.data = in.span<float>()}, device_),
               IsError(kInvalid, "data"));
   EXPECT_THAT(FindOverlap(stream_.ref(), {.angles = 10, .detectors = 32, .half_turn = 6},
-                          {.data = in.as<float>()}, device_),
+                          {.data = in.span<float>()}, device_),
               IsError(kInvalid, "half_turn"));
 }
 

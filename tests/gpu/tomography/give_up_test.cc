@@ -33,7 +33,7 @@ TEST_P(TomoGiveUpTest, SearchesOfTheAxis) {
     CenterConfig c{.method = method, .angles_rad = angles, .detectors = 64};
     const DeviceBuffer in = Upload(Noise(40 * 64));
     int left = 2;
-    const CenterInput input{.data = in.as<float>(), .goes_on = [&] { return left-- > 0; }};
+    const CenterInput input{.data = in.span<float>(), .goes_on = [&] { return left-- > 0; }};
     EXPECT_THAT(FindCenter(stream_.ref(), c, input, device_),
                 IsError(absl::StatusCode::kCancelled, "given up"));
     EXPECT_EQ(left, -1) << "asked again";
@@ -54,19 +54,19 @@ TEST_P(TomoGiveUpTest, PreparingIsTheSameHoweverOftenItAsks) {
   ASSERT_OK_AND_ASSIGN(const auto preparer, Preparer::Create(c, device_));
   const int64_t elements = preparer->shape().elements();
   const DeviceBuffer out = Poisoned(elements * 4);
-  ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data()}, out.as<float>()), IsOk());
+  ASSERT_THAT(preparer->Run(stream_.ref(), {.projections = in.data()}, out.span<float>()), IsOk());
   const auto whole = Download<float>(out, static_cast<size_t>(elements));
   int asked = 0;
   const auto asks = [&] { return ++asked > 0; };
   ASSERT_THAT(
-      preparer->Run(stream_.ref(), {.projections = in.data(), .goes_on = asks}, out.as<float>()),
+      preparer->Run(stream_.ref(), {.projections = in.data(), .goes_on = asks}, out.span<float>()),
       IsOk());
   EXPECT_EQ(Download<float>(out, static_cast<size_t>(elements)), whole);
   for (int yes = 0; yes < asked; ++yes) {
     int left = yes;
     EXPECT_THAT(preparer->Run(stream_.ref(),
                               {.projections = in.data(), .goes_on = [&] { return left-- > 0; }},
-                              out.as<float>()),
+                              out.span<float>()),
                 IsError(absl::StatusCode::kCancelled, "given up"));
     EXPECT_EQ(left, -1);
   }

@@ -64,7 +64,7 @@ class TomoPrepareTest : public testing::BackendTest {
     const PrepareInput input{.projections = in.data(),
                              .flats = flats.empty() ? nullptr : flat.data(),
                              .darks = darks.empty() ? nullptr : dark.data()};
-    OCTAVO_RETURN_IF_ERROR(preparer->Run(stream_.ref(), input, out.as<float>()));
+    OCTAVO_RETURN_IF_ERROR(preparer->Run(stream_.ref(), input, out.span<float>()));
     OCTAVO_ASSIGN_OR_RETURN(const PrepareCounts met, preparer->Counts(stream_.ref()));
     if (counts != nullptr) *counts = met;
     const auto guard =

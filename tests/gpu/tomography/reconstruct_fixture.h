@@ -51,8 +51,8 @@ class TomographyFixture : public BackendTest {
     OCTAVO_ASSIGN_OR_RETURN(
         TomographyResult got,
         reconstructor->Run(
-            stream_.ref(), {.data = in.as<float>(), .angle_first = false, .slices = slices},
-            initial.empty() ? nullptr : start.as<float>(), out.as<float>(), callback));
+            stream_.ref(), {.data = in.span<float>(), .angle_first = false, .slices = slices},
+            initial.empty() ? nullptr : start.span<float>(), out.span<float>(), callback));
     if (result != nullptr) *result = got;
     return Download<float>(out, static_cast<size_t>(slices * n * n));
   }

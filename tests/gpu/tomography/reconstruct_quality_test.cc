@@ -371,9 +371,10 @@ TEST_P(TomographyQualityTest, AgreesWithTheHost) {
     ASSERT_OK_AND_ASSIGN(auto reconstructor, Reconstructor::Create(c, host));
     ASSERT_OK_AND_ASSIGN(Stream stream, host.NewStream(StreamPriority::kNormal));
     std::vector<float> theirs(mine.size());
-    ASSERT_THAT(reconstructor->Run(stream.ref(),
-                                   {.data = b.data(), .angle_first = false, .slices = kSlices},
-                                   nullptr, theirs.data(), {}),
+    ASSERT_THAT(reconstructor->Run(
+                    stream.ref(),
+                    {.data = {b.data(), std::ssize(b)}, .angle_first = false, .slices = kSlices},
+                    nullptr, {theirs.data(), std::ssize(theirs)}, {}),
                 IsOk());
     EXPECT_LT(testing::LargestDifference(mine, theirs),
               1e-4 * testing::Largest({theirs.begin(), theirs.end()}))

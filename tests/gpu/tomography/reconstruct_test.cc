@@ -70,20 +70,21 @@ class TomographyTest : public testing::TomographyFixture {
                        given = Zeros(v.sinogram_elements()), back = Zeros(v.image_elements()),
                        out = Poisoned(static_cast<int64_t>(pair.x.size()) * 4);
     const StreamRef s = stream_.ref();
-    EXPECT_THAT(ops.PackImages(s, v, x.as<float>(), 0, v.size, slices, image.as<float>()), IsOk());
-    EXPECT_THAT(ops.Transpose(s, v, image.as<float>(), turned.as<float>()), IsOk());
+    EXPECT_THAT(ops.PackImages(s, v, x.span<float>(), 0, v.size, slices, image.span<float>()),
+                IsOk());
+    EXPECT_THAT(ops.Transpose(s, v, image.span<float>(), turned.span<float>()), IsOk());
     EXPECT_THAT(ops.PackSinograms(s, v, {y.as<float>(), v.angles * v.detectors, v.detectors},
-                                  t.order.as<int32_t>(), slices, given.as<float>()),
+                                  t.order.span<int32_t>(), slices, given.span<float>()),
                 IsOk());
     for (const AngleRange& range : t.plan.subsets) {
-      EXPECT_THAT(
-          ops.Forward(s, v, range, image.as<float>(), turned.as<float>(), sinogram.as<float>()),
-          IsOk());
+      EXPECT_THAT(ops.Forward(s, v, range, image.span<float>(), turned.span<float>(),
+                              sinogram.span<float>()),
+                  IsOk());
     }
     pair.aty.assign(pair.x.size(), 0.0);
     for (const AngleRange& range : t.plan.subsets) {
-      EXPECT_THAT(ops.Back(s, v, range, given.as<float>(), back.as<float>()), IsOk());
-      EXPECT_THAT(ops.UnpackImages(s, v, back.as<float>(), v.size, 0, slices, out.as<float>()),
+      EXPECT_THAT(ops.Back(s, v, range, given.span<float>(), back.span<float>()), IsOk());
+      EXPECT_THAT(ops.UnpackImages(s, v, back.span<float>(), v.size, 0, slices, out.span<float>()),
                   IsOk());
       const auto part = Download<float>(out, pair.x.size());
       for (size_t i = 0; i < part.size(); ++i) pair.aty[i] += static_cast<double>(part[i]);
@@ -255,15 +256,15 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
   const DeviceBuffer in = Upload(Random(c.slices * 15 * c.detectors, 0.5f, 2.0f)),
                      out = Poisoned(c.slices * pixels * 4), shown = Poisoned(pixels * 4);
   const auto watch = [&](const IterationReport& r) {
-    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 5, shown.as<float>()), IsOk());
-    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 6, shown.as<float>()),
+    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 5, shown.span<float>()), IsOk());
+    EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 6, shown.span<float>()),
                 IsError(absl::StatusCode::kInvalidArgument, "slice: is 6; allowed 0 to 5"));
     return r.iteration < 2;
   };
-  ASSERT_THAT(
-      reconstructor->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = 6},
-                         nullptr, out.as<float>(), watch),
-      IsOk());
+  ASSERT_THAT(reconstructor->Run(stream_.ref(),
+                                 {.data = in.span<float>(), .angle_first = true, .slices = 6},
+                                 nullptr, out.span<float>(), watch),
+              IsOk());
   const auto all = Download<float>(out, static_cast<size_t>(6 * pixels));
   EXPECT_EQ(Download<float>(shown, static_cast<size_t>(pixels)),
             std::vector<float>(all.begin() + 5 * pixels, all.end()));

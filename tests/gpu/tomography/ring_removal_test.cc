@@ -297,7 +297,7 @@ class TomoRingsTest : public testing::BackendTest {
     const DeviceBuffer in = Upload(sinograms),
                        out = Poisoned(static_cast<int64_t>(sinograms.size()) * 4);
     OCTAVO_RETURN_IF_ERROR(
-        preparer->Run(stream_.ref(), {.projections = in.data()}, out.as<float>()));
+        preparer->Run(stream_.ref(), {.projections = in.data()}, out.span<float>()));
     OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
     return Download<float>(out, sinograms.size());
   }
@@ -481,8 +481,8 @@ TEST_P(TomoRingsTest, RealRingsLoseTheirEnergy) {
   const auto energy = [&](const std::vector<float>& data) {
     const DeviceBuffer in = Upload(data), out = Poisoned(kDetectors * kDetectors * 4);
     EXPECT_THAT(reconstructor->Run(stream_.ref(),
-                                   {.data = in.as<float>(), .angle_first = false, .slices = 1},
-                                   nullptr, out.as<float>(), {}),
+                                   {.data = in.span<float>(), .angle_first = false, .slices = 1},
+                                   nullptr, out.span<float>(), {}),
                 IsOk());
     return RingEnergy(Download<float>(out, kDetectors * kDetectors), kDetectors);
   };

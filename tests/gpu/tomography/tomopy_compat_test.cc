@@ -37,8 +37,8 @@ TEST_P(TomopyFormTest, NearestMeetsTomopysFixtures) {
     ASSERT_OK_AND_ASSIGN(auto form, Reconstructor::Create(c, device_));
     const DeviceBuffer in = Upload(testing::Floats(proj)), out = Poisoned(kSlices * kN * kN * 4);
     ASSERT_THAT(
-        form->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kSlices},
-                  nullptr, out.as<float>(), {}),
+        form->Run(stream_.ref(), {.data = in.span<float>(), .angle_first = true, .slices = kSlices},
+                  nullptr, out.span<float>(), {}),
         IsOk());
     const auto got = Download<float>(out, want.size());
     size_t off = 0;

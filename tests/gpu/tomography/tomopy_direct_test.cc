@@ -97,10 +97,10 @@ class TomopyDirectTest : public testing::TomographyFixture {
     auto made = Reconstructor::Create(config, device_);
     EXPECT_THAT(made, IsOk());
     const DeviceBuffer in = Upload(testing::Floats(data)), out = Poisoned(slices * kN * kN * 4);
-    EXPECT_THAT(
-        (*made)->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = true, .slices = slices},
-                     nullptr, out.as<float>(), {}),
-        IsOk());
+    EXPECT_THAT((*made)->Run(stream_.ref(),
+                             {.data = in.span<float>(), .angle_first = true, .slices = slices},
+                             nullptr, out.span<float>(), {}),
+                IsOk());
     const auto got = Download<float>(out, static_cast<size_t>(slices * kN * kN));
     return Doubles(got.begin(), got.end());
   }
@@ -134,11 +134,11 @@ class TomopyDirectTest : public testing::TomographyFixture {
     const SinogramView packed{
         .data = in.as<float>(), .slice_stride = kN, .angle_stride = slices * kN};
     EXPECT_THAT(
-        ops.PackSinograms(s, view, packed, order.as<int32_t>(), slices, sinograms.as<float>()),
+        ops.PackSinograms(s, view, packed, order.span<int32_t>(), slices, sinograms.span<float>()),
         IsOk());
-    EXPECT_THAT(ops.Back(s, view, plan.subsets[0], sinograms.as<float>(), images.as<float>()),
+    EXPECT_THAT(ops.Back(s, view, plan.subsets[0], sinograms.span<float>(), images.span<float>()),
                 IsOk());
-    EXPECT_THAT(ops.UnpackImages(s, view, images.as<float>(), kN, 0, slices, out.as<float>()),
+    EXPECT_THAT(ops.UnpackImages(s, view, images.span<float>(), kN, 0, slices, out.span<float>()),
                 IsOk());
     const auto got = Download<float>(out, static_cast<size_t>(slices * kN * kN));
     return Doubles(got.begin(), got.end());

@@ -249,7 +249,8 @@ TEST_P(WideObjectTest, TheResultIsCutToTheUsualCircle) {
                        seen = Poisoned(120 * 120 * 4);
     const auto look = [&](const IterationReport& report) {
       if (report.iteration == 3)
-        EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 1, seen.as<float>()), testing::IsOk());
+        EXPECT_THAT(reconstructor->CopyImage(stream_.ref(), 1, seen.span<float>()),
+                    testing::IsOk());
       return true;
     };
     // Twice: what the cut leaves behind does not get into the next run.
@@ -257,8 +258,8 @@ TEST_P(WideObjectTest, TheResultIsCutToTheUsualCircle) {
     for (int run = 0; run < 2; ++run) {
       ASSERT_THAT(
           reconstructor
-              ->Run(stream_.ref(), {.data = in.as<float>(), .angle_first = false, .slices = 3},
-                    nullptr, out.as<float>(), look)
+              ->Run(stream_.ref(), {.data = in.span<float>(), .angle_first = false, .slices = 3},
+                    nullptr, out.span<float>(), look)
               .status(),
           testing::IsOk());
       const std::vector<float> made = Download<float>(out, 3 * 120 * 120),

@@ -134,8 +134,8 @@ class TomographyJobTest : public engine::testing::JobFixture {
                 IsOk());
     EXPECT_THAT(
         (*reconstructor)
-            ->Run(stream.ref(), {.data = in.as<float>(), .angle_first = true, .slices = kRows},
-                  nullptr, out.as<float>(), nullptr),
+            ->Run(stream.ref(), {.data = in.span<float>(), .angle_first = true, .slices = kRows},
+                  nullptr, out.span<float>(), nullptr),
         IsOk());
     EXPECT_THAT(device_.CopyToHost(stream.ref(), images.data(), out.data(), out.bytes()), IsOk());
     EXPECT_THAT(stream.ref().Synchronize(), IsOk());
