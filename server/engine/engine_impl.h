@@ -180,10 +180,10 @@ class EngineImpl final : public Engine, private scan::ScanObserver {
   memory::ChargeHolder HoldForScan();
   // What a spread scan needs on its further devices; `held` has it, too.
   absl::StatusOr<std::vector<scan::ScanDevice>> ReservePeers(const model::ResolvedScan& scan,
-                                                              const std::string& name,
-                                                              const std::vector<int>& chosen,
-                                                              memory::ChargeHolder* held,
-                                                              model::AdmissionReport* report);
+                                                             const std::string& name,
+                                                             const std::vector<int>& chosen,
+                                                             memory::ChargeHolder* held,
+                                                             model::AdmissionReport* report);
   // A scan that wants a tier must not find out in its middle that there is none.
   absl::Status CheckOrphan(const model::JobSpec& spec);
   absl::Status CheckSpill(const model::Retention& retention);

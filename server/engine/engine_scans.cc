@@ -210,11 +210,10 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> EngineImpl::Admit(
   model::AdmissionReport admission;
   // Slots of the same layout that an ended scan left are taken over.
   const bool striped = scan.stripe_devices > 1;
-  auto grant =
-      ledger_.ReserveReusing(index, name, spec.title, scan::Needs(scan, device),
-                             striped ? std::vector<memory::Ledger::ChargeId>{}
-                                     : slot_cache_.Find(scan::LayoutOf(scan, index)),
-                             &admission);
+  auto grant = ledger_.ReserveReusing(index, name, spec.title, scan::Needs(scan, device),
+                                      striped ? std::vector<memory::Ledger::ChargeId>{}
+                                              : slot_cache_.Find(scan::LayoutOf(scan, index)),
+                                      &admission);
   scan::AddRunFigures(scan, storage_->roots(), SpillFree(scan), &admission);
   if (report != nullptr) *report = admission;
   if (!grant.ok()) return grant.status();
@@ -293,8 +292,8 @@ absl::StatusOr<std::vector<scan::ScanDevice>> EngineImpl::ReservePeers(
   for (size_t i = 1; i < chosen.size(); ++i) {
     Device& device = *devices_[At(chosen[i])];
     model::AdmissionReport of_peer;
-    auto charges = ledger_.Reserve(chosen[i], name, scan.spec.title,
-                                   scan::PeerNeeds(scan, device), &of_peer);
+    auto charges =
+        ledger_.Reserve(chosen[i], name, scan.spec.title, scan::PeerNeeds(scan, device), &of_peer);
     if (!charges.ok()) {
       if (report != nullptr) *report = std::move(of_peer);
       return charges.status();

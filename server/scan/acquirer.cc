@@ -102,8 +102,8 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
     }
     records = std::min(records, upload_records_ - held);
     const auto block = groups.Next(
-        *source_, memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_,
-        records, stop);
+        *source_, memory_[static_cast<size_t>(slot)].as<uint8_t>() + held * record_bytes_, records,
+        stop);
     if (!block.ok() || block->records == 0) {
       ended = block.status();
       break;
@@ -153,9 +153,9 @@ void Acquirer::RunLent(const std::stop_token& stop, const std::stop_token& abort
 }
 
 const uint8_t* Acquirer::DataOf(const BlockRing::Part& part) const {
-  return part.lent != nullptr ? part.lent
-                              : memory_[static_cast<size_t>(part.slot)].as<uint8_t>() +
-                                    part.offset * record_bytes_;
+  return part.lent != nullptr
+             ? part.lent
+             : memory_[static_cast<size_t>(part.slot)].as<uint8_t>() + part.offset * record_bytes_;
 }
 
 void Acquirer::Release(int slot, int64_t loan) {

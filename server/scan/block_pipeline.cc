@@ -83,15 +83,14 @@ absl::StatusOr<bool> BlockPipeline::Place(BlockContext& block) {
       OCTAVO_RETURN_IF_ERROR(builder.Begin(index, block.block()));
     if (builder.over()) break;
     const int64_t in_volume = record - index * scan_.volume_records;
-    int64_t count =
-        std::min(block.block().records - block.done, scan_.volume_records - in_volume);
+    int64_t count = std::min(block.block().records - block.done, scan_.volume_records - in_volume);
     int64_t active = 0;
     if (builder.active() != nullptr) {
       // Flyback records arrive after their volume has ended.
       const int64_t end = builder.EndOfActive();
       if (in_volume < end) count = std::min(count, end - in_volume);
-      active = std::clamp<int64_t>(
-          builder.active()->coverage.active_records() - in_volume, 0, count);
+      active =
+          std::clamp<int64_t>(builder.active()->coverage.active_records() - in_volume, 0, count);
     }
     block.segment = {
         .volume = index, .first_record = in_volume, .records = count, .active = active};
@@ -126,8 +125,7 @@ absl::Status BlockPipeline::RunChain(BlockContext& block) {
   const Segment& segment = block.segment;
   const memory::VolumeSlot* const slot =
       builder.active() == nullptr ? nullptr : builder.active()->slot.get();
-  OCTAVO_RETURN_IF_ERROR(
-      context_.lanes->Process(block.raw, block.block(), segment, slot));
+  OCTAVO_RETURN_IF_ERROR(context_.lanes->Process(block.raw, block.block(), segment, slot));
   OCTAVO_ASSIGN_OR_RETURN(
       block.completes,
       builder.Add(segment, context_.lanes->RawAt(block.raw, block.done), block.block()));
@@ -271,9 +269,8 @@ void BlockPipeline::End(const BlockContext& last) {
   }
   if (all_acquired) {  // the last records were lost
     builder.CountLost();
-    context_.life->EndWith(
-        model::ScanState::kDone, "COMPLETED",
-        absl::StrCat("all ", scan_.spec.pattern.volumes, " volumes acquired"));
+    context_.life->EndWith(model::ScanState::kDone, "COMPLETED",
+                           absl::StrCat("all ", scan_.spec.pattern.volumes, " volumes acquired"));
   }
 }
 

@@ -33,9 +33,8 @@ BlockShares::BlockShares(const model::ResolvedScan& scan, size_t lanes)
   }
   // So many neighbours at once that every device has its share of each block, in one piece: small
   // pieces do not fill a link.
-  rows_ = scan.stripe_devices > 1
-              ? StripesOf(scan).bscans
-              : std::max<int64_t>(1, bscans_per_block / std::ssize(records_));
+  rows_ = scan.stripe_devices > 1 ? StripesOf(scan).bscans
+                                  : std::max<int64_t>(1, bscans_per_block / std::ssize(records_));
 }
 
 void BlockShares::Cut(const source::SourceBlock& block) {

@@ -49,7 +49,8 @@ struct Completion {
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;
-  const int64_t *uploaded = nullptr, *processed = nullptr, *on_host = nullptr;  // stamps of a volume
+  const int64_t *uploaded = nullptr, *processed = nullptr,
+                *on_host = nullptr;                          // stamps of a volume
   std::vector<std::shared_ptr<SpectralProcessor>> replaced;  // kept until now
 };
 

@@ -10,8 +10,8 @@ absl::Status CompletionQueue::Allocate(Device& device, int64_t events, size_t la
                                        bool non_finite) {
   lanes_ = lanes;
   seal_words_ = static_cast<size_t>(memory::kSealWords) * lanes + 1;
-  OCTAVO_ASSIGN_OR_RETURN(
-      digests_, device.AllocatePinned(events * static_cast<int64_t>(seal_words_ * 8)));
+  OCTAVO_ASSIGN_OR_RETURN(digests_,
+                          device.AllocatePinned(events * static_cast<int64_t>(seal_words_ * 8)));
   if (non_finite) {
     OCTAVO_ASSIGN_OR_RETURN(
         non_finite_,

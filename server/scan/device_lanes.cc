@@ -66,8 +66,8 @@ absl::Status DeviceLanes::AllocateLane(size_t index) {
   Device& device = lane.device;
   if (index > 0 && !striped_) OCTAVO_RETURN_IF_ERROR(AllocateSlot(scan_, device, &lane.part));
   for (int i = 0; i < kRawBuffers; ++i) {
-    OCTAVO_ASSIGN_OR_RETURN(
-        lane.raw[i], device.Allocate(scan_.chain.max_records_per_block * record_bytes_));
+    OCTAVO_ASSIGN_OR_RETURN(lane.raw[i],
+                            device.Allocate(scan_.chain.max_records_per_block * record_bytes_));
     OCTAVO_ASSIGN_OR_RETURN(lane.raw_free[i], device.NewEvent());
     OCTAVO_ASSIGN_OR_RETURN(lane.uploaded[i], device.NewEvent());
   }
@@ -102,8 +102,8 @@ absl::Status DeviceLanes::AllocatePlacement(size_t index) {
     }
     const auto bytes = static_cast<int64_t>(table.size() * sizeof table[0]);
     OCTAVO_ASSIGN_OR_RETURN(lane.placement[k], lane.device.Allocate(bytes));
-    OCTAVO_RETURN_IF_ERROR(lane.device.CopyToDevice(
-        lane.compute.ref(), lane.placement[k].data(), table.data(), bytes));
+    OCTAVO_RETURN_IF_ERROR(lane.device.CopyToDevice(lane.compute.ref(), lane.placement[k].data(),
+                                                    table.data(), bytes));
     OCTAVO_RETURN_IF_ERROR(lane.compute.ref().Synchronize());
   }
   return absl::OkStatus();
@@ -165,10 +165,10 @@ absl::Status DeviceLanes::Process(size_t raw, const source::SourceBlock& block,
         .volume = segment.volume,
         .first_record = first,
         .records = count,
-        .active = slot == nullptr || share.borrowed
-                      ? 0
-                      : std::clamp<int64_t>(segment.first_record + segment.active - first, 0,
-                                            count)};
+        .active =
+            slot == nullptr || share.borrowed
+                ? 0
+                : std::clamp<int64_t>(segment.first_record + segment.active - first, 0, count)};
     OCTAVO_RETURN_IF_ERROR(ProcessShare(raw, share, part, begin - share.offset, slot));
     if (Sends(share.lane) && part.active > 0) {
       Lane& lane = *lanes_[share.lane];
@@ -192,13 +192,12 @@ absl::Status DeviceLanes::ProcessShare(size_t raw, const BlockShares::Share& sha
                                        const memory::VolumeSlot* slot) {
   Lane& lane = *lanes_[share.lane];
   const StreamRef compute = lane.compute.ref();
-  const uint8_t* from =
-      lane.raw[raw].as<uint8_t>() + (share.raw_offset + offset) * record_bytes_;
+  const uint8_t* from = lane.raw[raw].as<uint8_t>() + (share.raw_offset + offset) * record_bytes_;
   if (rolling() && lanes_.size() > 1) {
     // Groups end in the order of their numbers, on whichever device.
     for (const auto& other : lanes_) {
-      OCTAVO_RETURN_IF_ERROR(other->processor->Advance(other->compute.ref(), segment.volume,
-                                                       segment.first_record));
+      OCTAVO_RETURN_IF_ERROR(
+          other->processor->Advance(other->compute.ref(), segment.volume, segment.first_record));
     }
     // Sums may take the place of such as others have not read yet.
     for (size_t l = 0; lanes_[0]->processor->window() != nullptr && l < lanes_.size(); ++l) {
@@ -276,9 +275,8 @@ absl::Status DeviceLanes::BeginVolume(const memory::VolumeSlot* slot) {
   if (slot != nullptr) {
     OCTAVO_RETURN_IF_ERROR(ClearProjections(0, *slot, plane));
     for (size_t l = 0; l < slot->stripes.size(); ++l) {  // rows go home whole, whatever was missing
-      OCTAVO_RETURN_IF_ERROR(
-          ClearProjections(l, slot->stripes[l],
-                           StripesOf(scan_).MostRows(scan_.shape[0]) * scan_.shape[1]));
+      OCTAVO_RETURN_IF_ERROR(ClearProjections(
+          l, slot->stripes[l], StripesOf(scan_).MostRows(scan_.shape[0]) * scan_.shape[1]));
     }
   }
   if (lanes_.size() == 1) return absl::OkStatus();
@@ -369,8 +367,7 @@ absl::Status DeviceLanes::FillMissing(const memory::VolumeSlot& slot,
   const uint32_t pattern = FillPattern(scan_.chain.output);
   for (const auto& [first, count] : missing) {
     if (!striped_) {
-      OCTAVO_RETURN_IF_ERROR(home().Fill(compute(),
-                                         slot.volume.as<uint8_t>() + first * ascan_bytes,
+      OCTAVO_RETURN_IF_ERROR(home().Fill(compute(), slot.volume.as<uint8_t>() + first * ascan_bytes,
                                          count * ascan_bytes, pattern));
       continue;
     }
@@ -378,11 +375,11 @@ absl::Status DeviceLanes::FillMissing(const memory::VolumeSlot& slot,
     for (int64_t at = first; at < first + count;) {
       const int64_t y = at / columns, end = std::min(first + count, rule.RunEnd(y) * columns);
       const auto l = static_cast<size_t>(rule.DeviceOf(y));
-      OCTAVO_RETURN_IF_ERROR(lanes_[l]->device.Fill(
-          lanes_[l]->compute.ref(),
-          slot.stripes[l].volume.as<uint8_t>() +
-              (rule.LocalOf(y) * columns + at % columns) * ascan_bytes,
-          (end - at) * ascan_bytes, pattern));
+      OCTAVO_RETURN_IF_ERROR(
+          lanes_[l]->device.Fill(lanes_[l]->compute.ref(),
+                                 slot.stripes[l].volume.as<uint8_t>() +
+                                     (rule.LocalOf(y) * columns + at % columns) * ascan_bytes,
+                                 (end - at) * ascan_bytes, pattern));
       at = end;
     }
   }
@@ -392,8 +389,8 @@ absl::Status DeviceLanes::FillMissing(const memory::VolumeSlot& slot,
 absl::Status DeviceLanes::EnqueueSeal(StreamRef stream, const memory::VolumeSlot& slot,
                                       uint64_t* words) {
   if (striped_) return DigestStripes(stream, slot, words);
-  OCTAVO_RETURN_IF_ERROR(home().Digest(stream, slot.volume.data(), scan_.volume_bytes,
-                                       slot.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(
+      home().Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
   OCTAVO_RETURN_IF_ERROR(
       home().CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
   for (size_t l = 1; l < lanes_.size(); ++l) {  // their digests count for nothing: see Sum
@@ -451,12 +448,12 @@ absl::Status DeviceLanes::EnqueueNonFinite(StreamRef stream, uint64_t* words) {
 absl::StatusOr<const void*> DeviceLanes::CutPlane(StreamRef stream, const memory::VolumeSlot& slot,
                                                   Axis axis, int64_t index, void* scratch) {
   if (!striped_) {
-    OCTAVO_RETURN_IF_ERROR(ExtractPlane(
-        stream, home(),
-        VolumeView{.data = slot.volume.data(),
-                   .dtype = scan_.chain.output,
-                   .shape = {scan_.shape[0], scan_.shape[1], scan_.shape[2]}},
-        axis, index, scratch));
+    OCTAVO_RETURN_IF_ERROR(
+        ExtractPlane(stream, home(),
+                     VolumeView{.data = slot.volume.data(),
+                                .dtype = scan_.chain.output,
+                                .shape = {scan_.shape[0], scan_.shape[1], scan_.shape[2]}},
+                     axis, index, scratch));
     return scratch;
   }
   if (axis != Axis::kY) return nullptr;
@@ -488,9 +485,9 @@ absl::StatusOr<bool> DeviceLanes::Replace(std::vector<std::shared_ptr<SpectralPr
   for (size_t l = 0; l < lanes_.size(); ++l)
     replaced_.push_back(std::exchange(lanes_[l]->processor, std::move(next[l])));
   for (size_t l = 0; l < lanes_.size(); ++l) {
-    OCTAVO_ASSIGN_OR_RETURN(const bool in_lane,
-                            lanes_[l]->processor->Continue(lanes_[l]->compute.ref(),
-                                                           *replaced_[before + l]));
+    OCTAVO_ASSIGN_OR_RETURN(
+        const bool in_lane,
+        lanes_[l]->processor->Continue(lanes_[l]->compute.ref(), *replaced_[before + l]));
     goes_on = goes_on && in_lane;
   }
   ShareWindows();
@@ -509,9 +506,8 @@ void DeviceLanes::ShareWindows() {
   const auto& window = lanes_[0]->processor->window();
   if (lanes_.size() == 1 || window == nullptr) return;
   for (size_t l = 0; l < lanes_.size(); ++l) {
-    lanes_[l]->processor->ShareWindow(window, [this, l](int64_t first, int64_t entries) {
-      return BringSums(l, first, entries);
-    });
+    lanes_[l]->processor->ShareWindow(
+        window, [this, l](int64_t first, int64_t entries) { return BringSums(l, first, entries); });
   }
 }
 
@@ -554,9 +550,9 @@ DeviceLanes::Failure DeviceLanes::FailureOf(const absl::Status& status) const {
   Failure failure{.code = "DEVICE_ERROR", .reason = std::string(status.message())};
   for (const ScanDevice& of : devices_) {
     if (const absl::Status health = of.device->Health(); !health.ok()) {
-      failure = {.code = "DEVICE_LOST",
-                 .reason = absl::StrCat(base::DeviceName(of.index),
-                                        " is lost: ", health.message())};
+      failure = {
+          .code = "DEVICE_LOST",
+          .reason = absl::StrCat(base::DeviceName(of.index), " is lost: ", health.message())};
     }
   }
   return failure;

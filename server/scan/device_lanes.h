@@ -63,7 +63,8 @@ class DeviceLanes {
   /// Copies a block from page-locked memory into raw buffer `raw` of each lane that has a share of
   /// it, beside the kernels of the block before. The chain waits for it.
   absl::Status Upload(size_t raw, const uint8_t* from, const source::SourceBlock& block);
-  /// Where record `record` of a block lies on the home device; whole blocks are there with one lane.
+  /// Where record `record` of a block lies on the home device; whole blocks are there with one
+  /// lane.
   const uint8_t* RawAt(size_t raw, int64_t record) const;
   /// Runs the chain over a segment of the block that is in raw buffer `raw`. `slot` null: the
   /// volume has none, and the records only count for a rolling background. Rows that are whole are

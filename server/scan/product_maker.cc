@@ -112,8 +112,8 @@ absl::Status ProductMaker::MakeProjections(const ActiveVolume& volume, bool comp
                                     ProjectionOf(scan_.chain.output), stream, complete, item));
   }
   if (scan_.spec.products.aip && (complete || is_wanted(aip))) {
-    OCTAVO_RETURN_IF_ERROR(AddFrame(volume, aip, volume.slot->aip.data(), DType::kF32, stream,
-                                    complete, item));
+    OCTAVO_RETURN_IF_ERROR(
+        AddFrame(volume, aip, volume.slot->aip.data(), DType::kF32, stream, complete, item));
   }
   return absl::OkStatus();
 }
@@ -163,7 +163,8 @@ bool ProductMaker::RingFills() const {
 absl::Status ProductMaker::MakeAngiogram(const ActiveVolume& volume, Completion* item) {
   const pattern::Pattern& p = scan_.spec.pattern;
   OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(
-      stream_.ref(), lanes_.home(), static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+      stream_.ref(), lanes_.home(),
+      static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
       {.data = volume.slot->volume.data(),
        .dtype = scan_.chain.output,
        .rows = scan_.shape[0],
@@ -185,11 +186,11 @@ absl::Status ProductMaker::MakeAngiogram(const ActiveVolume& volume, Completion*
     for (const auto& [first, count] : volume.coverage.missing()) {
       for (int64_t a = first; a < first + count; a = (a / columns + 1) * columns) {
         const int64_t end = std::min(first + count, (a / columns + 1) * columns);
-        OCTAVO_RETURN_IF_ERROR(
-            lanes_.home().Fill(stream_.ref(),
-                         angiogram_.as<float>() +
-                             bscan_of[static_cast<size_t>(a / columns)] * columns + a % columns,
-                         (end - a) * 4, FillPattern(DType::kF32)));
+        OCTAVO_RETURN_IF_ERROR(lanes_.home().Fill(
+            stream_.ref(),
+            angiogram_.as<float>() + bscan_of[static_cast<size_t>(a / columns)] * columns +
+                a % columns,
+            (end - a) * 4, FillPattern(DType::kF32)));
       }
     }
   }

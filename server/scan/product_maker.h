@@ -81,9 +81,9 @@ class ProductMaker {
   Event volume_ready_;    // what products are made of is there
   DeviceBuffer scratch_;  // one plane
   DeviceBuffer repeat_rows_,
-      angiogram_;            // [bscans, repeats] and f32 [bscans, x], with products.angiography
-  size_t turn_ = 0;          // which subscribed product comes first
-  size_t allowance_ = 32;    // of a volume; doubled before the first
+      angiogram_;          // [bscans, repeats] and f32 [bscans, x], with products.angiography
+  size_t turn_ = 0;        // which subscribed product comes first
+  size_t allowance_ = 32;  // of a volume; doubled before the first
   int64_t last_preview_ns_ = 0;
 };
 

@@ -125,10 +125,9 @@ void ScanEvents::TellMarkers(const source::SourceBlock& block, source::Source& s
   }
   const int64_t average = scan_.chain.record_average;
   // The block's time is that of its last record.
-  const double period_ns =
-      scan_.source.record_rate_hz > 0
-          ? 1e9 * static_cast<double>(average) / scan_.source.record_rate_hz
-          : 0;
+  const double period_ns = scan_.source.record_rate_hz > 0
+                               ? 1e9 * static_cast<double>(average) / scan_.source.record_rate_hz
+                               : 0;
   const auto event_at = [&](const std::string& name, int64_t record) {
     const auto before = static_cast<int64_t>(static_cast<double>(end - 1 - record) * period_ns);
     return model::ScanEvent{
@@ -182,10 +181,11 @@ std::vector<std::string> ScanEvents::Warnings() {
 
 std::vector<std::string> ScanEvents::WarningsOfData() {
   MutexLock lock(warning_mutex_);
-  std::vector<std::string> warnings = warnings_;
-  const std::set<std::string>& of_commits = commit_warnings_;
-  std::erase_if(warnings, [&](const std::string& text) { return of_commits.contains(text); });
-  return warnings;
+  std::vector<std::string> of_data;
+  for (const std::string& text : warnings_) {
+    if (!commit_warnings_.contains(text)) of_data.push_back(text);
+  }
+  return of_data;
 }
 
 void ScanEvents::AddTo(model::ScanStatus* status) {

@@ -36,8 +36,8 @@ void ScanLifecycle::SetState(model::ScanState state) {
   };
   if (events_->PublishIf(changes,
                          {.kind = state == model::ScanState::kRunning ? model::EventKind::kStarted
-                                  : IsFinal(state) ? model::EventKind::kFinished
-                                                   : model::EventKind::kState,
+                                  : IsFinal(state)                    ? model::EventKind::kFinished
+                                                                      : model::EventKind::kState,
                           .text = absl::StrCat("scan ", Name(state))}))
     observer_->OnScanChanged(name_);
 }
@@ -130,8 +130,8 @@ absl::Status ScanLifecycle::Require(std::initializer_list<model::ScanState> stat
                                     const std::string& field, const std::string& what) {
   MutexLock lock(mutex_);
   if (std::find(states.begin(), states.end(), state_) != states.end()) return absl::OkStatus();
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                      name_, " is ", Name(state_), what.empty() ? ": " + reason_ : what)),
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(name_, " is ", Name(state_),
+                                                             what.empty() ? ": " + reason_ : what)),
                   {.reason = "SCAN_STATE", .field = field, .numbers = {{"state", Name(state_)}}});
 }
 

@@ -72,7 +72,8 @@ class ScanLifecycle {
   Mutex mutex_;
   model::ScanState state_ ABSL_GUARDED_BY(mutex_) = model::ScanState::kQueued;
   model::ScanState end_state_ ABSL_GUARDED_BY(mutex_) = model::ScanState::kDone;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;  // End was called: nothing changes end_state_ any more
+  bool over_ ABSL_GUARDED_BY(mutex_) =
+      false;  // End was called: nothing changes end_state_ any more
   std::string code_ ABSL_GUARDED_BY(mutex_), reason_ ABSL_GUARDED_BY(mutex_);
   const TimePoint created_;
   TimePoint begun_ ABSL_GUARDED_BY(mutex_), ended_ ABSL_GUARDED_BY(mutex_);

@@ -198,8 +198,8 @@ ScanMemory::ScanMemory(const model::ResolvedScan& scan, memory::Ledger* ledger,
       cache_(scan.stripe_devices > 1 ? nullptr : cache),
       devices_(std::move(devices)),
       slot_count_(static_cast<size_t>(VolumeSlots(scan))),
-      slots_(std::make_shared<memory::SlotPool>(ledger, cache_,
-                                                LayoutOf(scan, devices_[0].index))) {}
+      slots_(
+          std::make_shared<memory::SlotPool>(ledger, cache_, LayoutOf(scan, devices_[0].index))) {}
 
 absl::Status ScanMemory::AllocateSlots(StreamRef stream) {
   Device& home = *devices_[0].device;

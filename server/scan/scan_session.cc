@@ -30,17 +30,16 @@ ScanSession::ScanSession(std::string name, model::ResolvedScan scan,
       lanes_(scan_, Devices({})),
       acquirer_(std::move(source), scan_, &progress_),
       frames_(name_, context_.store, context_.publisher, context_.frames),
-      retention_(
-          scan_.spec.retention, VolumeSlots(scan_),
-          {.scan = name_,
-           .store = context_.store,
-           .relief = context_.relief.get(),
-           .observer = context_.observer,
-           .source_waits = acquirer_.can_wait(),
-           .ring_occupancy = [a = &acquirer_] { return a->Occupancy(); },
-           .slots_return = [c = &completions_,
-                            f = &frames_] { return c->Volumes() > 0 || f->KeepsSlots(); },
-           .aborted = life_.aborted()}),
+      retention_(scan_.spec.retention, VolumeSlots(scan_),
+                 {.scan = name_,
+                  .store = context_.store,
+                  .relief = context_.relief.get(),
+                  .observer = context_.observer,
+                  .source_waits = acquirer_.can_wait(),
+                  .ring_occupancy = [a = &acquirer_] { return a->Occupancy(); },
+                  .slots_return = [c = &completions_,
+                                   f = &frames_] { return c->Volumes() > 0 || f->KeepsSlots(); },
+                  .aborted = life_.aborted()}),
       products_(scan_, &lanes_,
                 {.scan = name_,
                  .publisher = context_.publisher,
@@ -120,9 +119,8 @@ void ScanSession::MakeThreads() {
     sealer_.Run();
     Finish();
   });
-  threads_.acquire = threads_.Make("oct-acquire", [this](const std::stop_token& stop) {
-    acquirer_.Run(stop, life_.aborted());
-  });
+  threads_.acquire = threads_.Make(
+      "oct-acquire", [this](const std::stop_token& stop) { acquirer_.Run(stop, life_.aborted()); });
   threads_.compute = threads_.Make("oct-compute", [this](const std::stop_token&) {
     pipeline_.Run([this] { StopAcquiring(); });
     life_.SetState(model::ScanState::kDraining);
@@ -253,8 +251,7 @@ void ScanSession::Cancel(const char* reason_code, const std::string& reason) {
 
 void ScanSession::DeviceLost() {
   if (!life_.CanFail()) return;
-  const DeviceLanes::Failure failure =
-      lanes_.FailureOf(absl::UnavailableError("a device is lost"));
+  const DeviceLanes::Failure failure = lanes_.FailureOf(absl::UnavailableError("a device is lost"));
   life_.Fail(failure.code, failure.reason);
   life_.SetState(model::ScanState::kDraining);
   Start();  // a QUEUED one goes the way of all scans, only without a record
@@ -265,9 +262,8 @@ absl::StatusOr<model::ScanEvent> ScanSession::Mark(const std::string& marker) {
     return InvalidField("marker",
                         absl::StrCat("has ", marker.size(), " characters; allowed 1 to 63"));
   }
-  OCTAVO_RETURN_IF_ERROR(
-      life_.Require({model::ScanState::kRunning, model::ScanState::kDraining}, "name",
-                    "; only a scan that runs can be marked"));
+  OCTAVO_RETURN_IF_ERROR(life_.Require({model::ScanState::kRunning, model::ScanState::kDraining},
+                                       "name", "; only a scan that runs can be marked"));
   return events_.Mark(marker);
 }
 
@@ -278,10 +274,9 @@ absl::StatusOr<std::shared_ptr<source::PushPort>> ScanSession::Push() {
             name_, " fetches its records itself; only scans with source push take them")),
         {.reason = "NOT_PUSH", .field = "scan", .numbers = {}});
   }
-  OCTAVO_RETURN_IF_ERROR(
-      life_.Require({model::ScanState::kQueued, model::ScanState::kRunning,
-                     model::ScanState::kDraining, model::ScanState::kDone},
-                    "scan", ""));
+  OCTAVO_RETURN_IF_ERROR(life_.Require({model::ScanState::kQueued, model::ScanState::kRunning,
+                                        model::ScanState::kDraining, model::ScanState::kDone},
+                                       "scan", ""));
   return acquirer_.push();
 }
 

@@ -109,7 +109,9 @@ class ScanSession {
   /// or takes no producer now.
   absl::StatusOr<std::shared_ptr<source::RingPort>> Ring();
   // -- as those of ScanEvents
-  model::ScanEvent PublishEvent(model::ScanEvent event) { return events_.Publish(std::move(event)); }
+  model::ScanEvent PublishEvent(model::ScanEvent event) {
+    return events_.Publish(std::move(event));
+  }
   void RecordEvent(model::ScanEvent event) { events_.Record(std::move(event)); }
   void Warn(const std::string& text) { events_.Warn(text); }
   void WarnOfCommit(const std::string& text) { events_.WarnOfCommit(text); }

@@ -22,7 +22,8 @@ class StageClock {
   // -- compute thread
   /// Where to stamp that the upload of block `block` is there.
   int64_t* UploadStamp(int64_t block) const { return stamps_.as<int64_t>() + block % slots_; }
-  /// Where to stamp that the `volume`-th volume is processed, and that its products are on the host.
+  /// Where to stamp that the `volume`-th volume is processed, and that its products are on the
+  /// host.
   int64_t* ProcessedStamp(int64_t volume) const {
     return stamps_.as<int64_t>() + slots_ + volume % slots_;
   }

@@ -55,8 +55,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
   }
   if (index > next_volume_) {  // lost as a whole in a gap
     context_.progress->VolumesDropped(index - next_volume_);
-    context_.progress->missing_ascans +=
-        (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
+    context_.progress->missing_ascans += (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
   }
   OCTAVO_RETURN_IF_ERROR(TakeUpdate(index));
   auto volume = std::make_shared<ActiveVolume>(CoverageOf(scan_, index));
@@ -97,8 +96,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
 absl::Status VolumeBuilder::TakeUpdate(int64_t volume) {
   ProcessingUpdates::Update update;
   if (!context_.updates->Take(&update)) return absl::OkStatus();
-  OCTAVO_ASSIGN_OR_RETURN(const bool goes_on,
-                          lanes_.Replace(std::move(update.processors), volume));
+  OCTAVO_ASSIGN_OR_RETURN(const bool goes_on, lanes_.Replace(std::move(update.processors), volume));
   scan_ = std::move(update.scan);
   origin_ = nullptr;
   if (first_records_ != nullptr)
@@ -168,8 +166,7 @@ absl::StatusOr<bool> VolumeBuilder::Add(const Segment& segment, const uint8_t* r
   if (segment.active > 0) active_->coverage.Placed(segment.first_record, segment.active);
   active_->status.acquired_end = block.acquired;
   // Complete with its last A-scan, not when the next volume begins.
-  return active_->coverage.all_seen() &&
-         segment.first_record + segment.records >= EndOfActive();
+  return active_->coverage.all_seen() && segment.first_record + segment.records >= EndOfActive();
 }
 
 std::shared_ptr<ActiveVolume> VolumeBuilder::TakeActive() {

@@ -35,8 +35,8 @@ void VolumeSealer::Retire(Completion& item) {
   context_.acquirer->Release(item.ring_slot, item.loan);
   const bool block = item.ring_slot >= 0 || item.loan > 0;
   const int64_t now = context_.clock->Now().monotonic_ns;
-  context_.progress->BlockThrough(
-      now, item.records, block ? static_cast<double>(now - item.enqueued_ns) * 1e-9 : -1);
+  context_.progress->BlockThrough(now, item.records,
+                                  block ? static_cast<double>(now - item.enqueued_ns) * 1e-9 : -1);
   model::StageTimes stages;
   if (item.volume != nullptr) {
     status.ok() ? Seal(item) : Fail(*item.volume, status);
@@ -48,8 +48,7 @@ void VolumeSealer::Retire(Completion& item) {
 
 void VolumeSealer::Seal(Completion& item) {
   ActiveVolume& volume = *item.volume;
-  const DeviceLanes::SealSum sum =
-      context_.lanes->Sum(context_.completions->SealWords(item.event));
+  const DeviceLanes::SealSum sum = context_.lanes->Sum(context_.completions->SealWords(item.event));
   volume.status.clipped_below += sum.clipped_below;
   volume.status.clipped_above += sum.clipped_above;
   volume.status.digest = absl::StrFormat("sum64:%016x", sum.digest);
@@ -64,8 +63,8 @@ void VolumeSealer::Seal(Completion& item) {
   context_.events->Record(
       {.kind = model::EventKind::kVolumeDone, .text = "volume HELD", .volume_index = volume.index});
   const int64_t now = context_.clock->Now().monotonic_ns;
-  context_.progress->VolumeSealed(
-      now, static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
+  context_.progress->VolumeSealed(now,
+                                  static_cast<double>(now - item.acquired.monotonic_ns) * 1e-9);
 }
 
 void VolumeSealer::Fail(const ActiveVolume& volume, const absl::Status& status) {
@@ -75,8 +74,8 @@ void VolumeSealer::Fail(const ActiveVolume& volume, const absl::Status& status) 
 }
 
 void VolumeSealer::AddNonFinite(const uint64_t* counts) {
-  const auto sum = static_cast<int64_t>(
-      std::accumulate(counts, counts + context_.lanes->size(), uint64_t{0}));
+  const auto sum =
+      static_cast<int64_t>(std::accumulate(counts, counts + context_.lanes->size(), uint64_t{0}));
   if (context_.progress->CountNonFinite(sum)) {
     context_.events->Warn(
         "Records hold samples that are not finite (NaN, infinite). Their A-scans are NaN; in "
@@ -100,8 +99,8 @@ void VolumeSealer::CountClipped(const model::VolumeStatus& volume) {
 }
 
 model::StageTimes VolumeSealer::StagesOf(const Completion& item, int64_t seen_ns) {
-  const model::StageTimes stages = context_.completions->stages().StagesOf(
-      item, seen_ns, context_.clock->Now().monotonic_ns);
+  const model::StageTimes stages =
+      context_.completions->stages().StagesOf(item, seen_ns, context_.clock->Now().monotonic_ns);
   if (stages.uploaded_ns != 0 && stages.on_host_ns != 0) context_.progress->CountStages(stages);
   return stages;
 }

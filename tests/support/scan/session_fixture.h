@@ -139,9 +139,8 @@ class SessionRun {
       context.peers.push_back(
           {.device = devices_[d], .index = static_cast<int>(d), .charges = std::move(charges)});
     }
-    OCTAVO_ASSIGN_OR_RETURN(
-        auto charges,
-        ledger_.Reserve(0, "scans/x", "", Needs(scan, *devices_[0]), nullptr));
+    OCTAVO_ASSIGN_OR_RETURN(auto charges,
+                            ledger_.Reserve(0, "scans/x", "", Needs(scan, *devices_[0]), nullptr));
     OCTAVO_ASSIGN_OR_RETURN(session_, ScanSession::Create("scans/x", scan, std::move(source),
                                                           std::move(charges), std::move(context)));
     session_->Start();

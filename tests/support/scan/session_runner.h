@@ -50,8 +50,8 @@ inline ScanStatus RunToTheEnd(const std::string& name, const ResolvedScan& scan,
                               std::unique_ptr<Source> source, SessionContext given) {
   octavo::testing::News news;
   NewsOfScan observer(&news);
-  auto charges = given.ledger->Reserve(given.device_index, name, "",
-                                       Needs(scan, *given.device), nullptr);
+  auto charges =
+      given.ledger->Reserve(given.device_index, name, "", Needs(scan, *given.device), nullptr);
   EXPECT_THAT(charges.status(), octavo::testing::IsOk());
   if (!charges.ok()) return {};
   auto session = ScanSession::Create(name, scan, std::move(source), *std::move(charges),
