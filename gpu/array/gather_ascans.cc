@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -9,12 +10,11 @@ namespace octavo::inline gpu {
 absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in,
                           const GatherTable& table, void* out) {
   if (in.dtype != DType::kU8 && in.dtype != DType::kU16 && in.dtype != DType::kF32) {
-    return InvalidField("volume.dtype",
-                        absl::StrCat("is ", Info(in.dtype).name, "; allowed u8, u16, f32"));
+    return FieldNotAllowed("volume.dtype", Info(in.dtype).name, "u8, u16, f32");
   }
   if (in.ascans < 1 || in.depth < 1)
-    return InvalidField("volume.shape",
-                        absl::StrCat("is ", in.ascans, " A-scans of ", in.depth, "; allowed >= 1"));
+    return FieldNotAllowed("volume.shape", absl::StrCat(in.ascans, " A-scans of ", in.depth),
+                           ">= 1");
   if (table.taps < 1 || table.ascans < 1)
     return InvalidField("table", absl::StrCat("has ", table.ascans, " A-scans of ", table.taps,
                                               " taps; allowed >= 1"));

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -16,12 +17,11 @@ absl::Status Check(const RepeatView& v, bool complex, bool repeats) {
                      complex ? "; a phase needs complex samples: c64" : "; allowed u8, u16, f32"));
   }
   if (v.rows < 1 || v.columns < 1 || v.depth < 1) {
-    return InvalidField("volume.shape", absl::StrCat("is ", v.rows, " x ", v.columns, " x ",
-                                                     v.depth, "; allowed >= 1"));
+    return FieldNotAllowed("volume.shape", absl::StrCat(v.rows, " x ", v.columns, " x ", v.depth),
+                           ">= 1");
   }
   if (!repeats) return absl::OkStatus();
-  if (v.repeats < 2)
-    return InvalidField("repeats", absl::StrCat("is ", v.repeats, "; allowed >= 2"));
+  if (v.repeats < 2) return FieldNotAllowed("repeats", v.repeats, ">= 2");
   if (v.bscans < 1 || v.bscans * v.repeats > v.rows) {
     return InvalidField("bscans", absl::StrCat("is ", v.bscans, " with ", v.repeats,
                                                " repeats; the volume has ", v.rows, " rows"));
@@ -31,8 +31,7 @@ absl::Status Check(const RepeatView& v, bool complex, bool repeats) {
 
 absl::Status CheckWindow(const RepeatView& v, int64_t half_window) {
   if (half_window >= 0 && half_window < v.depth) return absl::OkStatus();
-  return InvalidField("half_window",
-                      absl::StrCat("is ", half_window, "; allowed 0 to ", v.depth - 1));
+  return FieldOutOfRange("half_window", half_window, 0, v.depth - 1);
 }
 
 }  // namespace

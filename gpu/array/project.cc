@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -58,8 +59,7 @@ absl::Status PowerSums(StreamRef stream, Device& device, DeviceSpan<const float>
                        int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
                        DeviceSpan<float> out) {
   if (ascans < 1 || depth < 1)
-    return InvalidField("power",
-                        absl::StrCat("is ", ascans, " A-scans of ", depth, "; allowed >= 1"));
+    return FieldNotAllowed("power", absl::StrCat(ascans, " A-scans of ", depth), ">= 1");
   if (z_begin < 0 || z_begin >= z_end || z_end > depth) {
     return absl::OutOfRangeError(
         absl::StrCat("depth samples ", z_begin, " to ", z_end, "; the A-scans have ", depth));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/backend/host/host_device.h"
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #if OCTAVO_WITH_CUDA
 #include "gpu/backend/cuda/cuda_device.h"
@@ -17,7 +18,7 @@ absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_de
     return InvalidField("backend", absl::StrCat("is '", choice, "'; allowed are auto, host, cuda"));
   }
   if (host_devices < 1 || host_devices > 16)
-    return InvalidField("host_devices", absl::StrCat("is ", host_devices, "; allowed 1 to 16"));
+    return FieldOutOfRange("host_devices", host_devices, 1, 16);
   OpenedDevices opened;
   BackendReport cuda{
       .name = "cuda", .available = false, .chosen = false, .reason = "", .devices = 0};

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -120,18 +121,15 @@ std::vector<double> FitIndexPolynomial(std::span<const double> index, int64_t de
 }
 
 absl::Status CheckOptions(int64_t samples, const KCalibrationOptions& options) {
-  if (samples < 16 || samples > 65536)
-    return InvalidField("samples", absl::StrCat("is ", samples, "; allowed 16 to 65536"));
+  if (samples < 16 || samples > 65536) return FieldOutOfRange("samples", samples, 16, 65536);
   if (options.least_bin < 2 || options.least_bin >= samples / 2 - 1) {
-    return InvalidField("least_bin",
-                        absl::StrCat("is ", options.least_bin, "; allowed 2 to ", samples / 2 - 2));
+    return FieldOutOfRange("least_bin", options.least_bin, 2, samples / 2 - 2);
   }
   if (options.polynomial_degree < 1 || options.polynomial_degree > 15) {
-    return InvalidField("polynomial_degree",
-                        absl::StrCat("is ", options.polynomial_degree, "; allowed 1 to 15"));
+    return FieldOutOfRange("polynomial_degree", options.polynomial_degree, 1, 15);
   }
   if (!(options.edge >= 0 && options.edge < 0.4))
-    return InvalidField("edge", absl::StrCat("is ", options.edge, "; allowed 0 to below 0.4"));
+    return FieldNotAllowed("edge", options.edge, "0 to below 0.4");
   return absl::OkStatus();
 }
 

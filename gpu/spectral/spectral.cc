@@ -7,16 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 
 namespace octavo::inline gpu {
 namespace {
-
-absl::Status InRange(const char* field, int64_t value, int64_t lo, int64_t hi) {
-  if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
 
 absl::Status Length(const char* field, size_t length, int64_t wanted) {
   if (static_cast<int64_t>(length) == wanted) return absl::OkStatus();
@@ -84,8 +80,7 @@ absl::Status ValidateInput(const SpectralConfig& c) {
   OCTAVO_RETURN_IF_ERROR(InRange("samples_per_record", c.samples_per_record, 16, 65536));
   if (c.raw_type != DType::kU8 && c.raw_type != DType::kU16 && c.raw_type != DType::kI16 &&
       c.raw_type != DType::kF32) {
-    return InvalidField("raw_type",
-                        absl::StrCat("is ", Info(c.raw_type).name, "; allowed u8, u16, i16, f32"));
+    return FieldNotAllowed("raw_type", Info(c.raw_type).name, "u8, u16, i16, f32");
   }
   if (c.packing != math::Packing::kNone && c.raw_type != DType::kU16) {
     return InvalidField("raw_type", absl::StrCat("is ", Info(c.raw_type).name,
@@ -109,9 +104,7 @@ absl::Status ValidateInput(const SpectralConfig& c) {
 absl::Status ValidateOutput(const SpectralConfig& c) {
   const bool known = c.output == DType::kU8 || c.output == DType::kI8 || c.output == DType::kU16 ||
                      c.output == DType::kF16 || c.output == DType::kF32 || c.output == DType::kC64;
-  if (!known)
-    return InvalidField(
-        "dtype", absl::StrCat("is ", Info(c.output).name, "; allowed u8, i8, u16, f16, f32, c64"));
+  if (!known) return FieldNotAllowed("dtype", Info(c.output).name, "u8, i8, u16, f16, f32, c64");
   if ((c.value == math::Value::kComplex) != (c.output == DType::kC64)) {
     return InvalidField("dtype", absl::StrCat("is ", Info(c.output).name,
                                               c.value == math::Value::kComplex
@@ -165,9 +158,8 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
       // outermost samples.
       constexpr double kRounding = 1e-6;
       if (!(r >= -kRounding && r <= static_cast<double>(c.samples_per_record - 1) + kRounding)) {
-        return InvalidField(
-            "k_linearisation.index",
-            absl::StrCat("is ", r, " at ", j, "; allowed 0 to ", c.samples_per_record - 1));
+        return FieldOutOfRange("k_linearisation.index", absl::StrCat(r, " at ", j), 0,
+                               c.samples_per_record - 1);
       }
       if (j > 0 && r < c.k_index[j - 1]) {
         return InvalidField("k_linearisation.index",

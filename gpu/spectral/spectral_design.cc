@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -75,8 +76,7 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
   std::vector<double> k(n);
   for (size_t j = 0; j < n; ++j) {
     if (!(wavelength_nm[j] > 0) || !std::isfinite(wavelength_nm[j])) {
-      return InvalidField(kField,
-                          absl::StrCat("is ", wavelength_nm[j], " at sample ", j, "; allowed > 0"));
+      return FieldNotAllowed(kField, absl::StrCat(wavelength_nm[j], " at sample ", j), "> 0");
     }
     if (j > 0 && (descending ? wavelength_nm[j] >= wavelength_nm[j - 1]
                              : wavelength_nm[j] <= wavelength_nm[j - 1])) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/internal.h"
@@ -14,13 +15,9 @@
 namespace octavo::inline gpu {
 namespace {
 
-absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
-  if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
 absl::Status Within(absl::string_view field, double value, bool ok, absl::string_view allowed) {
   if (std::isfinite(value) && ok) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", allowed));
+  return FieldNotAllowed(field, value, allowed);
 }
 
 absl::Status Check(const CenterConfig& c) {
@@ -37,8 +34,8 @@ absl::Status Check(const CenterConfig& c) {
     if (!std::isfinite(c.angles_rad[i]))
       return InvalidField(absl::StrCat("angles_rad[", i, "]"), "is not finite");
   }
-  OCTAVO_RETURN_IF_ERROR(Between("slices", c.slices, 1, 4096));
-  OCTAVO_RETURN_IF_ERROR(Between("detectors", c.detectors, 8, 32768));
+  OCTAVO_RETURN_IF_ERROR(InRange("slices", c.slices, 1, 4096));
+  OCTAVO_RETURN_IF_ERROR(InRange("detectors", c.detectors, 8, 32768));
   OCTAVO_RETURN_IF_ERROR(Within("search_min", c.search_min, true, "finite values"));
   OCTAVO_RETURN_IF_ERROR(Within("search_max", c.search_max, c.search_max >= c.search_min,
                                 absl::StrCat("from search_min (", c.search_min, ") on")));
@@ -56,7 +53,7 @@ absl::Status Check(const CenterConfig& c) {
                                   "0.05 to fine_radius"));
     OCTAVO_RETURN_IF_ERROR(Within("object_ratio", c.object_ratio,
                                   c.object_ratio > 0 && c.object_ratio <= 4, "above 0, up to 4"));
-    OCTAVO_RETURN_IF_ERROR(Between("drop", c.drop, 0, 1024));
+    OCTAVO_RETURN_IF_ERROR(InRange("drop", c.drop, 0, 1024));
     return OneHalfTurn(c.angles_rad).status();
   }
   OCTAVO_RETURN_IF_ERROR(

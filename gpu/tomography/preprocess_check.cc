@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/fft_length.h"
 #include "gpu/tomography/preprocess.h"
@@ -20,15 +21,15 @@ constexpr double kWavelengthOfKevM = 1.2398419843e-9;
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
+  return FieldOutOfRange(field, value, lo, hi);
 }
 absl::Status Positive(absl::string_view field, double value) {
   if (std::isfinite(value) && value > 0) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed are finite values above 0"));
+  return FieldNotAllowed(field, value, "are finite values above 0");
 }
 absl::Status Intensities(absl::string_view field, DType dtype) {
   if (dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kF32) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", Info(dtype).name, "; allowed are u8, u16, f32"));
+  return FieldNotAllowed(field, Info(dtype).name, "are u8, u16, f32");
 }
 
 absl::Status CheckFlats(const PrepareConfig& c) {
@@ -61,9 +62,8 @@ absl::Status CheckFlats(const PrepareConfig& c) {
         Between(absl::StrCat("flat_series[", i, "]"), c.flat_series[i], 1, c.flats));
     frames += c.flat_series[i];
     if (!std::isfinite(c.flat_times[i]) || (i > 0 && c.flat_times[i] <= c.flat_times[i - 1])) {
-      return InvalidField(
-          absl::StrCat("flat_times[", i, "]"),
-          absl::StrCat("is ", c.flat_times[i], "; allowed are finite, increasing times"));
+      return FieldNotAllowed(absl::StrCat("flat_times[", i, "]"), c.flat_times[i],
+                             "are finite, increasing times");
     }
   }
   if (frames != c.flats)
@@ -76,8 +76,7 @@ absl::Status CheckFlats(const PrepareConfig& c) {
 absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_t start,
                        int64_t count) {
   if (bin != 1 && bin != 2 && bin != 4)
-    return InvalidField(absl::StrCat("bin_", axis, "s"),
-                        absl::StrCat("is ", bin, "; allowed 1, 2, 4"));
+    return FieldNotAllowed(absl::StrCat("bin_", axis, "s"), bin, "1, 2, 4");
   OCTAVO_RETURN_IF_ERROR(Between(absl::StrCat("crop_", axis), start, 0, size - 1));
   OCTAVO_RETURN_IF_ERROR(Between(absl::StrCat("crop_", axis, "s"), count, 0, size - start));
   const int64_t kept = (count == 0 ? size - start : count) / bin, least = axis == "column" ? 2 : 1;
@@ -91,7 +90,7 @@ absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_
 absl::Status Plausible(absl::string_view field, double value, double lo, double hi,
                        absl::string_view unit) {
   if (value >= lo && value <= hi) return absl::OkStatus();  // not NaN
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi, unit));
+  return FieldNotAllowed(field, value, absl::StrCat(lo, " to ", hi, unit));
 }
 
 }  // namespace
@@ -171,7 +170,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(
       CheckCrop("column", c.columns, c.bin_columns, c.crop_column, c.crop_columns));
   if (c.bin_angles != 1 && c.bin_angles != 2 && c.bin_angles != 4) {
-    return InvalidField("bin_angles", absl::StrCat("is ", c.bin_angles, "; allowed 1, 2, 4"));
+    return FieldNotAllowed("bin_angles", c.bin_angles, "1, 2, 4");
   }
   if (c.angles < c.bin_angles)
     return InvalidField(
@@ -186,8 +185,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
   OCTAVO_RETURN_IF_ERROR(CheckPhase(c.phase));
   OCTAVO_RETURN_IF_ERROR(Positive("log_floor", c.log_floor));
   if (!std::isfinite(c.not_finite_value))
-    return InvalidField("not_finite_value",
-                        absl::StrCat("is ", c.not_finite_value, "; allowed are finite values"));
+    return FieldNotAllowed("not_finite_value", c.not_finite_value, "are finite values");
   const PreparePlan plan = PlanPrepare(c);
   OCTAVO_RETURN_IF_ERROR(Between("air_left", c.air_left, 0, plan.columns));
   OCTAVO_RETURN_IF_ERROR(Between("air_right", c.air_right, 0, plan.columns));

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/reconstruct_kernels.h"
 #include "gpu/tomography/reconstruct_plan.h"
@@ -129,8 +130,7 @@ class CorrectedReconstructor final : public Reconstructor {
                                        DeviceSpan<const float> initial, DeviceSpan<float> images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
-      return InvalidField("slices",
-                          absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
+      return FieldOutOfRange("slices", input.slices, 1, config_.slices);
     }
     slices_ = input.slices;
     samples_ = 0;
@@ -165,8 +165,7 @@ class CorrectedReconstructor final : public Reconstructor {
   }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
-    if (slice < 0 || slice >= slices_)
-      return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
+    if (slice < 0 || slice >= slices_) return FieldOutOfRange("slice", slice, 0, slices_ - 1);
     OCTAVO_RETURN_IF_ERROR(
         ops_.UnpackImages(stream, view_, Image(), plan_.image_size, slice, 1, image));
     return Cut(stream, 1, image);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
@@ -18,12 +19,12 @@ constexpr int64_t kMaxDetectors = 32768, kMaxAngles = 65536, kMaxSlices = 4096, 
 
 absl::Status Between(const char* field, int64_t value, int64_t lo, int64_t hi) {
   if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
+  return FieldOutOfRange(field, value, lo, hi);
 }
 
 absl::Status Finite(const char* field, double value, bool allowed, const char* what) {
   if (std::isfinite(value) && allowed) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", what));
+  return FieldNotAllowed(field, value, what);
 }
 
 absl::Status CheckGeometry(const TomographyConfig& c) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/families.h"
 
@@ -329,25 +330,21 @@ absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, i
     if (stripes) {
       OCTAVO_RETURN_IF_ERROR(Odd(absl::StrCat(name, ".stripe_window"), r.stripe_window, false));
       if (!(std::isfinite(r.snr) && r.snr > 0))
-        return InvalidField(absl::StrCat(name, ".snr"),
-                            absl::StrCat("is ", r.snr, "; allowed above 0"));
+        return FieldNotAllowed(absl::StrCat(name, ".snr"), r.snr, "above 0");
       if (!(r.drop_ratio >= 0 && r.drop_ratio <= 0.8)) {
-        return InvalidField(absl::StrCat(name, ".drop_ratio"),
-                            absl::StrCat("is ", r.drop_ratio, "; allowed 0 to 0.8"));
+        return FieldOutOfRange(absl::StrCat(name, ".drop_ratio"), r.drop_ratio, "0", "0.8");
       }
     }
     if (r.method != RingMethod::kFourierWavelet) continue;
     if (r.wavelet_order < 1 || r.wavelet_order > 8) {
-      return InvalidField(absl::StrCat(name, ".wavelet_order"),
-                          absl::StrCat("is ", r.wavelet_order, "; allowed 1 to 8"));
+      return FieldOutOfRange(absl::StrCat(name, ".wavelet_order"), r.wavelet_order, 1, 8);
     }
     if (r.wavelet_levels < 0 || r.wavelet_levels > 16) {
-      return InvalidField(absl::StrCat(name, ".wavelet_levels"),
-                          absl::StrCat("is ", r.wavelet_levels, "; allowed 0 (by size) to 16"));
+      return FieldNotAllowed(absl::StrCat(name, ".wavelet_levels"), r.wavelet_levels,
+                             "0 (by size) to 16");
     }
     if (!(std::isfinite(r.wavelet_sigma) && r.wavelet_sigma > 0)) {
-      return InvalidField(absl::StrCat(name, ".wavelet_sigma"),
-                          absl::StrCat("is ", r.wavelet_sigma, "; allowed above 0"));
+      return FieldNotAllowed(absl::StrCat(name, ".wavelet_sigma"), r.wavelet_sigma, "above 0");
     }
   }
   return absl::OkStatus();

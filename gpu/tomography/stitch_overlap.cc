@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/preprocess_ops.h"
@@ -14,19 +15,14 @@
 namespace octavo::inline gpu {
 namespace {
 
-absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
-  if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
-
 absl::Status Check(const OverlapConfig& c) {
-  OCTAVO_RETURN_IF_ERROR(Between("angles", c.angles, 2, 65535));
-  OCTAVO_RETURN_IF_ERROR(Between("slices", c.slices, 1, 4096));
-  OCTAVO_RETURN_IF_ERROR(Between("detectors", c.detectors, 8, 32768));
-  if (c.half_turn != 0) OCTAVO_RETURN_IF_ERROR(Between("half_turn", c.half_turn, 1, c.angles / 2));
-  OCTAVO_RETURN_IF_ERROR(Between("overlap_min", c.overlap_min, 2, c.detectors));
+  OCTAVO_RETURN_IF_ERROR(InRange("angles", c.angles, 2, 65535));
+  OCTAVO_RETURN_IF_ERROR(InRange("slices", c.slices, 1, 4096));
+  OCTAVO_RETURN_IF_ERROR(InRange("detectors", c.detectors, 8, 32768));
+  if (c.half_turn != 0) OCTAVO_RETURN_IF_ERROR(InRange("half_turn", c.half_turn, 1, c.angles / 2));
+  OCTAVO_RETURN_IF_ERROR(InRange("overlap_min", c.overlap_min, 2, c.detectors));
   if (c.overlap_max == 0) return absl::OkStatus();
-  return Between("overlap_max", c.overlap_max, c.overlap_min, c.detectors);
+  return InRange("overlap_max", c.overlap_max, c.overlap_min, c.detectors);
 }
 int64_t Overlaps(const OverlapConfig& c) {
   return (c.overlap_max == 0 ? c.detectors : c.overlap_max) - c.overlap_min + 1;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/math/tomopy_rotation.h"
 #include "gpu/tomography/reconstruct_kernels.h"
@@ -70,8 +71,7 @@ class TomopyForm final : public Reconstructor {
                                        DeviceSpan<const float> initial, DeviceSpan<float> images,
                                        const Callback& callback) override {
     if (input.slices < 1 || input.slices > config_.slices) {
-      return InvalidField("slices",
-                          absl::StrCat("is ", input.slices, "; allowed 1 to ", config_.slices));
+      return FieldOutOfRange("slices", input.slices, 1, config_.slices);
     }
     slices_ = input.slices;
     const auto angles = static_cast<int64_t>(angles_.size()), image = n_ * n_;
@@ -134,8 +134,7 @@ class TomopyForm final : public Reconstructor {
   }
 
   absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) override {
-    if (slice < 0 || slice >= slices_)
-      return InvalidField("slice", absl::StrCat("is ", slice, "; allowed 0 to ", slices_ - 1));
+    if (slice < 0 || slice >= slices_) return FieldOutOfRange("slice", slice, 0, slices_ - 1);
     return device_.CopyOnDevice(stream, image.data(), image_.as<float>() + slice * n_ * n_,
                                 n_ * n_ * 4);
   }

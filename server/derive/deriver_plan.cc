@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/math/gather_ascans.h"
 #include "server/base/errors.h"
@@ -238,9 +239,8 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
           needs("doppler.between", repeats || (!pattern.bidirectional && state.shape[1] >= 2),
                 "ASCANS needs B-scans of one direction and at least two A-scans"));
       if (doppler->half_window >= state.shape[2]) {
-        return InvalidField(
-            at + "doppler.half_window",
-            absl::StrCat("is ", doppler->half_window, "; allowed 0 to ", state.shape[2] - 1));
+        return FieldOutOfRange(at + "doppler.half_window", doppler->half_window, 0,
+                               state.shape[2] - 1);
       }
       state.quantity = "phase_rad";
       state.display_lo = -std::numbers::pi;

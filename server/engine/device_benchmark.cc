@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/fft_length.h"
 #include "gpu/spectral/spectral.h"
@@ -380,14 +381,12 @@ class Bench {
 absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device) {
   if (spec->samples == 0) spec->samples = 1024;
   if (spec->samples < 64 || spec->samples > 16384)
-    return InvalidField("samples",
-                        absl::StrCat("is ", spec->samples, "; allowed 0 (1024) or 64 to 16384"));
+    return FieldNotAllowed("samples", spec->samples, "0 (1024) or 64 to 16384");
   if (spec->records == 0)
     spec->records = std::clamp<int64_t>(
         (device.info().backend == "host" ? 4096 : 16384) * 1024 / spec->samples, 64, 262144);
   if (spec->records < 16 || spec->records > 262144)
-    return InvalidField("records_per_block",
-                        absl::StrCat("is ", spec->records, "; allowed 0 or 16 to 262144"));
+    return FieldNotAllowed("records_per_block", spec->records, "0 or 16 to 262144");
   if (spec->records * spec->samples * 2 > int64_t{512} << 20) {
     return InvalidField("records_per_block",
                         absl::StrCat("is ", spec->records, "; a block of records of ",
@@ -395,8 +394,7 @@ absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device) {
   }
   if (spec->seconds == 0) spec->seconds = 0.5;
   if (!(spec->seconds >= 0.01 && spec->seconds <= 10))
-    return InvalidField("seconds",
-                        absl::StrCat("is ", spec->seconds, "; allowed 0 (0.5) or 0.01 to 10"));
+    return FieldNotAllowed("seconds", spec->seconds, "0 (0.5) or 0.01 to 10");
   return absl::OkStatus();
 }
 

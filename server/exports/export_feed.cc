@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/model/resolved_scan.h"
 
@@ -36,10 +37,9 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
                                        std::shared_ptr<handoff::Link> link) override {
     const json most = request.value("most", json(4u)), every = request.value("every", json(false));
     if (!most.is_number_unsigned() || most.get<uint64_t>() < 1 || most.get<uint64_t>() > kMost) {
-      return InvalidField("most", absl::StrCat("is ", most.dump(), "; allowed 1 to ", kMost));
+      return FieldOutOfRange("most", most.dump(), 1, kMost);
     }
-    if (!every.is_boolean())
-      return InvalidField("every", absl::StrCat("is ", every.dump(), "; allowed true, false"));
+    if (!every.is_boolean()) return FieldNotAllowed("every", every.dump(), "true, false");
     {
       MutexLock turn(turn_);
       who_ = peer;

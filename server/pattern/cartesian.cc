@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/pattern/geometry.h"
 #include "server/pattern/plan.h"
@@ -303,7 +304,7 @@ absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGr
                                     std::pair{"extent_y_mm", &grid->extent_y_mm}}) {
     if (*value == 0) *value = std::string(name) == "extent_x_mm" ? p.extent_x_mm : p.extent_y_mm;
     if (!std::isfinite(*value) || *value < 1e-6 || *value > 1e4)
-      return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1e-6 to 1e4"));
+      return FieldNotAllowed(field + name, *value, "1e-6 to 1e4");
   }
   const bool radial = p.kind == PatternKind::kRadial || p.kind == PatternKind::kRepeatedRadial;
   const double pixels =
@@ -318,7 +319,7 @@ absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGr
        {std::pair{"rows", &grid->rows}, std::pair{"columns", &grid->columns}}) {
     if (*value == 0) *value = side;
     if (*value < 1 || *value > kMostSide)
-      return InvalidField(field + name, absl::StrCat("is ", *value, "; allowed 1 to ", kMostSide));
+      return FieldOutOfRange(field + name, *value, 1, kMostSide);
   }
   if (grid->rows * grid->columns > kMostPoints) {
     return InvalidField(
@@ -337,8 +338,7 @@ absl::Status ResolveGrid(const Pattern& p, const std::string& field, CartesianGr
                                    static_cast<double>(p.ascans_per_bscan * p.bscans_per_volume));
   }
   if (!std::isfinite(grid->reach_mm) || grid->reach_mm < 1e-6 || grid->reach_mm > 1e4) {
-    return InvalidField(field + "reach_mm",
-                        absl::StrCat("is ", grid->reach_mm, "; allowed 1e-6 to 1e4"));
+    return FieldNotAllowed(field + "reach_mm", grid->reach_mm, "1e-6 to 1e4");
   }
   // With cells as wide as the reach, their number must fit in memory.
   grid->reach_mm = std::max(grid->reach_mm, 1e-4 * std::max(p.extent_x_mm, p.extent_y_mm));

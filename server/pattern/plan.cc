@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/pattern/flyback.h"
 
@@ -14,16 +15,6 @@ namespace {
 
 constexpr double kMostMm = 1e4;
 constexpr int64_t kMostFlyback = 1 << 20, kMostVolumeFlyback = 1 << 24;
-
-absl::Status InRange(const std::string& field, int64_t value, int64_t lo, int64_t hi) {
-  if (value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
-
-absl::Status InRange(const std::string& field, double value, double lo, double hi) {
-  if (std::isfinite(value) && value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
 
 /// A single path without inner ends.
 bool IsPath(const Pattern& p) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 #include "gpu/spectral/spectral_span.h"
@@ -256,8 +257,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   }
   if (!p.window_values.empty() && p.window != 0)
     return InvalidField("processing.window_values", "and window are both given; allowed is one");
-  OCTAVO_RETURN_IF_ERROR(base::InRange("processing.window", int64_t{p.window}, 0,
-                                       1 + static_cast<int64_t>(WindowKind::kFlatTop)));
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.window", int64_t{p.window}, 0,
+                                 1 + static_cast<int64_t>(WindowKind::kFlatTop)));
   if (p.window_values.empty() && p.window == 0) p.window = 1 + static_cast<int>(WindowKind::kHann);
   c.window = p.window_values.empty() ? MakeWindow(static_cast<WindowKind>(p.window - 1), n)
                                      : p.window_values;
@@ -271,8 +272,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   for (const auto& [name, value] :
        {std::pair{"a2", p.dispersion_a2}, std::pair{"a3", p.dispersion_a3}}) {
     if (!std::isfinite(value))
-      return InvalidField(absl::StrCat("processing.dispersion.", name),
-                          absl::StrCat("is ", value, "; allowed is a finite number"));
+      return FieldNotAllowed(absl::StrCat("processing.dispersion.", name), value,
+                             "is a finite number");
   }
   if (polynomial && !p.dispersion_phase.empty())
     return InvalidField("processing.dispersion.phase", "and a2, a3 are both given; allowed is one");
@@ -293,11 +294,9 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
   c.value = static_cast<math::Value>(static_cast<int>(p.value) - 1);
   ResolveStored(scan);
 
-  OCTAVO_RETURN_IF_ERROR(
-      base::InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.axial_spacing_um", p.axial_spacing_um, 0.0, 1e6));
   if (p.refractive_index == 0) p.refractive_index = 1;
-  OCTAVO_RETURN_IF_ERROR(
-      base::InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
+  OCTAVO_RETURN_IF_ERROR(InRange("processing.refractive_index", p.refractive_index, 1.0, 5.0));
   double axial = p.axial_spacing_um;
   scan.spacing_assumed[2] = axial == 0 && wavelength_nm.empty();
   if (scan.spacing_assumed[2]) axial = 1;
@@ -317,8 +316,8 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
         "products.angiography",
         absl::StrCat("needs voxels of u8, u16 or f32; they are ", Info(c.output).name));
   }
-  OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
-  OCTAVO_RETURN_IF_ERROR(base::InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_begin_um", products.slab_begin_um, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(InRange("products.slab_end_um", products.slab_end_um, 0.0, 1e9));
   if (products.slab_begin_um > 0 || products.slab_end_um > 0) {
     const auto to_sample = [&](double um) {  // clamped before it becomes an integer
       return static_cast<int64_t>(

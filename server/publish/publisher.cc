@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/memory/frame_pool.h"
 #include "server/publish/plane_frame.h"
@@ -286,11 +287,9 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
     const model::SubscribeSpec& spec, std::function<void()> notify) {
   if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
   if (spec.queue_length < 1 || spec.queue_length > 1024) {
-    return InvalidField("queue_length",
-                        absl::StrCat("is ", spec.queue_length, "; allowed 1 to 1024"));
+    return FieldOutOfRange("queue_length", spec.queue_length, 1, 1024);
   }
-  if (!(spec.max_rate_hz >= 0))
-    return InvalidField("max_rate_hz", absl::StrCat("is ", spec.max_rate_hz, "; allowed >= 0"));
+  if (!(spec.max_rate_hz >= 0)) return FieldNotAllowed("max_rate_hz", spec.max_rate_hz, ">= 0");
   const bool wants_aip = Wants(spec, model::Product::kAip);
   if (wants_aip && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");

@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 
 #include "gpu/array/project.h"
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/alignment.h"
 #include "gpu/spectral/spectral_design.h"
@@ -272,9 +273,8 @@ absl::StatusOr<Range> RangeOf(const char* name, double begin, double end, double
                               double fallback) {
   if (begin == 0 && end == 0) return Range{.begin = -fallback, .end = fallback};
   if (begin >= end)
-    return InvalidField(
-        absl::StrCat(name, "_begin"),
-        absl::StrCat("is ", begin, " and ", name, "_end ", end, "; allowed is a smaller begin"));
+    return FieldNotAllowed(absl::StrCat(name, "_begin"),
+                           absl::StrCat(begin, " and ", name, "_end ", end), "is a smaller begin");
   return Range{.begin = begin * unit, .end = end * unit};
 }
 
@@ -315,8 +315,7 @@ absl::StatusOr<Search> MakeSearch(const volume::VolumeHold& raw,
                                                   chain.fft_length / 2 - 1));
   }
   search.bins = spec.bins == 0 ? chain.fft_length / 2 - search.first_bin : spec.bins;
-  if (search.bins < 2 || search.bins > most)
-    return InvalidField("bins", absl::StrCat("is ", search.bins, "; allowed 2 to ", most));
+  if (search.bins < 2 || search.bins > most) return FieldOutOfRange("bins", search.bins, 2, most);
   // Between two bins a peak is lower than on a bin, and a3 moves peaks: bins half as wide keep this
   // from looking like a change of sharpness.
   const int64_t finer = chain.fft_length < 2 * n && chain.fft_length <= 65536 ? 2 : 1;
@@ -346,9 +345,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeDispersionAutofocusWork(
   if (!search.ok()) return base::AtField("dispersion_autofocus.", search.status());
   const std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
   const int64_t wanted = spec.ascans == 0 ? 256 : spec.ascans;
-  if (wanted > 65536)
-    return InvalidField("dispersion_autofocus.ascans",
-                        absl::StrCat("is ", wanted, "; allowed 1 to 65536"));
+  if (wanted > 65536) return FieldOutOfRange("dispersion_autofocus.ascans", wanted, 1, 65536);
   if (placed.empty())
     return InvalidField("dispersion_autofocus.volume", "has no A-scans: none of its records came");
   const int64_t count = std::min<int64_t>(wanted, std::ssize(placed)),

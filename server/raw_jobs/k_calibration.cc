@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
@@ -98,8 +99,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeKCalibrationWork(
   std::vector<int64_t> placed = PlacedRecords(*raw.status.raw);
   const auto count = std::ssize(placed);
   if (spec.first_record >= count) {
-    return InvalidField(field("first_record"),
-                        absl::StrCat("is ", spec.first_record, "; allowed 0 to ", count - 1));
+    return FieldOutOfRange(field("first_record"), spec.first_record, 0, count - 1);
   }
   const int64_t records = spec.records == 0 ? 1 : spec.records;
   if (records > std::min<int64_t>(4096, count - spec.first_record)) {

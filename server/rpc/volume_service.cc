@@ -2,6 +2,7 @@
 
 #include "octavo/v1/volume.grpc.pb.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/convert.h"
@@ -125,9 +126,7 @@ class VolumeServiceImpl final : public Base {
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
           const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
           if (tier != v1::HOST && tier != v1::DISK) {
-            return InvalidField(
-                "tier",
-                absl::StrCat("is ", tier, "; allowed HOST, DISK (RestoreVolume moves back)"));
+            return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
           }
           volumes_.Spill(request->name(), static_cast<model::Tier>(tier), Tell(reply, response),
                          request->lease_token());

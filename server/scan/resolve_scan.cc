@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/spectral/spectral_design.h"
 #include "gpu/spectral/spectral_span.h"
@@ -32,12 +33,13 @@ absl::Status ResolveAdcBits(model::ResolvedScan& scan) {
   model::Acquisition& a = scan.spec.acquisition;
   const int64_t container = ContainerBits(a.raw_type, a.packing);
   OCTAVO_RETURN_IF_ERROR(
-      base::InRange("acquisition.adc_bits", a.adc_bits, 0, container == 0 ? 32 : container));
+      InRange("acquisition.adc_bits", a.adc_bits, 0, container == 0 ? 32 : container));
   const auto* simulated = std::get_if<model::SimulatedSource>(&scan.spec.source);
   if (simulated != nullptr && a.adc_bits != 0 && a.adc_bits != simulated->adc_bits) {
-    return InvalidField("acquisition.adc_bits",
-                        absl::StrCat("is ", a.adc_bits, " and simulated.adc_bits is ",
-                                     simulated->adc_bits, "; allowed 0 or the same number"));
+    return FieldNotAllowed(
+        "acquisition.adc_bits",
+        absl::StrCat(a.adc_bits, " and simulated.adc_bits is ", simulated->adc_bits),
+        "0 or the same number");
   }
   if (a.adc_bits == 0) a.adc_bits = scan.source.adc_bits > 0 ? scan.source.adc_bits : container;
   return absl::OkStatus();
@@ -51,9 +53,9 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
   a.packing = scan.source.packing;
   a.raw_type_given = true;
   OCTAVO_RETURN_IF_ERROR(
-      base::InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
+      InRange("acquisition.samples_per_record", a.samples_per_record, 16, 65536));
   OCTAVO_RETURN_IF_ERROR(
-      base::InRange("acquisition.channels", a.channels, 1, 65536 / a.samples_per_record));
+      InRange("acquisition.channels", a.channels, 1, 65536 / a.samples_per_record));
   OCTAVO_RETURN_IF_ERROR(ResolveAdcBits(scan));
   int64_t line = p.ascans_per_bscan + p.flyback_records;
   scan.volume_records = line * p.bscans_per_volume + p.volume_flyback_records;
@@ -74,11 +76,11 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
         std::min({lines * line, scan.volume_records, processing::kMostBlockBytes / record_bytes});
   }
   OCTAVO_RETURN_IF_ERROR(
-      base::InRange("acquisition.records_per_block", a.records_per_block, 1,
-                    std::min(processing::kMostBlockBytes / record_bytes, kMostBlockRecords)));
+      InRange("acquisition.records_per_block", a.records_per_block, 1,
+              std::min(processing::kMostBlockBytes / record_bytes, kMostBlockRecords)));
   if (a.ring_blocks == 0) a.ring_blocks = 8;
-  OCTAVO_RETURN_IF_ERROR(base::InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
-  OCTAVO_RETURN_IF_ERROR(base::InRange("acquisition.record_rate_hz", a.record_rate_hz, 0.0, 1e9));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.ring_blocks", a.ring_blocks, 3, 1024));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_rate_hz", a.record_rate_hz, 0.0, 1e9));
   a.record_rate_hz = scan.source.record_rate_hz;
   return absl::OkStatus();
 }
@@ -193,7 +195,7 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
   if (model::Spills(r.on_tier_full))
     return InvalidField("retention.on_tier_full",
                         "is a tier itself; allowed STOP_AT_VOLUME, DROP_NEW");
-  OCTAVO_RETURN_IF_ERROR(base::InRange("retention.keep_last", r.keep_last, 0, kMostHoldSlots));
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.keep_last", r.keep_last, 0, kMostHoldSlots));
   if (r.keep_last > 0 &&
       (r.mode != model::RetentionMode::kLive || r.disposition != model::Disposition::kAsk)) {
     return InvalidField("retention.keep_last",
@@ -201,10 +203,10 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
                         "AUTO_COMMIT and AUTO_DISCARD none");
   }
   if (r.ttl_seconds != 0)
-    OCTAVO_RETURN_IF_ERROR(base::InRange("retention.ttl_seconds", r.ttl_seconds, 1.0, 31536000.0));
+    OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl_seconds", r.ttl_seconds, 1.0, 31536000.0));
   if (r.ttl_warning_seconds == 0) r.ttl_warning_seconds = std::min(60.0, r.ttl_seconds / 2);
-  OCTAVO_RETURN_IF_ERROR(base::InRange("retention.ttl_warning_seconds", r.ttl_warning_seconds, 0.0,
-                                       r.ttl_seconds / 2));
+  OCTAVO_RETURN_IF_ERROR(
+      InRange("retention.ttl_warning_seconds", r.ttl_warning_seconds, 0.0, r.ttl_seconds / 2));
   if (spec.session.empty() && r.orphan != model::Orphan::kDefault &&
       r.orphan != model::Orphan::kKeep) {
     return InvalidField("retention.orphan",
@@ -228,7 +230,7 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
                    : all                                             ? spec.pattern.volumes
                                                                      : 4;
   }
-  OCTAVO_RETURN_IF_ERROR(base::InRange("retention.hold_slots", r.hold_slots, 1, kMostHoldSlots));
+  OCTAVO_RETURN_IF_ERROR(InRange("retention.hold_slots", r.hold_slots, 1, kMostHoldSlots));
   if (spec.overrun == model::Overrun::kDefault)
     spec.overrun = r.mode == model::RetentionMode::kCapture ? model::Overrun::kFailScan
                                                             : model::Overrun::kDropBlock;
@@ -270,8 +272,7 @@ absl::Status ResolveQueue(model::ResolvedScan& scan) {
                              : 1;
     const int64_t least = std::max<int64_t>(1, 64 / unit);
     if (marker.every == 0) marker.every = least;
-    OCTAVO_RETURN_IF_ERROR(
-        base::InRange(at + "every", marker.every, least, (int64_t{1} << 32) - 1));
+    OCTAVO_RETURN_IF_ERROR(InRange(at + "every", marker.every, least, (int64_t{1} << 32) - 1));
     if (const int64_t volumes = spec.pattern.volumes; volumes > 0) {
       const int64_t segments = spec.pattern.plan == nullptr
                                    ? spec.pattern.bscans_per_volume
@@ -280,7 +281,7 @@ absl::Status ResolveQueue(model::ResolvedScan& scan) {
           volumes * (marker.at == model::MarkerAt::kVolumeStart  ? 1
                      : marker.at == model::MarkerAt::kBscanStart ? segments
                                                                  : scan.volume_records);
-      OCTAVO_RETURN_IF_ERROR(base::InRange(at + "offset", marker.offset, 0, places - 1));
+      OCTAVO_RETURN_IF_ERROR(InRange(at + "offset", marker.offset, 0, places - 1));
     }
   }
   return absl::OkStatus();
@@ -299,9 +300,9 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
   model::Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;
   if (a.record_average == 0) a.record_average = 1;
-  OCTAVO_RETURN_IF_ERROR(base::InRange("acquisition.channels", a.channels, 1, 16));
-  OCTAVO_RETURN_IF_ERROR(base::InRange("acquisition.channel", a.channel, 0, a.channels - 1));
-  OCTAVO_RETURN_IF_ERROR(base::InRange("acquisition.record_average", a.record_average, 1, 256));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channels", a.channels, 1, 16));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.channel", a.channel, 0, a.channels - 1));
+  OCTAVO_RETURN_IF_ERROR(InRange("acquisition.record_average", a.record_average, 1, 256));
   OCTAVO_RETURN_IF_ERROR(
       pattern::ResolvePattern(scan.spec.pattern, model::RecordRateHz(scan.spec)));
   OCTAVO_ASSIGN_OR_RETURN(scan.source, source::InspectSource(spec, replay_roots));
@@ -324,7 +325,7 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
   OCTAVO_RETURN_IF_ERROR(processing::ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(ResolveRetention(scan.spec));
   OCTAVO_RETURN_IF_ERROR(
-      base::InRange("products.preview_rate_hz", scan.spec.products.preview_rate_hz, -1e9, 1e6));
+      InRange("products.preview_rate_hz", scan.spec.products.preview_rate_hz, -1e9, 1e6));
   if (scan.spec.products.preview_rate_hz == 0) scan.spec.products.preview_rate_hz = 10;
   OCTAVO_RETURN_IF_ERROR(processing::SetGeometry(scan));
   return scan;

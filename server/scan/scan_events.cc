@@ -181,10 +181,11 @@ std::vector<std::string> ScanEvents::Warnings() {
 
 std::vector<std::string> ScanEvents::WarningsOfData() {
   MutexLock lock(warning_mutex_);
-  std::vector<std::string> warnings = warnings_;
-  const std::set<std::string>& of_commits = commit_warnings_;
-  std::erase_if(warnings, [&](const std::string& text) { return of_commits.contains(text); });
-  return warnings;
+  std::vector<std::string> of_data;
+  for (const std::string& text : warnings_) {
+    if (!commit_warnings_.contains(text)) of_data.push_back(text);
+  }
+  return of_data;
 }
 
 void ScanEvents::AddTo(model::ScanStatus* status) {

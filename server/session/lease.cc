@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/failpoint.h"
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/resource_names.h"
 
@@ -23,7 +24,7 @@ absl::Status Lost(const std::string& what) {
 
 absl::Status CheckSeconds(const char* field, double seconds, double most) {
   if (std::isfinite(seconds) && seconds >= 0 && seconds <= most) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", seconds, "; allowed 0 to ", most));
+  return FieldOutOfRange(field, seconds, 0, most);
 }
 
 }  // namespace
@@ -34,8 +35,7 @@ absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
   if (request.resource.empty())
     return InvalidField("resource", "is empty; give buffers/... or volumes/...");
   if (request.mode != LeaseMode::kShared && request.mode != LeaseMode::kExclusive) {
-    return InvalidField(
-        "mode", absl::StrCat("is ", static_cast<int>(request.mode), "; allowed SHARED, EXCLUSIVE"));
+    return FieldNotAllowed("mode", static_cast<int>(request.mode), "SHARED, EXCLUSIVE");
   }
   OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", request.seconds, kLongestLeaseSeconds));
   OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait_seconds", request.wait_seconds, kLongestWaitSeconds));

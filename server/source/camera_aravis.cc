@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/source/camera.h"
 #include "server/source/sources.h"
@@ -69,8 +70,9 @@ absl::StatusOr<std::string> FindLocked(const std::string& wanted)
 absl::Status Within(const char* field, int64_t value, int64_t lo, int64_t hi, int64_t step) {
   if (value >= lo && value <= hi && (step <= 1 || (value - lo) % step == 0))
     return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi,
-                                          step > 1 ? absl::StrCat(" in steps of ", step) : ""));
+  return FieldNotAllowed(
+      field, value,
+      absl::StrCat(lo, " to ", hi, step > 1 ? absl::StrCat(" in steps of ", step) : ""));
 }
 
 absl::Status Within(const char* field, double value, double lo, double hi) {
@@ -298,17 +300,14 @@ absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
   for (const auto& [field, value] :
        {std::pair{"camera.exposure_us", s.exposure_us}, std::pair{"camera.gain", s.gain},
         std::pair{"camera.frame_rate_hz", s.frame_rate_hz}}) {
-    if (!std::isfinite(value) || value < 0)
-      return InvalidField(field, absl::StrCat("is ", value, "; allowed >= 0"));
+    if (!std::isfinite(value) || value < 0) return FieldNotAllowed(field, value, ">= 0");
   }
   if (!std::isfinite(s.frame_timeout_s) || s.frame_timeout_s > 1e9) {
-    return InvalidField(
-        "camera.frame_timeout_s",
-        absl::StrCat("is ", s.frame_timeout_s, "; allowed at most 1e9; negative = never"));
+    return FieldNotAllowed("camera.frame_timeout_s", s.frame_timeout_s,
+                           "at most 1e9; negative = never");
   }
   if (s.buffers < 2 || s.buffers > 1024)
-    return InvalidField("camera.buffers",
-                        absl::StrCat("is ", given.buffers, "; allowed 0 (16), 2 to 1024"));
+    return FieldNotAllowed("camera.buffers", given.buffers, "0 (16), 2 to 1024");
   if (spec.acquisition.channels > 1)
     return InvalidField("acquisition.channels", absl::StrCat("is ", spec.acquisition.channels,
                                                              "; a camera's lines have 1"));

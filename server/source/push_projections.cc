@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::source {
@@ -100,7 +101,7 @@ int64_t ProjectionMemory::used_bytes() {
 absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   const auto range = [](const char* field, int64_t value, int64_t lo, int64_t hi) -> absl::Status {
     if (value >= lo && value <= hi) return absl::OkStatus();
-    return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
+    return FieldOutOfRange(field, value, lo, hi);
   };
   OCTAVO_RETURN_IF_ERROR(range("push.rows", spec.rows, 1, kMostExtent));
   OCTAVO_RETURN_IF_ERROR(range("push.columns", spec.columns, 2, kMostExtent));
@@ -108,15 +109,12 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   OCTAVO_RETURN_IF_ERROR(range("push.credit_messages", spec.credit_messages, 0, 256));
   if (spec.dtype != DType::kU8 && spec.dtype != DType::kU16 && spec.dtype != DType::kI16 &&
       spec.dtype != DType::kF32)
-    return InvalidField("push.dtype",
-                        absl::StrCat("is ", Info(spec.dtype).name, "; allowed u8, u16, i16, f32"));
+    return FieldNotAllowed("push.dtype", Info(spec.dtype).name, "u8, u16, i16, f32");
   if (!(spec.pixel_size_um >= 0 && spec.pixel_size_um <= 1e6))
-    return InvalidField("push.pixel_size_um",
-                        absl::StrCat("is ", spec.pixel_size_um, "; allowed 0 (not known) to 1e6"));
+    return FieldNotAllowed("push.pixel_size_um", spec.pixel_size_um, "0 (not known) to 1e6");
   if (!(spec.idle_timeout_s <= 1e9) || std::isinf(spec.idle_timeout_s))
-    return InvalidField(
-        "push.idle_timeout_s",
-        absl::StrCat("is ", spec.idle_timeout_s, "; allowed at most 1e9; negative = never"));
+    return FieldNotAllowed("push.idle_timeout_s", spec.idle_timeout_s,
+                           "at most 1e9; negative = never");
   return absl::OkStatus();
 }
 
@@ -162,11 +160,9 @@ void ProjectionPort::OnProgress(int64_t connection, std::function<void()> notify
 
 absl::Status ProjectionPort::CheckFrame(const PushedFrame& frame) const {
   if (frame.first_row < 0 || frame.first_row >= spec_.rows)
-    return InvalidField("first_row",
-                        absl::StrCat("is ", frame.first_row, "; allowed 0 to ", spec_.rows - 1));
+    return FieldOutOfRange("first_row", frame.first_row, 0, spec_.rows - 1);
   if (frame.rows < 1 || frame.rows > spec_.rows - frame.first_row)
-    return InvalidField(
-        "rows", absl::StrCat("is ", frame.rows, "; allowed 1 to ", spec_.rows - frame.first_row));
+    return FieldOutOfRange("rows", frame.rows, 1, spec_.rows - frame.first_row);
   size_t bytes = 0;
   for (const auto& [data, size] : frame.parts) bytes += size;
   if (static_cast<int64_t>(bytes) != frame.rows * row_bytes())
@@ -174,8 +170,7 @@ absl::Status ProjectionPort::CheckFrame(const PushedFrame& frame) const {
                                              frame.rows * row_bytes()));
   if (frame.kind == FrameKind::kProjection && frame.first_row == 0 &&
       !std::isfinite(frame.angle_rad))
-    return InvalidField("angle_rad",
-                        absl::StrCat("is ", frame.angle_rad, "; allowed are finite angles"));
+    return FieldNotAllowed("angle_rad", frame.angle_rad, "are finite angles");
   return absl::OkStatus();
 }
 

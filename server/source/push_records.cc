@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::source {
@@ -56,8 +57,7 @@ absl::Status PushPort::Offer(int64_t connection, PushBlock block) {
     MutexLock lock(mutex_);
     OCTAVO_RETURN_IF_ERROR(CheckConnection(connection));
     if (block.records < 1 || block.records > limits_.block_records) {
-      return InvalidField(
-          "records", absl::StrCat("is ", block.records, "; allowed 1 to ", limits_.block_records));
+      return FieldOutOfRange("records", block.records, 1, limits_.block_records);
     }
     size_t bytes = 0;
     for (const auto& [data, size] : block.parts) bytes += size;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/source/push_records.h"
 #include "server/source/sources.h"
@@ -48,13 +49,11 @@ absl::StatusOr<model::SourceTraits> InspectPush(const model::ScanSpec& spec,
                                                 const model::PushSource& given) {
   const model::PushSource s = WithDefaults(given);
   if (s.credit_blocks < 1 || s.credit_blocks > 64) {
-    return InvalidField("push.credit_blocks",
-                        absl::StrCat("is ", given.credit_blocks, "; allowed 0 (4) to 64"));
+    return FieldNotAllowed("push.credit_blocks", given.credit_blocks, "0 (4) to 64");
   }
   if (!std::isfinite(s.idle_timeout_s) || s.idle_timeout_s > 1e9) {
-    return InvalidField(
-        "push.idle_timeout_s",
-        absl::StrCat("is ", given.idle_timeout_s, "; allowed at most 1e9; negative = never"));
+    return FieldNotAllowed("push.idle_timeout_s", given.idle_timeout_s,
+                           "at most 1e9; negative = never");
   }
   return TraitsOfDelivered(spec.acquisition, "a push source");
 }

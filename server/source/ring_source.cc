@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/model/resolved_scan.h"
 #include "server/source/ring_port.h"
@@ -92,7 +93,7 @@ absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec,
   for (const auto& [field, seconds] : {std::pair("ring.idle_timeout_s", given.idle_timeout_s),
                                        std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
     if (!std::isfinite(seconds) || seconds > 1e9)
-      return InvalidField(field, absl::StrCat("is ", seconds, "; allowed at most 1e9"));
+      return FieldNotAllowed(field, seconds, "at most 1e9");
   }
   return TraitsOfDelivered(spec.acquisition, "a ring");
 }

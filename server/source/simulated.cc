@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tbb/parallel_for.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/source/rate_limiter.h"
 #include "server/source/simulated_model.h"
@@ -113,11 +114,6 @@ class SimulatedRecords final : public Source {
   int64_t next_ = 0;
 };
 
-absl::Status InRange(const std::string& field, double value, double lo, double hi) {
-  if (std::isfinite(value) && value >= lo && value <= hi) return absl::OkStatus();
-  return InvalidField(field, absl::StrCat("is ", value, "; allowed ", lo, " to ", hi));
-}
-
 }  // namespace
 
 model::SimulatedSource WithDefaults(const model::SimulatedSource& given, DType raw_type) {
@@ -140,8 +136,7 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
   traits.samples_per_record =
       spec.acquisition.samples_per_record == 0 ? 1024 : spec.acquisition.samples_per_record;
   if (traits.samples_per_record < 16 || traits.samples_per_record > 65536) {
-    return InvalidField("acquisition.samples_per_record",
-                        absl::StrCat("is ", traits.samples_per_record, "; allowed 16 to 65536"));
+    return FieldOutOfRange("acquisition.samples_per_record", traits.samples_per_record, 16, 65536);
   }
   const model::SimulatedSource s = WithDefaults(given, traits.raw_type);
   OCTAVO_RETURN_IF_ERROR(

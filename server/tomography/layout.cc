@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
@@ -28,11 +29,9 @@ absl::StatusOr<model::IndexRange> Resolve(const char* field, const model::IndexR
                         .end = range.end == 0 ? count : range.end,
                         .step = std::max<int64_t>(range.step, 1)};
   if (out.begin >= count)
-    return InvalidField(absl::StrCat("tomography.", field, ".begin"),
-                        absl::StrCat("is ", out.begin, "; allowed 0 to ", count - 1));
+    return FieldOutOfRange(absl::StrCat("tomography.", field, ".begin"), out.begin, 0, count - 1);
   if (out.end > count)
-    return InvalidField(absl::StrCat("tomography.", field, ".end"),
-                        absl::StrCat("is ", out.end, "; allowed 1 to ", count));
+    return FieldOutOfRange(absl::StrCat("tomography.", field, ".end"), out.end, 1, count);
   return out;
 }
 
@@ -122,9 +121,7 @@ absl::StatusOr<TomographyLayout> TomographyLayout::Make(const model::TomographyS
     const int64_t slice =
         row < l.rows_.begin ? -1 : (row - l.rows_.begin) / (l.rows_.step * p.bin_rows);
     if (slice >= 0 && slice < l.slices_) return slice;
-    return InvalidField(
-        absl::StrCat("tomography.", field),
-        absl::StrCat("is ", row, "; allowed ", l.rows_.begin, " to ", l.rows_.end - 1));
+    return FieldOutOfRange(absl::StrCat("tomography.", field), row, l.rows_.begin, l.rows_.end - 1);
   };
   l.center_slice_ = l.slices_ / 2;
   if (spec.center.row.has_value()) {

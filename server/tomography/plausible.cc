@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "gpu/device/dtype.h"
 
@@ -197,11 +198,11 @@ void LookAtAxis(const model::TomographySpec& spec, const storage::ProjectionInfo
   const bool all = begin == 0 && end == info.columns;
   const auto look = [&](const char* field, double axis) {
     if (axis >= least && axis <= most) return;
-    out->refusals.push_back(InvalidField(
-        field,
-        absl::StrCat("is ", axis, "; allowed ", least, " to ", most,
+    out->refusals.push_back(FieldNotAllowed(
+        field, axis,
+        absl::StrCat(least, " to ", most,
                      all ? ", the columns of the detector"
-                         : absl::StrCat(", the columns that are chosen (", begin, " to ", end - 1,
+                         : absl::StrCat(", the columns that are chosen (", begin, end - 1,
                                         "): they and the axis count on the whole detector, 0 to ",
                                         info.columns - 1))));
   };

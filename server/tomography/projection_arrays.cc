@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 
 namespace octavo::tomography {
@@ -52,13 +53,12 @@ absl::StatusOr<Array> Look(buffer::BufferStore& buffers, const std::string& fiel
     case Scalar::kI16: array.dtype = DType::kI16; break;
     case Scalar::kF32: array.dtype = DType::kF32; break;
     default:
-      return InvalidField(absl::StrCat("tomography.arrays.", field),
-                          absl::StrCat("is ", type.Text(), "; allowed are u8, u16, i16, f32"));
+      return FieldNotAllowed(absl::StrCat("tomography.arrays.", field), type.Text(),
+                             "are u8, u16, i16, f32");
   }
   if (type.lanes != 1 || type.rank() < 2) {
-    return InvalidField(
-        absl::StrCat("tomography.arrays.", field),
-        absl::StrCat("is ", type.Text(), "; allowed are two or three axes, one lane"));
+    return FieldNotAllowed(absl::StrCat("tomography.arrays.", field), type.Text(),
+                           "are two or three axes, one lane");
   }
   if (array.rank == 3) {
     std::copy(type.dims.begin(), type.dims.end(), array.dims.begin());
@@ -178,8 +178,7 @@ absl::StatusOr<std::vector<int64_t>> ShapeOfFloats(buffer::BufferStore& buffers,
   }
   const ArrayType& type = (*opened)->type();
   if (type.scalar != Scalar::kF32 || type.lanes != 1 || type.rank() != 3) {
-    return InvalidField(field,
-                        absl::StrCat("is ", type.Text(), "; allowed is f32 with three axes"));
+    return FieldNotAllowed(field, type.Text(), "is f32 with three axes");
   }
   return type.dims;
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
 
@@ -12,8 +13,7 @@ namespace octavo::rpc {
 absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
   if (chunk_bytes == 0) return 2 << 20;
   if (chunk_bytes < 64 << 10 || chunk_bytes > 4 << 20) {
-    return InvalidField(
-        "chunk_bytes", absl::StrCat("is ", chunk_bytes, "; allowed 0 (2 MiB) or 65536 to 4194304"));
+    return FieldNotAllowed("chunk_bytes", chunk_bytes, "0 (2 MiB) or 65536 to 4194304");
   }
   return chunk_bytes;
 }
@@ -87,8 +87,7 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
   out.depth_down = in.depth_down();
   out.scale_bar = in.scale_bar();
   if (in.jpeg_quality() > 100)
-    return InvalidField("image.jpeg_quality",
-                        absl::StrCat("is ", in.jpeg_quality(), "; allowed 0 (85) or 1 to 100"));
+    return FieldNotAllowed("image.jpeg_quality", in.jpeg_quality(), "0 (85) or 1 to 100");
   if (in.jpeg_quality() > 0 && encoding != v1::JPEG)
     return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
   if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
@@ -119,8 +118,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   spec.axis_given = in.axis() != v1::AXIS_UNSPECIFIED;
   if (spec.axis_given) spec.axis = static_cast<model::FrameAxis>(in.axis());
   if (in.index_set() || in.index() > 0) spec.plane_index = in.index();
-  if (spec.plane_index < -1)
-    return InvalidField("index", absl::StrCat("is ", in.index(), "; allowed >= -1"));
+  if (spec.plane_index < -1) return FieldNotAllowed("index", in.index(), ">= -1");
   if (!v1::Encoding_IsValid(in.encoding()))
     return InvalidField("encoding",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
@@ -142,9 +140,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
                       ? static_cast<model::Delivery>(in.delivery())
                   : images ? model::Delivery::kLatest
                            : model::Delivery::kLossless;
-  if (in.queue_length() > 1024)
-    return InvalidField("queue_length",
-                        absl::StrCat("is ", in.queue_length(), "; allowed 0 to 1024"));
+  if (in.queue_length() > 1024) return FieldOutOfRange("queue_length", in.queue_length(), 0, 1024);
   const bool volumes = std::find(spec.products.begin(), spec.products.end(),
                                  model::Product::kVolume) != spec.products.end();
   const bool events_only =

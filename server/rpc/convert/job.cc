@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
@@ -133,11 +134,10 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
                         absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   if (in.priority() < -100 || in.priority() > 100)
-    return InvalidField("priority", absl::StrCat("is ", in.priority(), "; allowed -100 to 100"));
+    return FieldOutOfRange("priority", in.priority(), -100, 100);
   OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
   if (const double ttl = in.ttl_seconds(); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
-    return InvalidField("ttl_seconds",
-                        absl::StrCat("is ", ttl, "; allowed 0 (never) or 1 to 31536000"));
+    return FieldNotAllowed("ttl_seconds", ttl, "0 (never) or 1 to 31536000");
   }
   if (in.group().size() > 128)
     return InvalidField("group",

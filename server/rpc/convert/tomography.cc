@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/json_util.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
@@ -310,8 +311,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   OCTAVO_ASSIGN_OR_RETURN(out.rows, Decode("rows", in.rows()));
   OCTAVO_ASSIGN_OR_RETURN(out.columns, Decode("columns", in.columns()));
   if (out.columns.step > 1)
-    return InvalidField("tomography.columns.step",
-                        absl::StrCat("is ", out.columns.step, "; allowed 0, 1"));
+    return FieldNotAllowed("tomography.columns.step", out.columns.step, "0, 1");
   OCTAVO_ASSIGN_OR_RETURN(out.preparation, Decode(in.preparation()));
   OCTAVO_ASSIGN_OR_RETURN(out.center, Decode(in.center()));
   OCTAVO_ASSIGN_OR_RETURN(out.reconstruction, Decode(in.reconstruction()));
@@ -321,8 +321,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.end", t.end()));
     OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.try_centers.step", t.step()));
     if (t.step() <= 0)
-      return InvalidField("tomography.try_centers.step",
-                          absl::StrCat("is ", t.step(), "; allowed is more than 0"));
+      return FieldNotAllowed("tomography.try_centers.step", t.step(), "is more than 0");
     if (t.end() < t.begin())
       return InvalidField("tomography.try_centers.end",
                           absl::StrCat("is ", t.end(), "; allowed ", t.begin(), " or more"));
@@ -335,8 +334,8 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   }
   out.initial_volume = in.initial_volume();
   if (in.slices_per_batch() > 4096) {
-    return InvalidField("tomography.slices_per_batch",
-                        absl::StrCat("is ", in.slices_per_batch(), "; allowed 0 (chosen) to 4096"));
+    return FieldNotAllowed("tomography.slices_per_batch", in.slices_per_batch(),
+                           "0 (chosen) to 4096");
   }
   out.slices_per_batch = in.slices_per_batch();
   if (!v1::ResultPlace_IsValid(in.place()))
@@ -345,8 +344,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
   out.place = static_cast<model::ResultPlace>(in.place());
   OCTAVO_RETURN_IF_ERROR(CheckFinite("tomography.pixel_size_um", in.pixel_size_um()));
   if (in.pixel_size_um() < 0)
-    return InvalidField("tomography.pixel_size_um",
-                        absl::StrCat("is ", in.pixel_size_um(), "; allowed 0 (not known) or more"));
+    return FieldNotAllowed("tomography.pixel_size_um", in.pixel_size_um(), "0 (not known) or more");
   out.pixel_size_um = in.pixel_size_um();
   out.encoded = in.SerializeAsString();
   google::protobuf::util::JsonPrintOptions options;

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
@@ -37,15 +38,12 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
                         absl::StrCat("has the unknown value ", static_cast<int>(in.tiff_plane())));
   }
   if (in.level() < 0 || in.level() > 9)
-    return InvalidField(absl::StrCat(field, ".level"),
-                        absl::StrCat("is ", in.level(), "; allowed 0 to 9"));
+    return FieldOutOfRange(absl::StrCat(field, ".level"), in.level(), 0, 9);
   if (in.pyramid_levels() > 16) {
-    return InvalidField(absl::StrCat(field, ".pyramid_levels"),
-                        absl::StrCat("is ", in.pyramid_levels(), "; allowed 0 to 16"));
+    return FieldOutOfRange(absl::StrCat(field, ".pyramid_levels"), in.pyramid_levels(), 0, 16);
   }
   if (in.nifti_version() > 2) {
-    return InvalidField(absl::StrCat(field, ".nifti_version"),
-                        absl::StrCat("is ", in.nifti_version(), "; allowed 0, 1, 2"));
+    return FieldNotAllowed(absl::StrCat(field, ".nifti_version"), in.nifti_version(), "0, 1, 2");
   }
   out.destination = in.destination();
   const auto asked = in.format() == v1::FORMAT_UNSPECIFIED
@@ -76,8 +74,7 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
     }
   }
   if (in.zstd_level() < 0 || in.zstd_level() > 19) {
-    return InvalidField(absl::StrCat(field, ".zstd_level"),
-                        absl::StrCat("is ", in.zstd_level(), "; allowed 0 to 19"));
+    return FieldOutOfRange(absl::StrCat(field, ".zstd_level"), in.zstd_level(), 0, 19);
   }
   out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
   out.writer.compress = !in.uncompressed();

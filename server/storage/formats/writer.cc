@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/storage/formats/downsample.h"
 #include "server/storage/formats/format_writers.h"
@@ -92,8 +93,7 @@ absl::Status ResolveCodec(WriterOptions* out) {
   if (out->shuffle > Shuffle::kBit)
     return InvalidField("options.shuffle",
                         absl::StrCat("has the unknown value ", static_cast<int>(out->shuffle)));
-  if (out->level < 0 || out->level > 9)
-    return InvalidField("options.level", absl::StrCat("is ", out->level, "; allowed 0 to 9"));
+  if (out->level < 0 || out->level > 9) return FieldOutOfRange("options.level", out->level, 0, 9);
   const char* codec = kCodecs[static_cast<int>(out->codec)];
   if (out->codec != Codec::kDefault) {
     if (!out->compress)
@@ -186,8 +186,7 @@ absl::Status CheckFits(WriterOptions* out, const VolumeMeta& meta) {
   if (out->format == Format::kNifti) {
     const int64_t largest = *std::max_element(meta.shape, meta.shape + 3);
     if (out->nifti_version < 0 || out->nifti_version > 2) {
-      return InvalidField("options.nifti_version",
-                          absl::StrCat("is ", out->nifti_version, "; allowed 0, 1, 2"));
+      return FieldNotAllowed("options.nifti_version", out->nifti_version, "0, 1, 2");
     }
     if (out->nifti_version == 1 && largest > 32767) {
       return InvalidField(
@@ -240,8 +239,7 @@ absl::StatusOr<WriterOptions> ResolveOptions(const WriterOptions& options, const
                         absl::StrCat("has the unknown value ", static_cast<int>(out.format)));
   }
   if (out.zstd_level < 1 || out.zstd_level > 19) {
-    return InvalidField("options.zstd_level",
-                        absl::StrCat("is ", out.zstd_level, "; allowed 1 to 19"));
+    return FieldOutOfRange("options.zstd_level", out.zstd_level, 1, 19);
   }
   OCTAVO_RETURN_IF_ERROR(ResolveCodec(&out));
   OCTAVO_RETURN_IF_ERROR(CheckFits(&out, meta));
