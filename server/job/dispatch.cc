@@ -63,7 +63,7 @@ void JobQueue::SetStateLocked(Entry& entry, JobState state, absl::string_view co
   entry.projections.reset();
   status.ended = now;
   status.eta_seconds = 0;
-  ++finished_[{status.kind, code}];
+  ++finished_[{status.kind, std::string(code)}];
   if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
   if (entry.plans.begin()->second.view_extents[0] > 0) context_.publisher->ScanEnded(status.name);
 }

@@ -212,7 +212,7 @@ absl::StatusOr<Ledger::Grant> Ledger::ReserveReusing(int device, const std::stri
     if (plan.admitted) {
       grant = GrantLocked(device, owner, title, needs, reuse, &reclaimed);
     } else {
-      ++refusals_[plan.retryable ? Reason::kDeviceFull : Reason::kExceedsBudget];
+      ++refusals_[plan.retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
     }
     if (report != nullptr) *report = std::move(plan);
     if (!refused.ok()) return refused;
@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
       plans.push_back(PlanLocked(want.device, together[want.device]));
       if (!plans.back().admitted && refused.ok()) {
         refused = Refusal(plans.back());
-        ++refusals_[plans.back().retryable ? Reason::kDeviceFull : Reason::kExceedsBudget];
+        ++refusals_[plans.back().retryable ? "DEVICE_FULL" : "EXCEEDS_BUDGET"];
       }
     }
     if (refused.ok()) {

@@ -44,7 +44,7 @@ void ScanLifecycle::SetState(model::ScanState state) {
 
 bool ScanLifecycle::EndWith(model::ScanState state, Reason code, const std::string& reason) {
   MutexLock lock(mutex_);
-  if (!code_ == Reason::kNone) return false;
+  if (code_ != Reason::kNone) return false;
   end_state_ = state;
   code_ = code;
   reason_ = reason;

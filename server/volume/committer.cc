@@ -266,8 +266,7 @@ void Committer::Run(const std::shared_ptr<Job>& job) {
                                   .at_ns = context_.clock->Now().monotonic_ns};
       }
     } else {
-      const std::string reason = InfoOf(outcome.status()).reason;
-      ++errors_[reason.empty() ? absl::StatusCodeToString(outcome.status().code()) : reason];
+      ++errors_[ReasonOrCode(outcome.status())];
     }
   }
   if (outcome.ok()) {
