@@ -167,7 +167,9 @@ void Acquirer::Release(int slot, int64_t loan) {
 }
 
 double Acquirer::Occupancy() {
-  return lender_ == nullptr ? ring_->Occupancy() : lender_->Occupancy();
+  if (lender_ == nullptr) return ring_->Occupancy();
+  MutexLock lock(source_mutex_);  // the memory goes with the source
+  return source_gone_ ? 0 : lender_->Occupancy();
 }
 
 model::SourceCounts Acquirer::Counts() {

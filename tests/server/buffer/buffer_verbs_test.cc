@@ -92,7 +92,7 @@ TEST_P(BufferVerbsTest, ALeaseAndTheEndOfItsTimeToLive) {
   NeverBoth([&] { return AcquireLease(name, LeaseMode::kShared).status(); },
             [&]() -> absl::Status {
               store_->Housekeep();
-              return store_->Get(name, kMe).ok() ? Precondition("LEASED", "it lives on")
+              return store_->Get(name, kMe).ok() ? Precondition(Reason::kLeased, "it lives on")
                                                  : absl::OkStatus();
             },
             [&] {

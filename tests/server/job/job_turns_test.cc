@@ -166,7 +166,7 @@ TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
 TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   const auto blocker = Make("blocker"), waiting = Waiting("scan");
   waiting->end_of_wait = WithInfo(absl::DeadlineExceededError("silence"),
-                                  {.reason = "SOURCE_STALLED", .field = "", .numbers = {}});
+                                  {.reason = Reason::kSourceStalled, .field = "", .numbers = {}});
   const JobStatus scan = Submit(waiting);
   waiting->begun.Wait();
   const JobStatus block = Submit(blocker);

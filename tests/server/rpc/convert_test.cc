@@ -265,7 +265,7 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
 TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   const absl::Status status =
       WithInfo(absl::ResourceExhaustedError("full"),
-               {.reason = "DEVICE_FULL", .field = "retention", .numbers = {{"wanted", "7"}}});
+               {.reason = Reason::kDeviceFull, .field = "retention", .numbers = {{"wanted", "7"}}});
   engine::AdmissionReport report;
   report.wanted_bytes = 7;
   const grpc::Status out = ToGrpc(status, &report);
@@ -294,7 +294,7 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   for (const char* shift : {"", "x"}) {
     const grpc::Status out =
         ToGrpc(WithInfo(absl::InvalidArgumentError(shift + cut),
-                        {.reason = "R", .field = bad, .numbers = {{"value", bad}}}));
+                        {.reason = Reason::kBadField, .field = bad, .numbers = {{"value", bad}}}));
     v1::RpcStatus rich;
     ASSERT_TRUE(rich.ParseFromString(out.error_details()));
     v1::ErrorDetail detail;
@@ -338,7 +338,7 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
 
 TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   const absl::Status status = WithInfo(absl::ResourceExhaustedError("full"),
-                                       {.reason = "DEVICE_FULL", .field = "", .numbers = {}});
+                                       {.reason = Reason::kDeviceFull, .field = "", .numbers = {}});
   engine::AdmissionReport report;
   for (int i = 0; i < 1000; ++i) {
     report.holders.push_back(

@@ -194,6 +194,7 @@ TEST(AcquirerTest, WhatASourceLendsIsTakenWhereItIsAndReturned) {
   acquirer.LetGo();
   EXPECT_FALSE(acquirer.Counts().connected);
   EXPECT_EQ(acquirer.Counts().records, 200);
+  EXPECT_EQ(acquirer.Occupancy(), 0);  // whoever asks for the status may ask still
 }
 
 }  // namespace

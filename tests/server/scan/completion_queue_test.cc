@@ -15,6 +15,8 @@ using octavo::testing::IsOk;
 
 class CompletionQueueTest : public BackendTest {
  protected:
+  // Before the queue's events go.
+  void TearDown() override { EXPECT_THAT(stream_.ref().Synchronize(), IsOk()); }
   void Push(int64_t records, bool volume = false) {
     Completion item;
     item.records = records;

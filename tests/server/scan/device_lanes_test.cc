@@ -150,11 +150,11 @@ TEST_P(DeviceLanesTest, TheFailureNamesTheDeviceThatIsLost) {
   if (devices.empty()) GTEST_SKIP() << "the machine has one device of this backend";
   ScanSurroundings of(ResolvedKnown({.ascans_per_bscan = kAscans, .bscans_per_volume = kBscans}));
   const DeviceLanes lanes(of.scan, of.Charge({devices[0].get(), devices[1].get()}));
-  EXPECT_EQ(lanes.FailureOf(absl::InternalError("a launch failed")).code, "DEVICE_ERROR");
+  EXPECT_EQ(lanes.FailureOf(absl::InternalError("a launch failed")).code, Reason::kDeviceError);
   EXPECT_EQ(lanes.FailureOf(absl::InternalError("a launch failed")).reason, "a launch failed");
   devices[1]->InjectFault("says the test");
   const DeviceLanes::Failure failure = lanes.FailureOf(absl::InternalError("a launch failed"));
-  EXPECT_EQ(failure.code, "DEVICE_LOST");
+  EXPECT_EQ(failure.code, Reason::kDeviceLost);
   EXPECT_EQ(failure.reason.find("devices/1 is lost"), 0u) << failure.reason;
 }
 

@@ -100,7 +100,7 @@ TEST_F(RetentionPolicyTest, WithoutAFreeSlotACaptureStopsOrDrops) {
 TEST_F(RetentionPolicyTest, ALiveScanOverwritesItsOldestVolumeThatNobodyKeeps) {
   RetentionPolicy policy = Policy({.mode = RetentionMode::kLive});
   const std::string first = Hold(policy), second = Hold(policy);
-  ASSERT_TRUE(of_.store.Keep(first, 1).ok());
+  ASSERT_TRUE(of_.store.ring().Mark(first, 1).ok());
   EXPECT_NE(policy.TakeSlot(*pool_), nullptr);
   EXPECT_EQ(StateOf(first), VolumeState::kHeld);
   EXPECT_EQ(StateOf(second), VolumeState::kDiscarded);

@@ -30,29 +30,29 @@ TEST_F(ScanLifecycleTest, StatesAreToldOnceAndAFinalOneStays) {
 }
 
 TEST_F(ScanLifecycleTest, TheFirstReasonWins) {
-  EXPECT_TRUE(life_.EndWith(ScanState::kDone, "COMPLETED", "all"));
-  EXPECT_FALSE(life_.EndWith(ScanState::kFailed, "SOURCE_LOST", "gone"));
+  EXPECT_TRUE(life_.EndWith(ScanState::kDone, Reason::kCompleted, "all"));
+  EXPECT_FALSE(life_.EndWith(ScanState::kFailed, Reason::kSourceLost, "gone"));
   EXPECT_EQ(life_.End(), ScanState::kDone);
   EXPECT_EQ(of_.Status().reason_code, "COMPLETED");
 }
 
 TEST_F(ScanLifecycleTest, AStopWaitsForTheVolumeAndMayBecomeACancel) {
   life_.Begin();
-  life_.StopAtVolume("STOPPED", "by a client");
+  life_.StopAtVolume(Reason::kStopped, "by a client");
   EXPECT_TRUE(life_.stop_at_volume());
   EXPECT_FALSE(life_.aborted().stop_requested());
   EXPECT_EQ(life_.state(), ScanState::kDraining);
-  life_.Cancel("CANCELLED", "by another");
+  life_.Cancel(Reason::kCancelled, "by another");
   EXPECT_TRUE(life_.aborted().stop_requested());
   EXPECT_EQ(life_.End(), ScanState::kCancelled);
   EXPECT_EQ(life_.reason(), "by another");
-  life_.Fail("DEVICE_LOST", "too late");
+  life_.Fail(Reason::kDeviceLost, "too late");
   EXPECT_EQ(life_.reason(), "by another");
 }
 
 TEST_F(ScanLifecycleTest, AFailureReplacesAnEndThatHasNotCome) {
-  life_.EndWith(ScanState::kDone, "COMPLETED", "all");
-  life_.Fail("DEVICE_ERROR", "a launch failed");
+  life_.EndWith(ScanState::kDone, Reason::kCompleted, "all");
+  life_.Fail(Reason::kDeviceError, "a launch failed");
   EXPECT_TRUE(life_.aborted().stop_requested());
   EXPECT_EQ(life_.End(), ScanState::kFailed);
   EXPECT_EQ(of_.Status().reason_code, "DEVICE_ERROR");

@@ -155,7 +155,7 @@ TEST(VolumeBuilderTest, WithoutASlotTheScanEndsOrTheVolumeIsDropped) {
 
 TEST(VolumeBuilderTest, AStopLetsNoFurtherVolumeBegin) {
   BuilderRun run;
-  run.of_.life.StopAtVolume("STOPPED", "asked");
+  run.of_.life.StopAtVolume(Reason::kStopped, "asked");
   ASSERT_THAT(run.builder_.Begin(0, {}), IsOk());
   EXPECT_TRUE(run.builder_.over());
   EXPECT_EQ(run.builder_.active(), nullptr);
@@ -192,7 +192,7 @@ TEST(VolumeBuilderTest, WhatACountedScanNeverSawIsLost) {
 TEST(VolumeBuilderTest, AFailedVolumeSaysWhyTheScanEnds) {
   BuilderRun run;
   ASSERT_THAT(run.builder_.Begin(0, {}), IsOk());
-  run.of_.life.Cancel("CANCELLED", "by a client");
+  run.of_.life.Cancel(Reason::kCancelled, "by a client");
   run.ended_ = run.builder_.TakeActive();
   run.builder_.Fail(*run.ended_);
   const auto status = run.of_.store.Get(run.ended_->status.name);

@@ -22,7 +22,7 @@ class SpillTiersTest : public ::testing::Test {
     volume_.bytes = 4096;
   }
   SpillTiers Make(int64_t host_bytes) {
-    return SpillTiers({.devices = {device_.get()},
+    return SpillTiers({.devices = DeviceSet({{.device = device_.get()}}),
                        .host_bytes = host_bytes,
                        .folder = folder_.get(),
                        .meta_of = [](const VolumeStatus& volume) {

@@ -45,7 +45,7 @@ struct ScanSurroundings {
   Told told;
   Ledger ledger{std::vector<int64_t>(16, int64_t{1} << 30)};
   Publisher publisher{&clock};
-  VolumeStore store{&ledger, &clock, [](const VolumeStatus&) {}};
+  VolumeStore store{&ledger, &clock};
   ScanProgress progress{&clock};
   ScanEvents events{"scans/x", scan, &clock, &publisher, &told};
   ScanLifecycle life{"scans/x", &clock, &events, &told};
