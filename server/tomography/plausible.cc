@@ -202,7 +202,7 @@ void LookAtAxis(const model::TomographySpec& spec, const storage::ProjectionInfo
         field, axis,
         absl::StrCat(least, " to ", most,
                      all ? ", the columns of the detector"
-                         : absl::StrCat(", the columns that are chosen (", begin, end - 1,
+                         : absl::StrCat(", the columns that are chosen (", begin, " to ", end - 1,
                                         "): they and the axis count on the whole detector, 0 to ",
                                         info.columns - 1))));
   };

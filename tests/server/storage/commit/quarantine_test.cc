@@ -106,7 +106,7 @@ TEST_F(QuarantineTest, ARootThatComesBackAfterARestartIsSettledThen) {
   store = nullptr;
   store = Open();  // away still
   ASSERT_THAT(report_, SizeIs(1));
-  EXPECT_THAT(report_[0], HasSubstr("is missing or not what it was"));
+  EXPECT_THAT(report_[0], HasSubstr("is missing or is not the directory that it was"));
   store = nullptr;
   PlugIn();
   store = Open();
