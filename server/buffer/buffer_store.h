@@ -320,7 +320,7 @@ class BufferStore {
       model::BufferStatus status;
       std::string text;
     };
-    bool IsOldLocked(const Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+    bool IsOldLocked(Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
     void Drain();
 
     const model::Caller caller_;

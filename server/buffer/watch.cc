@@ -75,9 +75,13 @@ void BufferStore::Watcher::Drain() {
   }
 }
 
-bool BufferStore::Watcher::IsOldLocked(const Event& event) {
-  uint64_t& newest = told_revisions_[event.status.name];
+bool BufferStore::Watcher::IsOldLocked(Event& event) {
+  const auto [known, first] = told_revisions_.try_emplace(event.status.name, 0);
+  uint64_t& newest = known->second;
   if (event.status.revision < newest) return true;
+  // A change may overtake the news that the buffer was created.
+  if (first && event.kind == model::BufferEventKind::kChanged)
+    event.kind = model::BufferEventKind::kCreated;
   newest = event.status.revision;
   if (event.kind == model::BufferEventKind::kGone) {
     newest = std::numeric_limits<uint64_t>::max();

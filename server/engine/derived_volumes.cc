@@ -13,15 +13,16 @@ constexpr int64_t kMostChainsWaiting = 8;
 }  // namespace
 
 void DerivedVolumes::OnVolumeChanged(const model::VolumeStatus& volume) {
+  if (!model::IsComplete(volume.state)) {
+    MutexLock lock(mutex_);
+    asked_.erase(volume.name);  // a volume that has left memory has no origin any more
+    return;
+  }
   if (volume.origin == nullptr || volume.origin->spec.chains == nullptr ||
       !volume.derived_from.empty() || volume.is_raw)
     return;
   {
     MutexLock lock(mutex_);
-    if (!model::IsComplete(volume.state)) {
-      asked_.erase(volume.name);
-      return;
-    }
     if (!asked_.insert(volume.name).second)
       return;  // held again, after a commit or from another tier
   }

@@ -62,9 +62,11 @@ Engine::Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices
                   .feeds = &components_->feeds,
                   .buffers = &components_->buffers,
                   .workers = &components_->workers}),
-      housekeeping_(Tasks()) {}
+      beats_("oct-beat", Beats()),
+      upkeep_("oct-keeper", Upkeep()) {}
 
-std::vector<Housekeeping::Task> Engine::Tasks() {
+// Tasks that touch no disk.
+std::vector<Housekeeping::Task> Engine::Beats() {
   using std::chrono::milliseconds;
   return {{.name = "frames that a rate limit held back",
            .period = milliseconds(50),
@@ -72,10 +74,16 @@ std::vector<Housekeeping::Task> Engine::Tasks() {
           {.name = "jobs that wait for memory",
            .period = milliseconds(50),
            .run = [this] { components_->jobs.Tick(); }},
-          {.name = "health of the devices",
-           .period = milliseconds(50),
-           .run = [this] { devices_.PollHealth(); }},
-          {.name = "lifetimes", .period = milliseconds(100), .run = [this] { lifetimes_.Check(); }},
+          {.name = "health of the devices", .period = milliseconds(50), .run = [this] {
+             devices_.PollHealth();
+           }}};
+}
+
+// Tasks that may wait for a disk (spilled files are removed, destinations are looked up) or for the
+// turn of the buffers.
+std::vector<Housekeeping::Task> Engine::Upkeep() {
+  using std::chrono::milliseconds;
+  return {{.name = "lifetimes", .period = milliseconds(100), .run = [this] { lifetimes_.Check(); }},
           {.name = "buffers that expire", .period = milliseconds(500), .run = [this] {
              components_->buffers.Housekeep();
            }}};
@@ -84,7 +92,8 @@ std::vector<Housekeeping::Task> Engine::Tasks() {
 // Threads that call into the engine's parts end before the parts are destroyed.
 Engine::~Engine() {
   BeginDrain();
-  housekeeping_.Stop();
+  beats_.Stop();
+  upkeep_.Stop();
   EndNow("the server ended");
   components_->jobs.Shutdown();
   jobs_.StopWatching();

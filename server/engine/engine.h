@@ -53,9 +53,12 @@ class Engine {
   /// What lies in the quarantine of each storage root (server/storage/commit/quarantine.h).
   std::map<std::string, storage::QuarantineUse> Quarantines();
 
-  /// Does all that the housekeeping thread does from time to time, once, on the calling thread. For
+  /// Does all that the housekeeping threads do from time to time, once, on the calling thread. For
   /// tests whose clock stands still otherwise.
-  void Housekeep() { housekeeping_.RunNow(); }
+  void Housekeep() {
+    beats_.RunNow();
+    upkeep_.RunNow();
+  }
   /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the
   /// volume.
   void BeginDrain();
@@ -70,7 +73,8 @@ class Engine {
   Engine(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
          const std::vector<int64_t>& budgets, std::vector<Stream> streams,
          storage::CommitStore* store);
-  std::vector<Housekeeping::Task> Tasks();
+  std::vector<Housekeeping::Task> Beats();
+  std::vector<Housekeeping::Task> Upkeep();
 
   const std::unique_ptr<Components> components_;  // first: the rest uses it
   Devices devices_;
@@ -82,7 +86,9 @@ class Engine {
   Clients clients_;
   OrphanPolicy orphans_;
   Lifetimes lifetimes_;
-  Housekeeping housekeeping_;  // last: its thread uses the rest
+  // Last: their threads use the rest. Two, because a disk may hang: what must go on then does not
+  // wait for what touches one.
+  Housekeeping beats_, upkeep_;
 };
 
 }  // namespace octavo::engine

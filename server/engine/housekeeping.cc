@@ -9,8 +9,8 @@
 
 namespace octavo::engine {
 
-Housekeeping::Housekeeping(std::vector<Task> tasks)
-    : tasks_(std::move(tasks)), thread_([this] { Run(); }) {}
+Housekeeping::Housekeeping(std::string thread, std::vector<Task> tasks)
+    : name_(std::move(thread)), tasks_(std::move(tasks)), thread_([this] { Run(); }) {}
 
 Housekeeping::~Housekeeping() { Stop(); }
 
@@ -41,7 +41,7 @@ void Housekeeping::RunTask(const Task& task) {
 }
 
 void Housekeeping::Run() {
-  pthread_setname_np(pthread_self(), "oct-keeper");
+  pthread_setname_np(pthread_self(), name_.c_str());
   using SteadyClock = std::chrono::steady_clock;
   std::vector<SteadyClock::time_point> due(tasks_.size(), SteadyClock::now());
   for (;;) {

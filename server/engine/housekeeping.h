@@ -10,8 +10,8 @@
 
 namespace octavo::engine {
 
-/// The one timer of the engine: a thread that runs each task again and again, at the task's own
-/// period. Tasks run one at a time and must be short. Time is the steady clock's: tasks that look
+/// A timer of the engine: a thread that runs each task again and again, at the task's own period.
+/// Tasks run one at a time. Time is the steady clock's: tasks that look
 /// at another clock find out for themselves what is due.
 class Housekeeping {
  public:
@@ -20,7 +20,8 @@ class Housekeeping {
     std::chrono::milliseconds period;
     std::function<void()> run;
   };
-  explicit Housekeeping(std::vector<Task> tasks);
+  /// `thread`: the name of its thread.
+  Housekeeping(std::string thread, std::vector<Task> tasks);
   ~Housekeeping();
 
   /// Runs all tasks once, on the calling thread, whether they are due or not.
@@ -32,6 +33,7 @@ class Housekeeping {
   void Run();
   void RunTask(const Task& task);
 
+  const std::string name_;
   const std::vector<Task> tasks_;
   Mutex task_mutex_;  // held while a task runs
   Mutex mutex_;

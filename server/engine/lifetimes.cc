@@ -60,15 +60,17 @@ void Lifetimes::NotifyExpiring(const model::VolumeStatus& volume) {
 }
 
 void Lifetimes::RelocateOverdue(const exports::ExportStore::Overdue& what) {
-  const auto done = [this, what](const absl::Status& status) {
-    context_.exports->Moved(what, status);
+  // It runs on threads that outlive this object.
+  const auto done = [exports = context_.exports, what](const absl::Status& status) {
+    exports->Moved(what, status);
     Log(status.ok() ? LogLevel::kInfo : LogLevel::kWarning,
         status.ok() ? "moved out of memory that is not given back"
                     : "still in memory that is not given back",
         {{"name", what.of}, {"error", std::string(status.message())}});
   };
   if (absl::StartsWith(what.of, "volumes/")) return context_.spiller->Relocate(what.of, done);
-  context_.workers->Post([this, what, done] { done(context_.buffers->Relocate(what)); });
+  context_.workers->Post(
+      [buffers = context_.buffers, what, done] { done(buffers->Relocate(what)); });
 }
 
 }  // namespace octavo::engine

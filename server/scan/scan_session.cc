@@ -300,10 +300,10 @@ void ScanSession::Finish() {
   lanes_.Synchronize();
   sealer_.CountNonFinite(frames_.stream());
   context_.store->ring().KeepAll(name_);
+  const model::ScanState end = life_.End();  // nothing that comes now changes how the scan ended
   updates_.Close();
   memory_.EndChains();
   FreeMemory();
-  const model::ScanState end = life_.End();
   progress_.End();
   WarnOfMissing();
   // Before the state: a client that has seen it asks for B-scans of what is held. The streams that

@@ -16,16 +16,15 @@ using std::chrono::milliseconds;
 TEST(HousekeepingTest, EachTaskRunsAtItsOwnPeriod) {
   octavo::testing::News news;
   std::atomic<int> often{0}, seldom{0};
-  Housekeeping housekeeping({{.name = "often",
-                              .period = milliseconds(1),
-                              .run =
-                                  [&] {
-                                    ++often;
-                                    news.Tell();
-                                  }},
-                             {.name = "seldom", .period = std::chrono::hours(1), .run = [&] {
-                                ++seldom;
-                              }}});
+  Housekeeping housekeeping(
+      "test", {{.name = "often",
+                .period = milliseconds(1),
+                .run =
+                    [&] {
+                      ++often;
+                      news.Tell();
+                    }},
+               {.name = "seldom", .period = std::chrono::hours(1), .run = [&] { ++seldom; }}});
   news.Await([&] { return often >= 20; });
   EXPECT_EQ(seldom, 1);
   housekeeping.Stop();
@@ -37,17 +36,17 @@ TEST(HousekeepingTest, EachTaskRunsAtItsOwnPeriod) {
 TEST(HousekeepingTest, ATaskThatThrowsTakesNoTurnFromTheOthers) {
   octavo::testing::News news;
   std::atomic<int> thrown{0}, run{0};
-  Housekeeping housekeeping({{.name = "broken",
-                              .period = milliseconds(1),
-                              .run =
-                                  [&] {
-                                    ++thrown;
-                                    throw std::bad_alloc();
-                                  }},
-                             {.name = "whole", .period = milliseconds(1), .run = [&] {
-                                ++run;
-                                news.Tell();
-                              }}});
+  Housekeeping housekeeping("test", {{.name = "broken",
+                                      .period = milliseconds(1),
+                                      .run =
+                                          [&] {
+                                            ++thrown;
+                                            throw std::bad_alloc();
+                                          }},
+                                     {.name = "whole", .period = milliseconds(1), .run = [&] {
+                                        ++run;
+                                        news.Tell();
+                                      }}});
   news.Await([&] { return run >= 3 && thrown >= 3; });
   housekeeping.RunNow();
 }
@@ -60,8 +59,8 @@ TEST(HousekeepingTest, RunNowRunsAllTasksBesideNoOther) {
     std::this_thread::yield();
     --inside;
   };
-  Housekeeping housekeeping({{.name = "a", .period = milliseconds(0), .run = task},
-                             {.name = "b", .period = std::chrono::hours(1), .run = task}});
+  Housekeeping housekeeping("test", {{.name = "a", .period = milliseconds(0), .run = task},
+                                     {.name = "b", .period = std::chrono::hours(1), .run = task}});
   for (int i = 0; i < 200; ++i) housekeeping.RunNow();
   EXPECT_GE(runs, 400);
   EXPECT_EQ(most, 1);
@@ -70,7 +69,8 @@ TEST(HousekeepingTest, RunNowRunsAllTasksBesideNoOther) {
 TEST(HousekeepingTest, ItEndsBetweenTwoTurnsThatAreFarApart) {
   std::atomic<int> runs{0};
   octavo::testing::News news;
-  Housekeeping housekeeping({{.name = "daily", .period = std::chrono::hours(24), .run = [&] {
+  Housekeeping housekeeping("test",
+                            {{.name = "daily", .period = std::chrono::hours(24), .run = [&] {
                                 ++runs;
                                 news.Tell();
                               }}});
