@@ -274,7 +274,6 @@ absl::Status ScanMemory::AllocateChains() {
 }
 
 void ScanMemory::Begin() {
-  begun_ = true;
   const std::vector<memory::Ledger::ChargeId>& charges = devices_[0].charges;
   charges_.assign(charges.begin() + static_cast<std::ptrdiff_t>(slot_count_ + made_raw_.size()),
                   charges.end() - static_cast<std::ptrdiff_t>(ChargesOfChains()));
@@ -287,8 +286,11 @@ void ScanMemory::Begin() {
     const auto parts = static_cast<std::ptrdiff_t>(scan_.stripe_devices > 1 ? slot_count_ : 0);
     charges_.insert(charges_.end(), of_peer.begin() + parts, of_peer.end());
   }
-  MutexLock lock(mutex_);
-  if (chains_ != nullptr) chains_->Begin();
+  {
+    MutexLock lock(mutex_);
+    if (chains_ != nullptr) chains_->Begin();
+  }
+  begun_ = true;
 }
 
 std::shared_ptr<processing::ChainState> ScanMemory::chains() {

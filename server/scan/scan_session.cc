@@ -142,7 +142,6 @@ absl::Status ScanSession::Allocate() {
   OCTAVO_RETURN_IF_ERROR(
       completions_.Allocate(home, events, lanes_.size(), scan_.chain.raw_type == DType::kF32));
   OCTAVO_RETURN_IF_ERROR(memory_.AllocateChains());
-  memory_.Begin();  // nothing can fail any more
   acquirer_.source().OnNews([e = &events_](const std::string& text) {
     e->Publish({.kind = model::EventKind::kSource, .text = text, .record = e->next_record()});
   });
@@ -153,6 +152,7 @@ absl::Status ScanSession::Allocate() {
                                    .has_aip = scan_.spec.products.aip,
                                    .has_angiogram = scan_.spec.products.angiography != 0,
                                    .striped = scan_.stripe_devices > 1});
+  memory_.Begin();  // last: from here on the session ends as a scan does
   return absl::OkStatus();
 }
 
