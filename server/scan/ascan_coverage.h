@@ -28,8 +28,8 @@ class AscanCoverage {
   /// No more records will arrive: every A-scan not placed yet is missing.
   void Finish();
 
-  /// One past the last record that carries an A-scan: the volume is complete once the record before
-  /// it is placed.
+  /// One past the last record that carries an A-scan: the volume is complete once all records
+  /// before it are placed.
   int64_t active_records() const { return active_records_; }
   bool all_seen() const { return next_ >= active_records(); }
   int64_t next_record() const { return next_; }

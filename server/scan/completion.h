@@ -28,8 +28,7 @@ struct ActiveVolume {
   AscanCoverage coverage;
   model::VolumeStatus status, raw_status;
   double display_lo = 0, display_hi = 255;
-  std::unique_ptr<processing::FirstRecords>
-      first_records;  // of the scan's first volume, for inspection
+  std::unique_ptr<processing::FirstRecords> first_records;  // first volume: for inspection
 };
 
 /// A product on its way to the host.
@@ -51,9 +50,8 @@ struct Completion {
   TimePoint acquired;
   int64_t enqueued_ns = 0;
   const int64_t *uploaded = nullptr, *processed = nullptr,
-                *on_host = nullptr;  // stamps of a volume
-  std::vector<std::shared_ptr<SpectralProcessor>>
-      replaced;  // processors kept alive until the event
+                *on_host = nullptr;                          // stamps of a volume
+  std::vector<std::shared_ptr<SpectralProcessor>> replaced;  // kept alive until now
 };
 
 }  // namespace octavo::scan
