@@ -22,11 +22,11 @@
 //                         as the scan's client chose, whoever has a lease (8); what is mapped
 //                         is not spilled
 //
-//   (1) But for the caller's own, whose token comes with the call. (2) Unless detach_exports. (3)
-//   The move finds that the volume has left, or is elsewhere when the commit is through. (4) They
-//   keep the memory (VolumeHold) until they are through, and nobody changes it. (5) The memory is
-//   detached until it is given back. (6) Until it is given back. (7) Off the device only. (8) The
-//   engine waits for no client. (9) A commit that fails keeps it all the same.
+//   (1) Except the caller's own lease, whose token comes with the call. (2) Unless detach_exports.
+//   (3) The move ends by itself: it finds that the volume has left, or is elsewhere once the commit
+//   has ended. (4) They keep the memory (VolumeHold) until they finish, and nothing changes it. (5)
+//   The memory stays detached until the client returns it. (6) Until the loan ends. (7) Off the
+//   device only. (8) The engine waits for no client. (9) A failed commit keeps the volume anyway.
 //
 // When a volume leaves memory, its leases end (LEASE_LOST) under the same lock. Leases of a session
 // that has ended protect nothing. If the session comes back (KeepAlive) before the orphan policy
