@@ -85,8 +85,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   std::vector<std::string> inputs = {spec.input};
   inputs.insert(inputs.end(), spec.others.begin(), spec.others.end());
 
-  // What is read: types and devices never change, so all that takes time is done before the turn
-  // comes.
+  // The inputs: their types and devices never change, so all slow work is done before the turn.
   std::vector<Operand> operands;
   for (const std::string& name : inputs) {
     Operand operand;
@@ -146,8 +145,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     }
   }
 
-  // Where it is computed: on every device of the output that has all that is read; the others get
-  // the result from there.
+  // The devices that compute: each device of the output that has all inputs. The others get the
+  // result from there.
   std::vector<std::shared_ptr<BufferReplica>> compute, forward;
   for (const auto& replica : output->replicas) {
     const bool here = std::all_of(operands.begin(), operands.end(), [&](const Operand& o) {
@@ -178,7 +177,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     runs[replica->device] = std::move(run);
   }
 
-  // Its turn: leases that only last for it do not meet others of the kind.
+  // The turn: leases that last only for one turn do not conflict with each other.
   BufferTurn turn(turn_mutex_, context_.leases);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool again = inputs[i] == spec.output ||
@@ -197,8 +196,8 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
   }
   MutexLock lock(mutex_);
   OCTAVO_RETURN_IF_ERROR(turn.Stands());
-  // Where they are now: one may have moved meanwhile, out of memory that a process keeps. The
-  // devices are the same.
+  // The present places of the inputs: a replica may have moved out of memory that a process keeps.
+  // The devices are the same.
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (absl::StartsWith(inputs[i], "volumes/")) continue;
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, FindLocked(inputs[i], caller));
@@ -238,7 +237,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::ApplyOnce(const model::BufferAp
     OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, replica->order));
     const absl::Status enqueued = run->run->Run(stream, operands[0].On(replica->device)->data,
                                                 others, replica->memory.data());
-    // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
+    // Enqueued work uses the memory, so it is kept even if a later step failed.
     const absl::Status ended = order_.End(replica->device, stream, read, {&replica->order},
                                           std::move(keep), LostUnlessOk(replica));
     OCTAVO_RETURN_IF_ERROR(enqueued);

@@ -9,7 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/model/status_types.h"
 
-// The errors of buffers that several calls give.
+// Errors of buffers that several calls share.
 namespace octavo::buffer {
 
 inline absl::Status BadField(Reason reason, const std::string& field, const std::string& what) {
@@ -59,7 +59,7 @@ inline absl::Status NoStaging(int64_t bytes) {
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
-/// Why memory for a buffer or an operation was not granted.
+/// The error for memory that a buffer or an operation was refused.
 inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
   std::string text =
       absl::StrCat(report.device, " has ", report.free_bytes, " of ", report.budget_bytes,

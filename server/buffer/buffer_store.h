@@ -30,9 +30,8 @@
 
 namespace octavo::buffer {
 
-/// Memory of a buffer on one device, and where its reads and writes stand. The memory is freed, and
-/// its charge ends, with the last reference: the buffer's own and those of the work that is under
-/// way.
+/// Memory of a buffer on one device, and the order of its reads and writes. The last reference
+/// frees the memory and ends its charge. The buffer and the work in progress hold references.
 struct BufferReplica {
   ~BufferReplica();
   memory::Ledger* ledger = nullptr;
@@ -44,13 +43,13 @@ struct BufferReplica {
   model::BufferState state = model::BufferState::kUninitialized;
 };
 
-// Verbs of buffers and leases. A verb that reads is done under a shared lease, one that writes,
-// moves or ends under an exclusive one: the caller's, by its token, or one of its own for as long
-// as it works (LeaseTable::Guard), so that verbs exclude each other as leases do. What a verb does
-// it does under the store's lock, where it asks first whether the lease still stands
-// (Guard::Stands) and what the buffer is now. AcquireLease grants under this lock; waiting clients
-// are granted without it. So of two that exclude each other one succeeds, and the other one is told
-// LEASED (with holder and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
+// Verbs of buffers and leases. A verb that reads needs a shared lease; a verb that writes, moves or
+// ends a buffer needs an exclusive one. It uses the caller's lease, by its token, or takes one of
+// its own while it works (LeaseTable::Guard), so verbs exclude each other as leases do. A verb acts
+// under the store's lock, after checking there that its lease still stands (Guard::Stands) and what
+// state the buffer is in. AcquireLease grants under this lock; waiting clients are granted without
+// it. Of two conflicting calls one therefore succeeds, and the other fails with LEASED (with holder
+// and mode), LEASE_LOST, NO_BUFFER or EXPORTED.
 //
 //                      shared lease   exclusive lease   export           being written
 //                      of another     of another
@@ -69,18 +68,19 @@ struct BufferReplica {
 //   (1) The holder of the exclusive lease under which it was exported decides. (2) Unless
 //   detach_exports. (3) The memory is detached.
 //
-// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). The turn is what
-// lets verbs that come at once have their own leases one after the other instead of refusing each
-// other. Whoever waits for a lease, or watches buffers, is called back without any of them.
+// Order of locks: turn_mutex_, mutex_, those of other stores (volume_store.h). With the turn, verbs
+// that arrive together take their own leases one after the other instead of refusing each other.
+// Callbacks to clients that wait for a lease or watch buffers run without any of these locks.
 
 /// Client-created arrays, replicated over devices. Thread-safe. Calls that copy or allocate take
-/// milliseconds and are meant for worker threads (Post); none waits for a device, but Read and
-/// Write through their own objects.
+/// milliseconds and are meant for worker threads (Post). No call waits for a device, except those
+/// of Reader and Writer.
 ///
-/// Order: every piece of work is enqueued under one lock, waits on the device for what wrote its
-/// inputs and for what read or wrote its outputs before, and is numbered (BufferStatus.sequence):
-/// what clients see is what running everything one by one in this order would give. Memory of work
-/// under way is kept by it; a thread per device follows the streams and lets go of it.
+/// Order: the store enqueues every piece of work under one lock and numbers it
+/// (BufferStatus.sequence). On the device, the work waits for the last writers of its inputs and
+/// for earlier readers and writers of its outputs. Clients see the same results as if all work ran
+/// one by one in this order. Work in progress keeps its memory alive; a thread per device follows
+/// the streams and releases it.
 class BufferStore {
  public:
   struct Context {
@@ -93,20 +93,20 @@ class BufferStore {
     std::vector<std::shared_ptr<memory::FramePool>> frames;  // by device
     std::string server_id;
     int64_t most_elements = int64_t{1} << 30;
-    int64_t quota_bytes = 0;  // of device memory an owner may have; 0 = no limit
+    int64_t quota_bytes = 0;  // device memory of one owner; 0 = no limit
     double slow_reader_seconds = 30;
   };
   explicit BufferStore(Context context);
   ~BufferStore();
 
-  /// No new buffers and operations from now on (DRAINING).
+  /// Refuses new buffers and operations from now on (DRAINING).
   void BeginDrain() { draining_ = true; }
 
   absl::StatusOr<model::BufferStatus> Create(const model::BufferSpec& spec,
                                              const model::Caller& caller);
   absl::StatusOr<model::BufferStatus> Get(const std::string& name, const model::Caller& caller);
   std::vector<model::BufferStatus> List(
-      const model::Caller& caller);  // oldest first; others' private ones are left out
+      const model::Caller& caller);  // oldest first; without others' private buffers
   struct Update {
     std::string name, etag;
     bool set_labels = false, set_ttl = false;
@@ -114,8 +114,8 @@ class BufferStore {
     double ttl_seconds = 0;
   };
   absl::StatusOr<model::BufferStatus> Change(const Update& update, const model::Caller& caller);
-  /// FailedPrecondition (EXPORTED) if other processes map it; with `detach` it goes all the same,
-  /// and its memory is detached.
+  /// FailedPrecondition (EXPORTED) if other processes map the buffer. With `detach` the buffer is
+  /// destroyed anyway and its memory is detached.
   absl::Status Destroy(const std::string& name, const std::string& etag,
                        const std::string& lease_token, const model::Caller& caller,
                        bool detach = false);
@@ -125,28 +125,28 @@ class BufferStore {
                                            const model::Caller& caller);
   absl::StatusOr<model::BufferStatus> Apply(const model::BufferApplySpec& spec,
                                             const model::Caller& caller);
-  /// As LeaseTable::Acquire, for a buffer that is there when it is granted; NotFound (NO_BUFFER),
-  /// PermissionDenied (NOT_OWNER). `done` is called without locks.
+  /// As LeaseTable::Acquire, for a buffer that exists when the lease is granted; NotFound
+  /// (NO_BUFFER), PermissionDenied (NOT_OWNER). `done` is called without locks.
   uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller,
                         session::LeaseTable::Done done);
   /// `done` is called once, from a thread of the store, when all work enqueued on the buffer so far
-  /// is through.
+  /// has finished.
   absl::Status Wait(const std::string& name, const model::Caller& caller,
                     std::function<void(absl::StatusOr<model::BufferStatus>)> done);
 
-  /// Copies a replica into new memory, because a process keeps the one that it has. Aborted
-  /// (LEASED) while somebody has a lease of it or it is being written, ResourceExhausted
-  /// (DEVICE_FULL), NotFound. From a thread that may wait; the copy itself is enqueued.
+  /// Copies a replica into new memory, because another process keeps the present one. Aborted
+  /// (LEASED) while a lease on it exists or it is being written, ResourceExhausted (DEVICE_FULL),
+  /// NotFound. Call from a thread that may wait; the copy itself is enqueued.
   absl::Status Relocate(const exports::ExportStore::Overdue& what);
-  /// A ticket for the memory of a replica under the caller's exclusive lease; waits for its last
-  /// write. FailedPrecondition (EXPORT_LEASE), and the errors of ExportStore. From a thread that
-  /// may wait.
+  /// Issues a ticket for the memory of a replica under the caller's exclusive lease; waits for its
+  /// last write. FailedPrecondition (EXPORT_LEASE), and the errors of ExportStore. Call from a
+  /// thread that may wait.
   absl::StatusOr<exports::ExportTicket> Export(const model::ExportSpec& spec,
                                                const model::Caller& caller,
                                                const exports::ExportPeer& peer);
 
-  /// One write: Chunks in order, then Finish. Destroyed without Finish it has broken off. One
-  /// thread at a time; Chunk may wait for the upload of earlier ones.
+  /// One write: Chunks in order, then Finish. A writer destroyed before Finish counts as broken
+  /// off. One thread at a time; Chunk may wait for the upload of earlier ones.
   class Writer {
    public:
     virtual ~Writer() = default;
@@ -154,7 +154,7 @@ class BufferStore {
     virtual absl::StatusOr<model::BufferStatus> Finish() = 0;
   };
   static constexpr int64_t kMostChunk = 1 << 20;
-  static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads go in pieces
+  static constexpr int64_t kStagedWhole = 16 << 20;  // longer writes and reads are split
   absl::StatusOr<std::unique_ptr<Writer>> OpenWrite(const model::BufferWriteSpec& spec,
                                                     const model::Caller& caller);
 
@@ -169,7 +169,7 @@ class BufferStore {
     /// Waits for the device and returns at most max_bytes; empty at the end. Aborted (SLOW_READER)
     /// if the last call was too long ago.
     virtual absl::StatusOr<model::Bytes> Next(int64_t max_bytes) = 0;
-    /// Lets go of the buffer if the client took nothing for too long.
+    /// Releases the buffer if the client has read nothing for too long.
     virtual void CutIfSlow(int64_t) {}
 
    protected:
@@ -180,8 +180,8 @@ class BufferStore {
   absl::StatusOr<std::shared_ptr<Reader>> OpenRead(const model::BufferReadSpec& spec,
                                                    const model::Caller& caller);
 
-  /// Tells of every buffer now and of each change, from the thread that made it, until the returned
-  /// handle goes.
+  /// Calls `told` for every buffer now and for each change, on the thread that made the change,
+  /// until the returned handle is destroyed.
   using Told = std::function<void(model::BufferEventKind, const model::BufferStatus&,
                                   const std::string& text)>;
   std::shared_ptr<void> Watch(const model::Caller& caller, Told told);
@@ -189,17 +189,16 @@ class BufferStore {
   struct Totals {
     int64_t buffers = 0, bytes = 0, operations = 0, uploaded_bytes = 0, forwarded_bytes = 0,
             read_bytes = 0;
-    std::map<std::string, int64_t> gone;  // by reason: "destroyed", "expired"
-    std::map<std::string, int64_t>
-        refusals;  // calls that were answered with an error, by its reason
+    std::map<std::string, int64_t> gone;           // by reason: "destroyed", "expired"
+    std::map<std::string, int64_t> refusals;       // calls that failed, by reason
     std::map<int, int64_t> replicas_on, bytes_on;  // now, by device
     int64_t owners = 0, largest_owner_bytes = 0;   // now
     int64_t quota_bytes = 0;
   };
   Totals Count();
-  /// Expires what is overdue, and cuts off readers that take nothing. Call about twice a second.
+  /// Expires overdue buffers and cuts off readers that take nothing. Call about twice a second.
   void Housekeep();
-  /// Answers when nothing is under way any more on any device (for tests).
+  /// Returns once no device has work in progress (for tests).
   absl::Status Drain();
 
  private:
@@ -207,7 +206,7 @@ class BufferStore {
   friend class SmallReader;
   friend class LargeReader;
   struct Buffer {
-    model::BufferStatus status;  // name, type, labels, owner ...; replicas are filled in when asked
+    model::BufferStatus status;  // name, type, labels, owner ...; replicas: filled in on demand
     std::string key;
     std::vector<std::shared_ptr<BufferReplica>> replicas;
     double ttl_seconds = 0;
@@ -233,7 +232,7 @@ class BufferStore {
                                                        const model::Caller& caller);
   absl::StatusOr<std::shared_ptr<Reader>> OpenReadNow(const model::BufferReadSpec& spec,
                                                       const model::Caller& caller);
-  /// Counts what a client is answered if it is an error.
+  /// Counts the answer to a client if it is an error.
   void CountRefusal(const absl::Status& answer);
   template <class T>
   absl::StatusOr<T> Counted(absl::StatusOr<T> answer) {
@@ -256,25 +255,25 @@ class BufferStore {
   absl::StatusOr<std::string> BeginRequest(const std::string& id,
                                            const std::string& digest);  // as RequestIds
   void EndRequest(const std::string& id, const std::string& name);
-  /// Reserves and allocates replicas, and clears them. Not yet listed.
+  /// Reserves, allocates and clears replicas. Does not list the buffer yet.
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
                                  const std::string& name, const model::Caller& caller, bool ready);
   absl::Status CheckQuota(const std::string& owner, int64_t bytes);
-  /// `key`: the buffer's, if it is private.
+  /// `key`: the key of a private buffer.
   void Tell(model::BufferEventKind kind, const model::BufferStatus& status, const std::string& key,
             const std::string& text);
   absl::Status CheckOperand(const Buffer& buffer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Enqueues a copy from device to device, on that of `to`.
+  /// Enqueues a copy from device to device, on a stream of the device of `to`.
   absl::Status ForwardLocked(const std::shared_ptr<BufferReplica>& from,
                              const std::shared_ptr<BufferReplica>& to, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// What is done when work on a replica is through.
+  /// The callback for the end of work on a replica: marks the replica as lost on an error.
   std::function<void(const absl::Status&)> LostUnlessOk(std::shared_ptr<BufferReplica> replica);
   absl::StatusOr<std::vector<uint32_t>> ReplicasToRead(const Buffer& buffer,
                                                        const model::BufferReadSpec& spec) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Enqueues a copy of a box of an array of `shape` to page-locked memory; what is returned has
-  /// passed when it is there.
+  /// Enqueues a copy of a box of an array of `shape` to page-locked memory. The returned event has
+  /// passed once the copy is complete.
   absl::StatusOr<SharedEvent> EnqueueReadLocked(const ReadPlace& source, const int64_t shape[3],
                                                 int64_t element_bytes, const Box3& box,
                                                 const std::shared_ptr<void>& to)
@@ -282,34 +281,36 @@ class BufferStore {
   absl::StatusOr<model::BufferStatus> ApplyOnce(const model::BufferApplySpec& spec,
                                                 const model::Caller& caller);
   void ListLocked(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Unless `may` refuses, as the buffer is then. What it returns tells those who watch, when the
-  /// turn is over.
+  /// Removes a buffer unless `may` refuses its present state. The caller runs the returned function
+  /// after the turn, to notify watchers.
   absl::StatusOr<std::function<void()>> Remove(
       BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
       const std::function<absl::Status(const Buffer&)>& may);
 
   const Context context_;
   StreamOrdering order_;
-  Mutex turn_mutex_;  // taken before mutex_: one piece of work at a time gets its leases, is
-                      // enqueued, and gives them back
+  Mutex turn_mutex_;  // acquired before mutex_; one piece of work at a time takes its leases, is
+                      // enqueued, and returns them
   Mutex mutex_;
   std::list<BufferPtr> buffers_ ABSL_GUARDED_BY(mutex_);  // oldest first
   std::map<std::string, BufferPtr> by_name_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::string> tombstones_ ABSL_GUARDED_BY(mutex_);  // why it went, by name
+  std::map<std::string, std::string> tombstones_
+      ABSL_GUARDED_BY(mutex_);  // reason for its end, by name
   std::deque<std::pair<int64_t, std::string>> gone_order_
-      ABSL_GUARDED_BY(mutex_);  // when, of each of them; oldest first
+      ABSL_GUARDED_BY(mutex_);  // time and name of each; oldest first
   base::RequestIds requests_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> owned_bytes_ ABSL_GUARDED_BY(mutex_);  // being made
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   Totals totals_ ABSL_GUARDED_BY(mutex_);
-  /// Hears what there is before it hears of changes, and never of an older state of a buffer after
-  /// a newer one, whichever of the threads that changed it comes first: events wait in a queue, and
-  /// one thread at a time takes them out and calls, without locks.
+  /// A watcher hears of the existing buffers before it hears of changes, and never of an older
+  /// state of a buffer after a newer one, in whichever order the threads that made the changes
+  /// arrive. Events therefore wait in a queue; one thread at a time takes them out and calls the
+  /// watcher, without locks.
   class Watcher {
    public:
     Watcher(const model::Caller& caller, Told told) : caller_(caller), told_(std::move(told)) {}
     const model::Caller& caller() const { return caller_; }
-    /// What there is; before the first Tell is heard.
+    /// Reports the existing buffers, before any event of Tell.
     void Begin(const std::vector<model::BufferStatus>& now);
     void Tell(model::BufferEventKind kind, const model::BufferStatus& status,
               const std::string& text);
@@ -326,7 +327,8 @@ class BufferStore {
     const model::Caller caller_;
     const Told told_;
     Mutex mutex_;
-    bool telling_ ABSL_GUARDED_BY(mutex_) = true;  // a thread calls; first the one that watches
+    bool telling_ ABSL_GUARDED_BY(mutex_) =
+        true;  // a thread is calling; at first the thread that called Watch
     std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
     std::map<std::string, uint64_t> told_revisions_ ABSL_GUARDED_BY(mutex_);
     std::deque<std::string> gone_ ABSL_GUARDED_BY(mutex_);  // oldest first

@@ -13,9 +13,9 @@
 
 namespace octavo::buffer {
 
-/// The turn of a piece of work on buffers, and the leases under which it is done. They are given
-/// back with the turn, so that the next one finds them free; whoever waited for one is told when
-/// the turn is over.
+/// The turn of one piece of work on buffers, with its leases. The leases are returned with the
+/// turn, so that the next piece of work finds them free; waiters for a lease are notified after the
+/// turn.
 class BufferTurn {
  public:
   BufferTurn(Mutex& turn, session::LeaseTable* leases)
@@ -40,7 +40,7 @@ class BufferTurn {
     for (const session::LeaseTable::Guard& guard : guards_) OCTAVO_RETURN_IF_ERROR(guard.Stands());
     return absl::OkStatus();
   }
-  /// The last lease, for work that goes on when the turn is over.
+  /// Takes over the last lease, for work that continues after the turn.
   session::LeaseTable::Guard Keep() {
     session::LeaseTable::Guard guard = std::move(guards_.back());
     guards_.pop_back();

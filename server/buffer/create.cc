@@ -162,7 +162,7 @@ absl::StatusOr<BufferStore::BufferPtr> BufferStore::Make(const ArrayType& type,
       OCTAVO_ASSIGN_OR_RETURN(replica->memory, ClientMemory::Allocate(order_.device(d), bytes));
       buffer->replicas.push_back(std::move(replica));
     }
-    // What was in the memory before is never seen, whatever is asked for.
+    // Clears the memory in every case, so that its earlier contents are never visible.
     for (const auto& replica : buffer->replicas) {
       OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
       OCTAVO_RETURN_IF_ERROR(

@@ -53,7 +53,7 @@ absl::StatusOr<exports::ExportTicket> BufferStore::Export(const model::ExportSpe
     OCTAVO_RETURN_IF_ERROR(context_.exports->Describe(replica->memory, &memory));
     last_write = replica->order.last_write;
   }
-  // Here, on a worker: whoever maps it needs no event of ours.
+  // Waits here, on a worker, so that the process that maps the memory needs no event of the server.
   if (last_write != nullptr) OCTAVO_RETURN_IF_ERROR(last_write->Synchronize());
   const std::shared_ptr<const void> replica = memory.keep;
   return context_.exports->Issue(
@@ -112,8 +112,8 @@ absl::Status BufferStore::Relocate(const exports::ExportStore::Overdue& what) {
   if (copied.ok())
     copied = order_.device(old->device)
                  .CopyOnDevice(stream, fresh->memory.data(), old->memory.data(), bytes);
-  // Whatever was enqueued uses the memory: it is kept even if the rest did not work. What was being
-  // written to the old memory, and turns out to have failed, is lost in the new one, too.
+  // Enqueued work uses the memory, so it is kept even if a later step failed. If a pending write to
+  // the old memory fails, its contents are lost in the new memory, too.
   const absl::Status ended = order_.End(old->device, stream, {&old->order}, {&fresh->order},
                                         {old, fresh}, [this, old, fresh](const absl::Status& s) {
                                           MutexLock lost(mutex_);

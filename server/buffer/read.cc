@@ -22,7 +22,7 @@ struct BufferStore::ReadPlace {
   model::BufferState state = model::BufferState::kReady;
 };
 
-/// The box of each source in turn. Piece by piece, one copied ahead of what was asked for.
+/// Reads the box of each source in turn, piece by piece; prefetches one piece.
 struct BoxWalk {
   int64_t shape[3] = {1, 1, 1};
   Box3 box;
@@ -58,7 +58,7 @@ struct BoxWalk {
   }
 };
 
-/// Up to 16 MiB: copied at once when it was opened, so that nobody waits for the client.
+/// Up to 16 MiB: copied in full when the read is opened, so that no writer waits for the client.
 class SmallReader final : public BufferStore::Reader {
  public:
   SmallReader(ArrayType type, std::vector<uint64_t> versions, std::vector<uint32_t> replicas) {
@@ -88,7 +88,7 @@ class SmallReader final : public BufferStore::Reader {
   int64_t at_ = 0;
 };
 
-/// More: under a shared lease until the last piece is copied, or the client is too slow.
+/// Above 16 MiB: keeps a shared lease until the last piece is copied or the client is too slow.
 class LargeReader final : public BufferStore::Reader {
  public:
   LargeReader(BufferStore* store, ArrayType type, std::vector<uint64_t> versions,
@@ -182,7 +182,7 @@ class LargeReader final : public BufferStore::Reader {
 
 namespace {
 
-/// The box that is asked for of an array of `type`, which becomes that of the box.
+/// The requested box of an array of `type`; `type` becomes that of the box.
 absl::StatusOr<BoxWalk> WalkOf(const model::BufferReadSpec& spec, size_t sources, ArrayType* type) {
   BoxWalk walk{.element_bytes = SizeOf(type->scalar) * type->lanes, .sources = sources};
   const size_t rank = type->dims.size();
@@ -220,8 +220,8 @@ absl::StatusOr<std::vector<uint32_t>> BufferStore::ReplicasToRead(
     OCTAVO_RETURN_IF_ERROR(CheckReadable(buffer, spec.replica, spec.allow_uninitialized));
     return std::vector<uint32_t>{spec.replica};
   }
-  // What all have in common is said first: nothing was written, a device is gone. Else it is that
-  // they differ.
+  // An error that all replicas share comes first: nothing was written, a device is gone. Otherwise
+  // the error is that they differ.
   const bool same = std::all_of(replicas.begin(), replicas.end(), [&](const auto& r) {
     return r->version == replicas[0]->version && r->state == replicas[0]->state;
   });
@@ -263,7 +263,7 @@ absl::StatusOr<SharedEvent> BufferStore::EnqueueReadLocked(const ReadPlace& sour
   const absl::Status copied =
       order_.device(source.device)
           .CopyBoxToHost(stream, to.get(), source.data, shape, element_bytes, box);
-  // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
+  // Enqueued work uses the memory, so it is kept even if a later step failed.
   const absl::Status ended =
       order_.End(source.device, stream, {&memory}, {}, {source.keep, to}, nullptr);
   OCTAVO_RETURN_IF_ERROR(copied);

@@ -20,7 +20,7 @@ absl::StatusOr<ReplicaBroadcast> ReplicaBroadcast::Create(StreamOrdering* order,
 }
 
 absl::StatusOr<SharedEvent> ReplicaBroadcast::Upload(const void* from, int64_t at, int64_t bytes) {
-  // With one stop there is nobody to pass anything on to.
+  // With one stop there is no further device to pass pieces on to.
   const int64_t most = stops_.size() == 1 ? bytes : piece_bytes_;
   for (int64_t done = 0; done < bytes; done += most) {
     const int64_t count = std::min(most, bytes - done), to = at + done;

@@ -94,7 +94,7 @@ absl::Status StreamOrdering::End(int device, StreamRef stream,
   if (mark.ok()) {
     work.events = {*mark};
     for (AccessTracker* memory : read) {
-      // Reads that are through need not be waited for.
+      // Finished reads need no wait.
       std::erase_if(memory->reads_since, [](const SharedEvent& e) {
         const auto passed = e->Query();
         return passed.ok() && *passed;

@@ -16,17 +16,17 @@ namespace octavo::buffer {
 
 using SharedEvent = std::shared_ptr<Event>;
 
-/// What a piece of device memory waits for: a reader for the last write, a writer for that and for
-/// the reads since.
+/// Events that accesses to a piece of device memory wait for: a reader waits for the last write; a
+/// writer waits for that and for the reads since.
 struct AccessTracker {
   SharedEvent last_write;
   std::vector<SharedEvent> reads_since;
 };
 
-/// Streams of all devices, the order of work on shared memory, and its end. A few streams a device
-/// are taken in turn, so that work on different memory runs side by side. Begin, Access, End of one
-/// piece of work under a lock of the caller's; threads of its own, one a device, follow the work
-/// and let go of what it kept.
+/// Streams of all devices, the order of work on shared memory, and the end of that work. Each
+/// device has a few streams, used in turn, so that work on different memory runs in parallel. The
+/// caller holds one lock of its own around Begin, Access and End of one piece of work. A thread per
+/// device follows the work and releases the memory that it kept.
 class StreamOrdering {
  public:
   explicit StreamOrdering(std::vector<Device*> devices);
@@ -34,20 +34,21 @@ class StreamOrdering {
 
   /// The next stream of a device; made when first needed. Does not wait.
   absl::StatusOr<StreamRef> Begin(int device);
-  /// What `stream` does from here on comes after the last write of `memory`; and, before a write,
-  /// after the reads since.
+  /// Later work on `stream` runs after the last write of `memory` and, if it writes, also after the
+  /// reads since.
   static absl::Status BeforeRead(StreamRef stream, AccessTracker& memory);
   static absl::Status BeforeWrite(StreamRef stream, AccessTracker& memory);
-  /// Marks the end of the work on `stream`: `read` and `written` are ordered after it; `keep` and
-  /// then `done` (may be null) go when it is through, from a thread of this. If the mark cannot be
-  /// set, `keep` goes when the stream has been waited for.
+  /// Marks the end of the work on `stream`; later accesses to `read` and `written` are ordered
+  /// after it. When the work has finished, a thread of this object releases `keep` and then calls
+  /// `done` (may be null). If the mark cannot be set, `keep` is released after a wait for the
+  /// stream.
   absl::Status End(int device, StreamRef stream, const std::vector<AccessTracker*>& read,
                    const std::vector<AccessTracker*>& written,
                    std::vector<std::shared_ptr<const void>> keep,
                    std::function<void(const absl::Status&)> done);
   /// A mark on a stream.
   absl::StatusOr<SharedEvent> Mark(int device, StreamRef stream);
-  /// `done` is called when `events` are passed, with the first error of theirs.
+  /// `done` is called when all `events` have passed, with their first error.
   void WhenPassed(int device, std::vector<SharedEvent> events,
                   std::function<void(const absl::Status&)> done);
   Device& device(int index) const { return *devices_[static_cast<size_t>(index)]; }

@@ -27,7 +27,7 @@ absl::Status BufferStore::ForwardLocked(const std::shared_ptr<BufferReplica>& fr
   OCTAVO_RETURN_IF_ERROR(StreamOrdering::BeforeWrite(stream, to->order));
   const absl::Status copied =
       order_.device(to->device).CopyAcross(stream, to->memory.data(), from->memory.data(), bytes);
-  // Whatever was enqueued uses the memory: it is kept even if the rest did not work.
+  // Enqueued work uses the memory, so it is kept even if a later step failed.
   const absl::Status ended =
       order_.End(to->device, stream, {&from->order}, {&to->order}, {from, to}, LostUnlessOk(to));
   OCTAVO_RETURN_IF_ERROR(copied);
@@ -64,7 +64,7 @@ absl::StatusOr<model::BufferStatus> BufferStore::SyncNow(const std::string& name
       if (i != source) to.push_back(i);
     }
     OCTAVO_RETURN_IF_ERROR(CheckReadable(*buffer, source, false));
-    // Along the devices: each copies from the one before.
+    // Forwards along the devices: each copies from the previous one.
     std::shared_ptr<BufferReplica> from = buffer->replicas[source];
     const int64_t bytes = buffer->status.type.bytes();
     for (const size_t target : to) {

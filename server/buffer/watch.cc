@@ -1,4 +1,4 @@
-// What watchers of buffers are told, and what time does to buffers.
+// Notifies watchers of buffers, and expires buffers.
 
 #include <algorithm>
 #include <limits>
@@ -145,10 +145,11 @@ void BufferStore::Housekeep() {
     absl::StatusOr<std::function<void()>> tell = [] {};
     {
       BufferTurn turn(turn_mutex_, context_.leases);
-      // Whoever is at it now keeps it a little longer.
+      // A caller that is using the buffer now keeps it a little longer.
       if (!turn.Enter(name, session::LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
       tell = Remove(turn, name, "expired", "its time to live was over", [&](const Buffer& buffer) {
-        // Somebody may have prolonged it since, or writes to it under a lease that has ended.
+        // A client may have extended its time since, or may be writing to it under a lease that has
+        // ended.
         const bool written =
             std::any_of(buffer.replicas.begin(), buffer.replicas.end(),
                         [](const auto& r) { return r->state == model::BufferState::kWriting; });

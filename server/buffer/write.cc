@@ -114,7 +114,7 @@ class BufferWriter final : public BufferStore::Writer {
   absl::Status NextBlock() {
     staging_bytes_ = std::min(block_bytes_, total_ - received_);
     staged_ = 0;
-    // As many blocks under way as hide the copies; then the oldest must be through.
+    // Keeps enough blocks in flight to hide the copies; beyond that, waits for the oldest.
     while (in_flight_.size() >= 4) {
       OCTAVO_RETURN_IF_ERROR(in_flight_.front().first->Synchronize());
       in_flight_.pop_front();
@@ -132,8 +132,8 @@ class BufferWriter final : public BufferStore::Writer {
   /// The replicas are this write's from here on.
   absl::Status Start() {
     MutexLock lock(store_->mutex_);
-    // The client took its time: its lease may have ended since, somebody else may have one now, and
-    // write, or have destroyed the buffer.
+    // A slow client's lease may have ended since. Another client may hold one now, may be writing,
+    // or may have destroyed the buffer.
     OCTAVO_RETURN_IF_ERROR(guard_.Stands());
     if (!store_->by_name_.contains(spec_.name)) {
       return WithInfo(absl::NotFoundError(absl::StrCat(spec_.name, " is gone")),
@@ -167,10 +167,11 @@ class BufferWriter final : public BufferStore::Writer {
     return absl::OkStatus();
   }
 
-  /// Uploads what is staged to the first target; each other one copies it from the one before.
+  /// Uploads the staged bytes to the first target; each further target copies them from the
+  /// previous one.
   absl::Status Apply() {
     if (!started_) OCTAVO_RETURN_IF_ERROR(Start());
-    // If it breaks off half-way, what is in flight still uses the memory: Close keeps it.
+    // If the write breaks off half-way, copies in flight still use the memory, so Close keeps it.
     OCTAVO_ASSIGN_OR_RETURN(
         SharedEvent uploaded,
         forwarder_->Upload(staging_.get(), static_cast<int64_t>(spec_.byte_offset) + applied_,

@@ -27,7 +27,7 @@ absl::Status Deriver::Derive(const DeriveSpec& spec,
     done(std::move(volume));
     return absl::OkStatus();
   }
-  // Planning takes as long as its tables are large: it is the worker's too.
+  // The worker also plans, because planning time grows with the tables.
   auto task = [this, spec, done = std::move(done)] {
     bool told = false;
     auto result = base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {

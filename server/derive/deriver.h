@@ -41,21 +41,21 @@ struct ReprocessOperation {  // of raw spectra; first
 using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation,
                                ReprocessOperation, model::OpSpec>;
 
-/// What a client asks to be made of a volume.
+/// A client's request to derive a new volume.
 struct DeriveSpec {
   std::string name;  // of the source
   std::vector<Operation> operations;
   std::string request_id;
   std::string
       request_digest;  // of the request body: tells a retry from another request with the same id
-  bool asynchronous = false;  // `done` is called when the work is planned and has its memory: the
-                              // volume is being acquired then
-  std::string chain;          // of the scan's chains, if it is one of those
+  bool asynchronous = false;  // `done` is called once the work is planned and has its memory; the
+                              // volume is ACQUIRING then
+  std::string chain;          // the scan's chain, if this is one
   std::shared_ptr<processing::ChainState>
-      memory;  // granted with the scan for that; null: none, or the scan has ended
+      memory;  // granted with the scan for the chain; null: none, or the scan has ended
 };
 
-/// Makes new held volumes of held ones. Thread-safe; the work is done by the worker pool.
+/// Makes new held volumes from held ones. Thread-safe; the worker pool does the work.
 class Deriver {
  public:
   struct Context {
@@ -69,9 +69,9 @@ class Deriver {
   };
   explicit Deriver(Context context) : context_(std::move(context)) {}
 
-  /// Errors that can be told at once are returned (and `done` is not called); else `done` is called
-  /// once from a worker. Memory for the result and for what lies between is reserved before
-  /// anything starts, all or nothing, unless the scan was granted it.
+  /// Errors known at once are returned, and `done` is not called; otherwise a worker calls `done`
+  /// once. Memory for the result and for intermediate arrays is reserved before anything starts,
+  /// all or nothing, unless it was granted to the scan.
   absl::Status Derive(const DeriveSpec& spec,
                       std::function<void(absl::StatusOr<model::VolumeStatus>)> done);
   int64_t Pending();

@@ -1,4 +1,5 @@
-// What each operation of a chain makes of the volume before it; nothing is allocated on the device.
+// Computes the result of each operation of a chain from the volume before it; allocates nothing on
+// the device.
 
 #include <algorithm>
 #include <numbers>
@@ -62,7 +63,7 @@ AscanRanges MissingOverRepeats(const pattern::Pattern& pattern, const std::vecto
   return out;
 }
 
-// Pairs of neighbours of which one is missing: `columns` pairs a B-scan.
+// Pairs of neighbours with a missing member: `columns` pairs in each B-scan.
 AscanRanges MissingOverAscans(int64_t rows, int64_t columns, const AscanRanges& missing) {
   AscanRanges out;
   for (int64_t a = 0; a < rows * columns; ++a) {
@@ -89,7 +90,7 @@ AscanRanges MissingOfGrid(const pattern::Pattern& pattern, const pattern::Cartes
   return out;
 }
 
-// Operations on A-scans need to know where they lie.
+// Operations on A-scans need the positions of the A-scans.
 absl::Status NoPattern(const model::VolumeStatus& volume) {
   if (!volume.recovered || volume.axes[0] == "z") {
     return InvalidField(
@@ -263,7 +264,7 @@ absl::StatusOr<std::shared_ptr<Deriver::Work>> Deriver::Plan(const DeriveSpec& s
                          : pattern::PatternKind::kRadial;
     } else if (std::holds_alternative<DopplerOperation>(step.operation)) {
       step.missing = MissingOverAscans(state.shape[0], state.shape[1], missing);
-      // One A-scan less a B-scan: no pattern any more that could be resampled.
+      // Each B-scan has one A-scan less, so there is no pattern left to resample.
       cartesian = true;
     } else {
       const auto& grid = std::get<pattern::CartesianGrid>(step.operation);

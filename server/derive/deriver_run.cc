@@ -105,7 +105,7 @@ absl::StatusOr<model::VolumeStatus> Deriver::Run(
   return context_.volumes->Get(result.name);
 }
 
-// All steps on one stream; what lies between lives until it is through.
+// All steps run on one stream; intermediate arrays live until it has finished.
 absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* result) {
   std::vector<DeviceBuffer> buffers;  // declared before the stream: freed after its work is done
   std::unique_ptr<processing::Reprocessor> reprocessor;
@@ -173,7 +173,7 @@ absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* r
                 ? DopplerOverRepeats(stream.ref(), device, view, doppler.half_window, phases)
                 : DopplerOverAscans(stream.ref(), device, view, doppler.half_window, phases));
       }
-      // Integers and phases do not tell by themselves that a part of them was missing.
+      // Integers and phases cannot show that a part of them was missing.
       for (const auto& [first, count] : step.missing) {
         OCTAVO_RETURN_IF_ERROR(device.Fill(stream.ref(), phases + first * step.out.shape[2],
                                            count * step.out.shape[2] * 4, 0x7FC00000u));
@@ -181,7 +181,7 @@ absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* r
     }
     in = out;
   }
-  // What further steps make of a reprocessed volume has no levels to be clipped at.
+  // The result of further steps on a reprocessed volume has no levels to clip at.
   if (work.steps.back().scan != nullptr) return reprocessor->ReadClipped(stream.ref(), result);
   return stream.ref().Synchronize();
 }

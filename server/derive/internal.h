@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to this folder: a chain of operations between its plan and its end.
+// Private to this folder: a planned chain of operations.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,7 @@ namespace octavo::derive {
 
 using AscanRanges = std::vector<std::pair<int64_t, int64_t>>;  // first, count
 
-/// One operation, ready to run: tables in host memory, and what its result is like.
+/// One operation, ready to run: its tables in host memory and the description of its result.
 struct Deriver::Step {
   Operation operation;
   model::VolumeStatus in, out;  // shape, dtype, value, levels, spacing, missing
@@ -37,9 +37,9 @@ struct Deriver::Work {
   std::vector<Step> steps;
   std::string name;                               // of the new volume
   std::string chain;                              // of the scan
-  std::vector<memory::Ledger::ChargeId> charges;  // [0]: the new volume; [1]: what lies between
+  std::vector<memory::Ledger::ChargeId> charges;  // [0]: the new volume; [1]: intermediate arrays
   std::shared_ptr<memory::VolumeSlot> slot;
-  bool granted = false;  // what lies between is charged to the scan; so is `slot`, if there is one
+  bool granted = false;  // the scan is charged for the intermediate arrays and for `slot`, if set
 };
 
 }  // namespace octavo::derive

@@ -9,13 +9,13 @@
 
 namespace octavo::engine {
 
-/// Commits that the server begins by itself: what a scan's retention or an orphan policy wants.
-/// A commit that fails leaves the volume held, is logged, and becomes a warning of the scan.
+/// Begins commits on the server's own initiative, as a scan's retention or an orphan policy
+/// demands. A failed commit leaves the volume held, is logged, and becomes a warning of the scan.
 class AutoCommitter {
  public:
   AutoCommitter(volume::Committer* committer, volume::VolumeStore* volumes, ScanRegistry* scans)
       : committer_(committer), volumes_(volumes), scans_(scans) {}
-  /// Whether the commit has begun. `asked`: leases stand in the way (VolumeStore::BeginCommit).
+  /// Begins the commit. `asked`: if set, leases block it (VolumeStore::BeginCommit).
   absl::Status Begin(const std::string& volume, const model::CommitOptions& options,
                      const volume::ClientVerb* asked = nullptr);
 

@@ -16,7 +16,7 @@ namespace octavo::engine {
 struct Components;
 class Devices;
 
-/// Sessions of clients, what they hold, and leases: what SessionService asks for.
+/// Sessions of clients, their holdings and their leases: the engine's part for SessionService.
 class Clients {
  public:
   Clients(Components* components, Devices* devices)
@@ -35,8 +35,7 @@ class Clients {
   /// The leases of volumes and client buffers. Scans never ask for any.
   session::LeaseTable& leases();
   /// A lease of a volume or a buffer, granted under the lock of the store that owns it. As
-  /// LeaseTable::Acquire; NotFound and FailedPrecondition (VOLUME_STATE) if it is not there to be
-  /// leased.
+  /// LeaseTable::Acquire; NotFound and FailedPrecondition (VOLUME_STATE) if it cannot be leased.
   uint64_t AcquireLease(const session::LeaseRequest& request, const model::Caller& caller,
                         std::function<void(absl::StatusOr<session::Lease>)> done);
 

@@ -10,8 +10,8 @@
 
 namespace octavo::engine {
 
-/// Asks the Deriver for what a scan wants made of each of its volumes, once per volume. The
-/// Deriver's threads compute beside the scan.
+/// Asks the Deriver, once per volume, for the derived volumes that a scan requests. The Deriver's
+/// threads compute beside the scan.
 class DerivedVolumes final : public volume::VolumeObserver {
  public:
   DerivedVolumes(ScanRegistry* scans, derive::Deriver* deriver)
@@ -22,7 +22,8 @@ class DerivedVolumes final : public volume::VolumeObserver {
   ScanRegistry* const scans_;
   derive::Deriver* const deriver_;
   Mutex mutex_;
-  std::set<std::string> asked_ ABSL_GUARDED_BY(mutex_);  // volumes in memory that were asked for
+  std::set<std::string> asked_
+      ABSL_GUARDED_BY(mutex_);  // volumes in memory that were already requested
 };
 
 }  // namespace octavo::engine

@@ -10,8 +10,7 @@
 
 namespace octavo::engine {
 
-/// What a measurement of a device shall look like. As octavo.v1.MeasureRequest; 0 and empty =
-/// chosen.
+/// Parameters of a device measurement. As octavo.v1.MeasureRequest; 0 and empty = server's choice.
 struct MeasureSpec {
   std::string device;   // devices/<n>
   int64_t samples = 0;  // of a record, 64 ... 16384
@@ -26,23 +25,23 @@ struct Measured {
   double ceiling = 0;  // in the same unit; 0 = none
   int64_t rounds = 0;
   double seconds_per_round = 0;
-  int64_t samples = 0, records = 0;  // 0 = no matter
+  int64_t samples = 0, records = 0;  // 0 = not relevant
 };
 
-/// Whom to tell a figure, and whether to go on: an error ends the measurement with it.
+/// Receives each figure; an error ends the measurement with that error.
 using TellMeasured = std::function<absl::Status(const Measured&)>;
-/// Asked between rounds; an error ends the measurement with it.
+/// Called between rounds; an error ends the measurement with that error.
 using MayGoOn = std::function<absl::Status()>;
 
-/// Checks `spec` and fills in what was left to choose. InvalidArgument names the field.
+/// Checks `spec` and fills in the values left open. InvalidArgument names the field.
 absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device);
 /// Device memory that MeasureDevice allocates, bytes; an upper bound.
 int64_t MeasureBytes(const MeasureSpec& resolved, Device& device);
 
 /// Measures copies, the smallest job and the spectral chain on `device`, resident and streamed.
-/// Takes some seconds; waits. It checks each output before it reports the figure: bytes against
+/// Blocks for some seconds. It checks each output before it reports the figure: bytes against
 /// bytes, voxels against the chain in double precision, written from its equations. DataLoss
-/// (MEASUREMENT_WRONG) instead of a figure whose output is not right.
+/// (MEASUREMENT_WRONG) replaces a figure whose output is wrong.
 absl::Status MeasureDevice(Device& device, const MeasureSpec& resolved, const MayGoOn& may_go_on,
                            const TellMeasured& tell);
 

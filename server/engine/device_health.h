@@ -12,7 +12,7 @@
 
 namespace octavo::engine {
 
-/// Which devices are known to be lost, and whom to tell. Handles may outlive it. Thread-safe.
+/// Remembers lost devices and notifies watchers. Handles may outlive this object. Thread-safe.
 class DeviceHealthWatch {
  public:
   /// Calls `callback` with `now` before it returns, and with each Tell.
@@ -25,7 +25,7 @@ class DeviceHealthWatch {
 
  private:
   struct Watchers {
-    Mutex mutex;  // held while a callback runs: none runs any more once its handle was cancelled
+    Mutex mutex;  // held while a callback runs, so none runs after its handle is cancelled
     std::list<std::function<void(const std::vector<model::DeviceStatus>&)>> callbacks
         ABSL_GUARDED_BY(mutex);
   };

@@ -98,8 +98,8 @@ Engine::~Engine() {
   components_->jobs.Shutdown();
   jobs_.StopWatching();
   scans_.StopWatching();
-  // The threads of scans look for their sessions until they are through; and none of them may be
-  // the last to let go of its session.
+  // The threads of scans look up their sessions until they have finished, and none of them may
+  // release the last reference to its session.
   for (const auto& session : components_->scans.All()) session->WaitUntilFinished();
   components_->scans.Clear();
 }

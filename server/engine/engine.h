@@ -28,8 +28,8 @@ struct Components;  // internal.h
 
 /// The imaging engine: a part for each service, over the same stores, queues and workers
 /// (internal.h). Calls are short (no device waits) and thread-safe; work happens on the engine's
-/// own threads. Names are checked here: NotFound for unknown ones (with what became of the thing if
-/// that is known).
+/// own threads. Names are checked here: NotFound for unknown ones (with the object's fate if it is
+/// known).
 class Engine {
  public:
   /// Takes the devices. `store` must outlive the engine. FailedPrecondition if a device has less
@@ -37,7 +37,7 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(
       EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
       storage::CommitStore* store);
-  ~Engine();  // cancels what runs, waits for the threads
+  ~Engine();  // cancels all work, waits for the threads
 
   Scans& scans() { return scans_; }
   Volumes& volumes() { return volumes_; }
@@ -50,23 +50,23 @@ class Engine {
 
   model::Stats Snapshot();
   const std::vector<std::string>& storage_roots() const;
-  /// What lies in the quarantine of each storage root (server/storage/commit/quarantine.h).
+  /// Contents of the quarantine of each storage root (server/storage/commit/quarantine.h).
   std::map<std::string, storage::QuarantineUse> Quarantines();
 
-  /// Does all that the housekeeping threads do from time to time, once, on the calling thread. For
-  /// tests whose clock stands still otherwise.
+  /// Runs all periodic housekeeping tasks once, on the calling thread. For tests whose clock does
+  /// not advance.
   void Housekeep() {
     beats_.RunNow();
     upkeep_.RunNow();
   }
-  /// No new scans from now on (Unavailable, DRAINING); running scans are told to stop at the
-  /// volume.
+  /// Refuses new scans from now on (Unavailable, DRAINING) and stops running scans after their
+  /// current volume.
   void BeginDrain();
   bool draining() const;
-  /// Cancels all scans, jobs and commits that have not ended (SERVER_STOPPED); `why` is what they
-  /// tell.
+  /// Cancels all unfinished scans, jobs and commits (SERVER_STOPPED); `why` is the reason that they
+  /// report.
   void EndNow(const std::string& why);
-  /// True when nothing runs any more: no scan, no job, no commit.
+  /// True when no scan, job or commit is running.
   bool Idle();
 
  private:

@@ -15,15 +15,14 @@ class FdSocket;  // server/handoff/fd_socket.h
 namespace octavo::engine {
 
 struct EngineConfig {
-  double memory_fraction =
-      0.8;                   // of a device's free memory at start that volumes and scans may use
-  int64_t memory_bytes = 0;  // budget per device; overrides the fraction if > 0
+  double memory_fraction = 0.8;  // share of a device's free memory at start for volumes and scans
+  int64_t memory_bytes = 0;      // budget per device; overrides the fraction if > 0
   int64_t frame_pool_bytes = 512 << 20;  // page-locked host memory per device for frames (at most
                                          // three quarters of it), reads and commits
   int commit_threads = 2;                // commits at once
   std::vector<std::string> replay_roots;
   std::vector<std::string> camera_interfaces = {
-      "GigEVision", "USB3Vision"};  // where cameras are looked for; also "Fake"
+      "GigEVision", "USB3Vision"};  // where the server looks for cameras; also "Fake"
   int64_t buffer_quota_bytes = 0;   // of device memory for the buffers of one client; 0 = no limit
   std::string server_id;            // [a-z0-9]{8}: ids start with it
   std::string software;             // "octavo 0.1.0", for committed files
@@ -35,13 +34,13 @@ struct EngineConfig {
   int64_t spill_host_bytes = 0;  // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
-  std::vector<storage::SpillFolder::Found> spilled;  // what it found at the start: held again
+  std::vector<storage::SpillFolder::Found> spilled;  // its finds at the start: held again
   session::SessionConfig sessions;
-  int64_t most_leases = 65'536;                // held and waited for
+  int64_t most_leases = 65'536;                // granted and waiting
   int64_t history_entries = 1000;              // ended scans that stay listed
-  int64_t history_bytes = int64_t{256} << 20;  // of host memory that they take
+  int64_t history_bytes = int64_t{256} << 20;  // of host memory for them
   handoff::FdSocket* handoff =
-      nullptr;  // null = no descriptors are handed over; must be stopped before the engine ends
+      nullptr;  // null = no hand-over of descriptors; must be stopped before the engine ends
 };
 
 }  // namespace octavo::engine

@@ -15,7 +15,7 @@
 
 namespace octavo::engine {
 
-/// Makes volume and B-scan frames of held volumes, for subscribers of scans and jobs.
+/// Makes volume and B-scan frames from held volumes, for subscribers of scans and jobs.
 class HeldFrames final : public publish::HeldFrameSource {
  public:
   struct Context {

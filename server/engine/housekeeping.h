@@ -11,8 +11,8 @@
 namespace octavo::engine {
 
 /// A timer of the engine: a thread that runs each task again and again, at the task's own period.
-/// Tasks run one at a time. Time is the steady clock's: tasks that look
-/// at another clock find out for themselves what is due.
+/// Tasks run one at a time. Periods use the steady clock; a task that depends on another clock must
+/// check itself what is due.
 class Housekeeping {
  public:
   struct Task {
@@ -26,7 +26,7 @@ class Housekeeping {
 
   /// Runs all tasks once, on the calling thread, whether they are due or not.
   void RunNow();
-  /// Waits for the task that runs and ends the thread. Idempotent.
+  /// Waits for the running task and ends the thread. Idempotent.
   void Stop();
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to this folder: what the engine is made of. The members stand in the order in which they
-// are made; what uses a thing is destroyed before it.
+// Private to this folder: the components of the engine. The members stand in the order of their
+// construction; users of a component are destroyed before it.
 
 #include <memory>
 #include <vector>
@@ -55,7 +55,7 @@ struct Components {
   const memory::DeviceSet devices;
   DrainState drain;
   memory::Ledger ledger;
-  memory::SlotCache slot_cache;  // before the volumes: their slots go there
+  memory::SlotCache slot_cache;  // before the volumes, which return their slots to it
   session::ClientSessions sessions;
   session::LeaseTable leases;
   volume::VolumeWaiters waiters;
@@ -66,8 +66,8 @@ struct Components {
   VolumeEvents volume_events;
   DerivedVolumes derived_volumes;
   volume::VolumeStore volumes;
-  // Before the spiller and the committer: what these finish while they are destroyed looks for its
-  // scan.
+  // Before the spiller and the committer, because work that they finish during destruction looks up
+  // its scan.
   ScanRegistry scans;
   VolumeAnnotations annotations;
   AutoCommitter auto_committer;
@@ -76,7 +76,7 @@ struct Components {
   derive::Deriver deriver;
   base::WorkerPool workers;
   volume::Committer committer;
-  source::ProjectionMemory projection_memory;  // before the jobs, whose ports take of it
+  source::ProjectionMemory projection_memory;  // before the jobs, whose ports allocate from it
   job::JobQueue jobs;
 };
 

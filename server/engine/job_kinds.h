@@ -14,8 +14,8 @@
 
 namespace octavo::engine {
 
-/// The work that `spec` asks for: the one list of kinds. Pins what it reads. InvalidArgument names
-/// the field, NotFound.
+/// Makes the work that `spec` requests; the only list of job kinds. Pins the inputs of the work.
+/// InvalidArgument names the field; NotFound.
 absl::StatusOr<std::unique_ptr<job::JobWork>> MakeJobWork(const model::JobSpec& spec,
                                                           const job::JobEnvironment& environment);
 

@@ -21,30 +21,31 @@ namespace octavo::engine {
 
 struct Components;
 
-/// Jobs of every kind (job_kinds.cc lists them): what JobService asks for.
+/// Jobs of every kind (job_kinds.cc lists them): the engine's part for JobService.
 class Jobs final : public job::JobObserver {
  public:
   explicit Jobs(Components* components);
   ~Jobs() override;
 
-  /// On refusal for memory `report` (may be null) tells why.
+  /// If memory is short, `report` (may be null) receives the reason.
   absl::StatusOr<job::JobStatus> Submit(const model::JobSpec& spec, model::AdmissionReport* report);
   absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, job::JobPlan* plan);
   absl::StatusOr<job::JobStatus> Get(const std::string& name);
   std::vector<job::JobStatus> List();  // newest first
-  /// Calls `callback` from an engine thread with the job now, on each change (at most 20 a second)
-  /// and about twice a second, until its final state; with NotFound, once, if the job is forgotten
-  /// before.
+  /// Calls `callback` from an engine thread with the job's status: now, on each change (at most 20
+  /// a second) and about twice a second, until its final state. If the job is forgotten before
+  /// that, calls once with NotFound.
   absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
       const std::string& name, std::function<void(const absl::StatusOr<job::JobStatus>&)> callback);
   absl::StatusOr<job::JobStatus> Cancel(const std::string& name);
-  /// Where a client pushes projections of a job. FailedPrecondition (NOT_PUSH, JOB_STATE).
+  /// The port for a client that pushes projections of a job. FailedPrecondition (NOT_PUSH,
+  /// JOB_STATE).
   absl::StatusOr<std::shared_ptr<source::ProjectionPort>> OpenProjectionPush(
       const std::string& job);
 
   /// Wakes the watchers' thread.
   void OnJobsChanged() override { watches_.Wake(); }
-  /// Watchers are not called any more.
+  /// Stops all calls to watchers.
   void StopWatching() { watches_.Stop(); }
 
  private:
@@ -56,7 +57,7 @@ class Jobs final : public job::JobObserver {
   Components& components_;
   Mutex submit_mutex_;
   std::set<std::string> submitted_
-      ABSL_GUARDED_BY(submit_mutex_);  // request ids of jobs that are being made
+      ABSL_GUARDED_BY(submit_mutex_);  // request ids of jobs being made
   JobWatches watches_;                 // last: its thread uses the rest
 };
 

@@ -18,9 +18,9 @@
 
 namespace octavo::engine {
 
-/// What time and the ends of clients do: leases and sessions expire, scratch scans and jobs of
-/// ended sessions end, volumes expire or meet their orphan policy, ended scans are forgotten, and
-/// what other processes do not give back moves to other memory.
+/// Enforces lifetimes: expires leases and sessions, ends scratch scans and jobs of ended sessions,
+/// expires volumes or applies their orphan policy, forgets ended scans, and moves data out of
+/// memory that other processes do not give back.
 class Lifetimes {
  public:
   struct Context {
@@ -40,13 +40,14 @@ class Lifetimes {
   };
   explicit Lifetimes(Context context) : context_(context) {}
 
-  /// Does what is due now. One call at a time, some times a second.
+  /// Does everything that is due. Called several times a second, one call at a time.
   void Check();
 
  private:
   void EndWorkOf(const std::set<std::string>& sessions);
   void NotifyExpiring(const model::VolumeStatus& volume);
-  /// Moves what is still wanted into other memory: a process keeps what it has beyond its time.
+  /// Moves data that is still needed into other memory, because a process keeps the old memory past
+  /// its deadline.
   void RelocateOverdue(const exports::ExportStore::Overdue& what);
 
   const Context context_;

@@ -8,7 +8,7 @@
 
 namespace octavo::engine {
 
-/// Does with a held volume whose client is gone what its scan's retention, or its job's spec, says:
+/// Handles a held volume whose client is gone as its scan's retention, or its job's spec, demands:
 /// keep, spill, commit or discard.
 class OrphanPolicy {
  public:

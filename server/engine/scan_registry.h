@@ -20,41 +20,41 @@
 namespace octavo::engine {
 
 /// The scans that clients can see: those that run or wait, and the ended ones that are still
-/// listed. It also keeps the sums of what the forgotten scans counted. Thread-safe; its lock comes
+/// listed. It also keeps the summed counts of forgotten scans. Thread-safe; its lock is acquired
 /// before the VolumeStore's.
 class ScanRegistry final : public exports::ScanLookup {
  public:
   struct Limits {
     int64_t entries = 1000;              // ended scans that stay listed
-    int64_t bytes = int64_t{256} << 20;  // of host memory that they take
+    int64_t bytes = int64_t{256} << 20;  // of host memory for them
   };
   ScanRegistry(Limits limits, volume::VolumeStore* volumes, volume::Spiller* spiller)
       : limits_(limits), volumes_(volumes), spiller_(spiller) {}
 
-  /// Lists a scan, and forgets old ones if there are too many now.
+  /// Lists a scan and forgets old ones if there are too many.
   void Add(const std::shared_ptr<scan::ScanSession>& session);
-  /// Takes a scan that did not begin off the list.
+  /// Removes a scan that did not begin from the list.
   void Remove(const std::string& name);
   /// NotFound (NO_SCAN).
   absl::StatusOr<std::shared_ptr<scan::ScanSession>> Find(const std::string& name);
   std::vector<std::shared_ptr<scan::ScanSession>> All();
-  /// Takes the oldest ended scans without volumes in memory off the list, while there are more, or
-  /// they take more memory, than the limits allow. What they counted stays counted.
+  /// Removes the oldest ended scans without volumes in memory from the list while their number or
+  /// their memory exceeds the limits. Their counts are kept in the sums.
   void ForgetOld();
-  /// Takes all off the list.
+  /// Removes all scans from the list.
   void Clear();
 
-  /// How many scans were listed since the start.
+  /// The number of scans listed since the start.
   int64_t admitted() const { return admitted_; }
   /// A submission was refused with this status.
   void CountRejected(const absl::Status& status);
   /// Memory of `device` that admission had granted could not be allocated.
   void CountAllocationFailure(const std::string& device);
-  /// The scans that are listed and, in `stats`, the sums of those that no longer are, at one
-  /// moment: a scan that is forgotten while the caller adds must not be counted twice, or the
-  /// counters would fall with the next look.
+  /// Returns the listed scans and, in `stats`, the sums of those no longer listed, both taken at
+  /// one moment. Otherwise a scan forgotten while the caller adds could be counted twice, and the
+  /// counters would fall at the next call.
   std::vector<std::shared_ptr<scan::ScanSession>> AllAndPast(model::Stats* stats);
-  /// Adds what one scan counted.
+  /// Adds the counts of one scan.
   static void AddScan(scan::ScanSession& session, const model::ScanStatus& scan,
                       model::Stats* stats);
 

@@ -15,16 +15,16 @@
 
 namespace octavo::engine {
 
-/// Tells watchers of scans (or jobs) what happens: at once on a change of state, within 50 ms of
-/// any other change (Status::event_count), and twice a second. One thread for all.
+/// Notifies watchers of scans (or jobs): at once on a change of state, within 50 ms of any other
+/// change (Status::event_count), and twice a second. One thread serves all watchers.
 template <class Status>
 class StatusWatches {
  public:
-  /// `get` looks one up.
+  /// `get` looks up the status by name.
   explicit StatusWatches(std::function<absl::StatusOr<Status>(const std::string&)> get);
   ~StatusWatches();
-  /// `callback` is called until the final state, or once with the error of `get` if there is no
-  /// such thing any more.
+  /// `callback` is called until the final state, or once with the error of `get` if the scan or job
+  /// no longer exists.
   std::unique_ptr<base::Handle> Add(const std::string& name,
                                     std::function<void(const absl::StatusOr<Status>&)> callback);
   /// Something may have changed. Any thread; does not block.

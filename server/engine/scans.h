@@ -28,32 +28,34 @@ namespace octavo::engine {
 struct Components;
 class Devices;
 
-/// How a process gets at a ring: what it says on which socket, and what it will find.
+/// How a process connects to a ring: the socket's path, the nonce that it presents there, and the
+/// layout of the ring.
 struct RingTicket {
   std::string path, nonce;
   double expires_seconds = 0;
   int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
 };
 
-/// Scans and their sources: what ScanService and SourceService ask for.
+/// Scans and their sources: the engine's part for ScanService and SourceService.
 class Scans final : private scan::ScanObserver {
  public:
   Scans(Components* components, Devices* devices);
   ~Scans() override;
 
-  /// On refusal for memory `report` (may be null) tells why.
+  /// If memory is short, `report` (may be null) receives the reason.
   absl::StatusOr<model::ScanStatus> Submit(const model::ScanSpec& spec,
                                            model::AdmissionReport* report);
   absl::StatusOr<model::AdmissionReport> Plan(const model::ScanSpec& spec, std::string* plan,
                                               std::vector<std::string>* warnings = nullptr);
-  /// The scanner's waveforms of an even (or odd) volume of the scan. Milliseconds to seconds for
-  /// millions of records.
+  /// The scanner's waveforms of an even (or odd) volume of the scan. Takes milliseconds, or seconds
+  /// for millions of records.
   absl::StatusOr<pattern::PatternWaveform> PlanWaveform(const model::ScanSpec& spec,
                                                         bool odd_volume);
   absl::StatusOr<model::ScanStatus> Get(const std::string& name);
   std::vector<model::ScanStatus> List();  // newest first
-  /// Calls `callback` from an engine thread with the scan now, on each change and about twice a
-  /// second, until its final state; with NotFound, once, if the scan is forgotten before.
+  /// Calls `callback` from an engine thread with the scan's status: now, on each change and about
+  /// twice a second, until its final state. If the scan is forgotten before that, calls once with
+  /// NotFound.
   absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
       const std::string& name,
       std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback);
@@ -61,14 +63,15 @@ class Scans final : private scan::ScanObserver {
                                            const model::Processing& processing);
   absl::StatusOr<model::ScanStatus> Stop(const std::string& name);
   absl::StatusOr<model::ScanStatus> Cancel(const std::string& name);
-  /// Puts a marker at the record that is being processed now.
+  /// Puts a marker at the record being processed now.
   absl::StatusOr<model::ScanEvent> Mark(const std::string& name, const std::string& marker);
 
-  /// Where a client pushes records of a scan. FailedPrecondition (NOT_PUSH, SCAN_STATE).
+  /// The port for a client that pushes records of a scan. FailedPrecondition (NOT_PUSH,
+  /// SCAN_STATE).
   absl::StatusOr<std::shared_ptr<source::PushPort>> OpenPush(const std::string& scan);
-  /// A ticket for the memory through which a process on this host feeds a scan; for processes of
-  /// user `uid`, or any that may connect. FailedPrecondition (NOT_RING, RING_TAKEN, SCAN_STATE;
-  /// HANDOFF_DISABLED: there is no socket for it).
+  /// Issues a ticket for the memory through which a process on this host feeds a scan. Restricted
+  /// to processes of user `uid` if given, else open to any that may connect. FailedPrecondition
+  /// (NOT_RING, RING_TAKEN, SCAN_STATE; HANDOFF_DISABLED: the server has no socket for it).
   absl::StatusOr<RingTicket> OpenRing(const std::string& scan, std::optional<uint32_t> uid);
   /// Cameras that answer now. Takes about a second. Unimplemented (NO_CAMERA_SUPPORT).
   absl::StatusOr<std::vector<source::CameraInfo>> ListCameras();
@@ -76,11 +79,11 @@ class Scans final : private scan::ScanObserver {
   /// Running scans end after their current volume.
   void StopAll(Reason reason_code, const std::string& reason);
   void CancelAll(Reason reason_code, const std::string& reason);
-  /// Watchers are not called any more.
+  /// Stops all calls to watchers.
   void StopWatching() { watches_.Stop(); }
 
  private:
-  // -- what scans tell
+  // notifications from scans
   void OnScanChanged(const std::string& scan) override;
   void OnAcquisitionOver(const std::string& scan, const std::string& queue) override;
   void OnCommitWanted(const std::string& volume, const model::CommitOptions& options) override;
@@ -94,13 +97,14 @@ class Scans final : private scan::ScanObserver {
   memory::ChargeHolder HoldForScan();
   /// Resolves a spec and checks it against what this server has.
   absl::StatusOr<model::ResolvedScan> Resolve(const model::ScanSpec& spec) const;
-  /// What a spread scan needs on its further devices; `held` has it, too.
+  /// Reserves the memory that a spread scan needs on its further devices; `held` owns the charges,
+  /// too.
   absl::StatusOr<std::vector<scan::ScanDevice>> ReservePeers(const model::ResolvedScan& scan,
                                                              const std::string& name,
                                                              const std::vector<int>& chosen,
                                                              memory::ChargeHolder* held,
                                                              model::AdmissionReport* report);
-  /// A scan that wants a tier must not find out in its middle that there is none.
+  /// Checks that the spill tier exists, so that a scan does not fail midway for lack of it.
   absl::Status CheckSpill(const model::Retention& retention) const;
   int64_t SpillFree(const model::ResolvedScan& scan) const;
 

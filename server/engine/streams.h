@@ -11,7 +11,7 @@
 
 namespace octavo::engine {
 
-/// Live frames and events: what StreamService asks for.
+/// Live frames and events: the engine's part for StreamService.
 class Streams {
  public:
   explicit Streams(publish::Publisher* publisher) : publisher_(*publisher) {}
@@ -23,7 +23,7 @@ class Streams {
                                                                  std::function<void()> notify) {
     return publisher_.Subscribe(spec, std::move(notify));
   }
-  /// Counts a stream that its server has ended.
+  /// Counts a stream that the server has cut.
   void CountCut(const std::string& reason) { publisher_.CountCut(reason); }
 
  private:

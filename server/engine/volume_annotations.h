@@ -8,8 +8,8 @@
 
 namespace octavo::engine {
 
-/// What files say of a volume beside its voxels: its metadata, the software and device that made
-/// it, and the warnings of its scan or job.
+/// The metadata that files carry for a volume in addition to its voxels: its description, the
+/// software and device that made it, and the warnings of its scan or job.
 class VolumeAnnotations {
  public:
   VolumeAnnotations(std::string software, memory::DeviceSet devices, ScanRegistry* scans)

@@ -6,13 +6,13 @@
 
 namespace octavo::engine {
 
-/// Publishes what happens to volumes as events of their scan or job.
+/// Publishes changes of volumes as events of their scan or job.
 class VolumeEvents final : public volume::VolumeObserver {
  public:
   VolumeEvents(publish::Publisher* publisher, const Clock* clock)
       : publisher_(publisher), clock_(clock) {}
   void OnVolumeChanged(const model::VolumeStatus& volume) override;
-  /// An event about a volume, to the subscribers of its scan or job.
+  /// Publishes an event about a volume to the subscribers of its scan or job.
   void Publish(const model::VolumeStatus& volume, model::ScanEvent what);
 
  private:

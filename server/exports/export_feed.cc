@@ -57,7 +57,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
         all_->feeds_.push_back(shared_from_this());
         ++all_->open_;
       }
-      // From here on volumes are offered; those wait for the turn.
+      // From here on the feed receives volumes; they wait for their turn.
       if (every_) {
         for (const model::VolumeStatus& volume :
              all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
@@ -161,10 +161,10 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       if (!volume.ok() || !TellLocked(*volume)) SkipLocked();
     }
   }
-  /// Makes the export and sends it. False if this volume cannot be had.
+  /// Makes the export and sends it. False if this volume cannot be exported.
   bool TellLocked(const model::VolumeStatus& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
     const Context& context = all_->context_;
-    // Said before it is lent; Take has the last word, among all who take at once.
+    // An early check before the loan; Take decides among all clients that take at the same time.
     const int64_t spare = context.scans->SpareSlots(volume);
     if (context.exports->SlotsOf(scan_) >= spare) return false;
     const model::Retention* retention =
@@ -200,8 +200,8 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   }
   void GiveBackLocked(std::map<std::string, volume::VolumeHold>::iterator it)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_) {
-    // The export ends before the loan does: what the ring gives up for a newer volume must win it a
-    // slot.
+    // The export ends before the loan: a volume that the ring gives up for a newer one must free
+    // its slot.
     const volume::VolumeHold loan = std::move(it->second);
     const std::string name = it->first;
     taken_.erase(it);

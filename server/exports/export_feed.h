@@ -19,19 +19,19 @@
 
 namespace octavo::exports {
 
-/// What the feeds must know of scans.
+/// The scan lookups that the feeds need.
 class ScanLookup {
  public:
   virtual ~ScanLookup() = default;
   /// Whether the scan has ended. NotFound (NO_SCAN).
   virtual absl::StatusOr<bool> HasEnded(const std::string& scan) = 0;
-  /// How many slots of the volume's scan may be mapped at once.
+  /// How many slots of the volume's scan may be mapped at the same time.
   virtual int64_t SpareSlots(const model::VolumeStatus& volume) = 0;
 };
 
-/// Standing subscriptions to the volumes of a scan. The server sends each volume to the client as
-/// it completes, its export made and counted; the client does not ask. That is one wake-up instead
-/// of two where both processes slept.
+/// Standing subscriptions to the volumes of a scan. As each volume completes, the server makes and
+/// counts its export and sends it to the client, which need not ask. Where both processes sleep,
+/// that saves one of two wake-ups.
 ///
 /// On the socket (see fd_socket.h) the grant answers
 ///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…",
@@ -50,14 +50,14 @@ class ScanLookup {
 /// A client has at most `most` volumes at once. Others that complete meanwhile are left out and
 /// counted; with "every" they are told, oldest first, as volumes are given back (those that have
 /// left memory by then are left out), and the volumes that are held at the start come first. The
-/// scan waits for no client, and no client's mappings end it: a volume of a LIVE ring
-/// takes a hold slot while it is mapped, and of scans that free their slots by themselves
-/// (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but two. What is raw or
-/// derived is not told. Thread-safe.
+/// scan waits for no client, and no client's mappings can end it: a volume of a LIVE ring takes a
+/// hold slot while it is mapped, and of scans that free their slots by themselves (AUTO_COMMIT,
+/// AUTO_DISCARD, SPILL_…) all clients together get all slots but two. Raw and derived volumes are
+/// not sent. Thread-safe.
 class ExportFeeds final : public volume::VolumeObserver {
  public:
-  static constexpr int64_t kMost = 64;          // volumes that one client may have at once
-  static constexpr size_t kMostWaiting = 4096;  // volumes to be told later, of one client
+  static constexpr int64_t kMost = 64;          // volumes that one client may have at the same time
+  static constexpr size_t kMostWaiting = 4096;  // volumes queued for one client
   struct Context {
     ExportStore* exports = nullptr;
     volume::VolumeStore* volumes = nullptr;
@@ -67,13 +67,13 @@ class ExportFeeds final : public volume::VolumeObserver {
   explicit ExportFeeds(Context context);
   ~ExportFeeds();
 
-  /// A ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound (NO_SCAN),
-  /// ResourceExhausted (TICKETS).
+  /// Issues a ticket for the volumes of a scan. The errors of ExportStore::Admit; NotFound
+  /// (NO_SCAN), ResourceExhausted (TICKETS).
   absl::StatusOr<handoff::Ticket> Issue(const std::string& scan, const ExportPeer& peer);
-  /// Sends a volume that is held on the device now to the subscribed clients; waits for none of
+  /// Sends a volume that is now held on the device to the subscribed clients; waits for none of
   /// them.
   void OnVolumeChanged(const model::VolumeStatus& volume) override;
-  /// Tells of scans that have ended. From time to time.
+  /// Notifies clients of scans that have ended. Call periodically.
   void Tick();
 
   struct Counts {

@@ -30,7 +30,8 @@ std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::k
 
 }  // namespace
 
-/// One client's exports on one connection: what its ticket was for, and what it takes later.
+/// One client's exports on one connection: the object of its ticket and the objects that it takes
+/// later.
 class ExportStore::Port final : public handoff::Grant {
  public:
   Port(ExportStore* store, std::string first, ExportPeer peer)
@@ -159,7 +160,7 @@ absl::StatusOr<ExportedMemory> ExportStore::OfVolume(const std::string& name, ui
         absl::OutOfRangeError(absl::StrCat("replica: is ", replica, "; a volume has replica 0")),
         {.reason = Reason::kBadReplica, .field = "replica", .numbers = {{"replicas", "1"}}});
   }
-  // Said before anything is made for it; WhileMappable has the last word.
+  // An early check before anything is made for the client; WhileMappable decides.
   if (const absl::Status may =
           context_.volumes->WhileMappable(*pinned, borrowed, [] { return absl::OkStatus(); });
       !may.ok())

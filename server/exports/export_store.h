@@ -26,7 +26,7 @@
 
 namespace octavo::exports {
 
-/// Device memory that is to be handed over, and what keeps it.
+/// Device memory to be handed to another process, and the references that keep it alive.
 struct ExportedMemory {
   std::string name;  // volumes/... or buffers/...
   std::string scan;  // of a volume
@@ -42,19 +42,19 @@ struct ExportedMemory {
   volume::VolumeHold pinned;  // of a volume
 };
 
-/// Who asks for an export.
+/// The process that requests an export.
 struct ExportPeer {
-  bool local = false;            // by a Unix socket or loopback
-  std::optional<uid_t> uid;      // where the kernel tells
-  std::string client;            // what it calls itself
+  bool local = false;            // connected by a Unix socket or loopback
+  std::optional<uid_t> uid;      // if the kernel reports it
+  std::string client;            // the name that it gives itself
   std::set<std::string> accept;  // backends whose memory it can map; empty = all
-  bool borrows = false;  // gives back soon: may map volumes that were lent to it (HoldKind::kLoan)
+  bool borrows = false;  // returns memory soon: may map volumes lent to it (HoldKind::kLoan)
 };
 
 enum class ExportState : uint8_t {
-  kWaiting = 1,  // its ticket was not presented yet
+  kWaiting = 1,  // no process has presented its ticket yet
   kOpen = 2,     // a client has it
-  kRevoked = 3   // a client has it, and was told to give it back
+  kRevoked = 3   // a client has it and was asked to return it
 };
 
 struct ExportStatus {
@@ -70,8 +70,8 @@ struct ExportStatus {
   TimePoint created;
   uint64_t memory = 0, generation = 0;
   bool detached =
-      false;  // what it is of is gone, or its bytes have moved; only the export keeps the memory
-  bool overdue = false;  // revoked, and the time to give it back is over
+      false;  // its object is gone or its bytes have moved; only the export keeps the memory
+  bool overdue = false;  // revoked, and the deadline to return it has passed
 };
 
 struct ExportTicket {
@@ -80,12 +80,13 @@ struct ExportTicket {
   ExportedMemory memory;
 };
 
-/// Which memory other processes map, and how they come to it: tickets for the hand-over socket;
-/// each export keeps its memory (a slot cannot be used for another volume) until the client gives
-/// it back or its connection ends. What is discarded meanwhile counts as detached. Nobody can unmap
-/// in another process: what was revoked and is overdue does not keep its volume or buffer from
-/// anything any more, its user gets nothing else, and what is still wanted moves to other memory
-/// (TakeOverdue). Thread-safe; no device calls, no waiting.
+/// Memory that other processes map, and the tickets with which they get it from the hand-over
+/// socket. Each export keeps its memory (no other volume can use the slot) until the client gives
+/// it back or its connection ends. If the volume or buffer is discarded in the meantime, the memory
+/// counts as detached. The server cannot unmap memory in another process. A revoked export that is
+/// overdue therefore no longer protects its volume or buffer, its user gets no further exports, and
+/// data that is still needed moves to other memory (TakeOverdue). Thread-safe; no device calls, no
+/// waiting.
 ///
 /// On the socket (see fd_socket.h) a grant answers
 ///   {"ticket": …, "have": ["<memory>", …]}  and  {"grant": g, "take": "volumes/…", "have": […]}
@@ -110,15 +111,15 @@ class ExportStore final : public volume::VolumeMappings {
   };
   explicit ExportStore(Context context) : context_(std::move(context)) {}
 
-  /// From now on exports are offered. `socket` must be stopped before this ends.
+  /// Offers exports from now on. `socket` must be stopped before this object is destroyed.
   void Start(handoff::FdSocket* socket, double grace_seconds);
   bool enabled() const { return socket_ != nullptr; }
-  /// No new exports from now on (DRAINING).
+  /// Refuses new exports from now on (DRAINING).
   void BeginDrain() { draining_ = true; }
   bool draining() const { return draining_; }
 
   /// Whether this peer may have any export at all: FailedPrecondition (EXPORT_DISABLED),
-  /// PermissionDenied (EXPORT_REMOTE, EXPORT_REFUSED: it did not give back what was revoked),
+  /// PermissionDenied (EXPORT_REMOTE, EXPORT_REFUSED: it did not return revoked memory),
   /// Unavailable (DRAINING).
   absl::Status Admit(const ExportPeer& peer);
   /// The memory of a held volume. FailedPrecondition (EXPORT_NOT_SEALED, EXPORT_SPILLED,
@@ -128,45 +129,47 @@ class ExportStore final : public volume::VolumeMappings {
                                           bool borrowed = false);
   /// Fills in memory, device_uuid, backend. FailedPrecondition (EXPORT_NOT_SHAREABLE).
   absl::Status Describe(const DeviceBuffer& memory, ExportedMemory* out);
-  /// A ticket for a grant of somebody else's about memory, as for Issue.
+  /// Issues a ticket for another component's grant of memory, as for Issue.
   absl::StatusOr<handoff::Ticket> IssueFor(std::shared_ptr<handoff::Grant> grant,
                                            const ExportPeer& peer);
-  /// The memory of a held volume, for a client that is connected: an export that is open, what the
-  /// client is to be told of it (`request`: what it said, for "have") and its name. The errors of
-  /// Admit, OfVolume and Issue; FailedPrecondition (MOVING). `most_slots`: of its scan that may be
-  /// mapped at once, this one included (as SlotsOf counts); ResourceExhausted (SLOTS) beyond.
+  /// Exports the memory of a held volume to a connected client. The export is open at once. Returns
+  /// the answer for the client (`request`: its message, for "have"), and the export's name in
+  /// `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING). `most_slots`:
+  /// how many slots of its scan may be mapped at the same time, this one included (as SlotsOf
+  /// counts); beyond that, ResourceExhausted (SLOTS).
   absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer,
                                        const handoff::Peer& who, const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link, std::string* name,
                                        int64_t most_slots = std::numeric_limits<int64_t>::max());
-  /// An export that Take has made ends. False if it has ended.
+  /// Ends an export that Take has made. False if it has already ended.
   bool End(const std::string& name);
-  /// Runs what makes the export, which never waits, under the lock of the store that owns the
-  /// memory, if it still is what it was.
+  /// Runs `make`, which makes the export and never waits, under the lock of the store that owns the
+  /// memory, provided that the memory is unchanged.
   using Under = std::function<absl::Status(const std::function<absl::Status()>& make)>;
-  /// A ticket for it; `under` is that of a buffer (volumes: the VolumeStore's, by itself).
-  /// Unimplemented (EXPORT_KIND: the peer does not accept this backend's memory), ResourceExhausted
-  /// (TICKETS); what `under` and, of volumes, VolumeStore::WhileMappable refuse.
+  /// Issues a ticket for `memory`; pass `under` for a buffer (for volumes the VolumeStore provides
+  /// it). Unimplemented (EXPORT_KIND: the peer does not accept this backend's memory),
+  /// ResourceExhausted (TICKETS), and the errors of `under` or, for volumes, of
+  /// VolumeStore::WhileMappable.
   absl::StatusOr<ExportTicket> Issue(ExportedMemory memory, const ExportPeer& peer,
                                      const Under& under = nullptr);
 
   /// Revokes exports/..., or all exports of volumes/... or buffers/.... A ticket that no process
-  /// has presented becomes void; a process that has the memory is asked to give it back. Returns
-  /// how many were revoked. NotFound (NO_EXPORT).
+  /// has presented becomes void; a process that has the memory is asked to return it. Returns the
+  /// number of revoked exports. NotFound (NO_EXPORT).
   absl::StatusOr<int64_t> Revoke(const std::string& name);
   std::vector<ExportStatus> List(const std::string& of = "");  // oldest first
-  /// FailedPrecondition (EXPORTED, with count and users) if somebody maps the memory that it has
-  /// now.
+  /// FailedPrecondition (EXPORTED, with count and users) if a process maps the object's present
+  /// memory.
   absl::Status CheckFree(const std::string& of) override;
-  /// It is gone: the memory of its exports is detached.
+  /// The object is gone: detaches the memory of its exports.
   void Gone(const std::string& of);
-  /// It is out of the memory of `charge`, which is detached if somebody maps it. Called while that
-  /// memory is there still: no other has the charge.
+  /// The object has left the memory of `charge`; if a process maps that memory, it is detached.
+  /// Call while the memory still exists, so that no other memory has the same charge.
   void Left(const std::string& of, memory::Ledger::ChargeId charge) override;
 
-  /// What other processes map or have a ticket for, in the memory that it has now.
+  /// The objects whose present memory other processes map or have a ticket for.
   std::set<std::string> Mapped() override;
-  /// Slots of a scan's volumes that exports keep, what is gone included.
+  /// Slots of a scan's volumes that exports keep, those of volumes that are gone included.
   int64_t SlotsOf(const std::string& scan);
 
   /// Memory that was not given back in time.
@@ -175,18 +178,18 @@ class ExportStore final : public volume::VolumeMappings {
     uint32_t replica = 0;
     memory::Ledger::ChargeId charge = 0;
   };
-  /// What still has its bytes in memory that is overdue, each once: they should move. Asked again
-  /// after kRetrySeconds unless Moved says that they have.
+  /// Objects whose bytes are still in overdue memory, each once: the caller should move them.
+  /// Returns an object again after kRetrySeconds unless Moved reports success.
   std::vector<Overdue> TakeOverdue();
   static constexpr double kRetrySeconds = 5;
-  /// The bytes are in other memory now: that of `charge` is detached; or they could not be moved.
+  /// Reports the result of a move. On success, detaches the memory of `charge`.
   void Moved(const Overdue& what, const absl::Status& status);
 
   struct Counts {
     int64_t exports = 0, waiting = 0, revoked = 0, overdue = 0, detached_bytes = 0;  // now
     int64_t granted = 0, descriptors_sent = 0;  // since the start
-    int64_t moved = 0, not_moved = 0;           // out of overdue memory; tries that failed
-    std::map<std::string, int64_t> refused;     // by reason, those of the socket too
+    int64_t moved = 0, not_moved = 0;           // out of overdue memory; failed tries
+    std::map<std::string, int64_t> refused;     // by reason; the socket's included
   };
   Counts Count();
 
@@ -195,8 +198,8 @@ class ExportStore final : public volume::VolumeMappings {
   struct Entry {
     ExportStatus status;
     ExportedMemory memory;
-    int64_t due_ns = 0;                   // revoked: until when it should be back
-    int64_t asked_ns = 0;                 // when TakeOverdue told of it last
+    int64_t due_ns = 0;                   // revoked: the deadline for its return
+    int64_t asked_ns = 0;                 // when TakeOverdue last returned it
     std::shared_ptr<handoff::Link> link;  // once open
   };
   using Entries = std::map<uint64_t, Entry>;  // by order of making
@@ -206,7 +209,7 @@ class ExportStore final : public volume::VolumeMappings {
   absl::StatusOr<handoff::Answer> Open(const std::string& name, const handoff::Peer& peer,
                                        const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
-  /// Of all charges where it is not given.
+  /// Without `charge`: memory of every charge.
   void MoveToLimboLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -228,7 +231,7 @@ class ExportStore final : public volume::VolumeMappings {
     std::string of;
     uint64_t version = 0, generation = 0;
   };
-  std::map<uint64_t, Use> uses_ ABSL_GUARDED_BY(mutex_);  // by memory: what was exported of it last
+  std::map<uint64_t, Use> uses_ ABSL_GUARDED_BY(mutex_);  // by memory: its last export
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -74,7 +74,8 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
     held = 0;
   };
   while (!stop.stop_requested() && !aborted.stop_requested()) {
-    // Not one record more than a counted scan wants: another scan may be waiting for the source.
+    // Takes no more records than a counted scan wants, because another scan may be waiting for the
+    // source.
     int64_t records =
         wanted_records_ > 0 ? std::min(block_records_, wanted_records_ - next) : block_records_;
     if (records <= 0) {
@@ -108,8 +109,8 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
       ended = block.status();
       break;
     }
-    // Records of no volume do not bring the end nearer; but a source that stays beyond the end for
-    // a whole volume has lost the rest and will not come back.
+    // Records outside all volumes do not count towards the end. But a source that stays past the
+    // end for a whole volume has lost the remaining records and will not return to them.
     if (wanted_records_ == 0 ||
         (block->first_record >= 0 && block->first_record < wanted_records_)) {
       next = std::max(next, block->first_record + block->records);
@@ -120,7 +121,8 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
     }
     ring_->PublishPart(slot, held, *block);
     held += block->records;
-    // With its last record a volume goes on its way; nothing of the next one is worth waiting for.
+    // A volume's last record is passed on at once; waiting for records of the next volume gains
+    // nothing.
     const int64_t end = block->first_record + block->records;
     if (held == upload_records_ || (block->first_record >= 0 &&
                                     block->first_record / volume_records_ != end / volume_records_))
@@ -130,7 +132,7 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
   ring_->Close(ended);
 }
 
-// The same of a source that lends its memory: nothing is copied here.
+// The same for a source that lends its memory: nothing is copied here.
 void Acquirer::RunLent(const std::stop_token& stop, const std::stop_token& aborted) {
   absl::Status ended = absl::OkStatus();
   int64_t next = 0;  // the first record that was not taken

@@ -18,29 +18,31 @@
 
 namespace octavo::scan {
 
-/// Takes records from a source and puts them into a ring of blocks: the body of the acquisition
-/// thread, and what the others ask of the source meanwhile. A source that lends its memory is asked
-/// for loans instead, and nothing is copied.
+/// The body of the acquisition thread: takes records from a source and puts them into a ring of
+/// blocks. It also serves the other threads' calls to the source. If the source lends its memory,
+/// the acquirer asks it for loans and copies nothing.
 class Acquirer {
  public:
-  /// `progress` counts what is dropped and must outlive this.
+  /// `progress` counts dropped records and must outlive this object.
   Acquirer(std::unique_ptr<source::Source> source, const model::ResolvedScan& scan,
            ScanProgress* progress);
 
-  /// The ring and its page-locked memory, or that of the source. Before Run.
+  /// Allocates the ring and its page-locked memory, or prepares the source's own memory. Call
+  /// before Run.
   absl::Status Allocate(Device& device);
-  /// Until the source ends, everything is acquired, or one of the tokens stops it; then the ring is
-  /// closed, with why. Acquisition thread. A wait of the source ends with `stop` alone.
+  /// Runs until the source ends, all records are acquired, or one of the tokens stops it. Then
+  /// closes the ring with the reason. Acquisition thread. Only `stop` ends a wait inside the
+  /// source.
   void Run(const std::stop_token& stop, const std::stop_token& aborted);
 
   // -- compute thread
   BlockRing& ring() { return *ring_; }
-  /// Where a part of the ring lies.
+  /// Address of a part's records.
   const uint8_t* DataOf(const BlockRing::Part& part) const;
   source::Source& source() { return *source_; }
 
   // -- retire thread
-  /// The device has passed the last use of a part: a slot (>= 0), a loan (> 0).
+  /// The device has passed the last use of a part: returns its slot (>= 0) or its loan (> 0).
   void Release(int slot, int64_t loan);
 
   // -- any thread
@@ -48,31 +50,32 @@ class Acquirer {
   bool can_wait() const { return can_wait_; }
   /// Share of the ring, or of the memory that the source lends, that is in use.
   double Occupancy();
-  /// All records of a counted scan were taken.
+  /// True once all records of a counted scan are acquired.
   bool all_acquired() const { return all_acquired_; }
   model::SourceCounts Counts();
   const std::shared_ptr<source::PushPort>& push() const { return push_; }
   const std::shared_ptr<source::RingPort>& ring_port() const { return ring_port_; }
-  /// Of the records that are placed: raw ones of which each is the mean, and bytes of those.
+  /// For the records that are placed: how many raw records each one averages, and its bytes.
   int64_t record_average() const { return record_average_; }
   int64_t record_bytes() const { return record_bytes_; }
 
-  // -- when the device is through with all
+  // after the device has finished all work
   void FreeMemory();
-  /// The source goes, with its files, cameras and tables; its ports stay.
+  /// Destroys the source with its files, cameras and tables; its ports stay.
   void LetGo();
 
  private:
   void RunCopying(const std::stop_token& stop, const std::stop_token& aborted);
   void RunLent(const std::stop_token& stop, const std::stop_token& aborted);
 
-  // Of the scan's own threads; let go of at the end. Others ask Counts and the ports.
+  // Only the scan's own threads use it; released at the end. Other threads call Counts and the
+  // ports.
   std::unique_ptr<source::Source> source_;
   const std::shared_ptr<source::PushPort> push_;  // the source's, if it has one
   const std::shared_ptr<source::RingPort> ring_port_;
   ScanProgress* const progress_;
   const bool can_wait_;
-  // Of the records that are placed: means of record_average_ of the source's.
+  // For the records that are placed; each averages record_average_ records of the source.
   const int64_t record_average_, record_bytes_, block_records_, upload_records_, volume_records_;
   const int64_t wanted_records_;  // of a counted scan; 0 = until stopped
   const model::Overrun overrun_;

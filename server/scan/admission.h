@@ -11,9 +11,9 @@
 
 namespace octavo::scan {
 
-/// Completes a ledger's report with what a run of `scan` needs over time: volume and run bytes,
-/// when memory and disk would be full at its rate, free disk space at `roots`. `spill_free_bytes`:
-/// of the tier that the scan spills to.
+/// Adds to a ledger's report what a run of `scan` needs over time: bytes per volume and per run,
+/// when memory and disk would be full at its rate, and the free disk space at `roots`.
+/// `spill_free_bytes`: free bytes in the tier that the scan spills to.
 void AddRunFigures(const model::ResolvedScan& scan, const std::vector<std::string>& roots,
                    int64_t spill_free_bytes, model::AdmissionReport* report);
 

@@ -10,7 +10,7 @@ void AscanCoverage::Placed(int64_t first, int64_t count) {
 void AscanCoverage::Finish() {
   if (next_ < active_records()) Miss(next_, active_records());
   next_ = std::max(next_, active_records());
-  // Tables place in any order: neighbours join at the end.
+  // Placement tables may place in any order; neighbouring ranges are joined at the end.
   std::sort(missing_.begin(), missing_.end());
   std::vector<std::pair<int64_t, int64_t>> joined;
   for (const auto& range : missing_) {

@@ -53,7 +53,7 @@ absl::Status BlockPipeline::Upload(BlockContext& block) {
   return absl::OkStatus();
 }
 
-// Of the upload that may complete the volume, when it was there.
+// The time stamp of the upload that may complete the volume.
 absl::Status BlockPipeline::StampUpload(BlockContext& block) {
   const VolumeBuilder& builder = *context_.builder;
   const int64_t end = block.block().first_record + block.block().records;
@@ -169,7 +169,7 @@ absl::Status BlockPipeline::MakePreview(const BlockContext& block) {
   return context_.completions->Push(std::move(item), context_.lanes->compute());
 }
 
-// The active volume is complete, or no more of it will come.
+// The active volume is complete or gets no more records.
 absl::Status BlockPipeline::EndVolume(const BlockContext& block, TimePoint acquired) {
   const std::shared_ptr<ActiveVolume> volume = context_.builder->TakeActive();
   absl::Status status = FinishVolume(volume, block, acquired);
@@ -202,8 +202,8 @@ absl::Status BlockPipeline::FinishVolume(const std::shared_ptr<ActiveVolume>& vo
   return PushVolume(std::move(item));
 }
 
-// With what the volume is sealed with: words of each device in turn, then the digest of its raw
-// records.
+// Pushes the volume with its seal words: the words of each device in turn, then the digest of its
+// raw records.
 absl::Status BlockPipeline::PushVolume(Completion item) {
   CompletionQueue& completions = *context_.completions;
   DeviceLanes& lanes = *context_.lanes;
@@ -224,7 +224,7 @@ absl::Status BlockPipeline::PushVolume(Completion item) {
   return completions.Push(std::move(item), stream);
 }
 
-// It will not be sealed. Nothing touches its slots any more when they go back.
+// The volume will not be sealed. Nothing uses its slots any more when they are returned.
 void BlockPipeline::FailVolume(const ActiveVolume& volume) {
   (void)context_.products->stream().Synchronize();
   context_.lanes->Synchronize();

@@ -27,18 +27,18 @@ namespace octavo::scan {
 struct BlockContext {
   BlockRing::Part part;
   const uint8_t* data = nullptr;      // in the ring, or lent
-  size_t raw = 0;                     // the raw buffer that it is uploaded to
+  size_t raw = 0;                     // index of its raw buffer on the device
   int64_t taken_ns = 0;               // when it was taken from the ring
   const int64_t* uploaded = nullptr;  // its stamp, if a volume may end with it
-  int64_t done = 0;                   // records of it that are dealt with
-  Segment segment;                    // the next ones: in one volume
-  bool completes = false;             // the active volume is complete with the segment
+  int64_t done = 0;                   // its records that are already handled
+  Segment segment;                    // the next records to handle; all in one volume
+  bool completes = false;             // the segment completes the active volume
 
   const source::SourceBlock& block() const { return part.block; }
 };
 
-/// The body of the compute thread: takes blocks from the ring and enqueues everything that happens
-/// to them, without waiting for the device.
+/// The body of the compute thread: takes blocks from the ring and enqueues all device work for
+/// them. It never waits for the device.
 class BlockPipeline {
  public:
   struct Context {
@@ -53,12 +53,13 @@ class BlockPipeline {
     ScanProgress* progress = nullptr;
     ScanLifecycle* life = nullptr;
   };
-  /// `scan` is the one that the builder replaces. Everything must outlive this.
+  /// `scan` is the object that the builder replaces between volumes. All arguments must outlive
+  /// this object.
   BlockPipeline(const model::ResolvedScan& scan, Context context);
 
-  /// Until the ring is closed and empty, the last volume has ended, or the scan is aborted. Then
-  /// `stop_acquiring`, which returns when the acquisition thread has ended; then ends what is left
-  /// of the last volume, and says why the scan ends.
+  /// Runs until the ring is closed and empty, the last volume has ended, or the scan is aborted.
+  /// Then calls `stop_acquiring`, which returns once the acquisition thread has ended, ends the
+  /// unfinished last volume, and reports why the scan ends.
   void Run(const std::function<void()>& stop_acquiring);
 
  private:
@@ -84,8 +85,8 @@ class BlockPipeline {
   const model::ResolvedScan& scan_;
   const Context context_;
   const int64_t record_average_;
-  int64_t blocks_ = 0, volumes_ = 0;  // that were taken, and pushed
-  int64_t awaited_record_ = 0;        // records before this one have had their place
+  int64_t blocks_ = 0, volumes_ = 0;  // blocks taken; volumes pushed
+  int64_t awaited_record_ = 0;        // every earlier record has been handled
 };
 
 }  // namespace octavo::scan

@@ -116,7 +116,7 @@ std::chrono::nanoseconds BlockRing::StillToWait() const {
   const bool no_more =
       closed_ || full_count_ > 1 ||
       (first.part.slot < 0 ? first.last : slots_[static_cast<size_t>(first.part.slot)].sealed);
-  // With two uploads before it a part waits for the device in any case: it may as well grow.
+  // Behind two uploads a part waits for the device in any case, so it may as well grow.
   if (no_more || taken_ < 2 || first.part.block.records >= gather_.enough_records) return {};
   return std::max(std::chrono::nanoseconds(0),
                   std::chrono::nanoseconds(first.since + gather_.patience - Clock::now()));

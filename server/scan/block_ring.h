@@ -12,18 +12,18 @@
 
 namespace octavo::scan {
 
-/// How small blocks are gathered: what has come of a slot waits until there is enough of it for one
-/// upload.
+/// Coalescing: the ring holds a partly filled slot back until it contains one upload's worth of
+/// records.
 struct GatherRule {
-  int64_t enough_records = 1;            // so many need not wait for more
-  std::chrono::nanoseconds patience{0};  // nothing waits longer than this
+  int64_t enough_records = 1;            // this many records are passed on at once
+  std::chrono::nanoseconds patience{0};  // the longest time that a part is held back
 };
 
 /// Slots of page-locked memory on their way from the acquisition thread (Acquire, Publish) to the
 /// compute thread (Pop) and back from the retire thread (Release). Order is kept. A slot may be
-/// filled and taken in parts, one behind the other: small blocks of a source are gathered while the
-/// device has enough to do. Nothing is allocated after construction, but where parts of slots pile
-/// up with gaps between them.
+/// filled and taken in consecutive parts, so small blocks are coalesced while the device is busy.
+/// The ring allocates only during construction, with one exception: parts of slots that queue up
+/// with gaps between them.
 class BlockRing {
  public:
   /// slots >= 1, numbered from 0, all free.
@@ -33,35 +33,38 @@ class BlockRing {
   int TryAcquire();
   /// Waits for a free slot; -1 on stop.
   int Acquire(std::stop_token stop);
-  /// `slot` was acquired and is full now.
+  /// The caller has filled the acquired `slot`.
   void Publish(int slot, const source::SourceBlock& block);
-  /// `block` lies in the acquired `slot` from its record `offset` on, behind what was published of
-  /// it before, which it joins if it follows on in the scan and that was not taken yet.
+  /// Publishes `block`, which starts at record `offset` of the acquired `slot`, behind the parts of
+  /// the slot published before. It joins the previous part if it follows that part in the scan and
+  /// the compute thread has not taken that part yet.
   void PublishPart(int slot, int64_t offset, const source::SourceBlock& block);
-  /// No further part of `slot` will be published; it is free again if there was none.
+  /// The caller will publish no further part of `slot`. If it published none, the slot is free
+  /// again.
   void Seal(int slot);
-  /// `block` lies in memory of the source's own, `bytes` of it at `data`. It joins what was
-  /// published last if it follows on from that in memory and in the scan, that was not taken yet,
-  /// and both are no more than gather.enough_records. `last`: nothing that comes later is worth
-  /// waiting for.
+  /// Publishes `block`, which occupies `bytes` bytes at `data` in the source's own memory. It joins
+  /// the part published last if it follows that part in memory and in the scan, the compute thread
+  /// has not taken that part yet, and both together have at most gather.enough_records records.
+  /// `last`: the ring must not hold this part back for later ones.
   void PublishLent(const uint8_t* data, int64_t bytes, int64_t loan,
                    const source::SourceBlock& block, bool last);
-  /// The source has ended, with OK or why.
+  /// The source has ended. `status`: OK, or the error that ended it.
   void Close(absl::Status status);
 
   struct Part {
     int slot = -1;       // -1: lent
     int64_t offset = 0;  // records into the slot
     source::SourceBlock block;
-    const uint8_t* lent = nullptr;  // memory of the source's own
+    const uint8_t* lent = nullptr;  // address in the source's own memory
     int64_t lent_bytes = 0, loan = 0;
   };
-  /// Waits for the next part, and for more of it while the device has two others to do, there is
-  /// not enough, more may come, and patience lasts. False when closed and empty, or on stop.
+  /// Waits for the next part. Holds a part back for more records while the device has two other
+  /// parts to process, the part is below gather.enough_records, more records may follow, and
+  /// gather.patience has not run out. False when the ring is closed and empty, or on stop.
   bool Pop(Part* part, std::stop_token stop);
   /// The device has passed the last use of a part of the slot (or the slot was never filled).
   void Release(int slot);
-  /// The same of a part that was lent.
+  /// The same for a lent part.
   void ReleaseLent();
 
   /// Why the source ended; OK while it runs.
@@ -74,7 +77,7 @@ class BlockRing {
   struct Full {
     Part part;
     Clock::time_point since;
-    bool last = false;  // of a lent one: nothing joins it
+    bool last = false;  // of a lent part: no later part joins it
   };
   struct Slot {
     int parts = 0;  // published and not released
@@ -84,7 +87,7 @@ class BlockRing {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Append(const Part& part, bool last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeIfDone(int slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// How long the first part should wait for more of it; 0 = not at all.
+  /// How much longer Pop should hold the first part back; 0 = not at all.
   std::chrono::nanoseconds StillToWait() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const GatherRule gather_;
@@ -94,7 +97,7 @@ class BlockRing {
   std::vector<int> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<Full> full_ ABSL_GUARDED_BY(mutex_);  // a circle
   size_t first_full_ ABSL_GUARDED_BY(mutex_) = 0, full_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  int taken_ ABSL_GUARDED_BY(mutex_) = 0;  // parts with the device
+  int taken_ ABSL_GUARDED_BY(mutex_) = 0;  // parts in use by the device
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

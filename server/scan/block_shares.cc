@@ -31,8 +31,8 @@ BlockShares::BlockShares(const model::ResolvedScan& scan, size_t lanes)
     bscans_per_block =
         scan.chain.max_records_per_block * std::ssize(spans_[0]) / scan.volume_records;
   }
-  // So many neighbours at once that every device has its share of each block, in one piece: small
-  // pieces do not fill a link.
+  // Neighbouring rows stay together so that each device gets its share of a block in one piece:
+  // small pieces do not fill a link.
   rows_ = scan.stripe_devices > 1 ? StripesOf(scan).bscans
                                   : std::max<int64_t>(1, bscans_per_block / std::ssize(records_));
 }
@@ -110,8 +110,8 @@ void RowsHome::Clear() {
   whole_.clear();
 }
 
-// A row that will still be written, by the next block or because the processor has kept its
-// beginning, waits: it must not be copied meanwhile.
+// A row waits if the next block will still write to it or the processor has kept its beginning: it
+// must not be copied before that.
 void RowsHome::Note(const BlockShares& shares, int64_t volume, int64_t first, int64_t last,
                     int64_t made, bool last_waits) {
   for (int64_t at = first; at < last;) {

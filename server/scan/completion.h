@@ -18,17 +18,17 @@
 
 namespace octavo::scan {
 
-/// A volume from its first record to its seal. The compute thread fills it; with its completion it
-/// goes to the retire thread.
+/// A volume from its first record to its seal. The compute thread fills it and then passes it to
+/// the retire thread inside a Completion.
 struct ActiveVolume {
   explicit ActiveVolume(AscanCoverage of) : coverage(std::move(of)) {}
   int64_t index = 0;
-  std::shared_ptr<memory::VolumeSlot> slot;      // null: dropped for want of one
-  std::shared_ptr<memory::VolumeSlot> raw_slot;  // with retention.hold_raw; null if slot is
+  std::shared_ptr<memory::VolumeSlot> slot;      // null: no slot was free, the volume is dropped
+  std::shared_ptr<memory::VolumeSlot> raw_slot;  // with retention.hold_raw; null if `slot` is
   AscanCoverage coverage;
   model::VolumeStatus status, raw_status;
   double display_lo = 0, display_hi = 255;
-  std::unique_ptr<processing::FirstRecords> first_records;  // of the first one: to be looked at
+  std::unique_ptr<processing::FirstRecords> first_records;  // first volume: for inspection
 };
 
 /// A product on its way to the host.
@@ -36,22 +36,22 @@ struct PendingFrame {
   publish::TopicKey key;
   model::Frame frame;
   bool lost = false;     // no memory for it
-  bool yielded = false;  // not made: the scan would have lost records
+  bool yielded = false;  // not made, because the scan would have lost records
 };
 
-/// What is to be done once the device has passed an event.
+/// The work of the retire thread once the device has passed an event.
 struct Completion {
-  int event = -1;      // of the CompletionQueue
+  int event = -1;      // index in the CompletionQueue
   int ring_slot = -1;  // to be released
   int64_t loan = 0;    // to be returned; 0 = nothing was lent
   int64_t records = 0;
-  std::shared_ptr<ActiveVolume> volume;  // complete: to be sealed
+  std::shared_ptr<ActiveVolume> volume;  // a complete volume, to be sealed
   absl::InlinedVector<PendingFrame, 2> frames;
   TimePoint acquired;
   int64_t enqueued_ns = 0;
   const int64_t *uploaded = nullptr, *processed = nullptr,
                 *on_host = nullptr;                          // stamps of a volume
-  std::vector<std::shared_ptr<SpectralProcessor>> replaced;  // kept until now
+  std::vector<std::shared_ptr<SpectralProcessor>> replaced;  // kept alive until now
 };
 
 }  // namespace octavo::scan

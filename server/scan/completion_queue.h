@@ -12,50 +12,51 @@
 
 namespace octavo::scan {
 
-/// What is enqueued on the device, in order: a circle of completions, each behind an event. The
-/// compute thread takes an event, enqueues what is to be written for it, and pushes; the retire
-/// thread takes the completions in the same order, waits for the event and recycles it. There are
-/// enough events for all blocks and slots, so the compute thread hardly ever waits for one. Nothing
-/// is allocated after Allocate.
+/// The work enqueued on the device, in order: a circular buffer of completions, each with an event.
+/// The compute thread takes an event, enqueues the work that it covers, and pushes the completion.
+/// The retire thread takes the completions in the same order, waits for each event and recycles it.
+/// There are enough events for all blocks and slots, so the compute thread hardly ever waits for
+/// one. Only Allocate allocates memory.
 class CompletionQueue {
  public:
-  /// For so many completions at once, on a device that `lanes` devices work for; with
-  /// `non_finite` there are words for the counts of records that are not finite.
+  /// Makes room for `events` completions in flight, on a home device that `lanes` devices feed.
+  /// With `non_finite`, also allocates words for the counts of non-finite records.
   absl::Status Allocate(Device& device, int64_t events, size_t lanes, bool non_finite);
 
   // -- compute thread
   /// Waits for a free event.
   int TakeEvent();
-  /// Page-locked words that travel with an event: what a volume is sealed with, memory::kSealWords
-  /// of each lane, and the digest of its raw records.
+  /// Page-locked words of an event: memory::kSealWords seal words for each lane, then the digest of
+  /// the volume's raw records.
   uint64_t* SealWords(int event) const;
   uint64_t* RawDigestWord(int event) const { return SealWords(event) + seal_words_ - 1; }
-  /// Records that are not finite so far, a word of each lane; null where nobody counts them.
+  /// Running counts of non-finite records, one word for each lane; null if they are not counted.
   uint64_t* NonFiniteWords(int event) const;
-  /// Stamps of blocks and volumes: each kind has one more than there are events.
+  /// Stamps of blocks and volumes; each kind has one more than there are events.
   StageClock& stages() { return stages_; }
-  /// Marks the present end of `stream` with the completion's event, and hands it over.
+  /// Records the completion's event at the current end of `stream` and queues the completion.
   absl::Status Push(Completion item, StreamRef stream);
   /// Nothing more will be pushed.
   void Close();
 
   // -- retire thread
-  /// Waits for the next completion. False: closed, and all are taken.
+  /// Waits for the next completion. False once the queue is closed and empty.
   bool Next(Completion* item);
-  /// Waits until the device has passed the completion's event; the first error of the work before.
+  /// Waits until the device has passed the completion's event. Returns the first error of the work
+  /// before it.
   absl::Status Wait(const Completion& item);
-  /// The event of a completion that is done with may be taken again.
+  /// Returns the event of a finished completion for reuse.
   void Recycle(const Completion& item);
 
   // -- any thread
-  /// Complete volumes that were pushed and not recycled.
+  /// Complete volumes that were pushed and are not recycled yet.
   int Volumes();
 
-  /// When all are through.
+  /// Call after all completions are recycled.
   void Free();
 
  private:
-  size_t lanes_ = 1, seal_words_ = 0;  // seal_words_ of an event
+  size_t lanes_ = 1, seal_words_ = 0;  // seal_words_: per event
   std::vector<Event> events_;
   StageClock stages_;
   PinnedBuffer digests_;     // u64 [event, seal_words_]

@@ -178,7 +178,7 @@ absl::Status DeviceLanes::Process(size_t raw, const source::SourceBlock& block,
                      scan_.chain.bscan_records > 0);
     }
   }
-  // Means of repeats grow until the volume ends: sent then, once.
+  // Means of repeats change until the volume ends, so they are sent once, at its end.
   if (slot == nullptr || scan_.chain.repeats > 1) return absl::OkStatus();
   for (size_t l = 0; l < lanes_.size(); ++l) {
     if (Sends(l)) OCTAVO_RETURN_IF_ERROR(SendRows(l, *slot));
@@ -194,12 +194,12 @@ absl::Status DeviceLanes::ProcessShare(size_t raw, const BlockShares::Share& sha
   const StreamRef compute = lane.compute.ref();
   const uint8_t* from = lane.raw[raw].as<uint8_t>() + (share.raw_offset + offset) * record_bytes_;
   if (rolling() && lanes_.size() > 1) {
-    // Groups end in the order of their numbers, on whichever device.
+    // Groups end in the order of their numbers, regardless of the device.
     for (const auto& other : lanes_) {
       OCTAVO_RETURN_IF_ERROR(
           other->processor->Advance(other->compute.ref(), segment.volume, segment.first_record));
     }
-    // Sums may take the place of such as others have not read yet.
+    // New sums may overwrite old ones that other lanes have not read yet.
     for (size_t l = 0; lanes_[0]->processor->window() != nullptr && l < lanes_.size(); ++l) {
       if (l != share.lane) OCTAVO_RETURN_IF_ERROR(lanes_[l]->pulled.EnqueueWait(compute));
     }
@@ -307,8 +307,8 @@ absl::Status DeviceLanes::EndVolume(const memory::VolumeSlot& slot,
   return FillMissing(slot, missing);
 }
 
-// The rows of the lane that are whole go to their places in the volume; of a striped one only their
-// projections.
+// Copies the lane's whole rows to their places in the volume; for a striped volume copies only
+// their projections.
 absl::Status DeviceLanes::SendRows(size_t l, const memory::VolumeSlot& slot) {
   Lane& lane = *lanes_[l];
   if (lane.rows.whole().empty()) return absl::OkStatus();
@@ -500,8 +500,8 @@ std::vector<std::shared_ptr<SpectralProcessor>> DeviceLanes::TakeReplaced() {
 
 std::string DeviceLanes::Describe() const { return lanes_[0]->processor->Describe(); }
 
-// With windows longer than a group every device needs the sums of all groups: whoever has made some
-// brings them to the others.
+// With windows longer than a group every device needs the sums of all groups: each lane copies the
+// sums that it has made to the others.
 void DeviceLanes::ShareWindows() {
   const auto& window = lanes_[0]->processor->window();
   if (lanes_.size() == 1 || window == nullptr) return;

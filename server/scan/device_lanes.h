@@ -21,115 +21,117 @@
 
 namespace octavo::scan {
 
-/// Records of a block that are in one volume.
+/// Records of a block that belong to one volume.
 struct Segment {
   int64_t volume = 0;        // counted from the start of the scan
   int64_t first_record = 0;  // within the volume
   int64_t records = 0;
-  int64_t active = 0;  // of them, from the first on, carry A-scans that have a place
+  int64_t active = 0;  // this many, counted from the first, carry A-scans with a place
 };
 
 /// The devices that a scan runs on, one lane each: streams, raw blocks, events, placement tables
-/// and processors. The first lane is home: a volume lies there whole, or in stripes on all lanes of
-/// which only the projections come together at home. The other lanes take some B-scans of each
-/// block; what they make is copied home on streams of their own, beside their next kernels. One
-/// device is one lane, which takes every block in one piece.
+/// and processors. The first lane is home. A volume lies either whole at home or in stripes on all
+/// lanes; of a striped volume only the projections are gathered at home. The other lanes process
+/// some B-scans of each block; streams of their own copy the results home while their next kernels
+/// run. With a single device, its lane processes every block in one piece.
 ///
-/// Used by the compute thread but where it says otherwise; enqueues only, and allocates nothing
-/// after Allocate.
+/// For the compute thread, except where a function says otherwise. Functions only enqueue work;
+/// only Allocate allocates memory.
 class DeviceLanes {
  public:
-  /// `scan` must outlive this. Its chain may change with Replace, nothing else that is read here.
-  /// `devices`: home first.
+  /// `scan` must outlive this object. Replace may change its chain; everything else that is read
+  /// here must not change. `devices`: home first.
   DeviceLanes(const model::ResolvedScan& scan, const std::vector<ScanDevice>& devices);
   ~DeviceLanes();
 
-  /// The streams of the home device: slots are scrubbed on compute() before the rest is there.
+  /// Opens the streams of the home device. They come first because slots are scrubbed on compute()
+  /// before the rest is allocated.
   absl::Status OpenStreams();
   absl::Status Allocate();
-  /// Waits for what is enqueued on all lanes.
+  /// Waits for all work enqueued on all lanes.
   void Synchronize();
-  /// When the device is through with all.
+  /// Call after the device has finished all work.
   void Free();
-  /// Tables on the host.
+  /// Releases the tables on the host.
   void LetGo() { shares_.LetGo(); }
 
   size_t size() const { return lanes_.size(); }
   Device& home() const { return *devices_[0].device; }
-  /// The home device's stream of the chain. Whatever is on another lane is waited for there where
-  /// that is said.
+  /// The home device's stream for the chain. It waits for the other lanes only where a function
+  /// says so.
   StreamRef compute() const;
 
   // -- a block
   /// Copies a block from page-locked memory into raw buffer `raw` of each lane that has a share of
-  /// it, beside the kernels of the block before. The chain waits for it.
+  /// it, while the kernels of the previous block run. The chain waits for the copy.
   absl::Status Upload(size_t raw, const uint8_t* from, const source::SourceBlock& block);
-  /// Where record `record` of a block lies on the home device; whole blocks are there with one
-  /// lane.
+  /// Address of record `record` of a block on the home device. The home device holds the whole
+  /// block only if there is one lane.
   const uint8_t* RawAt(size_t raw, int64_t record) const;
-  /// Runs the chain over a segment of the block that is in raw buffer `raw`. `slot` null: the
-  /// volume has none, and the records only count for a rolling background. Rows that are whole are
-  /// sent home.
+  /// Runs the chain over a segment of the block in raw buffer `raw`. If `slot` is null, the volume
+  /// has no slot and its records only feed a rolling background. Copies whole rows home.
   absl::Status Process(size_t raw, const source::SourceBlock& block, const Segment& segment,
                        const memory::VolumeSlot* slot);
-  /// All segments of the block were processed: its raw buffer is free behind what is enqueued, and
-  /// compute() has waited for the uploads of all lanes.
+  /// All segments of the block were processed. The raw buffer is free after the work enqueued so
+  /// far, and compute() has waited for the uploads of all lanes.
   absl::Status EndBlock(size_t raw);
 
   // -- a volume
-  /// Before its first record. The volume itself needs no fill: what stays unplaced is filled when
-  /// it ends. Its live projections do, and its counts.
+  /// Call before the first record of a volume. Clears its live projections and counts. The voxels
+  /// need no fill here: EndVolume fills the A-scans that stay unplaced.
   absl::Status BeginVolume(const memory::VolumeSlot* slot);
-  /// After its last record; `missing`: A-scans (first, count) that are to be filled. compute() has
-  /// waited for all lanes.
+  /// Call after the last record of a volume. `missing`: A-scans (first, count) to be filled.
+  /// compute() has waited for all lanes.
   absl::Status EndVolume(const memory::VolumeSlot& slot,
                          const std::vector<std::pair<int64_t, int64_t>>& missing);
-  /// compute() goes on when the other lanes are where they are now.
+  /// Makes compute() wait for the work enqueued on the other lanes so far.
   absl::Status Join();
-  /// What the volume is sealed with, to page-locked `words`: memory::kSealWords of each lane.
-  /// `stream`, of the home device, has waited for all lanes then.
+  /// Copies the seal words of the volume to page-locked `words`, memory::kSealWords for each lane.
+  /// Afterwards `stream`, of the home device, has waited for all lanes.
   absl::Status EnqueueSeal(StreamRef stream, const memory::VolumeSlot& slot, uint64_t* words);
-  /// How many records each lane has met that are not finite, to page-locked `words`; `stream`, of
+  /// Copies each lane's count of non-finite records to page-locked `words`. Afterwards `stream`, of
   /// the home device, has waited for all lanes.
   absl::Status EnqueueNonFinite(StreamRef stream, uint64_t* words);
   struct SealSum {
     uint64_t digest = 0;
     int64_t clipped_below = 0, clipped_above = 0;
   };
-  /// What the words of EnqueueSeal say of the whole volume. Any thread.
+  /// Combines the words of EnqueueSeal for the whole volume. Any thread.
   SealSum Sum(const uint64_t* words) const;
 
   // -- products of a volume, on a stream of the home device
-  /// Where the plane is that was cut from a volume: `scratch`. Null: it lies across devices.
+  /// Cuts a plane from a volume and returns its address, `scratch`. Null: the volume lies across
+  /// devices.
   absl::StatusOr<const void*> CutPlane(StreamRef stream, const memory::VolumeSlot& slot, Axis axis,
                                        int64_t index, void* scratch);
-  /// Where the maximum projection of a volume is: `scratch`, or where it was made with the volume.
-  /// Null: it would go across devices.
+  /// Returns the address of a volume's maximum projection: `scratch`, or the projection made with
+  /// the volume. Null: the projection would run across devices.
   absl::StatusOr<const void*> MakeMip(StreamRef stream, const memory::VolumeSlot& slot, Axis axis,
                                       void* scratch);
 
   // -- another processing, from volume `volume` on
-  /// Puts one processor for each lane in the place of those that are used now, which are kept until
-  /// TakeReplaced. Returns whether the background goes on in all of them.
+  /// Replaces the processors in use, one for each lane. The old ones are kept until TakeReplaced.
+  /// Returns whether all lanes continue their background.
   absl::StatusOr<bool> Replace(std::vector<std::shared_ptr<SpectralProcessor>> next,
                                int64_t volume);
-  /// Those that were replaced since the last call: they must live until the device has passed their
-  /// last use, which is before an event that is recorded on compute() after EndBlock.
+  /// Processors replaced since the last call. They must live until the device has passed their last
+  /// use, which comes before any event recorded on compute() after EndBlock.
   std::vector<std::shared_ptr<SpectralProcessor>> TakeReplaced();
   std::string Describe() const;  // of the home processor
 
   // -- any thread
-  /// The first error of what the other lanes have sent home. Retire thread, behind an event that
-  /// waited for them.
+  /// The first error of the copies that the other lanes sent home. Retire thread, after an event
+  /// that waited for those copies.
   absl::Status SentStatus();
   bool Uses(int device) const;
-  /// devices/<n> of all, home first; empty for one.
+  /// devices/<n> of all lanes, home first; empty if there is only one.
   std::vector<std::string> SpreadNames() const;
   struct Failure {
     Reason code = Reason::kNone;
     std::string reason;
   };
-  /// What a scan fails with: DEVICE_LOST if one of its devices is, else DEVICE_ERROR.
+  /// The reason that a scan fails with: DEVICE_LOST if one of its devices is lost, else
+  /// DEVICE_ERROR.
   Failure FailureOf(const absl::Status& status) const;
 
  private:
@@ -149,7 +151,7 @@ class DeviceLanes {
   void ShareWindows();
   absl::Status BringSums(size_t from, int64_t first, int64_t entries);
   bool rolling() const { return scan_.chain.background == math::Background::kRolling; }
-  /// Whether what a lane makes is sent home.
+  /// Whether a lane sends its results home.
   bool Sends(size_t lane) const { return lane > 0 || striped_; }
 
   const model::ResolvedScan& scan_;
@@ -158,7 +160,7 @@ class DeviceLanes {
   const int64_t record_bytes_;
   BlockShares shares_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  Event begun_;  // the home device has prepared the volume; of several lanes
+  Event begun_;  // the home device has prepared the volume; with several lanes
   std::vector<std::shared_ptr<SpectralProcessor>> replaced_;
 };
 

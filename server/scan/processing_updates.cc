@@ -32,8 +32,8 @@ ProcessingUpdates::ProcessingUpdates(std::string name, const model::ResolvedScan
   }
 }
 
-// The charge ends with the processor: however often a scan is updated, it holds two at most and
-// those that the device still uses.
+// The charge ends with the processor. However often a scan is updated, it holds at most two
+// processors plus those that the device still uses.
 absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessingUpdates::Make(
     const model::ResolvedScan& scan, const ScanDevice& device) {
   OCTAVO_ASSIGN_OR_RETURN(

@@ -17,36 +17,35 @@
 
 namespace octavo::scan {
 
-/// What a scan is asked to do: the request as it is told to clients, and another processing on its
-/// way from a client to the compute thread, which takes it over between two volumes. Thread-safe.
+/// The scan's request as clients see it, and pending changes of the processing. A client offers a
+/// change; the compute thread takes it over between two volumes. Thread-safe.
 class ProcessingUpdates {
  public:
   ProcessingUpdates(std::string name, const model::ResolvedScan& scan, memory::Ledger* ledger,
                     const std::vector<ScanDevice>& devices);
 
-  /// Makes and charges processors for `updated`; it takes the place of one that was not taken yet.
-  /// FailedPrecondition (SCAN_STATE) after Close.
+  /// Makes and charges processors for `updated`. They replace an earlier offer that the compute
+  /// thread has not taken yet. FailedPrecondition (SCAN_STATE) after Close.
   absl::Status Offer(const model::ResolvedScan& updated);
   struct Update {
     model::ResolvedScan scan;
-    std::vector<std::shared_ptr<SpectralProcessor>> processors;  // one a lane; their charges end
-                                                                 // with them
+    std::vector<std::shared_ptr<SpectralProcessor>> processors;  // per lane; each owns its charge
   };
-  /// Whether there was one.
+  /// Takes the pending update. False if there is none.
   bool Take(Update* update);
 
-  /// The scan as it was asked for last.
+  /// The latest request for the scan.
   model::ResolvedScan Latest();
-  /// The plan of the scan in words; `chain`: the processor's.
+  /// Writes the plan of the scan in words; `chain`: the processor's description.
   void Describe(const std::string& chain);
   /// Sets name, devices, request and plan.
   void AddTo(model::ScanStatus* status);
-  /// What the request takes of host memory, about.
+  /// Approximate host memory of the request.
   int64_t ListedBytes();
 
-  /// No update is taken any more.
+  /// Rejects all later updates.
   void Close();
-  /// The tables of the last request go; the request stays.
+  /// Releases the tables of the last request; the request itself stays.
   void LetGo();
 
  private:
@@ -60,7 +59,7 @@ class ProcessingUpdates {
   model::ResolvedScan latest_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<SpectralProcessor>> next_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  model::ScanStatus told_ ABSL_GUARDED_BY(mutex_);  // of it only what AddTo copies
+  model::ScanStatus told_ ABSL_GUARDED_BY(mutex_);  // only the fields that AddTo copies
 };
 
 }  // namespace octavo::scan

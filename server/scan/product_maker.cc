@@ -28,8 +28,8 @@ absl::Status ProductMaker::Allocate() {
   OCTAVO_ASSIGN_OR_RETURN(scratch_, device.Allocate(LargestPlane(scan_)));
   OCTAVO_ASSIGN_OR_RETURN(stream_, device.NewStream(StreamPriority::kHigh));
   OCTAVO_ASSIGN_OR_RETURN(volume_ready_, device.NewEvent());
-  // The publisher keeps the newest frames: enough for those, so that none is allocated while the
-  // scan runs.
+  // Enough for the newest frames, which the publisher keeps, so that the scan allocates none while
+  // it runs.
   context_.frames->Prepare(FrameBytes(scan_), static_cast<int>(PreparedFrames(scan_)));
   if (scan_.spec.products.angiography == 0) return absl::OkStatus();
   const pattern::Pattern& p = scan_.spec.pattern;
@@ -175,7 +175,7 @@ absl::Status ProductMaker::MakeAngiogram(const ActiveVolume& volume, Completion*
        .repeats = p.repeat_count},
       processing::ScaleOf(volume.status), scan_.chain.slab_begin,
       scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth, angiogram_.as<float>()));
-  // Integers do not tell by themselves that a repeat was missing.
+  // Integer voxels cannot show that a repeat was missing.
   if (volume.coverage.missing_ascans() > 0) {
     std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));
     for (int64_t b = 0; b < p.bscans_per_volume; ++b) {

@@ -18,44 +18,44 @@
 
 namespace octavo::scan {
 
-/// Projections, planes and angiograms of volumes, on their way to subscribers. Those of complete
-/// volumes have a stream of their own, beside the next kernels; previews go with the kernels that
-/// they interrupt. Compute thread; enqueues only.
+/// Makes projections, planes and angiograms of volumes for subscribers. Products of complete
+/// volumes run on a stream of their own, beside the next kernels; previews run on the stream of the
+/// kernels that they interrupt. Compute thread; enqueues only.
 ///
-/// Products yield to the scan. Those that subscribers ask for are made beside the chain, on the
-/// same device and, on the host, by the same cores. They keep their volume's slot, and those of the
-/// volumes that come after it, until they are made: enough of them fill the ring of blocks behind
-/// them, and a source that cannot wait loses records. What one costs is not known before, and what
-/// is enqueued cannot be taken back, so each volume has an allowance of them: it grows while
-/// volumes get through in time and halves when they pile up; a volume behind which others wait
-/// already, or with a ring that fills, has none. The others are left out and counted as dropped
-/// frames (policy "yielded"). Which of them comes first goes around, so that each has its turn. A
-/// source that can wait does: nothing is left out then. The scan's own projections cost next to
-/// nothing, they are made with the volume.
+/// Products yield to the scan. Subscribed products compete with the chain for the device and, on
+/// the host, for the cores. Until they are made, they keep their volume's slot and the slots of
+/// later volumes. Too many of them fill the ring of blocks, and a source that cannot wait then
+/// loses records. The cost of a product is not known in advance, and enqueued work cannot be
+/// withdrawn. Each volume therefore has an allowance of products: it grows while volumes complete
+/// in time and halves when they pile up. It is zero if other volumes already wait behind this one
+/// or if the ring fills. Products beyond the allowance are skipped and counted as dropped frames
+/// (policy "yielded"). The first product rotates from volume to volume, so each gets its turn. If
+/// the source can wait, it does, and nothing is skipped. The scan's own projections are made with
+/// the volume and cost next to nothing.
 class ProductMaker {
  public:
   struct Context {
     std::string scan;
     publish::Publisher* publisher = nullptr;
     std::shared_ptr<memory::FramePool> frames;
-    bool source_waits = false;               // without loss, while the scan is behind
+    bool source_waits = false;               // waits without loss while the scan is behind
     std::function<double()> ring_occupancy;  // of the ring before the compute thread, 0 ... 1
-    std::function<int()> volumes_behind;     // complete ones that are not through the device
+    std::function<int()> volumes_behind;     // complete volumes still on the device
   };
-  /// `scan` and `lanes` must outlive this. Of `scan` the chain may change between volumes.
+  /// `scan` and `lanes` must outlive this object. The chain of `scan` may change between volumes.
   ProductMaker(const model::ResolvedScan& scan, DeviceLanes* lanes, Context context);
 
   absl::Status Allocate();
   void Free();
-  /// Of complete volumes.
+  /// The stream for products of complete volumes.
   StreamRef stream() const { return stream_.ref(); }
 
-  /// Adds the products of a complete volume to its completion. What was enqueued on the lanes'
-  /// compute stream comes before.
+  /// Adds the products of a complete volume to its completion. They run after the work already
+  /// enqueued on the lanes' compute stream.
   absl::Status Make(const ActiveVolume& volume, Completion* item);
-  /// Whether it is time for a preview: since the last one for which this was true.
+  /// Whether a preview is due. Measured from the last call that returned true.
   bool PreviewIsDue(int64_t now_ns);
-  /// Adds those products of a volume that grow with it and that subscribers want to preview.
+  /// Adds the products of a volume that grow with it and that subscribers want as previews.
   absl::Status MakePreview(const ActiveVolume& volume, Completion* item);
 
  private:
@@ -69,16 +69,16 @@ class ProductMaker {
   absl::Status AddFrame(const ActiveVolume& volume, const publish::TopicKey& key,
                         const void* device_data, DType dtype, StreamRef stream, bool complete,
                         Completion* item);
-  /// How many products that subscribers ask for may be made of the volume that is complete now.
+  /// How many subscribed products may be made of the volume that has just completed.
   size_t Allowance();
-  /// Whether records will be lost soon.
+  /// Whether the scan is about to lose records.
   bool RingFills() const;
 
   const model::ResolvedScan& scan_;
   DeviceLanes& lanes_;
   const Context context_;
   Stream stream_;
-  Event volume_ready_;    // what products are made of is there
+  Event volume_ready_;    // the input of the products is ready
   DeviceBuffer scratch_;  // one plane
   DeviceBuffer repeat_rows_,
       angiogram_;          // [bscans, repeats] and f32 [bscans, x], with products.angiography

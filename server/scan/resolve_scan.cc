@@ -144,7 +144,7 @@ void CompareShapes(model::ResolvedScan* scan) {
       " A-scans", exchanged ? ": are bscans_per_volume and ascans_per_bscan exchanged?" : "."));
 }
 
-// Which distances of A-scans and B-scans nobody says.
+// Lists the A-scan and B-scan spacings that neither the client nor the source gives.
 void NoteAssumed(const pattern::Pattern& given, model::ResolvedScan* scan) {
   const bool extents = pattern::IsRaster(given) || given.kind == pattern::PatternKind::kLissajous;
   const bool radii =
@@ -218,7 +218,8 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
     r.on_full = r.mode == model::RetentionMode::kCapture ? model::OnFull::kStopAtVolume
                                                          : model::OnFull::kDropNew;
   if (r.hold_slots == 0) {
-    // A capture holds all it makes; what is committed as it completes needs but a few.
+    // A capture holds all its volumes; a scan whose volumes are committed as they complete needs
+    // only a few slots.
     const bool all = r.mode == model::RetentionMode::kCapture && counted &&
                      r.disposition == model::Disposition::kAsk && !model::Spills(r.on_full);
     if (all && spec.pattern.volumes > kMostHoldSlots) {

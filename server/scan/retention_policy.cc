@@ -14,15 +14,16 @@ std::shared_ptr<memory::VolumeSlot> RetentionPolicy::TakeSlot(memory::SlotPool& 
   const int64_t failures = context_.relief->SpillFailures(scan);
   const bool live = retention_.mode == model::RetentionMode::kLive;
   while (!context_.aborted.stop_requested()) {
-    // Asked before we look: a volume that the retire thread is through with after this answer has
-    // left its slot, or what may be given up or moved for one, where one of the looks below finds
-    // it. Asked after them, all could come about in between and the volume would be dropped.
+    // This question comes before the search for a slot. If the retire thread finishes a volume
+    // after the answer, the search below finds its slot, or a volume to give up or move. If the
+    // question came after the search, both could happen in between, and the volume would be
+    // dropped.
     const bool returning = context_.slots_return();
     if (auto slot = pool.TryTake()) return slot;
     if (live && retention_.keep_last == 0 && context_.store->ring().OverwriteOldest(scan)) continue;
     if (model::Spills(retention_.on_full) && !live) {
-      // Only while the ring before us has room for what comes meanwhile: the tier must not make the
-      // source lose records.
+      // Wait only while the ring before the compute thread has room for incoming records: the tier
+      // must not make the source lose records.
       const bool patient = context_.source_waits || context_.ring_occupancy() < 0.5;
       const bool moving = context_.relief->SpillFailures(scan) == failures &&
                           context_.relief->Spill(scan, model::TierOf(retention_.on_full));
@@ -83,7 +84,7 @@ void RetentionPolicy::Dispose(const ActiveVolume& volume, memory::SlotPool& pool
       context_.observer->OnCommitWanted(volume.raw_status.name, raw);
     }
   }
-  // One slot ahead of the need: what is moved while the next volumes are acquired costs the scan
+  // Move one slot ahead of the need: a move made while the next volumes are acquired costs the scan
   // nothing.
   const int64_t free = pool.Free();
   const bool needed = volumes_to_come < 0 || volumes_to_come > free;

@@ -17,7 +17,7 @@
 
 namespace octavo::scan {
 
-/// Who frees slots of a scan beside its own retention, by name of the scan.
+/// Ways other than the scan's own retention to free its slots. Scans are identified by name.
 class SlotRelief {
  public:
   virtual ~SlotRelief() = default;
@@ -29,7 +29,7 @@ class SlotRelief {
   virtual bool CommitsPending(const std::string& scan) = 0;
 };
 
-/// The server's: its spiller and its committer, which must outlive this.
+/// The server's implementation, using its spiller and its committer; both must outlive this object.
 class StorageRelief final : public SlotRelief {
  public:
   StorageRelief(volume::Spiller* spiller, volume::Committer* committer)
@@ -45,9 +45,9 @@ class StorageRelief final : public SlotRelief {
   volume::Committer* const committer_;
 };
 
-/// What becomes of the slots and volumes of a scan, by its Retention: which slot the next volume
-/// takes (a free one, one that is overwritten, spilled, or waited for, or none), whether the scan
-/// ends for want of one, and what is done with a volume once it is held.
+/// Applies a scan's Retention to its slots and volumes. Decides which slot the next volume takes: a
+/// free slot, an overwritten one, one freed by a spill, one that it waits for, or none. Decides
+/// also whether the scan ends for want of a slot, and how a held volume is handled.
 class RetentionPolicy {
  public:
   struct Context {
@@ -55,29 +55,28 @@ class RetentionPolicy {
     volume::VolumeStore* store = nullptr;
     SlotRelief* relief = nullptr;
     ScanObserver* observer = nullptr;
-    bool source_waits = false;               // without loss, while no slot is free
+    bool source_waits = false;               // waits without loss while no slot is free
     std::function<double()> ring_occupancy;  // of the ring before the compute thread, 0 ... 1
-    /// Whether a slot may come back by itself: of a volume behind the device, or of one that is
-    /// still copied for subscribers.
+    /// Whether a slot may become free without further action: its volume is still on the device, or
+    /// is still being copied for subscribers.
     std::function<bool()> slots_return;
-    std::stop_token aborted;  // nothing is waited for any more
+    std::stop_token aborted;  // ends every wait
   };
-  /// `slots`: how many the scan has.
+  /// `slots`: the scan's number of slots.
   RetentionPolicy(const model::Retention& retention, int64_t slots, Context context);
 
   // -- compute thread
-  /// A slot for the next volume; null: there is none for it.
+  /// Returns a slot for the next volume, or null if there is none.
   std::shared_ptr<memory::VolumeSlot> TakeSlot(memory::SlotPool& pool);
-  /// Why a scan that got no slot ends with that; nothing: the volume is dropped and the scan goes
-  /// on.
+  /// Reason to end a scan that got no slot. Empty: the volume is dropped and the scan continues.
   std::optional<std::string> EndOfScan();
 
   // -- retire thread
-  /// The volume is there: held from now on, with its raw records.
+  /// Seals the volume: it is held from now on, together with its raw records.
   void Seal(const ActiveVolume& volume);
-  /// Subscribers have been told of the volume: discards it, or asks for its commit, as the
-  /// retention says; and moves one away where the next volumes will want its slot.
-  /// `volumes_to_come`: after those that have begun, as far as that is known; < 0: without end.
+  /// Call after subscribers have been notified of the volume. Discards it or requests its commit,
+  /// as the retention demands. Also moves a volume away if the next volumes will need its slot.
+  /// `volumes_to_come`: expected volumes after those already begun; < 0: no end known.
   void Dispose(const ActiveVolume& volume, memory::SlotPool& pool, int64_t volumes_to_come);
 
  private:

@@ -18,7 +18,7 @@ namespace {
 // (OctavoVoxelsClipped) say the same.
 constexpr double kClippedTold = 0.01;
 
-/// Where the `k`-th place of a rule is, as a record of the scan.
+/// The record of the scan at the `k`-th place of a rule.
 int64_t PlaceOf(const model::ResolvedScan& scan, model::MarkerAt at, int64_t k) {
   if (at == model::MarkerAt::kRecord) return k;
   if (at == model::MarkerAt::kVolumeStart) return k * scan.volume_records;
@@ -112,7 +112,7 @@ model::ScanEvent ScanEvents::Mark(const std::string& marker) {
 
 void ScanEvents::TellMarkers(const source::SourceBlock& block, source::Source& source) {
   const int64_t end = block.first_record + block.records;
-  // Nothing new in it: the records came already, or they are of no volume.
+  // Skip: the records arrived earlier or belong to no volume.
   if (block.first_record < 0 || end <= next_record_ ||
       (wanted_records_ > 0 && block.first_record >= wanted_records_))
     return;

@@ -19,46 +19,49 @@
 
 namespace octavo::scan {
 
-/// What a scan tells of itself while it runs: its list of events and their frames, markers and
-/// gaps, warnings. Thread-safe but for what says otherwise.
+/// Collects and publishes a scan's events while it runs: the list of events, their frames, markers,
+/// gaps, and warnings. Thread-safe, except where a function says otherwise.
 class ScanEvents {
  public:
   static constexpr size_t kEventsKept = 64, kWarningsKept = 64;
 
-  /// `scan` must outlive this; of it only what no update of the processing changes is read, by
-  /// TellMarkers.
+  /// `scan` must outlive this object. Only TellMarkers reads it, and only fields that no update of
+  /// the processing changes.
   ScanEvents(std::string name, const model::ResolvedScan& scan, const Clock* clock,
              publish::Publisher* publisher, ScanObserver* observer);
 
-  /// Adds to the list that the scan's status tells, and to its EVENT topic: in the same order.
+  /// Adds an event to the list in the scan's status and publishes it on the EVENT topic. Both have
+  /// the same order.
   model::ScanEvent Publish(model::ScanEvent event);
-  /// Adds to the list alone: of what somebody else tells the EVENT topic.
+  /// Adds to the list only, for an event that another component publishes on the EVENT topic.
   void Record(model::ScanEvent event);
-  /// As Publish if `happens`, which is called under the lock of the list: whoever sees what it did
-  /// finds the event. Returns what it returned.
+  /// As Publish, if `happens` returns true. `happens` is called under the lock of the list, so a
+  /// client that sees its effect also finds the event. Returns the result of `happens`.
   bool PublishIf(const std::function<bool()>& happens, model::ScanEvent event);
 
-  /// The event of a marker that a client sets at the record that is being processed now.
+  /// Publishes the event of a client's marker, set at the record being processed now.
   model::ScanEvent Mark(const std::string& marker);
-  /// Of the records of a block: what is lost before them, and what they are marked with. Blocks in
-  /// order; compute thread.
+  /// Publishes the gaps before a block's records and the markers on them. Blocks must come in
+  /// order. Compute thread.
   void TellMarkers(const source::SourceBlock& block, source::Source& source);
-  /// The first record that was not processed yet.
+  /// The first record that has not been processed yet.
   int64_t next_record() const { return next_record_; }
 
-  /// What might be a mistake: a sentence that clients are shown (Scan.warnings) and that is logged.
-  /// A text counts once; of too many the later ones are only logged.
+  /// Warns of a possible mistake: clients see the sentence in Scan.warnings, and the server logs
+  /// it. A text is kept once. Beyond kWarningsKept, later warnings are only logged.
   void Warn(const std::string& text);
-  /// The same of a volume that is on no disk: no file of the scan repeats it.
+  /// The same for a volume that failed to reach a disk. The scan's files do not repeat this
+  /// warning.
   void WarnOfCommit(const std::string& text);
-  /// Warns of a volume of which too many voxels were clipped; once for each processing. `voxels`:
-  /// those that were placed. Retire thread.
+  /// Warns of a volume with too many clipped voxels; once for each processing. `voxels`: the number
+  /// of placed voxels. Retire thread.
   void WarnOfClipping(const model::VolumeStatus& volume, int64_t voxels);
   std::vector<std::string> Warnings();
-  /// What files say of the data.
+  /// Only the warnings about the data; committed files carry them.
   std::vector<std::string> WarningsOfData();
 
-  /// Sets `events` and `event_count`. Called after the state was read, so that its event is there.
+  /// Sets `events` and `event_count`. Call after reading the state, so that the state's event is in
+  /// the list.
   void AddTo(model::ScanStatus* status);
   int64_t ListedBytes();
 
@@ -74,8 +77,8 @@ class ScanEvents {
   publish::Publisher* const publisher_;
   ScanObserver* const observer_;
 
-  // Held while an event is published, so that both orders are the same; comes before the
-  // publisher's lock and before that of the scan's state (PublishIf).
+  // Held while an event is published, so that the list and the topic have the same order. Acquired
+  // before the publisher's lock and before the lock of the scan's state (PublishIf).
   Mutex event_mutex_;
   std::deque<model::ScanEvent> recent_ ABSL_GUARDED_BY(event_mutex_);
   uint64_t count_ ABSL_GUARDED_BY(event_mutex_) = 0;
@@ -84,9 +87,9 @@ class ScanEvents {
   Mutex warning_mutex_;
   std::vector<std::string> warnings_ ABSL_GUARDED_BY(warning_mutex_);
   std::set<std::string> commit_warnings_
-      ABSL_GUARDED_BY(warning_mutex_);  // those of them that are no matter of the data
+      ABSL_GUARDED_BY(warning_mutex_);  // the warnings that do not concern the data
   std::shared_ptr<const model::ResolvedScan>
-      clipping_told_;  // the processing of which it was told that it clips; retire thread
+      clipping_told_;  // the processing that was last warned of clipping; retire thread
 };
 
 }  // namespace octavo::scan

@@ -78,7 +78,7 @@ void ScanLifecycle::StopAtVolume(Reason code, const std::string& reason) {
 void ScanLifecycle::Cancel(Reason code, const std::string& reason) {
   bool news = EndWith(model::ScanState::kCancelled, code, reason);
   {
-    // A stop that has not come to its end yet becomes a cancel.
+    // A stop that has not finished yet becomes a cancel.
     MutexLock lock(mutex_);
     if (!over_ && end_state_ == model::ScanState::kDone) {
       news = true;

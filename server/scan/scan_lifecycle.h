@@ -16,36 +16,35 @@
 
 namespace octavo::scan {
 
-/// The state of a scan, and why it ends: QUEUED → RUNNING → DRAINING → a final state. The first
-/// reason to end wins, but that a scan which only was to stop may still be cancelled or fail.
+/// The state of a scan and the reason for its end: QUEUED → RUNNING → DRAINING → a final state. The
+/// first reason to end wins, with one exception: a stopping scan may still be cancelled or fail.
 /// Thread-safe.
 class ScanLifecycle {
  public:
   ScanLifecycle(std::string name, const Clock* clock, ScanEvents* events, ScanObserver* observer);
 
-  /// True for the first call: the caller starts the scan.
+  /// True for the first call only; that caller starts the scan.
   bool TakeStart() { return !started_.exchange(true); }
-  /// The scan starts. RUNNING, unless it was to end at once already.
+  /// The scan starts. The state becomes RUNNING unless the scan was already ordered to end.
   TimePoint Begin();
-  /// Publishes the event of the state and tells the observer; a final state stays.
+  /// Publishes the state's event and notifies the observer. A final state never changes.
   void SetState(model::ScanState state);
-  /// The reason for the end, which comes when the scan is told so otherwise. False if there is one
-  /// already.
+  /// Sets the reason for the end; another call ends the scan. False if a reason is already set.
   bool EndWith(model::ScanState state, Reason code, const std::string& reason);
-  /// The scan ends at once, FAILED whatever was to be its end: what is still in flight does not
-  /// come any more.
+  /// Ends the scan at once as FAILED, whatever end it was heading for. Work in flight is lost.
   void Fail(Reason code, const std::string& reason);
-  /// Whether the end of the scan is still open, in the sense that the device is not through yet.
+  /// Whether the scan may still fail: the device has not finished its work.
   bool CanFail();
-  /// The scan ends after the current volume.
+  /// Ends the scan after the current volume.
   void StopAtVolume(Reason code, const std::string& reason);
-  /// The scan ends at once, CANCELLED; also one that was to stop.
+  /// Ends the scan at once as CANCELLED, even if it was already stopping.
   void Cancel(Reason code, const std::string& reason);
-  /// The scan ends at once, with the reason that it has.
+  /// Ends the scan at once with the reason already set.
   void Abort() { abort_.request_stop(); }
-  /// Everything is through the device. The state to be set, with the time of the end.
+  /// The device has finished all work. Records the end time and returns the final state, which the
+  /// caller sets.
   model::ScanState End();
-  /// The final state is told and the threads have nothing left to do.
+  /// The final state has been published and the threads have no work left.
   void Finish();
 
   model::ScanState state();

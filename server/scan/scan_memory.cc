@@ -28,8 +28,8 @@ memory::SlotLayout BytesOfStripe(const model::ResolvedScan& scan) {
           .digest = kAlign};
 }
 
-// What is charged with the slot on its home device: of a striped volume its first stripe and the
-// whole projections.
+// The slot's charge on its home device: for a striped volume its first stripe and the whole
+// projections.
 memory::SlotLayout BytesOfSlot(const model::ResolvedScan& scan, int device = 0) {
   const int64_t plane = scan.shape[0] * scan.shape[1];
   if (scan.stripe_devices > 1) {
@@ -149,8 +149,8 @@ int64_t PinnedBytes(const model::ResolvedScan& scan) {
 memory::StripeRule StripesOf(const model::ResolvedScan& scan) {
   const pattern::Pattern& p = scan.spec.pattern;
   const int64_t bscans = std::max<int64_t>(1, std::ssize(p.plan->kind[0].segments));
-  // So many neighbours at once that every device has its share of each block, in one piece: small
-  // pieces do not fill a link.
+  // Neighbouring rows stay together so that each device gets its share of a block in one piece:
+  // small pieces do not fill a link.
   int64_t run = std::max<int64_t>(
       1, scan.chain.max_records_per_block * bscans / scan.volume_records / scan.stripe_devices);
   // Digests of parts add up where they begin at whole words.

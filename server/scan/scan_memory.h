@@ -19,62 +19,62 @@ namespace octavo::scan {
 
 inline constexpr int kRawBuffers = 3;  // raw blocks on each device
 
-// -- what a scan needs: known before it is admitted
-/// Of device memory, in the order that ScanMemory takes its charges.
+// what a scan needs; computed before it is admitted
+/// Device memory that the scan needs, in the order in which ScanMemory takes its charges.
 std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device);
-/// The same of a device that only takes its share of the B-scans.
+/// The same for a device that processes only its share of the B-scans.
 std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& scan,
                                                     Device& device);
 int64_t VolumeSlots(const model::ResolvedScan& scan);
 memory::SlotLayout LayoutOf(const model::ResolvedScan& scan, int device);
 int64_t PinnedBytes(const model::ResolvedScan& scan);
-/// Where the B-scans of a striped scan's volumes go; needs scan.stripe_devices.
+/// How the B-scans of a striped scan's volumes are distributed; needs scan.stripe_devices.
 memory::StripeRule StripesOf(const model::ResolvedScan& scan);
-/// Bytes of the largest plane through a volume.
+/// Bytes of the largest plane of a volume.
 int64_t LargestPlane(const model::ResolvedScan& scan);
-/// Frames of a B-scan or an en face plane that are prepared for a scan, and bytes of one.
+/// Bytes of one prepared frame (a B-scan or an en face plane), and the number of prepared frames.
 int64_t FrameBytes(const model::ResolvedScan& scan);
 int64_t PreparedFrames(const model::ResolvedScan& scan);
 
-/// The memory of a volume that lies on one device.
+/// Allocates the memory of a volume that lies on one device.
 absl::Status AllocateSlot(const model::ResolvedScan& scan, Device& device,
                           memory::VolumeSlot* slot);
 
-/// One device of a scan, and what the scan is charged there.
+/// One device of a scan, with the scan's charges there.
 struct ScanDevice {
   Device* device = nullptr;
   int index = 0;
-  /// As reserved for Needs (the first device, home) or PeerNeeds (the others).
+  /// Reserved for Needs (the first device, home) or PeerNeeds (the others).
   std::vector<memory::Ledger::ChargeId> charges;
 };
 
-/// What a scan holds of the ledger: the slots of its volumes and of their raw records, memory for
-/// what its chains make of them, and the charges of all that its other parts allocate.
+/// A scan's holdings in the ledger: the slots of its volumes and of their raw records, memory for
+/// chain products, and the charges of all memory that its other parts allocate.
 class ScanMemory {
  public:
   ScanMemory(const model::ResolvedScan& scan, memory::Ledger* ledger, memory::SlotCache* cache,
              std::vector<ScanDevice> devices);
 
-  /// Allocates the slots, or takes them from the cache and enqueues on `stream`, of the home
-  /// device, what scrubs them.
+  /// Allocates the slots, or takes them from the cache and enqueues their scrubbing on `stream`, of
+  /// the home device.
   absl::Status AllocateSlots(StreamRef stream);
-  /// Allocates what the chains need; after everything else.
+  /// Allocates the memory of the chains. Call last.
   absl::Status AllocateChains();
-  /// Nothing can fail any more: from here on the charges end with what they are for. Before that
-  /// they are the caller's.
+  /// Call once nothing can fail any more. From then on each charge ends with the memory that it
+  /// covers; before, the charges belong to the caller.
   void Begin();
   bool begun() const { return begun_; }
 
   memory::SlotPool& slots() { return *slots_; }
   memory::SlotPool* raw_slots() { return raw_slots_.get(); }  // null without retention.hold_raw
-  /// What the scan's chains may use; null: no chains, or the scan is over. Thread-safe.
+  /// Memory for the scan's chains; null: no chains, or the scan is over. Thread-safe.
   std::shared_ptr<processing::ChainState> chains();
 
-  /// The scan is over; what is still being made keeps the chains' memory.
+  /// The scan is over. Products still being made keep the chains' memory.
   void EndChains();
-  /// Free slots go; the others when their volumes do.
+  /// Destroys the free slots; the others follow when their volumes leave them.
   void CloseSlots();
-  /// The charges of what is freed by now end.
+  /// Releases the charges of memory that has been freed.
   void ReleaseCharges();
 
  private:
@@ -85,14 +85,14 @@ class ScanMemory {
 
   const model::ResolvedScan& scan_;
   memory::Ledger* const ledger_;
-  memory::SlotCache* const cache_;  // null: slots are freed with the scan
+  memory::SlotCache* const cache_;  // null: the scan frees its slots at its end
   const std::vector<ScanDevice> devices_;
   const size_t slot_count_;
   const std::shared_ptr<memory::SlotPool> slots_;
   std::shared_ptr<memory::SlotPool> raw_slots_;
   bool begun_ = false;
-  Slots made_, made_raw_;  // until Begin: slots in a pool release their charges themselves
-  std::vector<memory::Ledger::ChargeId> charges_;  // less those of the slots and chains
+  Slots made_, made_raw_;  // until Begin; slots in a pool release their charges themselves
+  std::vector<memory::Ledger::ChargeId> charges_;  // without those of slots and chains
   Mutex mutex_;
   std::shared_ptr<processing::ChainState> chains_ ABSL_GUARDED_BY(mutex_);
 };

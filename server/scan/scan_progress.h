@@ -14,41 +14,41 @@
 
 namespace octavo::scan {
 
-/// How long the stages of a scan's blocks and volumes took.
+/// Durations of the stages of a scan's blocks and volumes.
 struct ScanTimings {
   std::map<std::string, model::Histogram> stages;
   model::Histogram volume_latency;
 };
 
-/// How far a scan has come: counts, rates and times that its threads add to and its status tells.
-/// Thread-safe; one short lock for each call.
+/// Progress of a scan: counts, rates and times. The scan's threads add to them and its status
+/// reports them. Thread-safe; one short lock for each call.
 class ScanProgress {
  public:
   explicit ScanProgress(const Clock* clock) : clock_(clock) {}
 
-  /// Records are going to come.
+  /// The scan is about to take records.
   void Begin(int64_t now_ns);
   void BlockTaken(double seconds_waited);
-  /// `seconds` < 0: no records of the ring were with it.
+  /// `seconds` < 0: the completion released no records of the ring.
   void BlockThrough(int64_t now_ns, int64_t records, double seconds);
   void VolumeBegun(int64_t index);
-  /// The share of the current volume that has come.
+  /// The fraction of the current volume that has arrived.
   void VolumeAt(double fraction);
   void VolumeSealed(int64_t now_ns, double seconds_after_acquired);
-  /// Volumes that are not kept: those with no record and those without a slot.
+  /// Counts dropped volumes: those with no record and those without a slot.
   void VolumesDropped(int64_t volumes);
   void CountVoxels(int64_t voxels, int64_t clipped_below, int64_t clipped_above);
-  /// So many records that are not finite since the scan began; true when it is for the first time
-  /// any.
+  /// `records`: total of non-finite records since the scan began. True the first time the total is
+  /// not zero.
   bool CountNonFinite(int64_t records);
-  /// Of a volume, where the device has stamped all of them.
+  /// Adds a volume's stage times if the device has stamped all of them.
   void CountStages(const model::StageTimes& stages);
-  /// No volume is current any more.
+  /// No volume is current from now on.
   void End();
 
   int64_t current_volume();
   ScanTimings Timings();
-  /// Sets what is counted here, and the rates of a scan that runs.
+  /// Sets the counts, and the rates while the scan runs.
   void AddTo(model::ScanStatus* status);
 
   std::atomic<int64_t> missing_ascans{0}, blocks_dropped{0};
@@ -57,7 +57,7 @@ class ScanProgress {
  private:
   const Clock* const clock_;
   Mutex mutex_;
-  model::ScanStatus counts_ ABSL_GUARDED_BY(mutex_);  // of it only what AddTo copies
+  model::ScanStatus counts_ ABSL_GUARDED_BY(mutex_);  // only the fields that AddTo copies
   ScanTimings timings_ ABSL_GUARDED_BY(mutex_);
   base::RateMeter records_rate_ ABSL_GUARDED_BY(mutex_), volumes_rate_ ABSL_GUARDED_BY(mutex_);
 };

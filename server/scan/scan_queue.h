@@ -14,16 +14,17 @@ namespace octavo::scan {
 
 class ScanSession;
 
-/// Named queues of scans that acquire one after another. Owns no session: one's own thread must not
-/// be the last to let go of it. Thread-safe; starts and ends sessions without its lock.
+/// Named queues of scans that acquire one after another. The queues own no session, because a
+/// session's own thread must not hold the last reference to it. Thread-safe; starts and ends
+/// sessions without holding the lock.
 class ScanQueues {
  public:
-  /// Starts `session` now or when its turn comes, as its spec says. A spec without a queue starts
-  /// at once.
+  /// Starts `session` now or when its turn comes, as `options` demand. Without a queue it starts at
+  /// once.
   void Add(const std::shared_ptr<ScanSession>& session, const model::QueueOptions& options);
-  /// `session` takes no more records (or never will): the next one of its queue begins.
+  /// `session` takes no more records, or never will: the next session of its queue begins.
   void Acquired(const std::string& queue, const std::string& session);
-  /// 0 = acquiring or through; 1 = next.
+  /// 0 = acquiring or finished; 1 = next.
   int64_t PositionOf(const std::string& queue, const std::string& session);
 
  private:
@@ -36,8 +37,7 @@ class ScanQueues {
     std::deque<Entry> waiting;
   };
   Mutex mutex_;
-  std::map<std::string, Queue> queues_
-      ABSL_GUARDED_BY(mutex_);  // only those with something in them
+  std::map<std::string, Queue> queues_ ABSL_GUARDED_BY(mutex_);  // no empty queues
 };
 
 }  // namespace octavo::scan

@@ -174,7 +174,7 @@ void ScanSession::Begin() {
   threads_.Open();
 }
 
-// The device is not waited for: the next scan may begin while this one drains.
+// Does not wait for the device: the next scan may begin while this one drains.
 void ScanSession::StopAcquiring() {
   threads_.acquire.request_stop();
   if (threads_.acquire.joinable()) threads_.acquire.join();
@@ -208,7 +208,8 @@ model::ScanStatus ScanSession::Status() {
   status.volumes_expired = counts.expired;
   status.spill_failures = context_.relief->SpillFailures(name_);
   status.volumes = counts.in_memory;
-  // In the source's records: what the source refused, and what the scan found no place for.
+  // In the source's records: those that the source refused and those for which the scan had no
+  // place.
   const int64_t average = acquirer_.record_average();
   status.duplicate_records =
       status.source.duplicate_records + progress_.duplicate_records * average;
@@ -291,7 +292,8 @@ absl::StatusOr<std::shared_ptr<source::RingPort>> ScanSession::Ring() {
   return port;
 }
 
-// Everything is through the device: free what is not held, then say how it ended. Retire thread.
+// The device has finished all work: frees memory that no held volume needs, then sets the final
+// state. Retire thread.
 void ScanSession::Finish() {
   frames_.Close();
   if (threads_.copy.joinable()) threads_.copy.join();
@@ -357,8 +359,8 @@ void ScanSession::WarnOfMissing() {
                         : "."));
 }
 
-// What only a scan that runs needs. Ended ones stay listed by the hundred: with what the client
-// asked for, and how it went.
+// Releases everything that only a running scan needs. Hundreds of ended scans stay listed, each
+// with its request and its outcome.
 void ScanSession::LetGo() {
   acquirer_.LetGo();
   builder_.LetGo();

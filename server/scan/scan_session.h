@@ -38,18 +38,18 @@
 
 namespace octavo::scan {
 
-/// What a session works with. All must outlive the session.
+/// The components that a session uses. All must outlive the session.
 struct SessionContext {
   Device* device = nullptr;  // home
   int device_index = 0;
-  std::vector<ScanDevice> peers;  // further devices of a scan that is spread
+  std::vector<ScanDevice> peers;  // further devices of a scan that spreads over several
   memory::Ledger* ledger = nullptr;
   volume::VolumeStore* store = nullptr;
   publish::Publisher* publisher = nullptr;
   std::shared_ptr<memory::FramePool> frames;
   const Clock* clock = nullptr;
   std::string server_id;
-  memory::SlotCache* slot_cache = nullptr;  // null = slots are freed with the scan
+  memory::SlotCache* slot_cache = nullptr;  // null = the scan frees its slots
   std::shared_ptr<SlotRelief> relief;       // never null
   ScanObserver* observer = nullptr;         // never null
 };
@@ -66,8 +66,8 @@ class ScanSession {
  public:
   using Timings = ScanTimings;
 
-  /// Allocates everything (charges: as reserved for Needs); the scan is QUEUED until Start. On
-  /// failure the charges are released.
+  /// Allocates all memory (charges: as reserved for Needs). The scan is QUEUED until Start. On
+  /// failure, Create releases the charges.
   static absl::StatusOr<std::unique_ptr<ScanSession>> Create(
       std::string name, model::ResolvedScan scan, std::unique_ptr<source::Source> source,
       const std::vector<memory::Ledger::ChargeId>& charges, SessionContext context);
@@ -78,38 +78,38 @@ class ScanSession {
   const std::string& name() const { return name_; }
   model::ScanStatus Status();
   model::ScanState state() { return life_.state(); }
-  /// Of the client that it belongs to; empty if to none.
+  /// The session of the client that owns the scan; empty if no client does.
   const std::string& client_session() const { return client_session_; }
-  /// True once the final state is told and the threads have nothing left to do.
+  /// True once the final state has been published and the threads have no work left.
   bool finished() const { return life_.finished(); }
-  /// Waits for that. Of a scan that was told to end, and not from its own threads.
+  /// Waits until finished(). Call only after the scan was ordered to end, and not from its own
+  /// threads.
   void WaitUntilFinished() { life_.WaitUntilFinished(); }
   /// FailedPrecondition (SCAN_STATE) unless QUEUED or RUNNING.
   absl::Status CanUpdate();
   /// Replaces the processing at the next volume boundary.
   absl::Status Update(const model::ResolvedScan& updated);
   model::ResolvedScan Resolved() { return updates_.Latest(); }
-  /// Host memory that the scan takes while it is listed, about: what the client asked for, and
-  /// events.
+  /// Approximate host memory of the scan while it is listed: the client's request and the events.
   int64_t ListedBytes();
   void Stop(Reason reason_code,
             const std::string& reason);  // after the current volume; QUEUED: at once
   void Cancel(Reason reason_code = Reason::kCancelled,
               const std::string& reason = "cancelled by a client");  // at once
-  /// What its chains may use; null: no chains, or the scan is over.
+  /// Memory for the scan's chains; null: no chains, or the scan is over.
   std::shared_ptr<processing::ChainState> chain_memory() { return memory_.chains(); }
   /// Whether the scan runs on devices/<device>, as home or as a peer.
   bool Uses(int device) const { return lanes_.Uses(device); }
-  /// A device of the scan cannot be used any more: the scan ends at once, FAILED with DEVICE_LOST.
+  /// A device of the scan is lost: the scan ends at once, FAILED with DEVICE_LOST.
   void DeviceLost();
   /// Marks the record that is being processed now. FailedPrecondition unless RUNNING or DRAINING.
   absl::StatusOr<model::ScanEvent> Mark(const std::string& marker);
-  /// Where clients push records. FailedPrecondition if the scan has another source.
+  /// The port for clients that push records. FailedPrecondition if the scan has another source.
   absl::StatusOr<std::shared_ptr<source::PushPort>> Push();
-  /// Where a process on this host feeds the scan. FailedPrecondition if the scan has another source
-  /// or takes no producer now.
+  /// The port for a process on this host that feeds the scan. FailedPrecondition if the scan has
+  /// another source or accepts no producer now.
   absl::StatusOr<std::shared_ptr<source::RingPort>> Ring();
-  // -- as those of ScanEvents
+  // as in ScanEvents
   model::ScanEvent PublishEvent(model::ScanEvent event) {
     return events_.Publish(std::move(event));
   }
@@ -139,8 +139,9 @@ class ScanSession {
 
   const std::string name_, client_session_;
   const SessionContext context_;
-  // Of the volume being acquired: replaced by the builder between two volumes, let go of at the
-  // end. Others than the compute thread read it before the scan starts only.
+  // The scan as it applies to the volume being acquired. The builder replaces it between two
+  // volumes; it is released at the end. Threads other than the compute thread read it only before
+  // the scan starts.
   model::ResolvedScan scan_;
   ScanProgress progress_;
   ScanEvents events_;

@@ -8,16 +8,17 @@
 
 namespace octavo::scan {
 
-/// The threads of a scan. They are made with it, like its memory: where none can start any more the
-/// scan is refused, and none is missing later. Each waits at a gate until the scan starts.
+/// The threads of a scan. They are created with the scan, like its memory: if the system cannot
+/// start them, the scan is refused instead of failing later. Each thread waits at a gate until the
+/// scan starts.
 class ScanThreads {
  public:
   using Body = std::function<void(const std::stop_token&)>;
-  /// A thread that runs `body` when the gate opens, and ends without that when it never will. Name:
-  /// at most 15 characters.
+  /// Creates a thread that runs `body` when the gate opens. It ends without running `body` if the
+  /// gate never opens. Name: at most 15 characters.
   std::jthread Make(const char* name, Body body);
   void Open();
-  /// For threads whose gate is not open yet.
+  /// Ends the threads that still wait at the gate.
   void NeverOpen();
 
  private:
@@ -25,7 +26,7 @@ class ScanThreads {
   std::atomic<Gate> gate_{Gate::kClosed};
 
  public:
-  std::jthread acquire, compute, retire, copy;  // join before the gate goes
+  std::jthread acquire, compute, retire, copy;  // they join before the gate is destroyed
 };
 
 }  // namespace octavo::scan

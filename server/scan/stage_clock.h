@@ -10,29 +10,29 @@
 
 namespace octavo::scan {
 
-/// The times at which the device came to the borders of a volume's stages: page-locked stamps by
-/// its own clock, and what they are by the host's.
+/// The times at which the device reached the boundaries of a volume's stages: page-locked stamps of
+/// the device's clock, converted to the host's clock.
 class StageClock {
  public:
-  /// For `in_flight` blocks and as many volumes at once. One stamp more than that of each kind:
-  /// what is in flight keeps its own.
+  /// Makes room for `in_flight` blocks and as many volumes. Each kind has one more stamp, so that
+  /// everything in flight keeps its own.
   absl::Status Allocate(Device& device, int64_t in_flight);
   void Free() { stamps_ = PinnedBuffer(); }
 
   // -- compute thread
-  /// Where to stamp that the upload of block `block` is there.
+  /// Address of the stamp "block `block` is uploaded".
   int64_t* UploadStamp(int64_t block) const { return stamps_.as<int64_t>() + block % slots_; }
-  /// Where to stamp that the `volume`-th volume is processed, and that its products are on the
-  /// host.
+  /// Addresses of the stamps "volume `volume` is processed" and "its products are on the host".
   int64_t* ProcessedStamp(int64_t volume) const {
     return stamps_.as<int64_t>() + slots_ + volume % slots_;
   }
   int64_t* OnHostStamp(int64_t volume) const { return ProcessedStamp(volume) + slots_; }
 
   // -- retire thread
-  /// What the device stamped for a volume, by the host's clock and in order; 0 where it did not.
+  /// The device's stamps for a volume, converted to the host's clock and in order; 0 where the
+  /// device set none.
   model::StageTimes StagesOf(const Completion& item, int64_t seen_ns, int64_t sealed_ns) const;
-  /// Reads the device's clock again if that was long ago.
+  /// Reads the device's clock again if the last reading is old.
   void KeepInStep(Device& device, int64_t now_ns);
 
  private:

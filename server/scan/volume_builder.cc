@@ -92,7 +92,8 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
   return lanes_.BeginVolume(active_->slot.get());
 }
 
-// A volume is made with one processing: what came since the last one began takes over here.
+// All of a volume has the same processing: updates that arrived since the last volume began take
+// effect here.
 absl::Status VolumeBuilder::TakeUpdate(int64_t volume) {
   ProcessingUpdates::Update update;
   if (!context_.updates->Take(&update)) return absl::OkStatus();
@@ -165,7 +166,7 @@ absl::StatusOr<bool> VolumeBuilder::Add(const Segment& segment, const uint8_t* r
   if (active_ == nullptr) return false;
   if (segment.active > 0) active_->coverage.Placed(segment.first_record, segment.active);
   active_->status.acquired_end = block.acquired;
-  // Complete with its last A-scan, not when the next volume begins.
+  // A volume is complete with its last A-scan, not when the next volume begins.
   return active_->coverage.all_seen() && segment.first_record + segment.records >= EndOfActive();
 }
 

@@ -23,9 +23,10 @@
 
 namespace octavo::scan {
 
-/// The volumes of a scan at their borders: a slot, a description and the processing when one
-/// begins; which of its A-scans came; its end, and what is missing of it. Decides with which volume
-/// the scan ends. Compute thread.
+/// Begins and ends the volumes of a scan. At the beginning: takes a slot, writes the description
+/// and applies pending processing updates. In between: tracks which A-scans arrived. At the end:
+/// completes the volume and reports its missing A-scans. Also decides which volume is the scan's
+/// last. Compute thread.
 class VolumeBuilder {
  public:
   struct Context {
@@ -39,39 +40,40 @@ class VolumeBuilder {
     ScanProgress* progress = nullptr;
     ScanLifecycle* life = nullptr;
   };
-  /// `scan`: of the volume that is acquired; replaced here, between two volumes, by an update.
-  /// Everything must outlive this.
+  /// `scan`: applies to the volume being acquired; the builder replaces it between two volumes when
+  /// there is an update. All arguments must outlive this object.
   VolumeBuilder(model::ResolvedScan* scan, DeviceLanes* lanes, Context context);
   absl::Status Allocate();
   void Free() { recorder_ = nullptr; }
   void LetGo() { origin_ = nullptr; }
 
-  /// The volume that is acquired; null between two.
+  /// The volume being acquired; null between two volumes.
   const std::shared_ptr<ActiveVolume>& active() const { return active_; }
   int64_t next_volume() const { return next_volume_; }
   /// No further volume will begin.
   bool over() const { return over_; }
-  /// The place in the active volume at which it is complete: behind its last A-scan, or behind that
-  /// one's group, which has one background.
+  /// The record at which the active volume is complete: just after its last A-scan, or after the
+  /// group of that A-scan, which shares one background.
   int64_t EndOfActive() const;
 
-  /// Looks at records of the scan until its first volume has ended.
+  /// Inspects records of the scan until its first volume has ended.
   void LookAt(const uint8_t* records, const source::SourceBlock& block);
-  /// A record of volume `index` has come with `block`. Afterwards the volume is active, or the scan
-  /// is over.
+  /// Call when the first record of volume `index` has arrived with `block`. Afterwards the volume
+  /// is active, or the scan is over.
   absl::Status Begin(int64_t index, const source::SourceBlock& block);
-  /// The chain has taken a segment, which lies at `raw` on the home device: of the active volume,
-  /// or of one that has ended. True if the active volume is complete with it.
+  /// The chain has taken a segment, which lies at `raw` on the home device. It belongs to the
+  /// active volume, or to a volume that has ended. True if it completes the active volume.
   absl::StatusOr<bool> Add(const Segment& segment, const uint8_t* raw,
                            const source::SourceBlock& block);
-  /// No more of the active volume will come: it is not active any more.
+  /// The active volume gets no more records. Returns it; no volume is active afterwards.
   std::shared_ptr<ActiveVolume> TakeActive();
-  /// Enqueues what completes the volume that was taken, and says what is missing of it. One without
-  /// a slot is dropped.
+  /// Enqueues the work that completes a volume from TakeActive, and reports its missing A-scans.
+  /// Drops a volume without a slot.
   absl::Status End(ActiveVolume& volume);
-  /// The volume will not be sealed. Its slots must not be in use any more when they go back.
+  /// The volume will not be sealed; its slots are returned. The device must have finished with
+  /// them.
   void Fail(const ActiveVolume& volume);
-  /// No more volumes will begin: those that a counted scan has not seen are lost.
+  /// No more volumes will begin: counts the volumes that a counted scan never reached as lost.
   void CountLost();
 
  private:
@@ -88,7 +90,7 @@ class VolumeBuilder {
   std::unique_ptr<processing::RawRecorder> recorder_;        // with retention.hold_raw
   std::unique_ptr<processing::FirstRecords> first_records_;  // until the first volume ends
   std::shared_ptr<const model::ResolvedScan>
-      origin_;  // a copy of scan_ for the volumes made with it
+      origin_;  // copy of scan_, shared by the volumes made with it
   std::shared_ptr<ActiveVolume> active_;
   int64_t next_volume_ = 0;
   bool over_ = false;

@@ -16,24 +16,24 @@
 
 namespace octavo::scan {
 
-/// Whole volumes on their way to subscribers: a thread of its own copies them to the host, beside
-/// the others, on a stream of low priority.
+/// Copies whole volumes to the host for subscribers: on a thread of its own and a stream of low
+/// priority, beside the scan's other threads.
 class VolumeFrames {
  public:
-  static constexpr size_t kMostWaiting = 5;  // the one that is copied included
+  static constexpr size_t kMostWaiting = 5;  // includes the volume being copied
 
   VolumeFrames(std::string scan, volume::VolumeStore* store, publish::Publisher* publisher,
                std::shared_ptr<memory::FramePool> frames);
   absl::Status OpenStream(Device& device);
   StreamRef stream() const { return stream_.ref(); }
 
-  /// A volume is held: queues one copy for each topic that wants it, or counts a lost frame where
-  /// the copying has fallen behind. Retire thread.
+  /// Call when a volume is held. Queues one copy for each topic that wants it, or counts a lost
+  /// frame if copying has fallen behind. Retire thread.
   void Offer(const ActiveVolume& volume);
-  /// Copies until Close was called and nothing is left. The thread's body.
+  /// The thread's body: copies until Close was called and the queue is empty.
   void Run();
   void Close();
-  /// Whether a slot is kept for a copy, which will come back. Any thread.
+  /// Whether a copy keeps a slot that will become free afterwards. Any thread.
   bool KeepsSlots();
   void Free() { stream_ = Stream(); }
 
@@ -48,7 +48,7 @@ class VolumeFrames {
   const std::shared_ptr<memory::FramePool> frames_;
   Device* device_ = nullptr;
   Stream stream_;
-  Mutex mutex_;  // comes before the publisher's
+  Mutex mutex_;  // acquired before the publisher's
   CondVar cv_;
   std::deque<Copy> copies_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -121,7 +121,7 @@ void VolumeSealer::PublishFrames(Completion& item, const absl::Status& status,
   }
 }
 
-// Subscribers have been told; now what may take longer.
+// Subscribers have been notified; the slower work follows.
 void VolumeSealer::Dispose(Completion& item, const absl::Status& status, int64_t now_ns) {
   ActiveVolume& volume = *item.volume;
   if (status.ok()) {

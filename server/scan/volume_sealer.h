@@ -22,8 +22,8 @@
 
 namespace octavo::scan {
 
-/// The body of the retire thread: follows the device, in order. Gives blocks back to the ring,
-/// seals volumes or fails them, publishes products, and then does what may take longer.
+/// The body of the retire thread: follows the device in order. Returns blocks to the ring, seals or
+/// fails volumes, publishes products, and does the slower work last.
 class VolumeSealer {
  public:
   struct Context {
@@ -41,13 +41,13 @@ class VolumeSealer {
     ScanProgress* progress = nullptr;
     ScanLifecycle* life = nullptr;
   };
-  /// Everything in the context must outlive this; of `scan` nothing is kept.
+  /// Everything in the context must outlive this object. The sealer keeps no reference to `scan`.
   VolumeSealer(const model::ResolvedScan& scan, Context context);
 
-  /// Until the queue is closed and empty.
+  /// Runs until the queue is closed and empty.
   void Run();
-  /// What the device has counted of records that are not finite since the last volume, with
-  /// everything through: waits for `stream`.
+  /// Counts the records found non-finite since the last volume, once all completions are retired:
+  /// waits for `stream`.
   void CountNonFinite(StreamRef stream);
 
  private:

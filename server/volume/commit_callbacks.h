@@ -10,7 +10,7 @@
 
 namespace octavo::volume {
 
-/// Commit in progress, as told to `on_progress`.
+/// Progress of a commit, as passed to `on_progress`.
 struct CommitProgress {
   int64_t done_bytes = 0, total_bytes = 0, disk_bytes = 0;
   double seconds = 0;

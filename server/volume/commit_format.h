@@ -9,8 +9,8 @@
 
 namespace octavo::volume {
 
-/// The format of a commit: what the ending of its destination says, else what is asked for, else
-/// OME-Zarr. InvalidArgument as of storage::FormatFor.
+/// The format of a commit: from the extension of its destination, else the requested format, else
+/// OME-Zarr. InvalidArgument as in storage::FormatFor.
 inline absl::StatusOr<storage::Format> FormatOfCommit(const std::string& field,
                                                       const std::string& destination,
                                                       std::optional<storage::Format> asked) {

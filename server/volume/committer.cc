@@ -115,7 +115,7 @@ struct Committer::Job {
       if (callback) callback(now);
     }
   }
-  /// Tells everybody; whoever joins later is told at once.
+  /// Notifies all callers of the job; a caller that joins later is notified at once.
   void End(const absl::StatusOr<storage::CommitOutcome>& with) {
     std::lock_guard lock(callback_mutex);
     outcome = with;
@@ -173,7 +173,7 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
   // Listed before the volume is committing: a retry finds one or the other.
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
   if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
-  // From here on nobody else can take or discard it.
+  // From here on no other verb can take or discard the volume.
   bool committing = false;
   const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
     OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name, asked).status());

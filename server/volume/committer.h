@@ -25,14 +25,14 @@
 
 namespace octavo::volume {
 
-/// {scan} {index} {index:05} {title} {date} replaced; other braces and empty results are refused
-/// (InvalidArgument, "options.destination"). Characters of the title that are no good in file names
-/// become '_'. {date}: UTC of acquisition, 20261121T093000Z.
+/// Replaces {scan} {index} {index:05} {title} {date}. Refuses other braces and empty results
+/// (InvalidArgument, "options.destination"). Characters of the title that are not allowed in file
+/// names become '_'. {date}: UTC time of acquisition, 20261121T093000Z.
 absl::StatusOr<std::string> ExpandDestination(const std::string& destination,
                                               const model::VolumeStatus& volume);
 
 /// Writes held volumes to storage: device → page-locked slabs → encoders → disk, the copy of a slab
-/// overlapping the writing of the one before. Several commits at once. Thread-safe.
+/// overlaps the writing of the previous one. Several commits may run at once. Thread-safe.
 class Committer {
  public:
   struct Context {
@@ -40,19 +40,19 @@ class Committer {
     VolumeStore* volumes = nullptr;
     const Clock* clock = nullptr;
     memory::DeviceSet devices;
-    /// What the file must say of the volume.
+    /// The metadata that the file must carry for the volume.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };
   Committer(Context context, int threads);
   ~Committer();
 
-  /// As Engine::CommitVolume; `asked`: by a client (VolumeStore::BeginCommit).
+  /// As Volumes::Commit; `asked`: set if a client asks (VolumeStore::BeginCommit).
   absl::StatusOr<std::shared_ptr<base::Handle>> Commit(const std::string& name,
                                                        const model::CommitOptions& options,
                                                        const std::string& request_id,
                                                        CommitCallbacks callbacks,
                                                        const ClientVerb* asked = nullptr);
-  absl::Status Check(const model::CommitOptions& options) const;  // as Engine::CheckCommit
+  absl::Status Check(const model::CommitOptions& options) const;  // as Volumes::CheckCommit
   int Pending() { return pool_.Pending(); }
   bool PendingOf(const std::string& scan);
   void CancelAll();
@@ -61,8 +61,9 @@ class Committer {
  private:
   struct Job;
   class JobHandle;
-  /// The job that this request began, if it did, ended or not; else null, and `otherwise` is listed
-  /// if it is given. AlreadyExists (IDEMPOTENCY_MISMATCH) if the request was about another volume.
+  /// Returns the job, running or ended, that this request began earlier, or null if there is none;
+  /// in that case lists `otherwise` if it is not null. AlreadyExists (IDEMPOTENCY_MISMATCH) if the
+  /// request was about another volume.
   absl::StatusOr<std::shared_ptr<Job>> Earlier(const std::string& name,
                                                const std::string& request_id,
                                                const std::shared_ptr<Job>& otherwise);

@@ -9,7 +9,8 @@
 
 namespace octavo::volume {
 
-/// Copies a whole volume into page-locked memory of `pool`; waits for it. `hold` is of kind kRead.
+/// Copies a whole volume into page-locked memory of `pool`and waits for the copy. `hold` is of kind
+/// kRead.
 absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream,
                                               memory::FramePool& pool, const VolumeHold& hold);
 

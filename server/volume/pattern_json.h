@@ -7,11 +7,11 @@
 
 namespace octavo::volume {
 
-/// Where the A-scans of a volume lie, for a later process. How the scanner got there (flyback,
-/// warp, limits) is not in it.
+/// Positions of a volume's A-scans, for a later process. Omits how the scanner reached them
+/// (flyback, warp, limits).
 nlohmann::json PatternJson(const pattern::Pattern& pattern);
-/// The pattern as PatternJson told it, resolved. DataLoss names the member that is missing or makes
-/// no pattern.
+/// Parses the output of PatternJson into a resolved pattern. DataLoss names the member that is
+/// missing or does not describe a pattern.
 absl::StatusOr<pattern::Pattern> PatternFromJson(const nlohmann::json& json);
 
 }  // namespace octavo::volume

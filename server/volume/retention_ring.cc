@@ -11,8 +11,8 @@
 namespace octavo::volume {
 namespace {
 
-/// Whether a LIVE scan may overwrite it. Not while it is being moved: who asked for that wants it,
-/// and its slot would not become free before the move is through.
+/// Whether a LIVE scan may overwrite the volume. Not while it is being moved: the client that
+/// requested the move wants the volume, and its slot would not become free before the move ends.
 bool MayOverwrite(const VolumeEntry& entry) {
   return entry.state == model::VolumeState::kHeld && !entry.kept &&
          entry.moving == model::Move::kNone;
@@ -143,7 +143,7 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
   if (!model::IsComplete(entry->state))
     return WrongState(*entry, "HELD and COMMITTING volumes have a mark");
   OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
-  // The ring would run short of a slot for as long as somebody maps it.
+  // The ring would lack a slot as long as another process maps it.
   OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
   entry->living_ns = table_.NowNs();
   entry->warned = false;
@@ -184,7 +184,8 @@ void RetentionRing::TakeBack(const std::string& name) {
   VolumeEntry& entry = **found;
   if (entry.loans == 0 || --entry.loans > 0 || !entry.lent) return;
   entry.lent = false;
-  // A commit that failed wants it kept, too; and what has memory of its own is no slot of the ring.
+  // A volume whose commit failed must be kept, too. A volume with memory of its own takes no slot
+  // of the ring.
   if (entry.of_ring && !IsOver(entry) && !entry.marked && entry.last_error.empty() &&
       entry.tier == model::Tier::kDevice)
     entry.kept = false;

@@ -13,9 +13,9 @@
 
 namespace octavo::volume {
 
-/// The slots of a LIVE scan as a ring: which of its volumes are kept, and which give their slots to
-/// newer ones. A volume that a LIVE scan sealed belongs to the ring until something keeps it: a
-/// client's mark, a loan, a commit that failed, a move to another tier, the end of the scan.
+/// Treats the slots of a LIVE scan as a ring: decides which volumes are kept and which give their
+/// slots to newer ones. A volume sealed by a LIVE scan belongs to the ring until one of these keeps
+/// it: a client's mark, a loan, a commit that failed, a move to another tier, the end of the scan.
 /// Thread-safe.
 class RetentionRing {
  public:
@@ -23,23 +23,23 @@ class RetentionRing {
 
   /// Gives up the oldest held volume of `scan` that is not kept. False if there is none.
   bool OverwriteOldest(const std::string& scan);
-  /// keep_last: gives up held volumes of `scan` that nobody keeps, but for the newest `count`, and
-  /// raw ones likewise.
+  /// keep_last: gives up the held volumes of `scan` that nothing keeps, except the newest `count`.
+  /// Applies the same rule to raw volumes.
   void KeepNewest(const std::string& scan, int64_t count);
-  /// When the scan ends: volumes that nobody kept stay held like any other.
+  /// Call when the scan ends: volumes that nothing kept stay held like any other.
   void KeepAll(const std::string& scan);
 
-  /// A client's mark, which stays until it is taken back: the ring must not overwrite the volume,
-  /// and its time to live ends. ResourceExhausted (HOLD_SLOTS_FULL) if `hold_slots` slots of its
-  /// scan are kept already.
+  /// Sets a client's mark, which stays until Unmark. The ring must not overwrite a marked volume,
+  /// and its time to live no longer counts. ResourceExhausted (HOLD_SLOTS_FULL) if `hold_slots`
+  /// slots of its scan are kept already.
   absl::StatusOr<model::VolumeStatus> Mark(const std::string& name, int64_t hold_slots);
-  /// Takes the mark back; the ring of a LIVE scan that still runs may overwrite the volume again.
-  /// Its time to live begins anew. Aborted (LEASED), FailedPrecondition (EXPORTED) where `asked` is
-  /// given.
+  /// Removes the mark. The ring of a LIVE scan that is still running may overwrite the volume
+  /// again. Its time to live begins anew. Aborted (LEASED), FailedPrecondition (EXPORTED) where
+  /// `asked` is given.
   absl::StatusOr<model::VolumeStatus> Unmark(const std::string& name,
                                              const ClientVerb* asked = nullptr);
-  /// A hold of kind kLoan, of a held volume, for a temporary reader; loans may be nested. With the
-  /// end of the last one the ring may overwrite the volume again, unless something else keeps it.
+  /// A hold of kind kLoan, of a held volume, for a temporary reader; loans may be nested. When the
+  /// last loan ends, the ring may overwrite the volume again, unless something else keeps it.
   /// ResourceExhausted (HOLD_SLOTS_FULL) as for Mark.
   absl::StatusOr<VolumeHold> Lend(const std::string& name, int64_t hold_slots);
 
@@ -47,7 +47,7 @@ class RetentionRing {
   class Loan;
   void TakeBack(const std::string& name);
   bool IsOver(const VolumeEntry& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
-  /// HOLD_SLOTS_FULL if so many slots of the volume's scan are kept.
+  /// HOLD_SLOTS_FULL if `hold_slots` slots of the volume's scan are already kept.
   absl::Status CheckHoldSlots(const VolumeEntry& entry, int64_t hold_slots)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());
   VolumeBytes Overwrite(VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(table_.mutex());

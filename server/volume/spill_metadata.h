@@ -8,10 +8,10 @@
 
 namespace octavo::volume {
 
-/// What a spill file says of its volume, so that a later process can hold, show and commit it.
+/// The metadata in a spill file, so that a later process can hold, show and commit the volume.
 nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeMeta& meta);
-/// The volume as AboutOf told it; recovered_meta carries what its files are to say. DataLoss names
-/// what is missing or wrong.
+/// Restores the volume's status from the output of AboutOf; recovered_meta carries the metadata for
+/// its files. DataLoss names the missing or wrong part.
 absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about);
 
 }  // namespace octavo::volume

@@ -19,41 +19,41 @@
 namespace octavo::volume {
 
 /// The tiers off the device, HOST (page-locked memory) and DISK (a folder of private files): their
-/// room, and volumes that are written into them. Thread-safe.
+/// free room, and writers that put volumes into them. Thread-safe.
 class SpillTiers {
  public:
   struct Context {
-    memory::DeviceSet devices;               // of the page-locked memory
+    memory::DeviceSet devices;               // whose page-locked memory is used
     int64_t host_bytes = 0;                  // 0 = no tier HOST
     storage::SpillFolder* folder = nullptr;  // null = no tier DISK
-    /// What the files are to say of the volume, for a later process.
+    /// The metadata that the files carry for a later process.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };
   explicit SpillTiers(Context context);
   ~SpillTiers();
 
-  /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the
+  /// Whether the tier accepts volumes at all. FailedPrecondition (SPILL_OFF) names the
   /// configuration key.
   absl::Status Check(model::Tier tier) const;
   /// Bytes that still fit into the tier; 0 if it is off.
   int64_t FreeOf(model::Tier tier) const;
-  /// Quota and use, without what has been moved.
+  /// Quota and use, without the counts of moved volumes.
   model::TierUse UseOf(model::Tier tier) const;
 
-  /// A volume being written, front to back. Destroyed unfinished it leaves nothing.
+  /// Writes one volume from front to back. A writer destroyed before Finish leaves nothing behind.
   class Writer {
    public:
     virtual ~Writer() = default;
     virtual absl::Status Append(const void* data, int64_t bytes) = 0;
-    /// What is known of the volume now, in place of what Begin was told.
+    /// Replaces the description that Begin received with the current one.
     virtual void Describe(const model::VolumeStatus& volume) = 0;
     virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish() = 0;
   };
-  /// Takes the room. ResourceExhausted (SPILL_QUOTA, DISK_FULL, OUT_OF_MEMORY). `device`: HOST
-  /// memory is registered with it.
+  /// Reserves the room and returns a writer. ResourceExhausted (SPILL_QUOTA, DISK_FULL,
+  /// OUT_OF_MEMORY). `device`: HOST memory is registered with it.
   absl::StatusOr<std::unique_ptr<Writer>> Begin(model::Tier tier, const model::VolumeStatus& volume,
                                                 int device);
-  /// A file that an earlier process left.
+  /// Takes over a file that an earlier process left.
   static std::shared_ptr<const SpilledVolume> Adopt(std::shared_ptr<storage::SpillFile> file);
 
  private:
@@ -65,7 +65,7 @@ class SpillTiers {
 
   const Context context_;
   std::vector<std::shared_ptr<memory::FramePool>> host_pools_;  // by device
-  /// Bytes of the tier HOST in use; outlives this with the last volume in it.
+  /// Bytes of the tier HOST in use; the last volume in the tier keeps the counter alive.
   const std::shared_ptr<std::atomic<int64_t>> host_used_ =
       std::make_shared<std::atomic<int64_t>>(0);
 };

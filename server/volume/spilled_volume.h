@@ -12,22 +12,23 @@
 
 namespace octavo::volume {
 
-/// The voxels of a held volume, C order, in another tier than device memory. Immutable.
+/// The voxels of a held volume, C order, in a tier other than device memory. Immutable.
 /// Thread-safe.
 class SpilledVolume {
  public:
   virtual ~SpilledVolume() = default;
   virtual model::Tier tier() const = 0;
   virtual int64_t bytes() const = 0;
-  /// A reader of its own, good until it is destroyed, whatever becomes of the volume.
+  /// Opens an independent reader. It stays valid until it is destroyed, even if the volume is
+  /// removed.
   virtual absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const = 0;
-  /// The volume is committed, discarded or back on its device: its bytes are not wanted any more. A
-  /// file goes now, memory with its last reader.
+  /// The volume was committed, discarded or moved back to its device, so its bytes are no longer
+  /// needed. A file is removed now; memory is freed with its last reader.
   virtual void Remove() const = 0;
 };
 
 /// Copies `box` of the C-order array of `shape` elements of `element_bytes` into packed memory, in
-/// pieces as large as lie together.
+/// the largest contiguous pieces.
 absl::Status ReadBox(storage::SpillCursor& cursor, const int64_t shape[3], int64_t element_bytes,
                      const Box3& box, void* out);
 

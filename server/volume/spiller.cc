@@ -160,7 +160,7 @@ absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const VolumeH
                              1e-9);
   } else {
     ++totals.failures;
-    // Nobody would ever forget those of jobs, and of scans of an earlier process.
+    // Nothing would ever drop the counts of jobs, or of scans of an earlier process.
     if (absl::StartsWith(hold.status.scan, "scans/") && !hold.status.recovered)
       ++failures_[hold.status.scan];
   }

@@ -26,68 +26,68 @@
 
 namespace octavo::volume {
 
-/// Moves held volumes from device memory to host memory or disk and back, beside everything else:
-/// copies run on streams of low priority and threads of their own, digests are checked on the way.
-/// A failed move leaves the volume where it was. Thread-safe.
+/// Moves held volumes from device memory to host memory or disk and back, concurrently with all
+/// other work: copies run on streams of low priority and on threads of their own. The spiller
+/// checks digests on the way. A failed move leaves the volume where it was. Thread-safe.
 class Spiller {
  public:
   struct Context {
     VolumeStore* volumes = nullptr;
     memory::Ledger* ledger = nullptr;
     const Clock* clock = nullptr;
-    memory::DeviceSet devices;               // their pools are for slabs on their way
+    memory::DeviceSet devices;               // their pools hold slabs in transit
     storage::SpillFolder* folder = nullptr;  // null = no tier DISK
     int64_t host_bytes = 0;                  // 0 = no tier HOST
-    /// What the files are to say of the volume, for a later process.
+    /// The metadata that the files carry for a later process.
     std::function<storage::VolumeMeta(const model::VolumeStatus&)> meta_of;
   };
   Spiller(Context context, int threads);
   ~Spiller();
 
-  /// Whether volumes can be moved there at all. FailedPrecondition (SPILL_OFF) names the
+  /// Whether the tier accepts volumes at all. FailedPrecondition (SPILL_OFF) names the
   /// configuration key.
   absl::Status CheckTier(model::Tier tier) const { return tiers_.Check(tier); }
   /// Bytes that still fit into the tier; 0 if it is off.
   int64_t FreeOf(model::Tier tier) const { return tiers_.FreeOf(tier); }
 
-  /// For a running scan: begins to move its oldest held volume that no process maps, unless one is
-  /// on its way already. Whether one is on its way now. Never waits.
+  /// For a running scan: starts moving its oldest held volume that no process maps, unless a move
+  /// is already in progress. Returns whether a move is in progress now. Never waits.
   bool Request(const std::string& scan, model::Tier tier);
   bool PendingOf(const std::string& scan);
-  /// Moves of this scan's volumes that did not work.
+  /// The number of failed moves of this scan's volumes.
   int64_t FailuresOf(const std::string& scan);
-  /// The scan is no longer listed: its failures need not be known.
+  /// The scan is no longer listed: drops its count of failures.
   void ForgetScan(const std::string& scan);
 
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
-  /// `done` is called exactly once, from a thread of the spiller or at once with what can be told
-  /// at once. `asked`: by a client (VolumeTiers::BeginSpill).
+  /// `done` is called exactly once: from a thread of the spiller, or on the calling thread if the
+  /// result is known at once. `asked`: set if a client asks (VolumeTiers::BeginSpill).
   void Spill(const std::string& name, model::Tier tier, Done done,
              const ClientVerb* asked = nullptr);
   void Restore(const std::string& name, Done done);
-  /// Copies a volume into a slot of its own, beside the one it has, which somebody does not give
-  /// back. `done` is called exactly once: OK when the volume has moved; ResourceExhausted
-  /// (DEVICE_FULL), DataLoss (DIGEST: whoever has the slot has written to it) and the errors of
-  /// VolumeTiers::BeginRelocate, all of which leave it where it is.
+  /// Copies a volume into a new slot, because another process does not give back the present one.
+  /// `done` is called exactly once: OK when the volume has moved. ResourceExhausted (DEVICE_FULL),
+  /// DataLoss (DIGEST: the process that maps the slot has written to it) and the errors of
+  /// VolumeTiers::BeginRelocate leave the volume where it is.
   void Relocate(const std::string& name, std::function<void(const absl::Status&)> done);
-  /// As Restore, on the calling thread: for workers that need the volume on its device.
+  /// As Restore, on the calling thread, for workers that need the volume on its device.
   absl::StatusOr<model::VolumeStatus> RestoreNow(const std::string& name);
 
-  /// A volume that is made on disk, front to back, without ever being on a device as a whole.
-  /// Destroyed unfinished it leaves nothing.
+  /// Writes a new volume to disk from front to back; the volume is never on a device as a whole. If
+  /// destroyed before Finish, it leaves nothing behind.
   class Storing {
    public:
     virtual ~Storing() = default;
     virtual absl::Status Append(const void* data, int64_t bytes) = 0;
-    /// Makes it durable; sets the volume's digest, which the file carries too.
+    /// Makes the volume durable and sets its digest, which the file carries too.
     virtual absl::StatusOr<std::shared_ptr<const SpilledVolume>> Finish(
         model::VolumeStatus* volume) = 0;
   };
-  /// Takes the room. FailedPrecondition (SPILL_OFF), ResourceExhausted (SPILL_QUOTA, DISK_FULL).
+  /// Reserves the room. FailedPrecondition (SPILL_OFF), ResourceExhausted (SPILL_QUOTA, DISK_FULL).
   absl::StatusOr<std::unique_ptr<Storing>> BeginStoring(const model::VolumeStatus& volume);
 
-  /// Lists what an earlier process left in the spill directory as held volumes. Once, at the start.
-  /// Returns a line for each.
+  /// Lists the volumes that an earlier process left in the spill directory as held. Call once, at
+  /// the start. Returns one log line for each.
   std::vector<std::string> Recover(std::vector<storage::SpillFolder::Found> found);
 
   int Pending() { return pool_.Pending(); }
@@ -96,13 +96,13 @@ class Spiller {
 
  private:
   class StoringOnDisk;
-  /// CopyTo, counted and timed.
+  /// Calls CopyTo; counts and times the move.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const VolumeHold& hold,
                                                             model::Tier tier);
-  /// Copies the bytes into the tier, checked against the digest.
+  /// Copies the bytes into the tier and checks them against the digest.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyTo(model::Tier tier,
                                                               const VolumeHold& hold);
-  /// Hands the bytes of `hold` piece by piece, in order, to `take`.
+  /// Passes the bytes of `hold` to `take`, piece by piece and in order.
   absl::Status ForEachPiece(
       const VolumeHold& hold,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
@@ -112,7 +112,7 @@ class Spiller {
   const Context context_;
   SpillTiers tiers_;
   Mutex mutex_;
-  std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);  // scans of which a volume is on its way
+  std::set<std::string> pending_ ABSL_GUARDED_BY(mutex_);  // scans with a volume in transit
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // by scan
   std::map<model::Tier, model::TierUse> totals_
       ABSL_GUARDED_BY(mutex_);  // spilled, restored, failures

@@ -18,20 +18,20 @@ namespace octavo::volume {
 absl::Status CheckTransition(const std::string& volume, model::VolumeState from,
                              model::VolumeState to);
 
-/// The memory that a volume's bytes are in: exactly one of the two is set, none once the volume has
-/// left memory.
+/// The memory that holds a volume's bytes: exactly one of the two is set, neither once the volume
+/// has left memory.
 struct VolumeBytes {
   std::shared_ptr<memory::VolumeSlot> slot;
   std::shared_ptr<const SpilledVolume> spilled;
 };
 
-/// A volume as the store keeps it. A change of state touches plain fields; the strings, maps and
-/// lists of the description are shared, and no change copies them.
+/// A volume as the store keeps it. A state change touches plain fields only. The strings, maps and
+/// lists of the description are shared, so no change copies them.
 struct VolumeEntry {
-  uint64_t number = 0;                                    // in the order they came
+  uint64_t number = 0;                                    // in order of arrival
   std::shared_ptr<const model::VolumeDescription> about;  // replaced once, by the seal
-  // What an entry of a volume that has left memory does not keep: megabytes, and thousands of these
-  // are remembered.
+  // Cleared once the volume has left memory: these take megabytes, and the store remembers
+  // thousands of such entries.
   std::shared_ptr<const model::ResolvedScan> origin;
   std::shared_ptr<const pattern::Pattern> recovered_pattern;
   std::string job_parameters;
@@ -47,12 +47,12 @@ struct VolumeEntry {
   model::Move moving = model::Move::kNone;
   VolumeBytes bytes;
   int device = 0;
-  std::string device_name;    // of a recovered volume: as another process called it
+  std::string device_name;    // of a recovered volume: the other process's name for the device
   int64_t stripe_bscans = 0;  // as VolumeStatus::stripe_bscans
-  bool restored = false;      // into memory of its own: none of its scan's slots
+  bool restored = false;      // into memory of its own, not a slot of its scan
 
   // -- holds
-  bool of_ring = false;  // a LIVE scan sealed it, and may overwrite it while nothing keeps it
+  bool of_ring = false;  // a LIVE scan sealed it and may overwrite it unless something keeps it
   bool kept = false;     // the ring must not overwrite it, for whichever reason
   bool marked = false;   // HoldVolume
   int loans = 0;
@@ -60,25 +60,25 @@ struct VolumeEntry {
 
   // -- times, monotonic
   int64_t sealed_ns = 0, gone_ns = 0;
-  int64_t living_ns = 0;  // since when the time to live counts
-  bool warned = false;    // that it will expire
+  int64_t living_ns = 0;  // start of the time to live
+  bool warned = false;    // the warning of its expiry was sent
 
   // -- its session
   bool orphaned = false;
   bool orphan_told = false;
 
   const std::string& name() const { return about->name; }
-  /// Whether it takes one of its scan's slots. What was derived, or has left its slot, has memory
-  /// of its own.
+  /// Whether the volume takes one of its scan's slots. A derived volume, or one that has left its
+  /// slot, has memory of its own.
   bool InSlot() const {
     return !restored && about->derived_from.empty() && tier == model::Tier::kDevice;
   }
-  /// Seconds until its time to live ends, negative when it is over. Nothing ends that of a marked
-  /// volume, or of one without.
+  /// Seconds until its time to live ends, negative once it has ended. Empty for a marked volume and
+  /// for one without a time to live.
   std::optional<double> SecondsToLive(int64_t now_ns) const;
 };
 
-/// An entry for a volume that begins with this status, whose description, place and holds it takes.
+/// Makes an entry from a volume's first status: takes its description, place and holds.
 VolumeEntry MakeEntry(const model::VolumeStatus& volume);
 /// Replaces the description and the origin of the entry with those of `volume`.
 void Describe(const model::VolumeStatus& volume, VolumeEntry* entry);

@@ -9,22 +9,21 @@
 
 namespace octavo::volume {
 
-/// What time and the ends of clients do to volumes. Thread-safe.
+/// Expires volumes by time and finds the volumes of clients that are gone. Thread-safe.
 class VolumeExpiry {
  public:
   explicit VolumeExpiry(VolumeTable& table) : table_(table) {}
 
   struct Due {
-    std::vector<model::VolumeStatus> warned;   // will expire within their warning time; told once
+    std::vector<model::VolumeStatus> warned;   // near their expiry; reported once
     std::vector<model::VolumeStatus> expired;  // discarded
-    std::vector<model::VolumeStatus>
-        orphans;  // held volumes of sessions that are gone, without leases; told once
+    std::vector<model::VolumeStatus> orphans;  // held, without leases, session gone; reported once
   };
-  /// `gone`: whether a session has expired.
+  /// Checks all volumes. `gone`: whether a session has expired.
   Due Tick(const std::function<bool(const std::string& session)>& gone);
-  /// An orphan could not be dealt with now: the next Tick tells it again.
+  /// The caller could not handle this orphan now: the next Tick reports it again.
   void TellOrphanAgain(const std::string& name);
-  /// The session is alive again.
+  /// The session is alive again: its volumes are no longer orphans.
   void Adopt(const std::string& session);
 
  private:

@@ -19,12 +19,12 @@ enum class HoldKind : uint8_t {
   kLoan,    // a LIVE ring does not overwrite the volume; the bytes themselves are not kept
 };
 
-/// A hold of a volume with a scope: it ends when its last copy is destroyed, on every path. The
-/// holds without a scope, kept and marked, are states of the volume (server/volume/README.md).
-/// The end of a loan takes the store's lock, and must come before the end of the store.
+/// A scoped hold of a volume: it ends when its last copy is destroyed, on every path. The unscoped
+/// holds, kept and marked, are states of the volume (server/volume/README.md). The end of a loan
+/// takes the store's lock, so every loan must end before the store.
 struct VolumeHold {
   HoldKind kind = HoldKind::kNone;
-  model::VolumeStatus status;  // as it was when the hold began; of a loan empty
+  model::VolumeStatus status;  // as it was when the hold began; empty for a loan
   // Where the bytes are: exactly one of these is set, none for a loan.
   std::shared_ptr<const memory::VolumeSlot> slot;
   std::shared_ptr<const SpilledVolume> spilled;  // the bytes are not on the device

@@ -9,14 +9,13 @@
 
 namespace octavo::volume {
 
-/// Which volumes have memory that other processes map. The VolumeStore asks under its own lock, so
-/// that no mapping begins between its check and what it does; an implementation must not call back
-/// into the store.
+/// Knows which volumes have memory that other processes map. The VolumeStore calls it under its own
+/// lock, so that no mapping can begin between the store's check and its action. An implementation
+/// must not call back into the store.
 class VolumeMappings {
  public:
   virtual ~VolumeMappings() = default;
-  /// The names of the volumes that are mapped, or that a ticket is out for, in the memory that they
-  /// have now.
+  /// The volumes whose present memory is mapped, or for which a ticket is outstanding.
   virtual std::set<std::string> Mapped() = 0;
   /// FailedPrecondition (EXPORTED, with count and users) if another process maps the volume.
   virtual absl::Status CheckFree(const std::string& volume) = 0;

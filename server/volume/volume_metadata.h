@@ -7,11 +7,11 @@
 
 namespace octavo::volume {
 
-/// How the A-scans of a volume were acquired; null if no scan acquired it, or nothing is known of
-/// that.
+/// The pattern in which a volume's A-scans were acquired; null if no scan acquired it or the
+/// pattern is unknown.
 const pattern::Pattern* PatternOf(const model::VolumeStatus& volume);
-/// Everything a committed file says of `volume`: geometry, levels, how it was acquired and
-/// processed, what is missing.
+/// All metadata in a committed file of `volume`: geometry, levels, acquisition, processing, and
+/// missing A-scans.
 storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string& software,
                            const std::string& device_model);
 

@@ -4,13 +4,14 @@
 
 namespace octavo::volume {
 
-/// Learns of volumes as they change: the one way in which the VolumeStore calls what lies above it.
+/// Receives changes of volumes. This is the only way in which the VolumeStore calls the layers
+/// above it.
 class VolumeObserver {
  public:
   virtual ~VolumeObserver() = default;
-  /// `volume` has come to a new state or tier. The thread that changed it calls, without locks of
-  /// the store, each observer in the order in which they were added. Must not wait. An exception is
-  /// logged; the other observers are called all the same.
+  /// `volume` has reached a new state or tier. The thread that made the change calls the observers
+  /// in the order in which they were added, without locks of the store. Must not wait. An exception
+  /// is logged; the other observers are still called.
   virtual void OnVolumeChanged(const model::VolumeStatus& volume) = 0;
 };
 

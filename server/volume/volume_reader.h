@@ -23,14 +23,14 @@ class VolumeReader {
   virtual const model::VolumeStatus& volume() const = 0;
   virtual const std::vector<int64_t>& shape() const = 0;  // [y, x, z] of what is read
   virtual int64_t total_bytes() const = 0;
-  /// Calls `done` from an engine thread with the next at most `max_bytes` (64 KiB ... 4 MiB), or
-  /// with empty Bytes at the end.
+  /// Calls `done` from an engine thread with the next bytes, at most `max_bytes` (64 KiB ... 4
+  /// MiB), or with empty Bytes at the end.
   virtual void Next(int64_t max_bytes, std::function<void(absl::StatusOr<model::Bytes>)> done) = 0;
 };
 
-/// Reader of a box of a volume; `hold` is of kind kRead. Copies one piece ahead of what was asked
-/// for. `device`, `stream` and `workers` must outlive it. OutOfRange
-/// ("start", "count") if the box leaves the volume; empty start and count mean all of it.
+/// Reader of a box of a volume; `hold` is of kind kRead. Prefetches one piece. `device`, `stream`
+/// and `workers` must outlive it. OutOfRange ("start", "count") if the box leaves the volume; empty
+/// start and count mean all of it.
 absl::StatusOr<std::shared_ptr<VolumeReader>> MakeVolumeReader(
     VolumeHold hold, const std::vector<int64_t>& start, const std::vector<int64_t>& count,
     Device* device, StreamRef stream, std::shared_ptr<memory::FramePool> pool,

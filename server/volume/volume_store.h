@@ -1,8 +1,8 @@
 #pragma once
 
-// Verbs and what protects a volume from them. Each cell is checked, and the verb done, under the
-// one lock of the VolumeStore, so that of two that exclude each other one succeeds and the other
-// one's error says who or what was first (reason in capitals).
+// Verbs and what protects a volume from them. The VolumeStore checks each cell and performs the
+// verb under its one lock. Of two conflicting verbs one therefore succeeds, and the error of the
+// other names the holder or the cause (reason in capitals).
 //
 //                         somebody's   export (maps mark, kept, being      COMMITTING   reads and
 //                         lease (1)    or ticket)   lent        moved                   commits
@@ -22,22 +22,22 @@
 //                         as the scan's client chose, whoever has a lease (8); what is mapped
 //                         is not spilled
 //
-//   (1) But for the caller's own, whose token comes with the call. (2) Unless detach_exports. (3)
-//   The move finds that the volume has left, or is elsewhere when the commit is through. (4) They
-//   keep the memory (VolumeHold) until they are through, and nobody changes it. (5) The memory is
-//   detached until it is given back. (6) Until it is given back. (7) Off the device only. (8) The
-//   engine waits for no client. (9) A commit that fails keeps it all the same.
+//   (1) Except the caller's own lease, whose token comes with the call. (2) Unless detach_exports.
+//   (3) The move ends by itself: it finds that the volume has left, or is elsewhere once the commit
+//   has ended. (4) They keep the memory (VolumeHold) until they finish, and nothing changes it. (5)
+//   The memory stays detached until the client returns it. (6) Until the loan ends. (7) Off the
+//   device only. (8) The engine waits for no client. (9) A failed commit keeps the volume anyway.
 //
-// When a volume leaves memory its leases end with it (LEASE_LOST), under the same lock. A session
-// that ends takes its leases with it, which protects nothing any more; one that comes back
-// (KeepAlive) before its orphans were dealt with has them again.
+// When a volume leaves memory, its leases end (LEASE_LOST) under the same lock. Leases of a session
+// that has ended protect nothing. If the session comes back (KeepAlive) before the orphan policy
+// has handled its volumes, it has its leases again.
 //
-// In the code: the mark is RetentionRing::Mark and Unmark; lent is a VolumeHold of kind kLoan;
+// In the code, the mark is RetentionRing::Mark and Unmark; lent is a VolumeHold of kind kLoan;
 // reads and commits have one of kind kMemory, kRead or kDevice; kept and being moved are states of
 // the entry (volume_entry.h).
 //
 // Order of locks: BufferStore turn, BufferStore, VolumeStore, then one of ExportStore, LeaseTable
-// (then ClientSessions), Ledger. Nobody is called back under any of them.
+// (then ClientSessions), Ledger. No callback runs under any of these locks.
 
 #include <cstdint>
 #include <functional>
@@ -66,20 +66,20 @@
 
 namespace octavo::volume {
 
-/// Which volumes a list is to have.
+/// Which volumes List returns.
 struct VolumeQuery {
   std::string scan;        // empty = of all scans
   bool in_memory = false;  // only what is acquired, held or being committed
 };
 
-/// All volumes, in every state; those that have left memory stay listed for ten minutes, the last
-/// 10000. This class has the life of a volume; the ring, the tiers and the expiry work on the same
-/// volumes under the same lock. Thread-safe; short critical sections, no device calls inside
-/// (memory is let go of outside the lock).
+/// All volumes, in every state. Volumes that have left memory stay listed for ten minutes, at most
+/// the last 10000. This class manages the life of a volume; the ring, the tiers and the expiry work
+/// on the same volumes under the same lock. Thread-safe; critical sections are short and make no
+/// device calls (memory is released outside the lock).
 class VolumeStore {
  public:
   VolumeStore(memory::Ledger* ledger, const Clock* clock) : table_(ledger, clock) {}
-  /// Before the first volume. The observer must outlive the store's last change.
+  /// Call before the first volume. The observer must outlive the store's last change.
   void AddObserver(VolumeObserver* observer) { table_.AddObserver(observer); }
   using Protections = VolumeProtections;
   /// Set once, before the first volume.
@@ -90,37 +90,38 @@ class VolumeStore {
   VolumeExpiry& expiry() { return expiry_; }
 
   // -- the life of a volume
-  /// A volume that begins to be acquired into `slot`. `volume` carries name, scan, index, geometry.
+  /// Adds a volume that is about to be acquired into `slot`. `volume` carries name, scan, index,
+  /// geometry.
   void Add(const model::VolumeStatus& volume, std::shared_ptr<memory::VolumeSlot> slot, int device);
   /// acquiring → held. `final_status` carries times, completeness, digest. `kept`: counts as held
   /// by the client (not LIVE).
   void Seal(const model::VolumeStatus& final_status, bool kept);
-  /// acquiring → failed; memory is let go.
+  /// acquiring → failed; releases the memory.
   void Fail(const std::string& name, const std::string& reason);
-  /// A volume that was made in another tier than the device, or that an earlier process left there
-  /// (recovered): held, kept.
+  /// Adds a volume that was made in a tier other than the device, or that an earlier process left
+  /// there (recovered): held, kept.
   void AddStored(const model::VolumeStatus& volume, std::shared_ptr<const SpilledVolume> spilled);
-  /// `asked`: by a client. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
+  /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, const std::string& reason,
                                               const ClientVerb* asked = nullptr);
-  /// `asked`: by a client. Aborted (LEASED), FailedPrecondition (VOLUME_STATE).
+  /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (VOLUME_STATE).
   absl::StatusOr<VolumeHold> BeginCommit(const std::string& name,
                                          const ClientVerb* asked = nullptr);
-  /// committing → committed (memory is let go) or back to held with the error.
+  /// committing → committed (releases the memory), or back to held with the error.
   void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
 
   // -- lookups and uses
   absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
   std::vector<model::VolumeStatus> List(const VolumeQuery& query = {});  // oldest first
   /// Held and committing volumes only: FailedPrecondition (VOLUME_STATE), NotFound (NO_VOLUME,
-  /// VOLUME_GONE). kDevice: FailedPrecondition (SPILLED) if the bytes are in another tier, whoever
-  /// works on the device restores first (Spiller::RestoreNow); (STRIPED) if they lie on several
-  /// devices. kLoan: as RetentionRing::Lend, held volumes only; `hold_slots` is for it alone.
+  /// VOLUME_GONE). kDevice: FailedPrecondition (SPILLED) if the bytes are in another tier, so
+  /// device work restores first (Spiller::RestoreNow); (STRIPED) if they lie on several devices.
+  /// kLoan: as RetentionRing::Lend, held volumes only; only kLoan uses `hold_slots`.
   absl::StatusOr<VolumeHold> Hold(const std::string& name, HoldKind kind, int64_t hold_slots = 0);
   /// A shared lease of a held volume. FailedPrecondition (VOLUME_STATE, SEALED), NotFound.
   absl::StatusOr<session::Lease> AcquireLease(const session::LeaseRequest& request);
-  /// Runs `act`, which makes an export of a volume's memory, if that is still its memory and may be
-  /// exported; `borrowed`: the volume was lent for it. FailedPrecondition (MOVING,
+  /// Runs `act`, which exports a volume's memory, if `hold` still is the volume's memory and it may
+  /// be exported. `borrowed`: the volume is on loan for the export. FailedPrecondition (MOVING,
   /// EXPORT_NOT_HELD), NotFound (NO_VOLUME, VOLUME_GONE).
   absl::Status WhileMappable(const VolumeHold& hold, bool borrowed,
                              const std::function<absl::Status()>& act);
@@ -143,15 +144,15 @@ class VolumeStore {
   ScanCounts CountOf(const std::string& scan);
   /// The scans of all volumes in memory.
   std::set<std::string> ScansInMemory();
-  /// Volumes of the scan that are held on the device and that other processes map.
+  /// The number of the scan's volumes that are held on the device and mapped by other processes.
   int64_t MappedOf(const std::string& scan);
-  /// The scan is no longer listed: its totals go.
+  /// The scan is no longer listed: drops its totals.
   void ForgetScan(const std::string& scan);
 
  private:
   absl::StatusOr<VolumeHold> HoldMemory(const std::string& name);
-  /// Opens what is in another tier: a move that ends in this moment removes a file that is not open
-  /// yet, and then the bytes are elsewhere.
+  /// Opens the bytes in another tier. Tries again if a move ends at this moment, because it removes
+  /// a file that is not open yet; the bytes are then elsewhere.
   absl::StatusOr<VolumeHold> HoldOpen(const std::string& name);
   absl::StatusOr<VolumeHold> HoldOnDevice(const std::string& name);
 

@@ -95,7 +95,7 @@ VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, const 
   entry.recovered_pattern = nullptr;
   entry.job_parameters = {};
   ++totals_.finished[finished];
-  // Nobody ever waits for a lease of a volume: nobody is called back here.
+  // Clients never wait for a lease of a volume, so there is no callback to run here.
   if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
   const auto scan = of_scan_.find(entry.about->scan);
   scan->second.erase(entry.number);

@@ -23,25 +23,23 @@
 
 namespace octavo::volume {
 
-/// A verb that leases and exports of others may stand in the way of: a client's, or an orphan
-/// policy's. Where there is none of these the server acts for itself.
+/// A verb that other clients' leases and exports may block: a client's or an orphan policy's verb.
+/// A null pointer means that the server acts for itself.
 struct ClientVerb {
-  std::string lease_token;  // of the caller's own lease of the volume, which does not stand in its
-                            // way; empty = it has none
-  bool detach_exports = false;  // although other processes map it
-  bool of_orphans =
-      false;  // only while the volume's session is gone; else FailedPrecondition (ADOPTED)
+  std::string lease_token;      // of the caller's own lease, which does not block it; empty = none
+  bool detach_exports = false;  // proceed although other processes map it
+  bool of_orphans = false;      // only while the session is gone; else FailedPrecondition (ADOPTED)
 };
 
-/// What protects volumes beside their own state. Asked under the table's lock.
+/// Protections of volumes in addition to their own state. Called under the table's lock.
 struct VolumeProtections {
-  session::LeaseTable* leases = nullptr;  // null: there are none
+  session::LeaseTable* leases = nullptr;  // null: no leases
   VolumeMappings* mappings = nullptr;     // null: no other process maps anything
 };
 
-/// The entries of all volumes under one lock, the checks of what protects them, and the observers
-/// of their changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h)
-/// check and act through it: a verb takes the lock, finds the entry, checks it, changes it,
+/// The entries of all volumes under one lock, the checks of their protections, and the observers of
+/// their changes. The store and its parts (retention_ring.h, volume_tiers.h, volume_expiry.h) check
+/// and act through this table: a verb takes the lock, finds the entry, checks it, changes it,
 /// releases the lock, and then calls LetGo and Tell.
 class VolumeTable {
  public:
@@ -68,7 +66,7 @@ class VolumeTable {
   }
   /// The volumes of a scan in memory, oldest first. Leave takes a volume out of it.
   const ByNumber& InMemoryOf(const std::string& scan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// The volumes that have left memory, the one that left first in front.
+  /// The volumes that have left memory; the one that left first is in front.
   const Entries& Gone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gone_; }
   /// Forgets the volumes that left memory too long ago.
   void Purge() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -91,28 +89,28 @@ class VolumeTable {
   std::set<std::string> Mapped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // -- the end of a volume
-  /// The volume leaves memory: its last state is set, its leases end, and it is counted under
-  /// `finished`. The caller hands what is returned to LetGo.
+  /// Takes the volume out of memory: sets its last state, ends its leases, and counts it under
+  /// `finished`. The caller passes the result to LetGo.
   VolumeBytes Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
                     const char* finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // -- after the lock. What these two call may throw; the change is made all the same.
+  // after the lock. Callees of these two may throw; the change stands regardless.
   void LetGo(const std::string& name, VolumeBytes bytes) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
   void Tell(const model::VolumeStatus& status) noexcept ABSL_LOCKS_EXCLUDED(mutex_);
 
   // -- totals
   struct ScanTotals {
     int64_t committed = 0, discarded = 0, overwritten = 0, commit_failures = 0, expired = 0;
-    bool ring_over = false;  // a LIVE scan that has ended: it overwrites nothing any more
+    bool ring_over = false;  // a LIVE scan has ended and overwrites nothing any more
   };
   struct Totals {
-    std::map<std::string, int64_t> finished;  // by what became of them, since the start
+    std::map<std::string, int64_t> finished;  // by outcome, since the start
     std::map<std::string, ScanTotals> scans;
     int64_t missing_ascans = 0;
   };
   Totals& totals() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return totals_; }
-  /// Where what becomes of the volume is counted for its scan. Of jobs, and of what an earlier
-  /// process left, no totals are kept: nobody would ever forget them.
+  /// The totals that count this volume for its scan. Volumes of jobs, and those left by an earlier
+  /// process, share one entry, because nothing would ever forget separate ones.
   ScanTotals& TotalsOf(const VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
@@ -121,14 +119,14 @@ class VolumeTable {
   std::vector<VolumeObserver*> observers_;  // in the order in which they are called
   VolumeProtections protections_;
   Mutex mutex_;
-  // Volumes in memory; and apart from them, so that no verb walks through these, the volumes that
-  // have left it.
+  // Volumes in memory, and separately the volumes that have left it, so that no verb iterates over
+  // those.
   Entries entries_ ABSL_GUARDED_BY(mutex_), gone_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, Entries::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, ByNumber> of_scan_ ABSL_GUARDED_BY(mutex_);  // those in memory
   Totals totals_ ABSL_GUARDED_BY(mutex_);
-  ScanTotals others_ ABSL_GUARDED_BY(mutex_);  // of all that is of no scan
+  ScanTotals others_ ABSL_GUARDED_BY(mutex_);  // volumes without a scan
 };
 
 }  // namespace octavo::volume

@@ -65,7 +65,7 @@ absl::StatusOr<VolumeHold> VolumeTiers::BeginSpill(const std::string& name,
   OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
   OCTAVO_RETURN_IF_ERROR(CheckMovable(*entry));
   OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
-  // It would win no memory, and pull it from under those who look at it.
+  // The move would free no memory and would take the volume from processes that map it.
   OCTAVO_RETURN_IF_ERROR(table_.CheckExports(*entry, asked));
   return Begin(*entry, model::Move::kSpilling);
 }

@@ -19,25 +19,25 @@
 
 namespace octavo::volume {
 
-/// Who waits for volumes to be complete. Thread-safe; callbacks run without locks, on the thread
-/// that brought the news.
+/// Clients that wait for a volume to be complete. Thread-safe; callbacks run without locks, on the
+/// thread that changed the volume.
 class VolumeWaiters final : public VolumeObserver {
  public:
   using Done = std::function<void(absl::StatusOr<model::VolumeStatus>)>;
 
-  /// `done` is called once: at once if `get` says that the volume is not being acquired. An error
-  /// of `get` is returned instead. It need not be called when `over` (may be null; short, under the
-  /// lock) says that nobody waits for it any more.
+  /// `done` is called once; at once if `get` reports that the volume is not being acquired. An
+  /// error of `get` is returned instead. `over` (may be null; must be short, runs under the lock)
+  /// says that the waiter has gone; `done` need not be called then.
   absl::Status Add(
       const std::string& name,
       const std::function<absl::StatusOr<model::VolumeStatus>(const std::string&)>& get, Done done,
       std::function<bool()> over = nullptr) {
     OCTAVO_RETURN_IF_ERROR(get(name).status());
-    std::vector<Wait> gone;  // let go of without the lock
+    std::vector<Wait> gone;  // destroyed without the lock
     {
       MutexLock lock(mutex_);
       std::vector<Wait>& waiting = waiting_[name];
-      // A client that asks again and again must not leave a wait each time.
+      // A client that polls must not leave a waiter behind each time.
       const auto first = std::stable_partition(
           waiting.begin(), waiting.end(),
           [](const Wait& wait) { return wait.over == nullptr || !wait.over(); });
@@ -45,8 +45,8 @@ class VolumeWaiters final : public VolumeObserver {
       waiting.erase(first, waiting.end());
       waiting.push_back({.done = std::move(done), .over = std::move(over)});
     }
-    // It may have become complete since: then those who wait are told here, or were by whoever
-    // completed it.
+    // The volume may have become complete in the meantime. Then this call notifies the waiters,
+    // unless the thread that completed it already has.
     if (auto now = get(name); now.ok()) OnVolumeChanged(*now);
     return absl::OkStatus();
   }
