@@ -44,10 +44,11 @@ struct TomographyConfig {
   /// detector covers from every direction: its nearer end, or its farther end for scans over 360°.
   static constexpr int64_t kAutomaticPadding = -1;
   int64_t padding = kAutomaticPadding;
-  /// Factor on automatic padding (not fbp's), 1 … 4, limited to the reach of the rays. Use a factor
-  /// above 1 for objects wider than the detector: the rays also cross material outside the field of
-  /// view, which accumulates at the rim if the grid has no room for it (Ziegler et al. 2008). The
-  /// result is cut to the circle that it would have with a factor of 1.
+  /// Factor on the extent of automatic padding (not fbp's), 1 … 4. Above 1, the padding also covers
+  /// at least the farthest ray. Use a factor above 1 for objects wider than the detector: the rays
+  /// also cross material outside the field of view, which accumulates at the rim if the grid has no
+  /// room for it (Ziegler et al. 2008). The result is cut to the circle that it would have with a
+  /// factor of 1.
   double support = 1;
   double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts;
                           // 0 = the whole grid
