@@ -19,8 +19,8 @@
 // order.
 namespace octavo::inline gpu {
 
-/// Type and shape of an array in C order. Lanes (1 ... 4) are numbers that belong to one element;
-/// they are the fastest axis.
+/// Type and shape of an array in C order. Lanes (1 ... 4) are the numbers of one element; they form
+/// the fastest axis.
 struct ArrayType {
   Scalar scalar = Scalar::kF32;
   int64_t lanes = 1;
@@ -59,7 +59,7 @@ struct CombineOp {
 };
 /// Over `axes` (empty = all). Result: min and max of real numbers the input's type, sums of
 /// integers f64, all else f32 (f64 of f64; complex numbers likewise), unless `scalar` says
-/// otherwise. part: what is looked at.
+/// otherwise. `part` selects the part of each element that is reduced.
 struct ReduceOp {
   math::Reduction kind = math::Reduction::kSum;
   std::vector<int64_t> axes;
@@ -74,17 +74,17 @@ struct SlabOp {
   int64_t axis = -1, begin = 0, end = 0;
   bool keep_dims = false;
 };
-/// Percentiles (0 ... 100, 1 to 16 of them) over `axes` (empty = all) of real numbers, linear
-/// between order statistics, NaN left out. f32 (f64 of f64 and 32-bit integers and longer). Several
-/// make a first axis of their own.
+/// Percentiles (0 ... 100, 1 to 16 of them) over `axes` (empty = all) of real numbers, interpolated
+/// linearly between order statistics; NaN is left out. The result is f32 (f64 for f64 and for
+/// integers of 32 bits or more). Several percentiles add a first axis.
 struct PercentileOp {
   std::vector<double> percentiles;
   std::vector<int64_t> axes;
   bool keep_dims = false;  // with a single percentile
 };
 /// Counts of all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and
-/// what lies outside are not counted. hi <= lo: the whole range of 8- and 16-bit integers; else an
-/// error.
+/// values outside the range are not counted. hi <= lo means the whole range for 8- and 16-bit
+/// integers and is an error for other types.
 struct HistogramOp {
   int64_t bins = 256;
   double lo = 0, hi = 0;
@@ -98,10 +98,10 @@ struct FftOp {
 };
 /// To `shape` (0 = as it is). Linear or nearest sampling at pixel centres, x = (i + 1/2) in/out -
 /// 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing an axis that shrinks by f
-/// is smoothed with a Gaussian of σ = (f - 1)/2 (as far as 4σ) before. Beyond its ends the array
-/// goes on as `edge` says, for the Gaussian and for pixel centres outside. Integers are rounded.
-/// Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with these modes;
-/// scikit-image, transform.resize.
+/// is first smoothed with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says how the array
+/// continues beyond its ends, both for the Gaussian and for pixel centres outside. Integers are
+/// rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with
+/// these modes; scikit-image, transform.resize.
 enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
   kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
   kMirror = 1,                     // d c b | a b c d | c b a
@@ -122,7 +122,7 @@ using Op = std::variant<CopyOp, FillOp, CropOp, ScaleOp, CombineOp, ReduceOp, Sl
                         HistogramOp, FftOp, ResizeOp, FlipOp, TransposeOp>;
 const char* NameOf(const Op& op);  // "crop"
 
-// -- what one launch does
+// -- the work of one launch
 
 /// out[i0, i1, i2, i3] = in[offset + Σ i stride], elements of `bytes` 1, 2, 4, 8, 16.
 struct GatherSpec {
@@ -152,7 +152,7 @@ OCTAVO_HOST_DEVICE inline math::Number Mapped(const MapSpec& s, const void* in, 
     default: return math::Divide(v, w);
   }
 }
-/// Which numbers belong to result k: two kept axes (k = k0 keep[1] + k1) and two that are run over;
+/// The numbers that belong to result k: two kept axes (k = k0 keep[1] + k1) and two reduced axes;
 /// strides in numbers.
 struct AxesSpec {
   int64_t keep[2] = {1, 1}, keep_stride[2] = {0, 0}, run[2] = {1, 1}, run_stride[2] = {0, 0},
@@ -217,13 +217,13 @@ class ArrayOps : public Operators {
   virtual absl::Status Taps(StreamRef stream, const TapsSpec& spec, const void* in,
                             DeviceSpan<const int32_t> index, DeviceSpan<const double> weight,
                             void* out) = 0;
-  /// Bytes of workspace that Fft wants. Makes and keeps the plan: may take milliseconds, never on
-  /// the block path.
+  /// Bytes of workspace that Fft needs. The call makes and keeps the plan and may take
+  /// milliseconds, so never make it on the block path.
   virtual absl::StatusOr<int64_t> PrepareFft(const FftSpec& spec) = 0;
   virtual absl::Status Fft(StreamRef stream, const FftSpec& spec, void* data, void* workspace) = 0;
 };
-// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
-// of another backend.
+// The factories of the twins. gpu/backend makes one twin for each device that it opens.
+// InvalidArgument if the device belongs to another backend.
 namespace host {
 absl::StatusOr<std::unique_ptr<ArrayOps>> MakeArrayOps(Device& device);
 }
@@ -237,19 +237,19 @@ struct PlannedOp {
   std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec> spec;
   int64_t out_bytes = 0;
 };
-/// Operations, checked and taken apart; no device memory yet. Immutable.
+/// Operations that have been checked and broken down into steps, without device memory. Immutable.
 struct ArrayChain {
   ArrayType in, out;
   std::vector<ArrayType> others;
-  std::vector<ArrayType> after;  // what each operation makes
+  std::vector<ArrayType> after;  // the result of each operation
   std::vector<PlannedOp> steps;
   std::vector<char> tables;
 };
 
-/// Plans `ops` (1 ... 16), each applied to what the one before made. `others`: the second arrays of
-/// CombineOp. `in_place`: the output is the input's memory. InvalidArgument names
-/// "operations[i].<operation>.<field>" below `field`; reason TOO_MANY_ELEMENTS where a result has
-/// more than `most_numbers`.
+/// Plans `ops` (1 ... 16), each applied to the result of the previous one. `others` are the second
+/// arrays of CombineOp. `in_place` means that the output is the input's memory. InvalidArgument
+/// names "operations[i].<operation>.<field>" below `field`; reason TOO_MANY_ELEMENTS where a result
+/// has more than `most_numbers`.
 absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType& in,
                                      const std::vector<ArrayType>& others, bool in_place,
                                      const std::string& field,
@@ -262,11 +262,12 @@ absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device);
 /// A chain with its memory on one device. Must live until the streams it ran on have passed.
 class ChainRun {
  public:
-  /// Allocates: milliseconds. ResourceExhausted if there is no memory.
+  /// Allocates, which takes milliseconds. ResourceExhausted if the device has too little memory
+  /// left.
   static absl::StatusOr<std::unique_ptr<ChainRun>> Create(
       const std::shared_ptr<const ArrayChain>& chain, Device& device);
-  /// Enqueues all steps. `out` may be `in` if it was planned so. One run at a time may be under
-  /// way.
+  /// Enqueues all steps. `out` may equal `in` if the plan is in place. Only one run at a time may
+  /// be in progress.
   absl::Status Run(StreamRef stream, const void* in, const std::vector<const void*>& others,
                    void* out);
   int64_t scratch_bytes() const { return scratch_.bytes(); }

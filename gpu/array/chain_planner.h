@@ -28,14 +28,14 @@ struct ArrayLayout {
   }
 };
 
-/// Takes operations apart into the steps of a chain, one after another: `type` is what there is
-/// after the last one.
+/// Breaks operations down into the steps of a chain, one after another. `type` is the array type
+/// after the last operation.
 class ChainPlanner {
  public:
   ChainPlanner(const std::vector<ArrayType>& others, int64_t most_numbers)
       : others_(others), most_numbers_(most_numbers) {}
 
-  /// Errors name `field` and what of the operation is at fault.
+  /// Errors name `field` and the part of the operation that is at fault.
   absl::Status Plan(const Op& op, const std::string& field);
 
   ArrayType type;
@@ -51,33 +51,34 @@ class ChainPlanner {
   absl::StatusOr<std::vector<bool>> Axes(const std::vector<int64_t>& axes) const;
   static absl::Status KnownScalar(Scalar scalar, absl::string_view where);
 
-  /// The step makes `out` of what there is.
+  /// Adds a step that turns the current array into `out`.
   absl::Status Add(StepSpec spec, ArrayType out);
   absl::Status Gather(const int64_t (&extent)[4], const int64_t (&stride)[4], int64_t offset,
                       ArrayType out);
   absl::Status Map(MapSpec spec, Scalar out);
-  /// A table of the chain; returns where it begins.
+  /// Adds a table to the chain and returns the offset at which it begins.
   int64_t Table(const void* data, size_t bytes);
 
-  // Numbers where they are (chain_plan.cc).
+  // Elementwise operations (chain_plan.cc).
   absl::Status Do(const FillOp& op);
   absl::Status Do(const ScaleOp& op);
   absl::Status Do(const CombineOp& op);
   absl::Status Do(const FftOp& op);
-  // Numbers that move (chain_plan_shape.cc).
+  // Operations that move numbers (chain_plan_shape.cc).
   absl::Status Do(const CopyOp& op);
   absl::Status Do(const CropOp& op);
   absl::Status Do(const FlipOp& op);
   absl::Status Do(const TransposeOp& op);
   absl::Status Do(const ResizeOp& op);
-  // Few numbers of many (chain_plan_reduce.cc).
+  // Reductions (chain_plan_reduce.cc).
   absl::Status Do(const ReduceOp& op);
   absl::Status Do(const SlabOp& op);
   absl::Status Do(const PercentileOp& op);
   absl::Status Do(const HistogramOp& op);
   absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan,
                       Scalar out, std::vector<int64_t> dims);
-  /// Axes that are run over, of the range [begin, end) of the only one if `end` is given.
+  /// The axes to reduce. If `end` is given, there is one such axis, reduced over the range [begin,
+  /// end).
   AxesSpec Split(const std::vector<bool>& chosen, int64_t begin, int64_t end) const;
   std::vector<int64_t> Without(const std::vector<bool>& chosen, bool keep_dims) const;
 
@@ -86,9 +87,9 @@ class ChainPlanner {
   std::string field_;
 };
 
-/// The numbers that complex ones are made of.
+/// The real type of the parts of a complex type.
 Scalar RealOf(Scalar scalar);
-/// What means, deviations and interpolated values of `scalar` are kept as.
+/// The type in which means, deviations and interpolated values of `scalar` are stored.
 Scalar FloatOf(Scalar scalar);
 
 }  // namespace octavo::inline gpu

@@ -19,7 +19,7 @@ struct AscanView {
   int64_t ascans = 0, depth = 0;
 };
 
-/// What each A-scan of the result is made of: `taps` weighted A-scans.
+/// The sources of each A-scan of the result: `taps` weighted A-scans.
 struct GatherTable {
   const int32_t* index = nullptr;  // device [ascans, taps]: source A-scan, or -1 for none
   const float* weight =
@@ -35,8 +35,8 @@ class ResampleOps : public Operators {
   virtual absl::Status Gather(StreamRef stream, const AscanView& in, const GatherTable& table,
                               void* out) = 0;
 };
-// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
-// of another backend.
+// The factories of the twins. gpu/backend makes one twin for each device that it opens.
+// InvalidArgument if the device belongs to another backend.
 namespace host {
 absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device);
 }
@@ -45,9 +45,9 @@ absl::StatusOr<std::unique_ptr<ResampleOps>> MakeResampleOps(Device& device);
 }
 
 /// Each A-scan of out [table.ascans, depth] of in.dtype becomes the weighted mean of its taps
-/// (math::Gather): taps without a source and NaN samples are left out; where less than half of the
-/// weight is left, out is NaN (f32) or 0. Integers are rounded half away from zero. InvalidArgument
-/// names what is wrong. Enqueues only; indices must lie below in.ascans.
+/// (math::Gather): taps without a source and NaN samples are left out. Where less than half of the
+/// weight remains, out is NaN (f32) or 0. Integers are rounded half away from zero. InvalidArgument
+/// names the fault. The call only enqueues. Indices must lie below in.ascans.
 absl::Status GatherAscans(StreamRef stream, Device& device, const AscanView& in,
                           const GatherTable& table, void* out);
 

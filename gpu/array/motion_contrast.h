@@ -40,8 +40,8 @@ class RepeatOps : public Operators {
   virtual absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& view,
                                        int64_t half_window, float* out) = 0;
 };
-// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
-// of another backend.
+// The factories of the twins. gpu/backend makes one twin for each device that it opens.
+// InvalidArgument if the device belongs to another backend.
 namespace host {
 absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device);
 }
@@ -52,25 +52,25 @@ absl::StatusOr<std::unique_ptr<RepeatOps>> MakeRepeatOps(Device& device);
 enum class MotionContrast : uint8_t { kSpeckleVariance, kAmplitudeDecorrelation };
 
 /// OCT angiography: out f32 [bscans, x, z] from the amplitudes of at least two repeats. `scale`
-/// says how stored numbers stand for values. Enqueues only; InvalidArgument names what is wrong.
-/// out is NaN where a repeat is NaN.
+/// maps stored numbers to values. The call only enqueues. InvalidArgument names the fault. out is
+/// NaN where a repeat is NaN.
 absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind,
                        const RepeatView& view, const math::StoredScale& scale, float* out);
 
 /// The same as an en face image: out f32 [bscans, x], its mean over the depth samples [z_begin,
-/// z_end); NaN where all of them are. Needs no memory for the angiogram between.
+/// z_end); NaN where all samples are NaN. It needs no memory for the intermediate angiogram.
 absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind,
                              const RepeatView& view, const math::StoredScale& scale,
                              int64_t z_begin, int64_t z_end, float* out);
 
-/// Doppler: out f32 [bscans, x, z], the phase in rad by which the complex depth samples turn from a
-/// repeat to the next: arg Σ z(r+1) conj z(r) over successive repeats and over the depth samples
-/// within ±half_window (less at the ends).
+/// Doppler: out f32 [bscans, x, z], the phase in rad by which the complex depth samples rotate from
+/// one repeat to the next: arg Σ z(r+1) conj z(r) over successive repeats and over the depth
+/// samples within ±half_window (less at the ends).
 absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view,
                                 int64_t half_window, float* out);
 
-/// The same from an A-scan to the next: out f32 [row, x, z] with x = 0 … columns-2. Needs no order
-/// table.
+/// The same from one A-scan to the next: out f32 [row, x, z] with x = 0 … columns-2. It needs no
+/// order table.
 absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view,
                                int64_t half_window, float* out);
 

@@ -30,7 +30,8 @@ class ProjectOps : public Operators {
   /// Maximum over x of B-scans [y_begin, y_end) into rows of out [y, z].
   virtual absl::Status MaxOverX(StreamRef stream, const VolumeView& volume, int64_t y_begin,
                                 int64_t y_end, void* out) = 0;
-  /// Maximum over y of B-scans [y_begin, y_end), joined with what out [x, z] holds if `accumulate`.
+  /// Maximum over y of B-scans [y_begin, y_end) into out [x, z], combined with the old values of
+  /// out if `accumulate`.
   virtual absl::Status MaxOverY(StreamRef stream, const VolumeView& volume, int64_t y_begin,
                                 int64_t y_end, bool accumulate, void* out) = 0;
   /// Maximum over z in [z_begin, z_end) of B-scans [y_begin, y_end) into rows of out [y, x].
@@ -45,8 +46,8 @@ class ProjectOps : public Operators {
                                  int64_t depth, int64_t z_begin, int64_t z_end,
                                  DeviceSpan<float> out) = 0;
 };
-// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
-// of another backend.
+// The factories of the twins. gpu/backend makes one twin for each device that it opens.
+// InvalidArgument if the device belongs to another backend.
 namespace host {
 absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device);
 }
@@ -54,20 +55,20 @@ namespace cuda {
 absl::StatusOr<std::unique_ptr<ProjectOps>> MakeProjectOps(Device& device);
 }
 
-/// Checks and runs: InvalidArgument / OutOfRange name what is wrong. out: device memory of
-/// ProjectionOf(volume.dtype) (Mip) or volume.dtype (ExtractPlane). NaN is ignored by maxima (all
-/// NaN gives NaN). Enqueues only. Projections are running reductions per block: call with the
-/// B-scans a block touched; over x and z their rows are recomputed, over y they are joined to what
-/// is there.
+/// Checks the arguments and runs the operator. InvalidArgument / OutOfRange name the fault. out:
+/// device memory of ProjectionOf(volume.dtype) (Mip) or volume.dtype (ExtractPlane). Maxima ignore
+/// NaN (all NaN gives NaN). The calls only enqueue. Projections are running reductions per block:
+/// call Mip with the B-scans that a block has touched. Over x and z it recomputes their rows; over
+/// y it combines them with the old values of out.
 absl::Status Mip(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
                  int64_t y_begin, int64_t y_end, bool accumulate, void* out);
 absl::Status ExtractPlane(StreamRef stream, Device& device, const VolumeView& volume, Axis axis,
                           int64_t index, void* out);
 
-/// What the sharpness of A-scans is made of: out f32 [ascans, 2] gets Σ p and Σ p² over the depth
-/// samples [z_begin, z_end) of each A-scan of `power`, f32 [ascans, depth]. The larger Σ p² / (Σ
-/// p)² is, the fewer samples hold the power. The order of summation is that of math/sharpness.h on
-/// every backend. Enqueues only; OutOfRange names what is wrong.
+/// The sums from which the sharpness of A-scans is computed: out f32 [ascans, 2] gets Σ p and Σ p²
+/// over the depth samples [z_begin, z_end) of each A-scan of `power`, f32 [ascans, depth]. The
+/// larger Σ p² / (Σ p)² is, the fewer samples hold the power. The order of summation is that of
+/// math/sharpness.h on every backend. The call only enqueues. OutOfRange names the fault.
 absl::Status PowerSums(StreamRef stream, Device& device, DeviceSpan<const float> power,
                        int64_t ascans, int64_t depth, int64_t z_begin, int64_t z_end,
                        DeviceSpan<float> out);

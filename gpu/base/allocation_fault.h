@@ -11,9 +11,9 @@ class AllocationFault {
  public:
   /// `n` >= 1: the n-th one fails, once. 0: none.
   static void Arm(int64_t n) { Countdown() = n; }
-  /// Whether the armed one is still to come.
+  /// Whether the armed failure has not happened yet.
   static bool Pending() { return Countdown() > 0; }
-  /// Asked by every allocation of every backend.
+  /// Every allocation of every backend calls it.
   static bool Hits() {
     std::atomic<int64_t>& left = Countdown();
     return left.load(std::memory_order_relaxed) > 0 && --left == 0;

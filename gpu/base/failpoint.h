@@ -33,8 +33,8 @@ inline int Failpoint(const char* name) {
 }
 /// Arms a point of this process ("" = none), as the environment would.
 void ArmFailpoint(const std::string& spec);
-/// Whether what was armed has not failed yet; for a name that is composed only where somebody looks
-/// at it.
+/// Whether what was armed has not failed yet; lets a caller compose a name only while a failpoint
+/// is armed.
 inline bool FailpointArmed() { return failpoint_internal::armed.load(std::memory_order_relaxed); }
 /// What "list" has collected since it was armed.
 std::vector<std::string> PassedFailpoints();

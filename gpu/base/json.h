@@ -8,7 +8,7 @@
 
 namespace octavo::inline gpu {
 
-/// How much of a JSON text is taken. Depth bounds the stack of everything that walks through the
+/// Limits on a JSON text. Depth bounds the stack of everything that walks through the
 /// values later (copies, comparisons and dumps recurse); bytes and values bound memory: a value
 /// costs some 100 bytes, however short its text is.
 struct JsonLimits {
@@ -17,13 +17,13 @@ struct JsonLimits {
   size_t values = 1 << 20;  // of every kind, arrays and objects themselves included
 };
 
-/// Parses one JSON text, the whole of it. The only way by which JSON comes into the server.
+/// Parses one JSON text, the whole of it. All JSON that enters the server goes through it.
 /// InvalidArgument, for a sentence that begins with the name of the text: "is no JSON: …", "has 20
 /// bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
-/// The same of one CBOR value, which two processes of this program exchange. Texts need not be
-/// UTF-8.
+/// Does the same for one CBOR value, the form that two processes of this program exchange. Texts
+/// need not be UTF-8.
 absl::StatusOr<nlohmann::json> ParseCbor(absl::string_view bytes, const JsonLimits& limits = {});
 
 }  // namespace octavo::inline gpu

@@ -4,14 +4,14 @@
 
 namespace octavo::inline gpu {
 
-/// What a line on stderr that tells of an error and is no log record begins with: "<3>" where
-/// stderr is a stream of systemd's journal, else "".
+/// The prefix of an error line on stderr that is not a log record: "<3>" where stderr is a stream
+/// of systemd's journal, else "".
 const char* ErrorPriority();
 
-/// Makes a log record of level error ready that SayLastWords writes: for a signal handler, which
-/// may not format anything. `seconds`: when, from now, that will be.
+/// Prepares a log record of level error for SayLastWords to write, because a signal handler may not
+/// format anything. `seconds` is the time from now until the record is written.
 void PrepareLastWords(absl::string_view event, double seconds);
-/// Writes it to stderr. Nothing but a write: may be called from a signal handler.
+/// Writes the record to stderr. It only calls write, so that a signal handler may call it.
 void SayLastWords();
 
 }  // namespace octavo::inline gpu

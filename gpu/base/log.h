@@ -15,7 +15,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 /// thread may do.
 void SetUpLog(LogLevel level, bool json);
 
-/// One event with its fields. Any thread; does not wait for the terminal longer than a write.
+/// Logs one event with its fields. Any thread may call it. It waits for the terminal no longer than
+/// one write.
 void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields = {});
 
 }  // namespace octavo::inline gpu

@@ -5,9 +5,9 @@
 
 namespace octavo::inline gpu {
 
-/// How much main memory this process may use: what the machine has, or less where a control group
-/// (v1 or v2: a container, a systemd unit) limits it. Beyond a group's limit the kernel ends
-/// processes of it, or (memory.high) stalls them.
+/// The main memory that this process may use: the machine's memory, or less where a control group
+/// (v1 or v2: a container, a systemd unit) limits it. Beyond a group's limit the kernel kills
+/// processes of the group, or (memory.high) stalls them.
 struct MemoryLimit {
   int64_t total_bytes = 0;      // the least of the machine's memory and all limits
   int64_t available_bytes = 0;  // that can still be had: the least of what the machine and each
@@ -18,8 +18,8 @@ struct MemoryLimit {
 };
 
 /// Reads it anew: limits may change while a process runs. `root` is where /proc and the file
-/// systems of the control groups begin; another one than "" is for tests. What cannot be read
-/// limits nothing; without /proc/meminfo all is 0.
+/// systems of the control groups begin; another one than "" is for tests. A file that cannot be
+/// read sets no limit. Without /proc/meminfo all values are 0.
 MemoryLimit ReadMemoryLimit(const std::string& root = "");
 
 }  // namespace octavo::inline gpu

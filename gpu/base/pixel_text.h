@@ -4,10 +4,10 @@
 #include <functional>
 #include <string_view>
 
-// The one small font that pictures are labelled with.
+// The small font that labels pictures.
 namespace octavo::inline gpu {
 
-/// Squares that a character takes, the gap to the next one included in the pitch.
+/// Size of a character in squares; the pitch includes the gap to the next character.
 constexpr int64_t kGlyphHeight = 7, kGlyphPitch = 6;
 
 /// Squares from the left of the first character to the right of the last.

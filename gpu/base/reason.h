@@ -7,9 +7,9 @@
 
 namespace octavo::inline gpu {
 
-// Why a call was refused, or why a scan or a job ended: what programs decide by. Clients get the
-// name (UPPER_SNAKE_CASE; ErrorDetail.reason, Scan.reason_code, Job.reason_code), which never
-// changes its meaning. A new reason is one line here.
+// The reason for which a call was refused, or a scan or a job ended. Programs base their decisions
+// on it. Clients get the name (UPPER_SNAKE_CASE; ErrorDetail.reason, Scan.reason_code,
+// Job.reason_code), which never changes its meaning. A new reason is one line here.
 #define OCTAVO_REASONS(X)                                                                          \
   /* Requests */                                                                                   \
   X(kBadField, "BAD_FIELD",                                                                        \
@@ -195,7 +195,7 @@ enum class Reason : uint8_t {
 
 /// "LEASED"; empty for kNone.
 absl::string_view Name(Reason reason);
-/// The reason of this name; nothing for a name that is none.
+/// The reason with this name, or nullopt if there is none.
 std::optional<Reason> ReasonNamed(absl::string_view name);
 
 }  // namespace octavo::inline gpu

@@ -7,9 +7,9 @@
 
 namespace octavo::inline gpu {
 
-/// The word among `words` that `text` is most likely meant to be, for "did you mean"; empty where
-/// none is near. Near is what differs in at most a third of its letters (two letters that change
-/// places count once), and what begins with the other one.
+/// The word among `words` that `text` is most likely meant to be, for "did you mean"; empty if no
+/// word is near. A word is near if it differs in at most a third of its letters (two swapped
+/// letters count once), or if one of the two begins with the other.
 std::string NearestWord(absl::string_view text, const std::vector<std::string>& words);
 
 /// "; did you mean X?", or nothing.

@@ -34,8 +34,8 @@
 // prefix.
 namespace octavo::inline gpu {
 
-/// What a program can read of an error, carried in the status' payload and sent to clients as
-/// ErrorDetail.
+/// The machine-readable part of an error. The status carries it in its payload, and clients receive
+/// it as ErrorDetail.
 struct ErrorInfo {
   Reason reason = Reason::kNone;
   std::string field;  // request field at fault, dotted; may be empty
@@ -45,11 +45,11 @@ struct ErrorInfo {
 /// Returns `status` with `info` attached (replacing what was attached before). OK stays OK.
 absl::Status WithInfo(absl::Status status, const ErrorInfo& info);
 
-/// What WithInfo attached; kNone and empty strings where nothing was.
+/// The info that WithInfo attached; kNone and empty strings if it attached none.
 ErrorInfo InfoOf(const absl::Status& status);
 
-/// The name of the status' reason, or of its code where it has none: what is counted and what ended
-/// scans and jobs tell.
+/// The name of the status' reason, or of its code if it has no reason. Error counters and ended
+/// scans and jobs report it.
 std::string ReasonOrCode(const absl::Status& status);
 
 /// InvalidArgument that names the field: "<field>: <what>".

@@ -11,7 +11,7 @@ inline constexpr int64_t kMemoryAlignment = 256;
 /// `count` rounded up to a multiple of `step`.
 constexpr int64_t RoundUp(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
-/// What `bytes` take where another table or buffer comes behind them.
+/// The size that `bytes` take, with padding, when another table or buffer follows them.
 constexpr int64_t AlignedBytes(int64_t bytes) { return RoundUp(bytes, kMemoryAlignment); }
 
 }  // namespace octavo::inline gpu

@@ -8,16 +8,16 @@
 
 namespace octavo::inline gpu {
 
-/// Where a backend takes memory back. Must outlive the buffers; Release never waits for running
-/// work.
+/// The backend's side of a buffer, which takes the memory back. It must outlive the buffers.
+/// Release never waits for running work.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
   virtual void Release(void* data, int64_t bytes) = 0;
 };
 
-/// Owner of a block of memory of the kind of `Tag`, move-only. Destroy only after every stream has
-/// passed its last use.
+/// Move-only owner of a block of memory of the kind that `Tag` names. Destroy it only after every
+/// stream has passed its last use.
 template <class Tag>
 class OwnedMemory {
  public:
@@ -43,7 +43,7 @@ class OwnedMemory {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  /// All of it, as elements of T.
+  /// The whole buffer as elements of T.
   template <class T>
   MemorySpan<T, Tag::kKind> span() const {
     return {as<T>(), bytes_ / static_cast<int64_t>(sizeof(T))};

@@ -9,12 +9,12 @@
 
 namespace octavo::inline gpu {
 
-/// Asked between pieces of long work, on the thread that does it: false = give up. Empty = never
-/// asked.
+/// Long work calls this between its pieces, on the thread that does the work. False means give up.
+/// An empty function is never called.
 using CancelCheck = std::function<bool()>;
 
-/// Waits for the stream, so that what has been enqueued is no long work that is left, and asks.
-/// Cancelled if the answer is no.
+/// Waits for the stream, so that no enqueued work is left to delay a cancellation, and then calls
+/// `goes_on`. Returns Cancelled if the answer is false.
 inline absl::Status CheckCancelled(StreamRef stream, const CancelCheck& goes_on) {
   if (!goes_on) return absl::OkStatus();
   OCTAVO_RETURN_IF_ERROR(stream.Synchronize());

@@ -29,7 +29,7 @@ struct DeviceInfo {
 
 struct DeviceMemory {
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;  // by the driver's (or the kernel's) account, all processes
+  int64_t free_bytes = 0;  // over all processes, as the driver or the kernel counts
 };
 
 /// Three-dimensional box of a C-order array.
@@ -38,35 +38,39 @@ struct Box3 {
   int64_t count[3] = {0, 0, 0};
 };
 
-/// One moment on two clocks, in nanoseconds, as close as the device allows (a few microseconds).
+/// Two clocks read at the same moment, in nanoseconds. The readings are as close to each other as
+/// the device allows (a few microseconds).
 struct ClockReading {
   int64_t device_ns = 0;  // the clock that Stamp writes
   int64_t host_ns = 0;    // the host's monotonic clock
 };
 
 /// One device of one backend: memory, streams, copies. It owns the operators that its backend made
-/// for it, and knows no family of them (gpu/device/operators.h). Thread-safe; every enqueueing call
-/// returns before the work is done, on every backend, and never waits for work enqueued before.
+/// for it, but does not depend on any operator family (gpu/device/operators.h). Thread-safe. On
+/// every backend, an enqueueing call returns before its work is done and never waits for work
+/// enqueued before.
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual const DeviceInfo& info() const = 0;
   virtual absl::StatusOr<DeviceMemory> Memory() = 0;
-  /// OK, or why the device must not be used any more (a sticky error).
+  /// OK, or the sticky error because of which the device must not be used any more.
   virtual absl::Status Health() = 0;
 
   virtual absl::StatusOr<Stream> NewStream(StreamPriority priority) = 0;
   virtual absl::StatusOr<Event> NewEvent() = 0;
 
-  /// Device memory, 256-byte aligned, contents undefined. May take milliseconds: never on the block
-  /// path. ResourceExhausted if there is none.
+  /// Allocates device memory, 256-byte aligned, contents undefined. The call may take milliseconds,
+  /// so never make it on the block path. ResourceExhausted if the device has too little memory
+  /// left.
   virtual absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) = 0;
-  /// Page-locked host memory, page aligned. May take milliseconds: never on the block path.
+  /// Allocates page-locked host memory, page aligned. The call may take milliseconds, so never make
+  /// it on the block path.
   virtual absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes) = 0;
 
-  /// Enqueues a copy; both ranges must live and stay unchanged until `stream` passes this point.
-  /// Host memory should be pinned.
+  /// Enqueues a copy. Both ranges must live and stay unchanged until `stream` passes this point.
+  /// Use pinned host memory for the full rate.
   virtual absl::Status CopyToDevice(StreamRef stream, void* dst, const void* src,
                                     int64_t bytes) = 0;
   virtual absl::Status CopyToHost(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
@@ -88,8 +92,9 @@ class Device {
   }
 
   /// Enqueues, on a stream of this device, a copy between its memory and that of another device of
-  /// the same backend, in either direction: directly where the machine has a way between them, else
-  /// through the host. Does not synchronise; both ranges as above.
+  /// the same backend, in either direction. The copy goes directly between the devices where the
+  /// machine allows it, else through the host. Does not synchronise. Both ranges must live as
+  /// described for CopyToDevice.
   virtual absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) = 0;
   /// Enqueues a copy of `box` of the C-order array `src` of `shape` elements of `element_bytes`
   /// into packed host memory.
@@ -103,32 +108,33 @@ class Device {
   /// Enqueues the sum64 digest (gpu/device/digest.h) of `bytes` at `src` into the device word
   /// `out`.
   virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
-  /// The same of a part of a larger whole: digests of parts add up. InvalidArgument unless the
-  /// numbers of `place` are multiples of 8.
+  /// Does the same for a part of a larger whole. The digests of the parts add up to the digest of
+  /// the whole. InvalidArgument unless the numbers of `place` are multiples of 8.
   virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
                                     const DigestPlace& place, uint64_t* out) = 0;
 
-  /// Enqueues writing the time at which `stream` comes here to `out` in page-locked host memory:
-  /// nanoseconds of the device's own clock (see ReadClock). A device that has none writes 0. Does
-  /// not synchronise.
+  /// Enqueues a write of the time at which `stream` reaches this point to `out` in page-locked host
+  /// memory, in nanoseconds of the device's own clock (see ReadClock). A device without a clock
+  /// writes 0. Does not synchronise.
   virtual absl::Status Stamp(StreamRef stream, int64_t* out) {
     (void)stream;
     *out = 0;
     return absl::OkStatus();
   }
-  /// What the device's clock shows now. The clocks drift apart by some microseconds a second. Waits
-  /// for the device (tens of microseconds): never on the block path.
+  /// Reads the device's clock and the host's clock. They drift apart by some microseconds a second.
+  /// The call waits for the device (tens of microseconds), so never make it on the block path.
   virtual absl::StatusOr<ClockReading> ReadClock() { return ClockReading{}; }
 
-  // -- so that tests can show what disorder and failure lead to
-  /// Enqueues doing nothing for `ns`, at most 1 s. Does not synchronise.
+  // -- for tests of disorder and failure
+  /// Enqueues a delay of `ns`, at most 1 s. Does not synchronise.
   virtual absl::Status Delay(StreamRef stream, int64_t ns) = 0;
-  /// The device is lost from here on, as by a sticky error of its driver: Health, every call and
-  /// what waits in streams fail with Unavailable (DEVICE_LOST). There is no way back.
+  /// Makes the device lost from now on, as a sticky driver error does: Health, every call and all
+  /// work waiting in streams fail with Unavailable (DEVICE_LOST). The device cannot recover.
   virtual void InjectFault(const std::string& reason) = 0;
 
-  /// The operators of a family that the backend has made for this device, which owns them; null if
-  /// the backend has none. FindOperators of gpu/device/operators.h knows their type.
+  /// Returns the operators of a family that the backend made for this device, or null if the
+  /// backend has none. The device owns them. FindOperators in gpu/device/operators.h returns them
+  /// with their type.
   virtual Operators* FindOperators(const OperatorFamily& family) = 0;
 
  private:

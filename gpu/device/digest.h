@@ -10,21 +10,22 @@
 
 namespace octavo::inline gpu {
 
-/// How the bytes of a part stand in the whole that is digested: `run_bytes` of it, from
-/// `first_byte` on, then the next ones `stride_bytes` farther, and so on. All multiples of 8;
-/// run_bytes 0: all in one run.
+/// Where the bytes of a part lie within the whole that is digested. The first `run_bytes` of the
+/// part lie at `first_byte`, the next `run_bytes` lie `stride_bytes` farther, and so on. All three
+/// are multiples of 8. run_bytes 0 means that the part is one run.
 struct DigestPlace {
   int64_t first_byte = 0, run_bytes = 0, stride_bytes = 0;
 };
 
-/// InvalidArgument unless all of it are multiples of 8 and not negative, and runs do not overlap.
+/// InvalidArgument unless all three numbers are non-negative multiples of 8 and the runs do not
+/// overlap.
 absl::Status CheckPlace(const DigestPlace& place);
 
 /// sum64: position-dependent sum over the little-endian 8-byte words of an array (the last one
-/// zero-padded) of a mixed word, modulo 2^64. Additive, so that parts can be summed in any order,
-/// on any device: the digest of a whole is the sum of the digests of its parts, each part starting
-/// at a multiple of 8 bytes. Detects change; not cryptographic. `first_byte` is the offset of
-/// `data` within the whole.
+/// zero-padded) of a mixed word, modulo 2^64. The sum is additive, so that parts can be digested in
+/// any order and on any device: the digest of a whole is the sum of the digests of its parts, each
+/// part starting at a multiple of 8 bytes. The digest detects changes; it is not cryptographic.
+/// `first_byte` is the offset of `data` within the whole.
 inline uint64_t DigestBytes(const void* data, int64_t bytes, int64_t first_byte) {
   const auto* p = static_cast<const unsigned char*>(data);
   uint64_t sum = 0;

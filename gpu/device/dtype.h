@@ -16,7 +16,7 @@ enum class DType : uint8_t {
   kC64 = 8
 };
 
-/// One row of the table that every spelling comes from.
+/// One row of the table that defines every spelling.
 struct DTypeInfo {
   int64_t bytes;
   const char* name;   // "u8"
@@ -38,7 +38,7 @@ inline constexpr DTypeInfo Info(DType dtype) {
   return {0, "?", "?", "?"};
 }
 
-/// Smallest and largest number of an integer type that levels map to; both 0 for the others.
+/// Smallest and largest value of an integer type that levels map to. Both are 0 for other types.
 inline constexpr float LowestOf(DType dtype) { return dtype == DType::kI8 ? -128.0f : 0.0f; }
 inline constexpr float HighestOf(DType dtype) {
   return dtype == DType::kU8    ? 255.0f
@@ -48,7 +48,7 @@ inline constexpr float HighestOf(DType dtype) {
 }
 inline constexpr bool IsInteger(DType dtype) { return dtype <= DType::kI16; }
 
-/// What a voxel holds that no record reached, repeated over 4 bytes: the lowest integer, or NaN.
+/// The value of a voxel that no record reached, repeated over 4 bytes: the lowest integer, or NaN.
 inline constexpr uint32_t FillPattern(DType dtype) {
   return dtype == DType::kI8    ? 0x80808080u
          : dtype == DType::kF16 ? 0x7E007E00u
@@ -56,7 +56,8 @@ inline constexpr uint32_t FillPattern(DType dtype) {
                                 : 0x7FC00000u;
 }
 
-/// Element type of maxima over a volume of `dtype`: the same; of complex numbers their magnitudes.
+/// Element type of maxima over a volume of `dtype`: the same type, except that complex numbers give
+/// the type of their magnitudes.
 inline constexpr DType ProjectionOf(DType dtype) {
   return dtype == DType::kC64 ? DType::kF32 : dtype;
 }

@@ -6,8 +6,8 @@
 #include "gpu/math/element.h"
 #include "gpu/math/half.h"
 
-// From a DType at run time to the C++ type of an element, once for all operator families of all
-// backends.
+// Dispatch from a DType at run time to the C++ type of an element, shared by all operator families
+// of all backends.
 namespace octavo::inline gpu {
 
 /// Calls f with a value of the element type of stored intensities: u8, u16, else f32.

@@ -7,45 +7,48 @@
 
 #include "gpu/device/device.h"
 
-// Memory that other processes can map, by a file descriptor. One buffer an allocation, whole
-// granules, the tail zeroed: nobody's neighbour is seen.
+// Memory that other processes can map through a file descriptor. Each buffer is an allocation of
+// its own, of whole granules with a zeroed tail, so that a process that maps it never sees another
+// buffer's data.
 namespace octavo::inline gpu {
 
-/// How another process gets at an allocation.
+/// The handle by which another process maps an allocation.
 struct SharedMemory {
-  uint64_t id = 0;  // of this allocation: random, never reused, not by another process either
-  int fd = -1;      // the allocation's own, open while it lives
-  int64_t mapped_bytes = 0;  // what to map, from offset 0 of the descriptor on
+  uint64_t id = 0;           // random; no process ever reuses it
+  int fd = -1;               // belongs to the allocation, open while it lives
+  int64_t mapped_bytes = 0;  // the length to map from offset 0 of the descriptor
 };
 
-/// A device that has such memory. Thread-safe.
+/// A device that can export memory. Thread-safe.
 class ExportableMemory {
  public:
   virtual ~ExportableMemory() = default;
-  /// As Device::Allocate, of whole granules; filled with zeros. Takes milliseconds. Given back
-  /// without waiting for running work, like all memory. Unimplemented if the driver or the kernel
-  /// offers none.
-  ///   host   a memory file, sealed: it cannot shrink or grow, and nobody can map it for writing
-  ///          any more; the descriptor is read-only
-  ///   cuda   physical memory with a POSIX descriptor (cuMemImportFromShareableHandle); who imports
-  ///          it chooses the access himself
+  /// Allocates as Device::Allocate does, but in whole granules filled with zeros. Takes
+  /// milliseconds. Like all memory, it is released without waiting for running work. Unimplemented
+  /// if the driver or the kernel offers no such memory.
+  ///   host   a sealed memory file: it cannot shrink or grow, and no process can map it for
+  ///          writing any more; the descriptor is read-only
+  ///   cuda   physical memory with a POSIX descriptor (cuMemImportFromShareableHandle); the
+  ///          importing process chooses its own access
   virtual absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) = 0;
-  /// Of an allocation of AllocateExportable; no device call. NotFound for any other memory.
+  /// Returns the handle of memory that AllocateExportable allocated, without a device call.
+  /// NotFound for any other memory.
   virtual absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory) = 0;
 };
-/// Null if the device has none.
+/// Returns null if the device cannot export memory.
 ExportableMemory* ExportableOf(Device& device);
 
-/// The memory that clients may ask to map: slots of volumes, and client buffers. Ordinary memory,
-/// unless the process was told otherwise.
+/// The memory that clients may ask to map: slots of volumes, and client buffers. It is ordinary
+/// memory unless the process has enabled exportable memory.
 class ClientMemory {
  public:
   static constexpr int64_t kGranule = 2 << 20;
-  /// For the whole process, before the first allocation.
+  /// Sets this for the whole process. Call it before the first allocation.
   static void MakeExportable(bool on);
-  /// What an allocation of `bytes` takes, and is charged.
+  /// The size that an allocation of `bytes` takes and is charged for.
   static int64_t Bytes(int64_t bytes);
-  /// Of Bytes(bytes) bytes. A device that cannot share its memory gives ordinary memory.
+  /// Allocates Bytes(bytes) bytes. On a device that cannot share its memory, it allocates ordinary
+  /// memory.
   static absl::StatusOr<DeviceBuffer> Allocate(Device& device, int64_t bytes);
 };
 

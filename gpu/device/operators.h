@@ -9,13 +9,14 @@
 
 #include "gpu/device/device.h"
 
-// How operators come to a device that does not know them. An operator family is an interface
-// (SpectralOps, ProjectOps …) with one implementation for each backend: its twins. A backend makes
-// its twins when it opens a device (gpu/backend); whoever needs a family asks the device for it.
+// How a device holds operators without depending on their families. An operator family is an
+// interface (SpectralOps, ProjectOps …) with one implementation for each backend: its twins. A
+// backend makes its twins when it opens a device (gpu/backend). Code that needs a family asks the
+// device for it.
 namespace octavo::inline gpu {
 
-/// Which family an interface is: `static constexpr OperatorFamily kFamily{"projections"};` in the
-/// interface. Families are told apart by the address of it.
+/// Identifies the family of an interface, which declares `static constexpr OperatorFamily
+/// kFamily{"projections"};`. The address of kFamily is the identity of the family.
 struct OperatorFamily {
   const char* name;  // for messages
 };
@@ -26,8 +27,8 @@ class Operators {
   virtual ~Operators() = default;
 };
 
-/// The twins that a backend has made for one device, and owns. Filled while the device is opened,
-/// immutable from then on; Find takes no lock.
+/// Owner of the twins that a backend has made for one device. The backend fills it while it opens
+/// the device. It is immutable from then on, so that Find takes no lock.
 class OperatorSet {
  public:
   template <class Ops>
@@ -36,7 +37,7 @@ class OperatorSet {
     entries_.push_back({&Ops::kFamily, *std::move(made)});
     return absl::OkStatus();
   }
-  /// Null if the backend has no twin of the family.
+  /// Returns null if the backend has no twin of the family.
   Operators* Find(const OperatorFamily& family) const {
     for (const Entry& entry : entries_) {
       if (entry.family == &family) return entry.operators.get();
@@ -56,7 +57,8 @@ class OperatorSet {
 absl::Status NoTwin(const Device& device, const OperatorFamily& family);
 
 /// The operators of a family on `device`, which owns them. Unimplemented, naming both, if its
-/// backend has no twin of the family. Allocates nothing and takes no lock: fit for the block path.
+/// backend has no twin of the family. Allocates nothing and takes no lock, so that the block path
+/// may call it.
 template <class Ops>
 absl::StatusOr<Ops*> FindOperators(Device& device) {
   if (Operators* const found = device.FindOperators(Ops::kFamily); found != nullptr)
@@ -65,7 +67,7 @@ absl::StatusOr<Ops*> FindOperators(Device& device) {
 }
 
 /// For the factories of twins: InvalidArgument, naming the family and both backends, unless
-/// `device` is of the backend `backend`.
+/// `device` belongs to the backend `backend`.
 absl::Status CheckBackend(const Device& device, const char* backend, const OperatorFamily& family);
 
 }  // namespace octavo::inline gpu

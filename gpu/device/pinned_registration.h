@@ -9,8 +9,8 @@
 
 namespace octavo::inline gpu {
 
-/// A device that can page-lock memory which somebody else has mapped; one that is none has nothing
-/// to lock (the host).
+/// A device that can page-lock memory which the caller has mapped. A device without this interface,
+/// such as the host, needs no page-locking.
 class PageLocker {
  public:
   virtual ~PageLocker() = default;
@@ -19,8 +19,9 @@ class PageLocker {
 
 /// Page-locks host memory that the caller has mapped (`data` page aligned; it may be shared with
 /// another process), so that copies to and from all devices of the backend run at full rate. The
-/// buffer ends the lock and does not unmap: destroy it first, when every stream has passed the last
-/// use. Both may take milliseconds (10 ms per 256 MiB): never on the block path.
+/// buffer ends the lock but does not unmap the memory: destroy the buffer before unmapping, once
+/// every stream has passed the last use. Locking and unlocking may take milliseconds (10 ms per 256
+/// MiB), so never do either on the block path.
 absl::StatusOr<PinnedBuffer> RegisterPinned(Device& device, void* data, int64_t bytes);
 
 }  // namespace octavo::inline gpu

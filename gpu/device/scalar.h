@@ -6,7 +6,7 @@
 namespace octavo::inline gpu {
 
 inline constexpr Scalar ScalarOf(DType dtype) { return static_cast<Scalar>(dtype); }
-/// Whether volumes can have such voxels.
+/// Whether volumes can have voxels of this scalar type.
 inline constexpr bool IsDType(Scalar scalar) { return static_cast<int>(scalar) <= 8; }
 
 }  // namespace octavo::inline gpu

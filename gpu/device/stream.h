@@ -27,15 +27,15 @@ class StreamBase {
   virtual absl::Status Synchronize() = 0;
 };
 
-/// View of a stream: copyable, does not own. Work enqueued on one stream runs in order; streams run
-/// beside each other.
+/// Copyable, non-owning view of a stream. Work enqueued on one stream runs in order; different
+/// streams run concurrently.
 class StreamRef {
  public:
   StreamRef() = default;
   explicit StreamRef(StreamBase* base) : base_(base) {}
   StreamBase* base() const { return base_; }
   explicit operator bool() const { return base_ != nullptr; }
-  /// Waits on the calling thread until everything enqueued so far is done; returns the first error
+  /// Waits on the calling thread until everything enqueued so far is done. Returns the first error
   /// of that work.
   absl::Status Synchronize() const { return base_->Synchronize(); }
 
@@ -43,27 +43,27 @@ class StreamRef {
   StreamBase* base_ = nullptr;
 };
 
-/// A point in a stream. Owner, move-only. An event never recorded counts as passed.
+/// Move-only owner of a mark in a stream. An event that was never recorded counts as passed.
 class Event {
  public:
   Event() = default;
   explicit Event(std::unique_ptr<EventBase> base) : base_(std::move(base)) {}
   explicit operator bool() const { return base_ != nullptr; }
-  /// Marks the present end of `stream`. Re-recording replaces the mark. Does not synchronise.
+  /// Marks the current end of `stream`. Recording again replaces the mark. Does not synchronise.
   absl::Status Record(StreamRef stream) { return stream.base()->Record(*base_); }
   /// Work enqueued on `stream` from now on starts after the last recorded mark. Does not wait on
   /// the calling thread.
   absl::Status EnqueueWait(StreamRef stream) { return stream.base()->Wait(*base_); }
-  /// Whether the mark was passed; an error of the work before it is returned here.
+  /// Whether the stream has passed the mark. Returns an error of the work before the mark.
   absl::StatusOr<bool> Query() { return base_->Query(); }
-  /// Waits on the calling thread until the mark is passed.
+  /// Waits on the calling thread until the stream has passed the mark.
   absl::Status Synchronize() { return base_->Synchronize(); }
 
  private:
   std::unique_ptr<EventBase> base_;
 };
 
-/// Owner of a stream, move-only. Destruction waits for the work enqueued on it.
+/// Move-only owner of a stream. Its destructor waits for the work enqueued on the stream.
 class Stream {
  public:
   Stream() = default;

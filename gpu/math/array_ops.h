@@ -19,7 +19,7 @@ struct Number {
   double re = 0, im = 0;
 };
 
-/// What of a complex element an operation looks at.
+/// The part of a complex element that an operation reads.
 enum class Part : uint8_t {
   kAll = 0,
   kReal = 1,
@@ -130,8 +130,8 @@ OCTAVO_HOST_DEVICE inline Number Divide(Number a, Number b) {
 
 enum class Reduction : uint8_t { kSum = 1, kMin = 2, kMax = 3, kMean = 4, kStd = 5 };
 
-/// What is known of the elements reduced so far. Two of them are joined by Join: any division of
-/// the elements gives the same but for the rounding of f64 sums.
+/// State of a reduction over the elements so far. Join combines two states, so that any division of
+/// the elements gives the same result but for the rounding of f64 sums.
 struct Accumulator {
   double re = 0, im = 0;  // sum of what is left when the shift is taken away
   double square = 0;
@@ -140,8 +140,8 @@ struct Accumulator {
   int64_t nan = 0;
 };
 
-/// `shift`: an element of those reduced (0 if it is not finite): the squares of what is left of it
-/// do not lose the deviations.
+/// `shift`: one of the reduced elements (0 if it is not finite). Squares of differences from it do
+/// not lose small deviations to rounding.
 OCTAVO_HOST_DEVICE inline double ShiftOf(Reduction kind, Number first) {
   return kind == Reduction::kStd && first.re - first.re == 0 ? first.re : 0;
 }
@@ -194,8 +194,8 @@ OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_
   }
 }
 
-/// Bin of `v` among `bins` equal ones of [lo, hi]; -1 = none. The last one contains hi. As NumPy
-/// counts: what rounding puts beyond an edge is put right by looking at the edge.
+/// Bin of `v` among `bins` equal ones of [lo, hi]; -1 = none. The last one contains hi. As in
+/// NumPy, a comparison with the edges corrects a bin that rounding has moved beyond an edge.
 OCTAVO_HOST_DEVICE inline int64_t BinOf(double v, double lo, double hi, int64_t bins) {
   if (!(v >= lo) || !(v <= hi)) return -1;
   const double step = (hi - lo) / static_cast<double>(bins);

@@ -9,8 +9,8 @@
 // Per-element function of gathering A-scans, shared by all backends.
 namespace octavo::inline gpu::math {
 
-/// Least sum of weights that makes a value: with less, more than half of what it would be made of
-/// is missing.
+/// Smallest sum of weights that gives a value. Below it, more than half of the value's weight is
+/// missing.
 inline constexpr float kLeastWeight = 0.5f;
 
 /// Depth sample z of the weighted mean of A-scans in [ascan, depth]: Σ w v / Σ w over the taps with

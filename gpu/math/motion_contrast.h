@@ -6,11 +6,10 @@
 #include "gpu/math/host_device.h"
 #include "gpu/math/spectral.h"
 
-// Per-element functions of what repeated scans tell: motion contrast and flow. Shared by all
-// backends.
+// Per-element functions on repeated scans: motion contrast and flow. Shared by all backends.
 namespace octavo::inline gpu::math {
 
-/// How a stored number stands for a value: value = lo + step * stored.
+/// Maps a stored number to its value: value = lo + step * stored.
 struct StoredScale {
   Value kind = Value::kMagnitude;
   float lo = 0, step = 1;

@@ -6,8 +6,8 @@
 
 namespace octavo::inline gpu::math {
 
-/// Where the records of a raster volume go. Lines of `ascans_per_bscan` records, each followed by
-/// `flyback_records` that are dropped; odd lines are mirrored when `bidirectional`.
+/// The placement of the records of a raster volume: lines of `ascans_per_bscan` records, each
+/// followed by `flyback_records` that are dropped; odd lines are mirrored when `bidirectional`.
 struct RasterPlacement {
   int64_t ascans_per_bscan;
   int64_t bscans_per_volume;

@@ -120,7 +120,7 @@ OCTAVO_HOST_DEVICE inline bool IsOutlier(float value, float median, float differ
   return !(value - median < difference) || (dark_too && !(median - value < difference));
 }
 
-/// What is counted: bits of a pixel.
+/// The counted events, as bits of a pixel.
 enum PrepareFlag : uint32_t {
   kFlagOutlier = 1,
   kFlagNotFinite = 2,
@@ -134,7 +134,7 @@ struct Finishing {
   bool minus_log = false;
   float log_floor = 0, not_finite = 0;
 };
-/// From a transmission to what is reconstructed.
+/// Converts a transmission to the value that is reconstructed.
 OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission, uint32_t* flags) {
   const bool endless_below = transmission < -3.402823466e38f;
   if (!IsFinite(transmission) && !(f.minus_log && endless_below)) {

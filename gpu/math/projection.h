@@ -10,7 +10,7 @@
 // Maxima of elements of volumes, shared by all backends.
 namespace octavo::inline gpu::math {
 
-/// What a maximum is taken of: the element itself, of a complex number its magnitude.
+/// The value that maxima compare: the element itself, or the magnitude of a complex number.
 OCTAVO_HOST_DEVICE inline uint8_t Projected(uint8_t v) { return v; }
 OCTAVO_HOST_DEVICE inline int8_t Projected(int8_t v) { return v; }
 OCTAVO_HOST_DEVICE inline uint16_t Projected(uint16_t v) { return v; }

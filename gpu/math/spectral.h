@@ -19,8 +19,8 @@ enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
 
 inline constexpr int64_t kFixedPatternSegments = 9;
 
-/// What is subtracted from each of the records that the sum of `count` of them is background of;
-/// nothing if there were none.
+/// The background that is subtracted from each record, from the sum of `count` records; 0 if count
+/// is 0.
 OCTAVO_HOST_DEVICE inline float MeanOfRecords(double sum, double count, int64_t record_average) {
   return count > 0 ? static_cast<float>(sum / (count * static_cast<double>(record_average))) : 0.0f;
 }
@@ -109,8 +109,8 @@ OCTAVO_HOST_DEVICE inline float PositionFraction(uint32_t bits) {
   return number - 8.0f;
 }
 
-/// Value of a depth sample of the given power |z|^2; not for kReal and kComplex. What is not a
-/// number has none in dB either.
+/// Value of a depth sample of the given power |z|^2; not for kReal and kComplex. NaN stays NaN in
+/// dB.
 OCTAVO_HOST_DEVICE inline float ValueOfPower(Value kind, float power) {
   if (kind == Value::kDb) return 10.0f * log10f(power < kPowerFloor ? kPowerFloor : power);
   return kind == Value::kPower ? power : sqrtf(power);

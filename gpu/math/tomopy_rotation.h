@@ -59,8 +59,8 @@ OCTAVO_HOST_DEVICE inline float TurnedPixel(const float* image, int32_t n, const
   return sum;
 }
 
-/// What TomoPy adds to every pixel of a row: the residual or the ratio; nothing where the row's sum
-/// is zero or the result not finite.
+/// The value that TomoPy adds to every pixel of a row: the residual or the ratio, or 0 where the
+/// row's sum is zero or the result is not finite.
 OCTAVO_HOST_DEVICE inline float SpreadTerm(float measured, float sum, bool ratio) {
   if (sum == 0.0f) return 0.0f;
   const float u = ratio ? measured / sum : measured - sum;

@@ -5,50 +5,53 @@
 #include <iterator>
 #include <vector>
 
-// The rolling background: which records make the background of which record.
+// The rolling background: the rule by which each record gets its background from other records.
 //
 // The rule. Records are numbered through the whole scan (volume times records of a volume, plus the
-// place in the volume). They are grouped by number into groups of `group_records`; groups begin
-// anew with each volume, so that the last one of a volume may be shorter and no group lies in two
-// volumes. All records of a group have one background: the mean of those records that came among
-// the last `window_records` numbers up to and with the group's last (0: among the group's own).
-// Nothing else enters: not how a source, a transport, a block or a gathering cut the stream, not
-// the time, not the device. A record that comes twice or too late does not count; neither does one
-// with a sample that is no finite number. Where no record counts, nothing is subtracted.
+// position in the volume). The numbers divide them into groups of `group_records`; grouping
+// restarts with each volume, so that the last group of a volume may be shorter and no group lies in
+// two volumes. All records of a group have one background: the mean of the records received among
+// the last `window_records` numbers up to and including the group's last (0: among the group's own
+// numbers). The background depends on nothing else. In particular, it does not depend on how a
+// source, a transport, a block or a gathering cuts the stream, on the time or on the device. A
+// record that arrives twice or too late does not count, nor does a record with a sample that is not
+// finite. Where no record counts, nothing is subtracted.
 //
-// What follows from it. The background of a group needs the group's end. So a record waits on the
-// device for the last record of its group: the processor copies the beginning of a group whose end
-// has not come to memory of its own (one group, SpectralProcessor) and takes it up when the end
-// comes. By default a group is a B-scan with its flyback, of at most kMostRecords records and 1
-// GiB: an A-scan comes out with the last record of its B-scan, and a volume is complete with the
-// last record of the group of its last A-scan. An end that is lost never comes: the group ends with
-// the first record of another group, or with the volume, and has the mean of what came. A scan that
-// is stopped or whose source ends does the same with EndVolume. Whole groups within a block are
-// processed where they lie, many in one launch.
+// Consequences. The background of a group needs the group's end, so a record waits on the device
+// for the last record of its group. If the end of a group has not arrived, the processor
+// (SpectralProcessor) copies the beginning of the group to its own memory, which holds one group,
+// and processes the copy when the end arrives. By default a group is a B-scan with its flyback, of
+// at most kMostRecords records and 1 GiB: an A-scan comes out with the last record of its B-scan,
+// and a volume is complete with the last record of the group of its last A-scan. If the end of a
+// group is lost, the group ends with the first record of another group, or with the volume, and its
+// background is the mean of the records received. When a scan is stopped or its source ends,
+// EndVolume ends the group in the same way. Groups that lie whole within a block are processed in
+// place, many in one launch.
 //
-// How it is summed. A window that looks back beyond its group adds sums of parts, it does not keep
+// Summation. A window that reaches back beyond its group adds sums of parts instead of keeping
 // records. The parts lie between cuts, and cuts depend on numbers alone: a number is a cut if a
-// group ends before it or if a window begins with it. So every window is whole parts. Each part is
-// summed once, when its group ends (its records then lie side by side), and each window adds its
-// parts anew. Both orders depend on places alone, not on how the records came: on the host it is
-// theirs, on CUDA rows are added in pieces, and pieces in slices. Nothing is ever subtracted from a
-// sum: a record that has left the window has left no trace in it, however large it was. Integers
-// are summed without rounding, numbers of 32 bits in double precision, so that the backends may
-// differ in their last bits. A part without records adds nothing.
+// group ends before it or if a window begins with it. So every window consists of whole parts. Each
+// part is summed once, when its group ends and its records lie side by side. Each window adds its
+// parts afresh. Both orders of summation depend on positions alone, not on how the records arrived:
+// the host adds in the order of positions, and CUDA adds rows in pieces and pieces in slices.
+// Nothing is ever subtracted from a sum, so that a record that has left the window leaves no
+// rounding error behind, however large it was. Integers are summed without rounding, numbers of 32
+// bits in double precision, so that the backends may differ in their last bits. A part without
+// records adds nothing.
 //
 // Memory: one group of raw records, and a ring of sums of 8 bytes a sample for the parts of a
 // window (at most kMostGroups groups).
 //
-// Several devices. A device takes every group that has a record of its own B-scans, whole, also
-// those records whose A-scans another device makes ("borrowed"). It makes the sums of such groups
-// itself. Sums of the others come from the device that made them, into the same entry of its own
-// ring: the devices share one RollingWindow, and groups end on all of them in the order of their
-// numbers.
+// Several devices. If a group has a record of a device's own B-scans, the device receives the whole
+// group, including the records whose A-scans another device computes ("borrowed"). The device sums
+// such groups itself. It receives the sums of the other groups from the device that summed them,
+// into the same entry of its own ring. The devices share one RollingWindow, and groups end on all
+// of them in the order of their numbers.
 //
-// Reprocessing has the last records that came before a volume (window_records, and at least a
-// block) beside its own, and runs them through the same. The sums outlive an update of the
-// processing that leaves the group, the window and the mode as they are; another rolling background
-// begins with the first volume that it is used for.
+// Reprocessing runs the last records received before a volume (window_records, and at least a
+// block) through the same steps ahead of the volume's own records. The sums survive an update of
+// the processing that leaves the group, the window and the mode unchanged. A different rolling
+// background begins with the first volume that uses it.
 
 namespace octavo::inline gpu {
 
@@ -67,18 +70,19 @@ struct RollingShape {
   /// One past the last number of the group that `number` lies in; the first number of it.
   int64_t GroupEnd(int64_t number) const;
   int64_t GroupBegin(int64_t number) const;
-  /// Whether some window begins before its group.
+  /// Whether any window begins before its group.
   bool LooksBack() const;
   /// The parts of the group [begin, end) that are summed: their first numbers, ascending, and in
   /// cuts[parts] their end.
   static constexpr int kMostParts = 3;
   int Parts(int64_t begin, int64_t end, int64_t (&cuts)[kMostParts + 1]) const;
-  /// Entries of a ring of sums for a window while the parts of `groups` more groups are added.
+  /// Number of entries that a ring of sums needs for a window while the parts of `groups` more
+  /// groups are added.
   int64_t RingEntries(int64_t groups) const;
 };
 
-/// Which sums are there and where they lie in a ring of entries. Used by the thread that enqueues;
-/// holds no sums itself.
+/// Tracks which sums exist and where they lie in a ring of entries. Only the enqueueing thread uses
+/// it. It holds no sums itself.
 class RollingWindow {
  public:
   RollingWindow(const RollingShape& shape, int64_t entries)
@@ -86,12 +90,13 @@ class RollingWindow {
 
   const RollingShape& shape() const { return shape_; }
   int64_t entries() const { return std::ssize(begins_); }
-  /// The entry of the part that begins with the number `begin`: the next one, unless this part has
-  /// one (another device has summed the group too); -1 if the part is given up already, because no
-  /// window from now on begins with it. Parts are added in the order of their numbers.
+  /// The entry of the part that begins with the number `begin`. This is the next entry unless the
+  /// part already has one (because another device has summed the group too). -1 if the part is
+  /// already discarded, because no later window begins with it. Parts are added in the order of
+  /// their numbers.
   int64_t Add(int64_t begin);
   /// Entries of the parts of the window that ends before the number `end`, which was added last:
-  /// `count` from `first` on, around the ring. Those before are given up.
+  /// `count` from `first` on, around the ring. Discards the entries before `first`.
   struct Entries {
     int64_t first = 0, count = 0;
   };

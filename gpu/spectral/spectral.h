@@ -24,7 +24,7 @@ namespace octavo::inline gpu {
 /// The spectral chain (raw records → A-scans) with every table resolved to numbers;
 /// gpu/spectral/spectral_design.h makes the tables. Steps and equations: background,
 /// k-linearisation, window × dispersion, inverse DFT (1/F), fixed pattern, value, levels. A record
-/// is the mean of `record_average` raw records; everything below counts those.
+/// is the mean of `record_average` raw records; all counts below are counts of such records.
 struct SpectralConfig {
   // -- records in: [record, average, S, C]
   int64_t samples_per_record = 0;                // S, 16 ... 65536
@@ -36,9 +36,10 @@ struct SpectralConfig {
   int64_t max_records_per_block = 0;  // most records of one Process call, >= 1
   int64_t bscan_records =
       0;  // most A-scans of a B-scan; needed by kBscan and fixed_pattern, else 0
-  // Groups of a rolling background begin anew with each volume. 0 = one volume without end. With a
-  // number, calls cut records as they like and change no bit: what a backend takes together is kept
-  // until it is whole, and EndVolume ends each volume.
+  // Groups of a rolling background begin anew with each volume. 0 = one endless volume. With a
+  // number, callers may cut the records into calls at any place without changing a bit of the
+  // result: the processor keeps records that a backend processes together until all of them have
+  // arrived, and EndVolume ends each volume.
   int64_t volume_records = 0;
   // -- step 1
   math::Background background = math::Background::kNone;
@@ -70,7 +71,8 @@ struct SpectralConfig {
   int64_t slab_begin = 0, slab_end = 0;  // 0 <= begin < end <= D; both 0 = all
 };
 
-/// Where the A-scans of one call go: device memory of one volume. Null pointers: not wanted.
+/// Destination of the A-scans of one call: device memory of one volume. A null pointer means that
+/// the caller does not want that output.
 struct SpectralTarget {
   void* volume = nullptr;     // [ascans, D] of config.output
   int64_t volume_ascans = 0;  // placements outside 0 ... volume_ascans-1 are dropped
@@ -78,9 +80,9 @@ struct SpectralTarget {
                               // stored; NaN ignored
   float* aip =
       nullptr;  // [ascans]: mean over the slab of the numbers as stored (kC64: of their magnitudes)
-  // [2]: the voxels that were clipped below and above the levels are added (math::ClippedBelow,
-  // ClippedAbove); none of other types than integers. Each voxel of a volume counts once, however
-  // often its repeats wrote it.
+  // [2]: the chain adds the numbers of voxels clipped below and above the levels
+  // (math::ClippedBelow, ClippedAbove). Only integer types are clipped. Each voxel of a volume
+  // counts once, however often its repeats wrote it.
   uint64_t* clipped = nullptr;
 };
 
@@ -106,9 +108,9 @@ struct RecordPlacement {
   int64_t span_count = 0;
 };
 
-/// Records that a backend takes in one go: `runs` of `active` records, the next `pitch` records
-/// further. With config.bscan_records a run is a B-scan or a part of one: mean and fixed pattern
-/// are those of the run.
+/// Records that a backend processes in one call: `runs` of `active` records each, the starts of the
+/// runs `pitch` records apart. With config.bscan_records a run is a B-scan or a part of one: mean
+/// and fixed pattern are those of the run.
 struct RecordRuns {
   int64_t runs = 1, active = 0, pitch = 0;
   OCTAVO_HOST_DEVICE int64_t records() const { return runs * active; }
@@ -116,7 +118,7 @@ struct RecordRuns {
   OCTAVO_HOST_DEVICE int64_t At(int64_t i) const { return i / active * pitch + i % active; }
 };
 
-/// Where repeats are summed, device memory of config.repeat_ascans entries: entry a % repeat_ascans
+/// Sums of repeats, in device memory of config.repeat_ascans entries: entry a % repeat_ascans
 /// belongs to A-scan owner[...].
 struct RepeatSums {
   float* power = nullptr;    // [repeat_ascans, D]
@@ -126,77 +128,79 @@ struct RepeatSums {
       nullptr;  // [repeat_ascans, 2]: what the A-scan's last mean added to SpectralTarget::clipped
 };
 
-/// Records in a row whose sum is entry `entry` of the sums.
+/// Consecutive records whose sum is entry `entry` of the sums.
 struct SumPiece {
   int32_t first = 0, records = 0, entry = 0;
 };
-/// Row `row` of the backgrounds is the mean of what `entries` entries from `first` on are sums of.
+/// Row `row` of the backgrounds is the mean over all records summed in the `entries` entries from
+/// `first` on.
 struct MeanOfSums {
   int32_t row = 0, first = 0, entries = 0;
 };
-/// Sums of kRolling's parts: entries of samples_per_record + 1 numbers, the last of them how many
-/// records were summed.
+/// Sums of kRolling's parts: entries of samples_per_record + 1 numbers, of which the last is the
+/// number of records summed.
 struct SumRing {
   double* sums = nullptr;  // device memory; null: no window looks back, entry i belongs to the i-th
                            // piece and is the plan's own
   int64_t entries = 0;     // of the ring
 };
 
-/// Of kRolling: most groups whose sums and means are enqueued at once; rows of backgrounds, of
-/// which group g of a volume has row g % rows: enough for those groups and for a B-scan that waits
-/// for its end.
+/// For kRolling: the most groups whose sums and means are enqueued at once, and the number of rows
+/// of backgrounds. Group g of a volume has row g % rows. The rows suffice for those groups and for
+/// a B-scan that waits for its end.
 int64_t RollingStepGroups(const SpectralConfig& config);
 int64_t RollingRows(const SpectralConfig& config);
 RollingShape RollingShapeOf(const SpectralConfig& config);
 inline constexpr int64_t kMostRollingStepGroups = 64;
 inline constexpr int64_t kMostSumPieces =
     RollingShape::kMostParts * kMostRollingStepGroups;  // of a call
-/// Most records that SumRecords is given at once.
+/// The most records that one call of SumRecords takes.
 int64_t RollingStepRecords(const SpectralConfig& config);
 
 /// Backend part of a plan: device tables, FFT plan, workspaces. One stream at a time.
 class SpectralPlan {
  public:
   virtual ~SpectralPlan() = default;
-  /// Enqueues the sums of records at device memory `raw`, each piece in the order of its records;
-  /// those with a sample that is not finite are left out. kRolling only; pieces do not overlap and
-  /// ascend.
+  /// Enqueues summing the records at device memory `raw`, each piece in the order of its records.
+  /// Records with a sample that is not finite are left out. kRolling only. The pieces must ascend
+  /// and must not overlap.
   virtual absl::Status SumRecords(StreamRef stream, const void* raw,
                                   std::span<const SumPiece> pieces, const SumRing& ring) = 0;
-  /// Enqueues computing backgrounds from sums; 0 where no record was summed. After SumRecords; null
-  /// ring: from the plan's own sums.
+  /// Enqueues computing backgrounds from sums. A background is 0 where no record was summed. Call
+  /// it after SumRecords. With a null ring it uses the plan's own sums.
   virtual absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
                                        const SumRing& ring) = 0;
   /// Enqueues adding to `count` how many of the records hold a sample that is not finite; kF32
   /// only.
   virtual absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
                                       uint64_t* count) = 0;
-  /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` only
-  /// with config.repeats > 1; then no two records of a call are the same A-scan.
+  /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` is used
+  /// only with config.repeats > 1; in that case no two records of a call may be the same A-scan.
   virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
                                const RecordPlacement& placement, const SpectralTarget& target,
                                const RepeatSums& sums) = 0;
-  /// Whether two records are taken together, so that the last bits of one depend on the other:
-  /// those of even place and the next, in the group of a rolling background or else in the volume,
-  /// where both are in a call.
+  /// Whether the plan processes records in pairs, so that the last bits of one depend on the other.
+  /// A pair is a record at an even position and the next one, where both are in one call. Positions
+  /// are counted in the group of a rolling background, or else in the volume.
   virtual bool pairs() const { return false; }
   virtual int64_t device_bytes() const = 0;  // tables and workspaces
   virtual std::string description()
       const = 0;  // how this backend does it: "three launches, cuFFT C2C 1024 x 4096"
 };
 
-/// Operator family: what each backend provides. The config was validated by SpectralProcessor.
+/// Operator family that each backend provides. SpectralProcessor has validated the config.
 class SpectralOps : public Operators {
  public:
   static constexpr OperatorFamily kFamily{"spectral chain"};
 
   virtual absl::StatusOr<std::unique_ptr<SpectralPlan>> CreatePlan(
       const SpectralConfig& config) = 0;
-  /// Bytes a plan of `config` will allocate on the device; an upper bound. Allocates nothing.
+  /// An upper bound of the bytes that a plan of `config` will allocate on the device. Allocates
+  /// nothing.
   virtual int64_t PlanBytes(const SpectralConfig& config) = 0;
 };
-// Its twins; gpu/backend makes one for each device that it opens. InvalidArgument if the device is
-// of another backend.
+// The factories of the twins. gpu/backend makes one twin for each device that it opens.
+// InvalidArgument if the device belongs to another backend.
 namespace host {
 absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device);
 }
@@ -207,63 +211,68 @@ absl::StatusOr<std::unique_ptr<SpectralOps>> MakeSpectralOps(Device& device);
 /// Bytes of a record as the source delivers it: all channels, record_average raw records.
 int64_t RecordBytes(const SpectralConfig& config);
 
-/// A validated chain on one device. Create allocates; the rest only enqueues and allocates nothing.
+/// A validated chain on one device. Create allocates; the other calls only enqueue and allocate
+/// nothing.
 class SpectralProcessor {
  public:
   /// InvalidArgument names the field (as in SpectralConfig), the value and what is allowed.
   static absl::Status Validate(const SpectralConfig& config);
   static absl::StatusOr<std::unique_ptr<SpectralProcessor>> Create(const SpectralConfig& config,
                                                                    Device& device);
-  /// Bytes that Create will allocate on the device; an upper bound. Allocates nothing.
+  /// An upper bound of the bytes that Create will allocate on the device. Allocates nothing.
   static int64_t DeviceBytes(const SpectralConfig& config, Device& device);
 
-  /// Must be called before the first Process of each volume: repeats of the volume before count no
-  /// more.
+  /// The caller must call it before the first Process of each volume. It discards the repeats of
+  /// the previous volume.
   absl::Status BeginVolume(StreamRef stream);
   /// Enqueues the chain for a part of a block that falls into one volume. Does not synchronise:
   /// raw, target and placement.table must live until `stream` passes this point. With
-  /// config.bscan_records the records of a B-scan that is not complete yet are kept (copied) and
-  /// placed with its last one, or when a gap or EndVolume shows that no more will come. With
-  /// kRolling the records of a group that is not complete yet are kept alike; records come in the
-  /// order of their numbers, in calls of any length, and all that came: also those that have no
-  /// A-scan, with a target of null.
+  /// config.bscan_records, the processor copies the records of an incomplete B-scan and places them
+  /// with its last record, or when a gap or EndVolume shows that no more will come. With kRolling
+  /// it keeps the records of an incomplete group in the same way. The caller must then pass every
+  /// received record in the order of the numbers, in calls of any length; records without an A-scan
+  /// have a null target.
   absl::Status Process(StreamRef stream, const void* raw, int64_t records,
                        const RecordPlacement& placement, const SpectralTarget& target);
-  /// No record before record `first_record` of volume `volume` will come any more: a group that
-  /// waits for one ends. kRolling only.
+  /// Says that no record before record `first_record` of volume `volume` will come any more. A
+  /// group that waits for such a record ends. kRolling only.
   absl::Status Advance(StreamRef stream, int64_t volume, int64_t first_record);
-  /// Must be called after the last Process of each volume: places what was kept.
+  /// The caller must call it after the last Process of each volume. It places the records that were
+  /// kept.
   absl::Status EndVolume(StreamRef stream);
 
-  /// The number of the first record that is kept until its group has come, volumes before included;
-  /// `number` if there is none.
+  /// The number of the first record that is kept until its group is complete, counted over all
+  /// volumes; `number` if no record is kept.
   int64_t KeptFrom(int64_t number) const {
     return group_records_ > 0 ? group_runs_.front().run.first : number;
   }
 
   // -- kRolling
-  /// Takes over the sums of `before`, if they are those of the same groups and windows; returns
-  /// whether it did. `before` must live until `stream` has passed. Before the first record.
+  /// Takes over the sums of `before` if both processors have the same groups and windows, and
+  /// returns whether it did. `before` must live until `stream` has passed. Call it before the first
+  /// record.
   absl::StatusOr<bool> Continue(StreamRef stream, SpectralProcessor& before);
-  /// Makes this and another device of one scan use one window. `summed`, once sums are enqueued, is
-  /// told which entries of the ring (not around its end) are new: it enqueues what brings them to
-  /// the other devices. Before the first record.
+  /// Makes this and another device of one scan use one window. After it enqueues sums, the
+  /// processor calls `summed` with the new entries of the ring, a range that does not wrap around
+  /// its end; `summed` enqueues their transfer to the other devices. Call it before the first
+  /// record.
   using Summed = std::function<absl::Status(int64_t first_entry, int64_t entries)>;
   void ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed);
   const std::shared_ptr<RollingWindow>& window() const { return window_; }
-  /// Entry `entry` of the ring of sums, and bytes of one; null where no window looks back.
+  /// Entry `entry` of the ring of sums, and the bytes of one entry. Null where no window looks
+  /// back.
   double* SumsAt(int64_t entry) const {
     return sums_.as<double>() + entry * (config_.samples_per_record + 1);
   }
   int64_t sum_bytes() const {
     return (config_.samples_per_record + 1) * static_cast<int64_t>(sizeof(double));
   }
-  /// Device word: records of 32-bit numbers so far that hold one which is not finite; null for
-  /// other types.
+  /// Device word that counts the records of 32-bit numbers so far with a sample that is not finite.
+  /// Null for other types.
   const uint64_t* non_finite_records() const { return non_finite_.as<uint64_t>(); }
 
   int64_t device_bytes() const;
-  /// The steps in words, one a line, and how the backend does them.
+  /// The steps in words, one per line, and how the backend does them.
   std::string Describe() const;
   const SpectralConfig& config() const { return config_; }
 
@@ -298,12 +307,12 @@ class SpectralProcessor {
   RollingShape shape_;    // of the groups that are kept until they are whole: those of the rolling
                           // background, or pairs
   bool grouped_ = false;  // whether there are any
-  // The beginning of a B-scan whose end has not come, and where it goes.
+  // The beginning of a B-scan whose end has not arrived, and its destination.
   DeviceBuffer kept_, kept_table_;
   int64_t kept_records_ = 0;
   RecordPlacement kept_placement_;
   SpectralTarget kept_target_;
-  // The group whose end has not come, in the runs that came of it.
+  // The group whose end has not arrived, as the runs of it that have arrived.
   struct KeptRun {
     GroupRun run;
     RecordPlacement placement;
@@ -323,7 +332,7 @@ class SpectralProcessor {
   DeviceBuffer repeat_power_, repeat_owner_, repeat_count_, repeat_clipped_;
 };
 
-/// The steps of `config` in words, one a line (what Describe says less the backend's line).
+/// The steps of `config` in words, one per line: the text of Describe without the backend's line.
 std::string DescribeChain(const SpectralConfig& config);
 
 }  // namespace octavo::inline gpu

@@ -19,15 +19,15 @@ std::vector<float> MakeWindow(WindowKind kind, int64_t n);
 std::vector<float> MakeDispersionPhase(double a2, double a3, int64_t n);
 
 /// k_index r[j] = Σ c_i j^i for j = 0 ... samples-1, clamped where it leaves 0 ... samples-1 by
-/// less than one sample. InvalidArgument ("k_linearisation.polynomial") if it leaves by more or
-/// decreases (names the first index).
+/// less than one sample. InvalidArgument ("k_linearisation.polynomial"), naming the first index, if
+/// it leaves the range by more or decreases.
 absl::StatusOr<std::vector<double>> KIndexFromPolynomial(std::span<const double> coefficients,
                                                          int64_t samples);
 
 /// k_index from a strictly monotonic wavelength axis in nm: k = 2π/λ made ascending, r =
 /// interp(linspace(k₀,k_end), k, 0…S-1). For ascending wavelengths r runs over the reversed
-/// spectrum; it is returned in terms of the spectrum as stored, and so made non-decreasing by
-/// mirroring (depth magnitudes are unchanged by reversing the spectrum). InvalidArgument
+/// spectrum; the function returns it in terms of the spectrum as stored, mirrored so that it is
+/// non-decreasing (depth magnitudes are unchanged by reversing the spectrum). InvalidArgument
 /// ("k_linearisation.wavelength_nm") names the first bad index.
 absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double> wavelength_nm);
 

@@ -6,16 +6,17 @@
 #include "gpu/math/raw.h"
 #include "gpu/spectral/spectral.h"
 
-// What the spectral chain can give, from its configuration alone: no data is looked at.
+// The range of values that the spectral chain can produce, computed from its configuration alone,
+// without any data.
 namespace octavo::inline gpu {
 
-/// The numbers that a raw sample can be.
+/// The range of values that a raw sample can have.
 struct SampleRange {
   double lo = 0, hi = 0;
 };
 
-/// Bits of a sample as far as its container tells them; 0 for F32, which has no largest number
-/// worth the name.
+/// Bits of a sample, as far as its container determines them; 0 for F32, whose largest number is no
+/// useful bound.
 int64_t ContainerBits(DType raw_type, math::Packing packing);
 
 /// The range of samples of `bits` bits: 0 ... 2^bits - 1, of I16 and F32 also the negative numbers.
@@ -27,12 +28,12 @@ SampleRange RangeOf(DType raw_type, math::Packing packing, int64_t bits);
 /// interpolation reaches it at depth 0.
 double LargestMagnitude(const SpectralConfig& config, SampleRange range);
 
-/// Root mean square of |z| where every raw sample is off by noise of the root mean square
-/// `sample_noise`, independent of the others.
+/// Root mean square of |z| if every raw sample has independent noise of root mean square
+/// `sample_noise`.
 double NoiseMagnitude(const SpectralConfig& config, double sample_noise);
 
-/// The smallest and the largest value in dB that the chain can give: from the floor of
-/// math::kPowerFloor, -300 dB.
+/// The smallest and the largest value in dB that the chain can produce. The smallest is the floor
+/// of math::kPowerFloor, -300 dB.
 struct ValueSpan {
   double lo = 0, hi = 0;
 };

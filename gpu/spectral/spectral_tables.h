@@ -6,8 +6,8 @@
 
 #include "gpu/spectral/spectral.h"
 
-// The numbers of a chain that do not depend on the backend: each is computed in one place, on the
-// host, and every implementation of the chain (host, cuFFT, fused) takes it from here. Tables of a
+// The numbers of a chain that do not depend on the backend. Each is computed in one place, on the
+// host, and every implementation of the chain (host, cuFFT, fused) uses the result. Tables of a
 // transform (twiddles, chirps) belong to the transform.
 namespace octavo::inline gpu {
 
@@ -17,8 +17,8 @@ struct SpectralTables {
   // math::TapsBefore before. Both empty without interpolation.
   std::vector<int32_t> tap;    // [N]: the sample left of the position
   std::vector<float> weights;  // [N, math::Taps]
-  // Window × dispersion × 1/F, in double precision: a backend that joins something to it (half of
-  // it for a real transform, a chirp) rounds once, at the end.
+  // Window × dispersion × 1/F, in double precision, so that a backend that multiplies it by another
+  // factor (1/2 for a real transform, a chirp) rounds once, at the end.
   std::vector<std::complex<double>> window;  // [N]
 };
 SpectralTables MakeSpectralTables(const SpectralConfig& config);
@@ -35,8 +35,8 @@ template <class T>
 struct LevelScale {
   T scale = 1, offset = 0;
 };
-/// In the precision of T: float where it is applied to a value as it is, double where a chain first
-/// joins it with other factors. 1 and 0 without levels.
+/// The levels in the precision of T. Use float to apply them directly to a value, and double to
+/// multiply them by other factors first. 1 and 0 without levels.
 template <class T>
 LevelScale<T> MakeLevelScale(const SpectralConfig& config);
 extern template LevelScale<float> MakeLevelScale(const SpectralConfig& config);

@@ -7,8 +7,8 @@
 
 #include "gpu/tomography/center.h"
 
-// The rotation axis, found by one method and looked at by another: no single method is right for
-// every scan.
+// Finds the rotation axis by one method and checks it by another, because no single method is right
+// for every scan.
 namespace octavo::inline gpu {
 
 struct AxisConfig {
@@ -18,16 +18,16 @@ struct AxisConfig {
   double agreement = 1;    // pixels that two methods may differ by, > 0
 };
 
-/// An axis that no method but one puts there is in doubt; what is found counts all the same, and
+/// The result is in doubt if only one method finds the axis there. It is returned all the same, and
 /// the caller decides.
 struct AxisResult {
   CenterResult found;  // by vo in place of pairs: as uncertain as those were, and not determined
   CenterMethod method = CenterMethod::kPairs;
-  /// Where the second method puts it; empty if none could look.
+  /// The axis that the second method finds; empty if no second method could run.
   std::optional<double> check;
   CenterMethod check_method = CenterMethod::kPairs;
-  /// The second method agrees, and the best is not at an end of the search. Nor is one that pairs
-  /// know to 0.4 pixels or worse.
+  /// True if the second method agrees and the best centre is not at an end of the search. It is
+  /// false for a result of pairs whose uncertainty is 0.4 pixels or more.
   bool agreed = false;
   bool widened = false;  // looked for beyond the range that was asked for as well
   bool outside = false;  // and found there
@@ -35,8 +35,8 @@ struct AxisResult {
 
 /// Device memory that FindAxis takes, in bytes; InvalidArgument naming the field.
 absl::StatusOr<int64_t> FindAxisBytes(const AxisConfig& config, Device& device);
-/// As FindCenter. Where two methods differ, or the best is at an end of the search, once more with
-/// a wider one, and a third method.
+/// As FindCenter. If two methods differ, or the best centre is at an end of the search, it searches
+/// once more over a wider range and runs a third method.
 absl::StatusOr<AxisResult> FindAxis(StreamRef stream, const AxisConfig& config,
                                     const CenterInput& input, Device& device);
 

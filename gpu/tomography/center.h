@@ -10,17 +10,17 @@
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
 
-// Where the rotation axis is. All results are pixel indices as in TomographyConfig::centers: bin d
+// Finds the rotation axis. All results are pixel indices as in TomographyConfig::centers: bin d
 // lies d − centre pixels from the axis.
 namespace octavo::inline gpu {
 
-/// kVo: one half turn and its mirror image make a turn; the axis is where least of its Fourier
-/// transform lies outside of the double wedge (Vo et al. 2014, as tomopy's find_center_vo).
-/// kEntropy: sharpest histogram of trial FBP images (after Donath et al. 2006 and tomopy's
-/// find_center). kPhaseCorrelation: shift between projections and the mirrored ones half a turn
-/// later (after Guizar-Sicairos et al. 2008 and tomopy's find_center_pc). kPairs: the most likely
-/// axis for all projections and those opposite, with how well it is known; over any part of the
-/// detector, whether the object is wider than it or not.
+/// kVo: one half turn and its mirror image make a full turn; at the axis, the least of its Fourier
+/// transform lies outside the double wedge (Vo et al. 2014, as tomopy's find_center_vo). kEntropy:
+/// sharpest histogram of trial FBP images (after Donath et al. 2006 and tomopy's find_center).
+/// kPhaseCorrelation: shift between projections and the mirrored ones half a turn later (after
+/// Guizar-Sicairos et al. 2008 and tomopy's find_center_pc). kPairs: the most likely axis, given
+/// all projections and their opposites, with its uncertainty. It works with any part of the
+/// detector, whether or not the object is wider.
 enum class CenterMethod { kVo, kEntropy, kPhaseCorrelation, kPairs };
 
 struct CenterConfig {
@@ -46,8 +46,8 @@ struct CenterResult {
   bool at_edge = false;    // the best was at an end of the search: widen it
   double uncertainty = 0;  // pairs: standard deviation of the centre, pixels; others 0
   bool determined = true;  // pairs: no other axis within the search is nearly as likely
-  /// pairs: 0, or the span of the angles that fits far better than theirs: the half turn ends a
-  /// step later or earlier than they say.
+  /// pairs: 0, or a span of the angles that fits far better than the given one, because the half
+  /// turn really ends a step later or earlier than the angles say.
   double fitting_span_rad = 0;
   /// Centres tried and their scores, in the order of the centres: vo (its fine search) and entropy
   /// (its coarse one), least is best; phase correlation, and pairs (logarithms of likelihood
@@ -64,9 +64,10 @@ struct CenterInput {
 
 /// Device memory that FindCenter takes, in bytes; InvalidArgument naming the field.
 absl::StatusOr<int64_t> FindCenterBytes(const CenterConfig& config, Device& device);
-/// Takes memory, works on `stream` and waits for it: from milliseconds to seconds, minutes without
-/// a GPU. InvalidArgument naming the field, or for data that are not finite; ResourceExhausted if
-/// the device has not the memory; Cancelled if input.goes_on said no.
+/// Allocates memory, works on `stream` and waits for it. That takes from milliseconds to seconds,
+/// or minutes without a GPU. InvalidArgument naming the field, or for data that are not finite;
+/// ResourceExhausted if the device has too little memory; Cancelled if input.goes_on returned
+/// false.
 ///   vo, entropy        minus-logarithm (vo: or transmission); a half turn without gaps of more
 ///                      than 2° and four steps
 ///   phase correlation  minus-logarithm or transmission; projections half a turn apart or, in scans
@@ -92,9 +93,9 @@ struct OverlapResult {
   bool at_edge = false;    // the best was at an end of the search
 };
 absl::StatusOr<int64_t> FindOverlapBytes(const OverlapConfig& config, Device& device);
-/// Takes memory and waits for `stream`. The overlap with the largest correlation coefficient of
-/// both halves (parabola through the neighbours). InvalidArgument naming the field, or for data
-/// that are not finite.
+/// Allocates memory and waits for `stream`. It returns the overlap with the largest correlation
+/// coefficient of both halves, refined by a parabola through the neighbours. InvalidArgument naming
+/// the field, or for data that are not finite.
 absl::StatusOr<OverlapResult> FindOverlap(StreamRef stream, const OverlapConfig& config,
                                           const CenterInput& input, Device& device);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to center*.cc: the projections of a scan by the directions that they look in.
+// Private to center*.cc: the projections of a scan, arranged by viewing direction.
 
 #include <cstdint>
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace octavo::inline gpu {
 
-/// A row of a sinogram at an angle that no projection need have, as a sum of projections.
+/// A sinogram row at an arbitrary angle, as a weighted sum of projections.
 struct WeightedRows {
   std::vector<int64_t> rows;
   std::vector<double> weights;
 };
 
-/// Two looks along the same rays, from half a turn apart: one is the other's mirror image about the
+/// Two views along the same rays, half a turn apart. One is the mirror image of the other about the
 /// axis.
 struct OppositeViews {
   WeightedRows front, behind;
@@ -27,9 +27,9 @@ class Directions {
   /// At least two angles, finite, in any order, over any number of turns.
   explicit Directions(const std::vector<double>& angles_rad);
 
-  /// At most `most` pairs of looks, spread evenly over the directions. Each is the value of a
-  /// straight line through the projections of its `neighbours` nearest directions: a scan over half
-  /// a turn has its only pair beyond its ends. Empty where no two looks meet.
+  /// At most `most` pairs of views, spread evenly over the directions. Each view is a linear fit
+  /// through the projections of its `neighbours` nearest directions, because a scan over half a
+  /// turn has its only pair beyond its ends. Empty if no two views are opposite.
   std::vector<OppositeViews> Opposites(int64_t neighbours, int64_t most) const;
   double step() const { return step_; }  // between neighbours of one half turn, rad; the median
 
@@ -57,8 +57,8 @@ struct HalfTurn {
 absl::StatusOr<HalfTurn> OneHalfTurn(const std::vector<double>& angles_rad);
 
 /// The angles of a scan over one half turn as they would be if its last projection were one step
-/// farther, or one step less far: files mix up scans whose last projection repeats the first one
-/// with scans that end a step before. Empty for other scans.
+/// farther, or one step less far: files do not distinguish scans whose last projection repeats the
+/// first one from scans that end a step before. Empty for other scans.
 std::vector<double> OtherEnd(const std::vector<double>& angles_rad);
 
 }  // namespace octavo::inline gpu

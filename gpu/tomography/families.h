@@ -9,8 +9,8 @@
 
 namespace octavo::inline gpu {
 
-/// The operator families that preprocessing and the search for the axis take together, of one
-/// device. They live as long as it.
+/// The operator families of one device that preprocessing and the search for the axis share. They
+/// live as long as the device.
 struct TomographyFamilies {
   ArrayOps& arrays;
   PrepareOps& prepare;

@@ -19,11 +19,11 @@
 
 namespace octavo::inline gpu {
 
-/// What of the search lies on the detector, as centres.
+/// The part of the search range that lies on the detector, as centres.
 std::pair<double, double> CenterSearchRange(const CenterConfig& c);
 
-/// What FindCenter was asked, and the operators that it does it with. What it refers to must
-/// outlive the search.
+/// A request to FindCenter, with the operators that serve it. All referenced objects must outlive
+/// the search.
 struct CenterRequest {
   StreamRef stream;
   const CenterConfig& config;
@@ -32,13 +32,13 @@ struct CenterRequest {
   TomographyFamilies families;
 };
 
-/// One search, and how it reaches the sinograms on the device. What is done once per sinogram runs
-/// on the calling thread, in double precision; what is done once per trial runs on the device.
+/// One search and its access to the sinograms on the device. Work per sinogram runs on the calling
+/// thread in double precision; work per trial runs on the device.
 class CenterSearch {
  public:
   using Doubles = std::vector<double>;
   static constexpr int64_t kFloat = sizeof(float);
-  /// Device memory that the trials of a batch may take together.
+  /// Limit on the device memory of all trials of a batch together.
   static constexpr int64_t kWorkBytes = int64_t{512} << 20;
 
   explicit CenterSearch(const CenterRequest& request)
@@ -66,7 +66,7 @@ class CenterSearch {
   static absl::Status NotFinite();
   /// Mean over the slices, [angle, detector].
   absl::StatusOr<Doubles> MeanSinogram() const;
-  /// Cancelled if the search is to be given up.
+  /// Cancelled if the caller has given up the search.
   absl::Status GoOn() const { return CheckCancelled(stream_, input_.goes_on); }
 
   const StreamRef stream_;
@@ -76,13 +76,12 @@ class CenterSearch {
   const TomographyFamilies families_;
 };
 
-/// A search that compares projections with those opposite.
+/// A search that compares projections with their opposites.
 class OppositeSearch : public CenterSearch {
  public:
   using CenterSearch::CenterSearch;
 
-  /// Pairs of opposite looks that are taken from each slice, and the length that their rows are
-  /// transformed with.
+  /// Pairs of opposite views taken from each slice, and the transform length of their rows.
   static int64_t PairsOf(int64_t slices);
   static int64_t PairLength(int64_t detectors);
   static absl::StatusOr<int64_t> DeviceBytes(const CenterConfig& c, ArrayOps& arrays);

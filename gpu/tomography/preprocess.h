@@ -17,8 +17,8 @@
 //   logarithm → rings → 360° to 180°.
 namespace octavo::inline gpu {
 
-/// How frames of a field become one: mean, or median (of an even number the mean of the two in the
-/// middle).
+/// How the frames of a field are combined into one: by mean or median (for an even number, the mean
+/// of the two middle values).
 enum class FieldAverage { kMean, kMedian };
 
 /// kSorting: Vo, Atwood, Drakopoulos 2018, algorithm 3. kLargeStripe: algorithm 5. kDeadStripe:
@@ -44,7 +44,7 @@ struct RingRemoval {
 };
 
 /// Single-distance phase retrieval (Paganin 2002): transmissions are divided by 1 + (δ/β) λ d |k|²
-/// / 4π in Fourier space (|k| in rad per length), edges going on with their end values. The minus
+/// / 4π in Fourier space (|k| in rad per length); edge values are extended outwards. The minus
 /// logarithm after it is μ·thickness. λ = 12.398419843 Å / energy.
 struct PhaseRetrieval {
   bool enabled = false;
@@ -54,17 +54,17 @@ struct PhaseRetrieval {
   double delta_beta = 0;     // δ/β, 0.01 ... 1e6
 };
 
-/// Replaces what differs from the median of its surroundings within its frame (square, edges
-/// mirrored: c b a | a b c) by that median. Source: tomopy.misc.corr.remove_outlier.
+/// Replaces a pixel that differs too much from the median of its surroundings within its frame
+/// (square, edges mirrored: c b a | a b c) by that median. Source: tomopy.misc.corr.remove_outlier.
 struct OutlierRemoval {
   int64_t window = 0;     // rows and columns of the median, odd, 3 … 15; 0 = off
   double difference = 0;  // > 0, in counts of the input: x − median >= difference
   bool dark_too = false;  // also median − x >= difference
 };
 
-/// A scan over 360° with the axis near one side of the detector made one over 180° of nearly twice
-/// the width: projection a + n is mirrored and joined to projection a, the overlap blended
-/// linearly. Both ends of the overlap are seen twice.
+/// Turns a scan over 360°, with the axis near one side of the detector, into one over 180° of
+/// nearly twice the width. Projection a + n is mirrored and joined to projection a, with linear
+/// blending of the overlap. Both ends of the overlap are covered twice.
 struct Stitching {
   bool enabled = false;
   bool axis_right = false;  // axis near the last column, else near the first
@@ -74,11 +74,11 @@ struct Stitching {
       0;  // n: projections (binned) between an angle and its opposite; 0 = half of all
 };
 
-/// What is prepared, how. `rows` are all rows given: outliers and phase retrieval look at rows
-/// beyond the crop, so a job in chunks gives PrepareMargin() rows more on either side and crops
-/// them. All angles come at once.
+/// The input and the steps of preprocessing. `rows` counts all rows given. Outlier removal and
+/// phase retrieval read rows beyond the crop, so a job in chunks adds PrepareMargin() rows on
+/// either side and crops them. All angles come in one run.
 struct PrepareConfig {
-  // -- what comes, in device memory, C order
+  // -- input, in device memory, C order
   DType dtype = DType::kU16;        // of projections: u8, u16, f32
   bool row_first = false;           // projections [row, angle, column], else [angle, row, column]
   int64_t angles = 0;               // 1 … 65535
@@ -109,9 +109,9 @@ struct PrepareConfig {
   int64_t crop_column = 0, crop_columns = 0;  // the same of columns
 
   PhaseRetrieval phase;
-  /// Transmissions are divided, row by row of each projection, by what air shows: the mean of so
-  /// many columns (cropped, binned) at the left and at the right end, linear in between; where one
-  /// of them is 0, the other end's; both 0 = off. tomopy normalize_bg.
+  /// Divides the transmissions of each row of each projection by the air level: the mean over this
+  /// many columns (cropped, binned) at the left and at the right end, interpolated linearly in
+  /// between. If one number is 0, the other end's level is used; both 0 = off. tomopy normalize_bg.
   int64_t air_left = 0, air_right = 0;
 
   /// −log(max(transmission, log_floor)), so zero, negative and −∞ become −log(log_floor). NaN and
@@ -125,7 +125,7 @@ struct PrepareConfig {
   std::vector<RingRemoval> rings;  // in this order; at most 8
 };
 
-/// What comes out: f32 [slice, angle, detector].
+/// Shape of the output: f32 [slice, angle, detector].
 struct PreparedShape {
   int64_t slices = 0, angles = 0, detectors = 0;
   int64_t elements() const { return slices * angles * detectors; }
@@ -141,8 +141,8 @@ int64_t PrepareMargin(const PrepareConfig& config);
 /// Angles of the prepared projections (means of binned ones, first half turn of stitched ones) from
 /// those of the raw ones, any unit. Binned angles must not jump by a whole turn within a bin.
 std::vector<double> PreparedAngles(const PrepareConfig& config, const std::vector<double>& angles);
-/// Pixel index of the axis among prepared detectors from that among raw columns. With stitching the
-/// overlap says where it is, and `raw_center` is not looked at.
+/// Pixel index of the axis among prepared detectors from that among raw columns. With stitching,
+/// the overlap determines the axis, and `raw_center` is ignored.
 double PreparedCenter(const PrepareConfig& config, double raw_center);
 
 struct PrepareInput {
@@ -153,7 +153,7 @@ struct PrepareInput {
       {};  // Run asks it between pieces of work, and waits for the stream to do so
 };
 
-/// What was met during a run, counted over what came out of the crop. Binned pixels count once.
+/// Counts of unusual values during a run, over the cropped output. Binned pixels count once.
 struct PrepareCounts {
   int64_t outliers = 0;    // pixels replaced by medians, fields and rows beyond the crop included
   int64_t not_finite = 0;  // became not_finite_value
@@ -163,10 +163,10 @@ struct PrepareCounts {
                       // is not brighter than the dark one there
 };
 
-/// Plans once, runs often; memory is taken by Create only.
+/// Plan once, run often. Only Create allocates memory.
 class Preparer {
  public:
-  /// InvalidArgument naming the field, ResourceExhausted if the device has not the memory.
+  /// InvalidArgument naming the field; ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Preparer>> Create(const PrepareConfig& config,
                                                           Device& device);
   /// Device memory that Create would take, in bytes, without input and output; the same errors
@@ -175,12 +175,12 @@ class Preparer {
 
   virtual ~Preparer() = default;
   virtual const PreparedShape& shape() const = 0;
-  /// Enqueues everything; does not synchronise, but to ask input.goes_on: Cancelled if that said
-  /// no. `sinograms`: device f32 [slice, angle, detector] of shape(), not overlapping the input;
-  /// all must live until `stream` has passed. One run at a time.
+  /// Enqueues everything. It synchronises only to call input.goes_on, and returns Cancelled if that
+  /// returned false. `sinograms`: device f32 [slice, angle, detector] of shape(), not overlapping
+  /// the input; all must live until `stream` has passed. One run at a time.
   virtual absl::Status Run(StreamRef stream, const PrepareInput& input,
                            DeviceSpan<float> sinograms) = 0;
-  /// Waits for `stream` and returns what the last run on it met.
+  /// Waits for `stream` and returns the counts of the last run on it.
   virtual absl::StatusOr<PrepareCounts> Counts(StreamRef stream) = 0;
 };
 

@@ -12,8 +12,8 @@
 #include "gpu/device/stream.h"
 #include "gpu/math/prepare.h"
 
-// What preprocessing and centre finding launch. All pointers are device memory; everything
-// enqueues.
+// The operators that preprocessing and centre finding launch. All pointers are device memory; every
+// call only enqueues.
 namespace octavo::inline gpu {
 
 /// One pixel of a complex array.
@@ -54,8 +54,8 @@ struct CorrectSpec {
   math::Finishing finishing;
 };
 
-/// Adds a raw pixel's counts above the dark field, and what the open beam gives there: where that
-/// is below the floor, the floor.
+/// Adds a raw pixel's counts above the dark field, and the open beam's counts at that pixel, or the
+/// floor if they are below it.
 template <class T>
 OCTAVO_HOST_DEVICE void AddPixel(const CorrectSpec& s, const T* frames, int64_t angle, int64_t row,
                                  int64_t column, float* counts, float* open, uint32_t* flags) {
@@ -106,7 +106,7 @@ OCTAVO_HOST_DEVICE float Corrected(const CorrectSpec& s, const T* frames, int64_
   return s.finish ? math::Finished(s.finishing, transmission, flags) : transmission;
 }
 
-/// Rows [angle, row, column] with whatever strides.
+/// Rows [angle, row, column] with any strides.
 struct RowsSpec {
   int64_t angles = 0, rows = 0, columns = 0;
   int64_t angle_stride = 0, row_stride = 0;
@@ -279,8 +279,8 @@ struct HalvesSpec {
   int64_t half_turn = 0, first_overlap = 0, overlaps = 0;
   bool right = false;
 };
-/// Adds to sums what row a of half_turn of a slice gives at `overlap`, columns from `first` on,
-/// `step` apart.
+/// Adds to sums the contribution of row a of half_turn of a slice at `overlap`, over the columns
+/// from `first` on, `step` apart.
 OCTAVO_HOST_DEVICE inline void AddHalves(const HalvesSpec& s, const float* data, int64_t slice,
                                          int64_t a, int64_t overlap, int64_t first, int64_t step,
                                          double* sums) {
@@ -341,7 +341,7 @@ class SinogramOps : public Operators {
                               DeviceSpan<const float> smooth, DeviceSpan<const int32_t> order,
                               DeviceSpan<const uint8_t> mask, DeviceSpan<const double> factors,
                               DeviceSpan<float> out) = 0;
-  /// Marked columns become what lies linearly between the nearest ones that are not.
+  /// Replaces marked columns by linear interpolation between the nearest unmarked ones.
   virtual absl::Status FillColumns(StreamRef stream, const ColumnsSpec& spec,
                                    DeviceSpan<const uint8_t> mask, DeviceSpan<float> data) = 0;
 

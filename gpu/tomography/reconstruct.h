@@ -16,9 +16,9 @@ namespace octavo::inline gpu {
 
 enum class TomographyAlgorithm { kSirt, kMlem, kCgls, kFbp };
 
-/// kCorrected honours the centre, has the true scale and is the default; kTomopy repeats TomoPy's
-/// accelerated CPU code (sirt and mlem only, its centre, start value, leak and factors included)
-/// for comparison with results that exist.
+/// kCorrected, the default, honours the centre and has the true scale. kTomopy reproduces TomoPy's
+/// accelerated CPU code (sirt and mlem only), including its centre, start value, leak and factors,
+/// for comparison with existing results.
 enum class TomographyForm { kCorrected, kTomopy };
 
 enum class ProjectionFilter { kRamp, kSheppLogan, kCosine, kHann, kHamming, kParzen, kButterworth };
@@ -39,15 +39,16 @@ struct TomographyConfig {
   double pixel_size = 1;   // of image and detector, > 0; the result is in 1/unit
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
 
-  /// Pixels added on every side while iterating and cut off at the end, for what lies in the rays
-  /// but outside of the result; kAutomaticPadding: up to where the detector sees from every
-  /// direction: the nearer of its ends, the farther one for scans over 360°.
+  /// Pixels added on every side during the iterations and cut off at the end, for material that the
+  /// rays cross outside the result. kAutomaticPadding pads to the edge of the field that the
+  /// detector covers from every direction: its nearer end, or its farther end for scans over 360°.
   static constexpr int64_t kAutomaticPadding = -1;
   int64_t padding = kAutomaticPadding;
-  /// Automatic padding, but fbp's: so many times what it would be otherwise, 1 … 4, and as far as
-  /// any ray reaches. Above 1 for objects that are wider than the detector: what lies outside of
-  /// the field of view is in the rays and needs a place, else it piles up at the rim (Ziegler et
-  /// al. 2008). The result is cut to the circle that it would have with 1.
+  /// Factor on the extent of automatic padding (not fbp's), 1 … 4. Above 1, the padding also covers
+  /// at least the farthest ray. Use a factor above 1 for objects wider than the detector: the rays
+  /// also cross material outside the field of view, which accumulates at the rim if the grid has no
+  /// room for it (Ziegler et al. 2008). The result is cut to the circle that it would have with a
+  /// factor of 1.
   double support = 1;
   double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts;
                           // 0 = the whole grid
@@ -97,7 +98,7 @@ struct TomographyInput {
   int64_t slices = 0;        // 1 … config.slices
 };
 
-/// Plans once, runs often, one run at a time; memory is taken by Create only.
+/// Plan once, run often, one run at a time. Only Create allocates memory.
 class Reconstructor {
  public:
   /// Called on the running thread after every iteration; false = stop here (the image so far is the
@@ -105,7 +106,7 @@ class Reconstructor {
   /// (config.piece_samples); false = give up: Run returns Cancelled.
   using Callback = std::function<bool(const IterationReport&)>;
 
-  /// InvalidArgument naming the field, ResourceExhausted if the device has not the memory.
+  /// InvalidArgument naming the field; ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Reconstructor>> Create(const TomographyConfig& config,
                                                                Device& device);
   /// Device memory that Create would take, in bytes; the same errors about fields.

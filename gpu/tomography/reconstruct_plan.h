@@ -38,12 +38,12 @@ struct BoundingEnds {
 };
 BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detectors, double center);
 
-/// What each projection of fbp counts for: the part of the half turn of directions that lies
-/// nearest to its own, in radians. Projections of one direction share, and so do those half a turn
-/// apart. What nobody looked along, a gap of more than eight usual ones and of more than 13
-/// degrees, has no neighbours that know more of it than others: all make up for it, and the weights
-/// are half a turn together. Angles that stand evenly (to a thousandth) have the same weight, to
-/// the last bit.
+/// Weight of each projection in fbp: the part of the half turn of directions that is nearest to its
+/// own direction, in radians. Projections of the same direction share a part, and so do projections
+/// half a turn apart. A gap of more than eight usual gaps and of more than 13 degrees has no
+/// neighbours that know more about it than the others do, so all projections share it. The weights
+/// add up to half a turn. Evenly spaced angles (to a thousandth) have the same weight, to the last
+/// bit.
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad);
 
 /// Filter of fbp in space, [2 · detectors − 1] taps, the middle one of distance 0; the edge sums

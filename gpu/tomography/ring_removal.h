@@ -20,15 +20,15 @@ absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, i
 class RingChain {
  public:
   virtual ~RingChain() = default;
-  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has not the
+  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has too little
   /// memory.
   static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings,
                                                            const PreparedShape& shape,
                                                            Device& device);
   static absl::StatusOr<int64_t> DeviceBytes(const std::vector<RingRemoval>& rings,
                                              const PreparedShape& shape, Device& device);
-  /// In place, device f32 [slice, angle, detector] of the shape, finite. Enqueues; does not
-  /// synchronise, but before it asks `goes_on`.
+  /// Works in place on device f32 [slice, angle, detector] of the shape; the values must be finite.
+  /// It only enqueues, but synchronises before it calls `goes_on`.
   virtual absl::Status Run(StreamRef stream, DeviceSpan<float> sinograms,
                            const CancelCheck& goes_on) = 0;
 };

@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-// Whether an object is wider than what the detector sees of it: its projections do not end in air.
+// Detects whether an object is wider than the field of view, so that its projections do not end in
+// air.
 namespace octavo::inline gpu {
 
 inline constexpr double kWidestObject =
@@ -17,8 +18,8 @@ struct TruncationConfig {
   bool left = true, right = true;  // ends of the detector that count (EndsThatBound)
 };
 
-/// For each end the part of the directions, in the slice that has the most of them, in which the
-/// object reaches it.
+/// For each end of the detector, the fraction of directions in which the object reaches it, in the
+/// slice where that fraction is largest.
 struct Truncation {
   double left = 0, right = 0;
   bool found = false;

@@ -12,9 +12,10 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Whether a device may still be used; shared by everything made on it. Sticky errors end it.
+/// Whether a device may still be used. All objects made on the device share it. A sticky error
+/// makes the device unusable.
 struct DeviceHealth {
-  /// The first reason stays.
+  /// Keeps the first reason.
   void Lose(cudaError_t error, const std::string& why) {
     MutexLock lock(mutex);
     if (sticky != cudaSuccess) return;
@@ -29,7 +30,7 @@ struct DeviceHealth {
 };
 
 /// Status of a CUDA call, with its text and place. Sticky errors (illegal address and the like)
-/// also mark `health`; of a device that is lost no call is fine any more.
+/// also mark `health`. On a lost device every call fails.
 absl::Status ToStatus(cudaError_t error, const char* call, const char* file, int line,
                       DeviceHealth* health);
 absl::Status ToStatus(cufftResult result, const char* call, const char* file, int line,

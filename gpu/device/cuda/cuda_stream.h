@@ -8,7 +8,7 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Makes `ordinal` the calling thread's device while it lives.
+/// Makes `ordinal` the calling thread's device for the lifetime of this object.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int ordinal) {
@@ -55,7 +55,7 @@ class CudaStream final : public StreamBase {
       : ordinal_(ordinal), stream_(stream), health_(std::move(health)) {}
   ~CudaStream() override {
     const DeviceGuard guard(ordinal_);
-    (void)cudaStreamSynchronize(stream_);  // what was enqueued may use memory that is freed next
+    (void)cudaStreamSynchronize(stream_);  // enqueued work may use memory freed next
     (void)cudaStreamDestroy(stream_);
   }
   absl::Status Record(EventBase& event) override {

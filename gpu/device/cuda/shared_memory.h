@@ -19,10 +19,10 @@ namespace octavo::inline gpu::cuda {
 /// Unmapping waits for no kernel (measured: 40 us while one ran). Thread-safe.
 class VirtualMemory final : public MemorySource {
  public:
-  /// Null with the reason if the driver does not offer it for `ordinal`. The devices of `peers` may
-  /// read and write the memory too.
+  /// Returns null with the reason if the driver does not offer such memory for `ordinal`. The
+  /// devices in `peers` may read and write the memory too.
   static absl::StatusOr<std::shared_ptr<VirtualMemory>> Open(int ordinal, std::vector<int> peers);
-  /// Whole granules, not cleared. `source` is this.
+  /// Allocates whole granules and does not clear them. `source` is this.
   static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<VirtualMemory>& source,
                                                int64_t bytes);
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory);
@@ -34,7 +34,8 @@ class VirtualMemory final : public MemorySource {
     uint64_t id = 0;
     size_t bytes = 0;
   };
-  // The driver's entry points, asked of the runtime: the program starts without libcuda.
+  // The driver's entry points. The runtime looks them up, so that the program also starts without
+  // libcuda.
   struct Driver {
     decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
     decltype(&cuMemCreate) create = nullptr;

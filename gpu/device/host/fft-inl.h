@@ -87,7 +87,7 @@ HWY_INLINE void Butterfly(C* a) {
   }
 }
 
-// Where output k of Butterfly lies.
+// Index of output k of Butterfly.
 template <int kRadix>
 constexpr int Output(int k) {
   return kRadix == 16 ? 4 * (k % 4) + k / 4 : kRadix == 8 ? 2 * (k % 4) + k / 4 : k;
@@ -108,7 +108,7 @@ struct FromMemory {
 };
 
 // One Stockham pass (Swarztrauber 1984; the transform sorts itself): x[q + s(p + k m)] → y[q + s(r
-// p + k)]. Of the last pass only blocks of outputs that reach into [first, last) are written.
+// p + k)]. The last pass writes only the blocks of outputs that overlap [first, last).
 template <int kRadix, class Fetch>
 void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const Fetch fetch,
           Rows out, int64_t first, int64_t last) {
@@ -136,8 +136,8 @@ void Pass(const FftPlan::Pass& pass, const float* HWY_RESTRICT twiddles, const F
   }
 }
 
-// The passes from `begin` on, of rows in `a`; `b` is scratch. Where the result lies: outputs
-// [first, last), perhaps more.
+// Runs the passes from `begin` on over the rows in `a`; `b` is scratch. Returns the location of the
+// result, which holds the outputs [first, last) and perhaps more.
 inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t first,
                       int64_t last) {
   const float* w = plan.twiddles.data();
@@ -170,8 +170,8 @@ inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY
   }
 }
 
-// The transform of plan.rows rows of `a`, which a convolution wants times its chirp; `b` is
-// scratch. Where the result lies.
+// Transforms plan.rows rows of `a`; for a convolution, `a` is already multiplied by the chirp. `b`
+// is scratch. Returns the location of the result.
 inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int64_t last) {
   if (!plan.convolution) return RunPasses(plan, 0, a, b, first, last);
   const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);

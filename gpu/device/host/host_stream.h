@@ -60,8 +60,8 @@ class Task {
   void (*move_)(void*, void*) = nullptr;
 };
 
-/// Whether a host device may still be used; shared by everything made on it. The host does not fail
-/// by itself: a test says so.
+/// Whether a host device may still be used; shared by everything made on it. The host never fails
+/// by itself; only a test marks it as lost.
 class HostHealth {
  public:
   absl::Status Check() {
@@ -69,7 +69,7 @@ class HostHealth {
     MutexLock lock(mutex_);
     return status_;
   }
-  /// The first reason stays.
+  /// Keeps the first reason.
   void Lose(const absl::Status& status) {
     MutexLock lock(mutex_);
     if (status_.ok()) status_ = status;
@@ -82,7 +82,7 @@ class HostHealth {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-/// Where an event stands: recorded `wanted` times, passed `passed` times.
+/// State of an event: recorded `wanted` times, passed `passed` times.
 class HostEvent final : public EventBase {
  public:
   explicit HostEvent(std::shared_ptr<HostHealth> health) : health_(std::move(health)) {}
@@ -112,13 +112,13 @@ class HostStream final : public StreamBase {
   absl::Status Record(EventBase& event) override;
   absl::Status Wait(EventBase& event) override;
   absl::Status Synchronize() override;
-  /// Returns at once. Allocates only while the queue grows beyond what it ever held.
+  /// Returns at once. Allocates only when the queue becomes longer than ever before.
   void Enqueue(Task task) { Push({std::move(task), /*always=*/false}); }
 
  private:
   struct Entry {
     Task task;
-    bool always = false;  // also behind an error: events must pass
+    bool always = false;  // runs after an error too: events must pass
   };
   void Push(Entry entry);
   void Run();

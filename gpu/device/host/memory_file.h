@@ -16,9 +16,9 @@ namespace octavo::inline gpu::host {
 /// read. Thread-safe.
 class MemoryFiles final : public MemorySource {
  public:
-  /// Mapped for writing here; the seals then forbid writing to whoever gets a descriptor, shrinking
-  /// and growing to all. The pages are there (a later page fault cannot fail), and zero. `source`
-  /// is this.
+  /// Maps the file for writing in this process. The seals then forbid any process that gets a
+  /// descriptor to write, and forbid every process to shrink or grow the file. The pages are
+  /// allocated, so that a later page fault cannot fail, and zero. `source` is this.
   static absl::StatusOr<DeviceBuffer> Allocate(const std::shared_ptr<MemoryFiles>& source,
                                                int64_t bytes);
   absl::StatusOr<SharedMemory> Share(const DeviceBuffer& memory);

@@ -21,11 +21,11 @@ namespace octavo::inline gpu::cuda {
 /// between the two halves of the transform (fused_kernel.cuh).
 class FusedChain {
  public:
-  /// "" if the fused kernel does `config`, else what it does not do, in words.
+  /// "" if the fused kernel supports `config`, else the unsupported option in words.
   static std::string WhyNot(const SpectralConfig& config);
-  /// How it is done, in words; of a config that the fused kernel does.
+  /// Describes in words how the fused kernel runs a config that it supports.
   static std::string Describe(const SpectralConfig& config);
-  /// An upper bound of what Create allocates.
+  /// An upper bound of the bytes that Create allocates.
   static int64_t DeviceBytes(const SpectralConfig& config);
   /// `background`: device memory [S] (kRolling: [RollingRows, S]) or null; read by Refresh.
   /// Enqueues on `stream` and waits for it.
@@ -35,7 +35,7 @@ class FusedChain {
                                                             const float* background,
                                                             cudaStream_t stream);
   virtual ~FusedChain() = default;
-  /// Enqueues taking over what those rows of `background` hold now.
+  /// Enqueues taking over the current contents of those rows of `background`.
   virtual absl::Status Refresh(cudaStream_t stream, std::span<const MeanOfSums> rows) = 0;
   virtual absl::Status Process(cudaStream_t stream, const void* raw, int64_t records,
                                const RecordPlacement& placement, const SpectralTarget& target) = 0;

@@ -16,8 +16,8 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Sums of pieces in parts that many blocks take, and means of those sums. Every sum is made in one
-/// order, which depends on how many records there are and nothing else. One stream at a time.
+/// Sums pieces in parts over many blocks, and computes means of those sums. The order of each
+/// summation depends only on the number of records. One stream at a time.
 class RollingBackground {
  public:
   static int64_t DeviceBytes(const SpectralConfig& config);
@@ -41,11 +41,10 @@ class RollingBackground {
   int64_t part_begin_[kMostSumPieces + 1] = {};  // of the pieces that were summed last
 };
 
-/// Enqueues writing whether each record of `runs` is of finite numbers only, one after the other;
-/// kF32.
+/// Enqueues writing, for each record of `runs` in turn, whether all its numbers are finite; kF32.
 void LaunchFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw,
                   const RecordRuns& runs, uint8_t* finite);
-/// Enqueues adding to `count` how many are not.
+/// Enqueues adding to `count` the number of records that are not finite.
 void LaunchCountNonFinite(cudaStream_t stream, const SpectralConfig& config, const void* raw,
                           int64_t records, uint64_t* count);
 

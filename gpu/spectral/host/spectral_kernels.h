@@ -14,7 +14,7 @@
 // leaves the cache in between.
 namespace octavo::inline gpu::host {
 
-/// Everything a tile needs, resolved to numbers.
+/// All parameters of a tile, resolved to numbers.
 struct TileTables {
   int64_t samples = 0;  // S
   DType raw_type = DType::kU16;
@@ -44,7 +44,7 @@ struct TileTables {
   int64_t slab_begin = 0, slab_end = 0;
 };
 
-/// Where a lane's A-scan goes. Null volume = dropped.
+/// Destination of a lane's A-scan. Null volume = dropped.
 struct LaneTarget {
   void* volume = nullptr;  // [D]
   void* mip = nullptr;     // one element
@@ -56,8 +56,8 @@ struct LaneTarget {
       nullptr;  // [2], with sum: what the mean of the repeats before added to it
 };
 
-/// What is subtracted from the records of a tile: nothing, [S] from all, or [S][TileLanes()], each
-/// its own.
+/// The background of a tile's records: none, [S] for all records, or [S][TileLanes()] with one per
+/// record.
 struct TileBackground {
   const float* all = nullptr;
   const float* lanes = nullptr;
