@@ -109,7 +109,7 @@ void VolumeTable::LetGo(const std::string& name, VolumeBytes bytes) noexcept {
     if (bytes.slot != nullptr && protections_.mappings != nullptr)
       protections_.mappings->Left(name, bytes.slot->charge);
   } catch (...) {
-    Log(LogLevel::kError, "who maps a volume's memory was not told that it has left",
+    Log(LogLevel::kError, "the exports of a volume did not hear that it has left its memory",
         {{"volume", name}, {"error", base::StatusOfException().ToString()}});
   }
   bytes.slot.reset();

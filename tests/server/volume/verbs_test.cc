@@ -221,7 +221,8 @@ class VerbsTest : public ::testing::Test {
         ++won[one.a.ok() ? 0 : 1];
         const absl::Status& loser = one.a.ok() ? one.b : one.a;
         const ErrorInfo info = InfoOf(loser);
-        if (!reasons.empty()) ASSERT_TRUE(reasons.contains(std::string(Name(info.reason)))) << loser;
+        if (!reasons.empty())
+          ASSERT_TRUE(reasons.contains(std::string(Name(info.reason)))) << loser;
         if (info.reason == Reason::kLeased) {
           ASSERT_TRUE(absl::StrContains(loser.message(), "a viewer")) << loser;
           const auto holder = std::find(info.numbers.begin(), info.numbers.end(),
