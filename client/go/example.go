@@ -50,8 +50,8 @@ func frames(stream octavo.StreamService_SubscribeClient, each func(head *octavo.
 }
 
 // words are the elements of U16 arrays, which dB of integer samples are unless the scan asks for something else.
-func words(dtype octavo.DType, data []byte) ([]uint16, error) {
-	if dtype != octavo.DType_U16 {
+func words(dtype octavo.Dtype, data []byte) ([]uint16, error) {
+	if dtype != octavo.Dtype_DTYPE_U16 {
 		return nil, fmt.Errorf("elements are %v; this example reads U16", dtype)
 	}
 	values := make([]uint16, len(data)/2)
@@ -68,7 +68,7 @@ func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) 
 		return nil, nil, err
 	}
 	var shape []int64
-	var dtype octavo.DType
+	var dtype octavo.Dtype
 	var data []byte
 	for {
 		part, err := stream.Recv()
@@ -89,7 +89,7 @@ func read(ctx context.Context, volumes octavo.VolumeServiceClient, name string) 
 // commit writes a held volume to storage and returns where it went.
 func commit(ctx context.Context, volumes octavo.VolumeServiceClient, name, destination string) (*octavo.CommitResult, error) {
 	stream, err := volumes.CommitVolume(ctx, &octavo.CommitVolumeRequest{
-		Name: name, Options: &octavo.CommitOptions{Destination: destination, Format: octavo.Format_NPY}})
+		Name: name, Options: &octavo.CommitOptions{Destination: destination, Format: octavo.Format_FORMAT_NPY}})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func run(address string) error {
 		return err
 	}
 	stream, err := octavo.NewStreamServiceClient(connection).Subscribe(ctx, &octavo.SubscribeRequest{
-		Scan: scan.GetName(), Products: []octavo.Product{octavo.Product_MIP}})
+		Scan: scan.GetName(), Products: []octavo.Product{octavo.Product_PRODUCT_MIP}})
 	if err != nil {
 		return err
 	}

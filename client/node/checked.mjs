@@ -70,9 +70,13 @@ function checkedList(field, value, path) {
 function checkedValue(field, value, path) {
   const values = field.resolvedType?.values;
   if (values !== undefined) {
-    const name = typeof value === "string" ? value.toUpperCase().replaceAll("-", "_") : Object.keys(values).find((one) => values[one] === value);
-    if (name === undefined || values[name] === undefined) {
-      throw wrong(path, `${path} is ${shown(value)}`, Object.keys(values).filter((one) => !one.endsWith("_UNSPECIFIED")), value);
+    const names = Object.keys(values);
+    const prefix = names.find((one) => values[one] === 0).slice(0, -"UNSPECIFIED".length);
+    const word = typeof value === "string" ? value.toUpperCase().replaceAll("-", "_") : undefined;
+    const name = names.find((one) => (word === undefined ? values[one] === value : one === word || one === prefix + word));
+    if (name === undefined) {
+      const allowed = names.filter((one) => values[one] !== 0);
+      throw wrong(path, `${path} is ${shown(value)}`, allowed.map((one) => one.slice(prefix.length)), word?.startsWith(prefix) ? word.slice(prefix.length) : value);
     }
     return name;
   }

@@ -16,7 +16,7 @@ const scan = await octavo.scans.submitScan({
     pattern: { raster: { ascans_per_bscan: 64, bscans_per_volume: 32, volumes: 3 } },
   },
 });
-for await (const frame of octavo.subscribe({ scan: scan.name, products: ["MIP"], encoding: "PNG", image: { colour_map: "VIRIDIS" } })) {
+for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG", image: { colour_map: "COLOUR_MAP_VIRIDIS" } })) {
   const file = path.join(directory, `mip_${frame.sequence}.png`);
   writeFileSync(file, frame.data);
   say({ frame: frame.sequence, dropped: frame.dropped_before, complete: frame.complete, shape: frame.shape, file });
@@ -32,7 +32,7 @@ say({ mip: derived.name, shape: mip.shape, sum: mip.array.reduce((a, b) => a + b
 await octavo.volumes.discardVolume({ name: derived.name });
 const { shape, array } = await octavo.read(volumes[0].name);
 say({ volume: volumes[0].name, shape, brightest: array.reduce((a, b) => Math.max(a, b)), sum: array.reduce((a, b) => a + b, 0) });
-const result = await octavo.commit(volumes[0].name, { destination: "{title}_{index:05}", format: "NPY" });
+const result = await octavo.commit(volumes[0].name, { destination: "{title}_{index:05}", format: "FORMAT_NPY" });
 say({ committed: result.uri, checksum: result.checksum });
 for (const volume of volumes.slice(1)) await octavo.volumes.discardVolume({ name: volume.name });
 

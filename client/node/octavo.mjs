@@ -2,10 +2,10 @@
 //
 //   const octavo = connect("127.0.0.1:50051");
 //   const scan = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
-//   for await (const frame of octavo.subscribe({ scan: scan.name, products: ["MIP"], encoding: "PNG" })) show(frame.data);
+//   for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG" })) show(frame.data);
 //   const { shape, array } = await octavo.read("volumes/...");     // [y, x, z], C order
 //
-// Field names are those of the protos, enums are their names as text. Unary calls return promises; calls that stream return
+// Field names are those of the protos, enums are their names as text, with or without the name of the enum: ENCODING_PNG or PNG; answers have the whole name. Unary calls return promises; calls that stream return
 // grpc-js' readable streams, which are async iterables. A call that fails throws an Error with code (gRPC's number), reason,
 // field and numbers. A request with an unknown field, enum text or value is refused before it is sent; the error lists the known ones.
 import { createRequire } from "node:module";
@@ -76,9 +76,12 @@ function checkedAddress(address) {
   return address;
 }
 
-const TYPED = { U8: Uint8Array, I8: Int8Array, U16: Uint16Array, I16: Int16Array, F32: Float32Array, F64: Float64Array };
+const TYPED = {
+  DTYPE_U8: Uint8Array, DTYPE_I8: Int8Array, DTYPE_U16: Uint16Array, DTYPE_I16: Int16Array, DTYPE_U32: Uint32Array, DTYPE_I32: Int32Array, DTYPE_F32: Float32Array,
+  DTYPE_F64: Float64Array,
+};
 
-/** The bytes as the typed array of a DType (Uint8Array for types that JavaScript does not have). */
+/** The bytes as the typed array of a Dtype (Uint8Array for types that JavaScript does not have). */
 function typed(dtype, bytes) {
   const Type = TYPED[dtype] ?? Uint8Array;
   return new Type(bytes.buffer, bytes.byteOffset, bytes.byteLength / Type.BYTES_PER_ELEMENT);
@@ -102,7 +105,7 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
         if (part.offset === 0) [head, data] = [part, Buffer.alloc(part.total_bytes)];
         part.data.copy(data, part.offset);
         if (part.offset + part.data.length < part.total_bytes) continue;
-        yield { ...head, data, array: head.encoding === "RAW" ? typed(head.dtype, data) : undefined };
+        yield { ...head, data, array: head.encoding === "ENCODING_RAW" ? typed(head.dtype, data) : undefined };
       }
     } catch (error) {
       throw withDetail(error);

@@ -356,9 +356,10 @@ class BufferServiceImpl final : public BufferBase {
   /// exists.
   static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
     const auto first = waiting.kind();
-    const bool is_new = first == v1::BufferEvent::EXISTS || first == v1::BufferEvent::CREATED;
+    const bool is_new =
+        first == v1::BufferEvent::KIND_EXISTS || first == v1::BufferEvent::KIND_CREATED;
     waiting = std::move(news);
-    if (is_new && waiting.kind() != v1::BufferEvent::GONE) waiting.set_kind(first);
+    if (is_new && waiting.kind() != v1::BufferEvent::KIND_GONE) waiting.set_kind(first);
   }
   /// Answers from a worker, because it may have to free memory first.
   template <class Request, class F>

@@ -6,6 +6,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -117,9 +118,9 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
       // one.
       spec->request_digest += session.name;
     } else if (spec->orphan != model::Orphan::kDefault && spec->orphan != model::Orphan::kKeep) {
-      return InvalidField(
-          "orphan", absl::StrCat("is ", v1::Orphan_Name(static_cast<v1::Orphan>(spec->orphan)),
-                                 " without a session (session_secret); allowed ORPHAN_KEEP"));
+      return InvalidField("orphan",
+                          absl::StrCat("is ", EnumName(static_cast<v1::Orphan>(spec->orphan)),
+                                       " without a session (session_secret); allowed KEEP"));
     }
     return absl::OkStatus();
   }

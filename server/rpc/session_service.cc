@@ -147,7 +147,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       return InvalidField("mode",
                           absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
     session::LeaseRequest out{.resource = in.resource(),
-                              .mode = in.mode() == v1::LEASE_EXCLUSIVE
+                              .mode = in.mode() == v1::LEASE_MODE_EXCLUSIVE
                                           ? session::LeaseMode::kExclusive
                                           : session::LeaseMode::kShared,
                               .session = "",

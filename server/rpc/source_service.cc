@@ -9,6 +9,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
@@ -75,7 +76,7 @@ class PushStream final : public PushStreamBase {
     if (const v1::RawType type = EncodeRawType(a);
         request.raw_type() != v1::RAW_TYPE_UNSPECIFIED && request.raw_type() != type) {
       return InvalidField("raw_type", absl::StrCat("is ", static_cast<int>(request.raw_type()),
-                                                   "; the scan has ", v1::RawType_Name(type)));
+                                                   "; the scan has ", EnumName(type)));
     }
     port_ = std::move(port);
     connection_ = port_->Connect();
@@ -155,9 +156,10 @@ class ProjectionStream final : public PushStreamBase {
 
   static absl::StatusOr<storage::FrameKind> DecodeKind(v1::PushProjectionsRequest::Kind kind) {
     switch (kind) {
-      case v1::PushProjectionsRequest::PROJECTION: return storage::FrameKind::kProjection;
-      case v1::PushProjectionsRequest::FLAT: return storage::FrameKind::kFlat;
-      case v1::PushProjectionsRequest::DARK: return storage::FrameKind::kDark;
+      case v1::PushProjectionsRequest::KIND_UNSPECIFIED:
+      case v1::PushProjectionsRequest::KIND_PROJECTION: return storage::FrameKind::kProjection;
+      case v1::PushProjectionsRequest::KIND_FLAT: return storage::FrameKind::kFlat;
+      case v1::PushProjectionsRequest::KIND_DARK: return storage::FrameKind::kDark;
       default:
         return InvalidField("kind", absl::StrCat("is ", static_cast<int>(kind),
                                                  "; allowed PROJECTION, FLAT, DARK"));
@@ -194,7 +196,7 @@ class ProjectionStream final : public PushStreamBase {
     response.set_rows(static_cast<uint32_t>(spec.rows));
     response.set_columns(static_cast<uint32_t>(spec.columns));
     response.set_frames(static_cast<uint32_t>(spec.frames));
-    response.set_dtype(static_cast<v1::DType>(spec.dtype));
+    response.set_dtype(static_cast<v1::Dtype>(spec.dtype));
     response.set_done(progress->done);
     const source::ProjectionPushCounts& counts = progress->counts;
     v1::ProjectionPushStatus* status = response.mutable_status();

@@ -123,7 +123,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
         return true;
       }
       payload_ = frame_.frame->payload;
-      encoding_ = v1::RAW;
+      encoding_ = v1::ENCODING_RAW;
       picture_ = nullptr;
       if (options_.image.has_value() && frame_.frame->shape.size() == 2) {
         auto picture = pictures_->Get(frame_.frame, *options_.image);
@@ -180,7 +180,7 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
   model::Delivered frame_;
   model::Bytes payload_;
   PicturePtr picture_;
-  v1::Encoding encoding_ = v1::RAW;
+  v1::Encoding encoding_ = v1::ENCODING_RAW;
   int64_t offset_ = 0;
   uint32_t crc_ = 0;
 };

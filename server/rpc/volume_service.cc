@@ -63,9 +63,11 @@ class VolumeServiceImpl final : public Base {
         if (!v1::VolumeState_IsValid(state))
           return InvalidField("states", absl::StrCat("has the unknown value ", state));
       }
-      if (states.empty()) states = {v1::ACQUIRING, v1::HELD, v1::COMMITTING};
+      if (states.empty())
+        states = {v1::VOLUME_STATE_ACQUIRING, v1::VOLUME_STATE_HELD, v1::VOLUME_STATE_COMMITTING};
       const bool in_memory = std::all_of(states.begin(), states.end(), [](int state) {
-        return state == v1::ACQUIRING || state == v1::HELD || state == v1::COMMITTING;
+        return state == v1::VOLUME_STATE_ACQUIRING || state == v1::VOLUME_STATE_HELD ||
+               state == v1::VOLUME_STATE_COMMITTING;
       });
       auto volumes = volumes_.List({.scan = request->scan(), .in_memory = in_memory});
       if (volumes.empty() && !request->scan().empty())
@@ -124,8 +126,9 @@ class VolumeServiceImpl final : public Base {
     return ReplyLater(
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
-          const int tier = request->tier() == v1::TIER_UNSPECIFIED ? v1::DISK : request->tier();
-          if (tier != v1::HOST && tier != v1::DISK) {
+          const int tier =
+              request->tier() == v1::TIER_UNSPECIFIED ? v1::TIER_DISK : request->tier();
+          if (tier != v1::TIER_HOST && tier != v1::TIER_DISK) {
             return FieldNotAllowed("tier", tier, "HOST, DISK (RestoreVolume moves back)");
           }
           volumes_.Spill(request->name(), static_cast<model::Tier>(tier), Tell(reply, response),

@@ -57,7 +57,7 @@ def main():
                 began = time.perf_counter()
                 job = client.wait_job(client.submit_job(work).name)
                 rounds.append(time.perf_counter() - began)
-                if job.state != job_pb2.JOB_DONE:
+                if job.state != job_pb2.JOB_STATE_DONE:
                     sys.exit(f"{algorithm}: {job.reason}")
                 volume = client.read(job.volumes[0])
                 client.discard(job.volumes[0])

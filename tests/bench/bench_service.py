@@ -106,12 +106,12 @@ def subscribe_rate(daemon, client):
     for kind, address in (("tcp", daemon.address), ("unix", "unix:" + daemon.ready["unix"])):
         with octavo.Client(address) as other:
             scan = other.submit_scan(octavo.simulated(3, fast=True), octavo.raster(1024, 256, volumes=60), samples=64,
-                                     processing=octavo.processing(value="magnitude", dtype="f32"), retention=dict(disposition=scan_pb2.AUTO_DISCARD),
+                                     processing=octavo.processing(value="magnitude", dtype="f32"), retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD),
                                      products=dict(preview_rate_hz=-1))
             method = other.channel.unary_stream("/octavo.v1.StreamService/Subscribe", request_serializer=stream_pb2.SubscribeRequest.SerializeToString,
                                                 response_deserializer=lambda b: len(b))
             before, received, began = cpu_seconds(daemon.process.pid), 0, time.perf_counter()
-            for size in method(stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.VOLUME], delivery=stream_pb2.DROP_OLDEST, queue_length=4)):
+            for size in method(stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=4)):
                 received += size
             seconds = time.perf_counter() - began
             made = other.wait(scan.name).volumes_done * 1024 * 256 * 32 * 4

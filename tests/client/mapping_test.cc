@@ -194,7 +194,7 @@ TEST_P(MappingTest, Revocation) {
 
 TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
   v1::CreateBufferRequest create;
-  create.mutable_type()->set_scalar(v1::SCALAR_F32);
+  create.mutable_type()->set_dtype(v1::DTYPE_F32);
   create.mutable_type()->set_lanes(2);
   create.add_shape(6);
   create.add_shape(5);
@@ -208,7 +208,7 @@ TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
   const auto sessions = v1::SessionService::NewStub(channel_);
   v1::AcquireLeaseRequest ask;
   ask.set_resource(buffer.name());
-  ask.set_mode(v1::LEASE_EXCLUSIVE);
+  ask.set_mode(v1::LEASE_MODE_EXCLUSIVE);
   ask.set_seconds(60);
   v1::LeaseGrant lease;
   {

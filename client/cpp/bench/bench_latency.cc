@@ -122,9 +122,9 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   if (std::all_of(wanted.begin(), wanted.end(), [&](char c) { return c == wanted[0]; }))
     return report.Refuse(kName, "the projection is all alike");
 
-  spec.mutable_retention()->set_disposition(v1::AUTO_DISCARD);
+  spec.mutable_retention()->set_disposition(v1::DISPOSITION_AUTO_DISCARD);
   spec.mutable_retention()->set_hold_slots(4);
-  spec.set_overrun(v1::FAIL_SCAN);
+  spec.set_overrun(v1::OVERRUN_FAIL_SCAN);
   v1::SubmitScanRequest submit;
   *submit.mutable_spec() = spec;
   v1::Scan scan;
@@ -134,9 +134,9 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
     return;
   v1::SubscribeRequest subscribe;
   subscribe.set_scan(scan.name());
-  subscribe.add_products(v1::MIP);
+  subscribe.add_products(v1::PRODUCT_MIP);
   subscribe.set_no_preview(true);
-  subscribe.set_delivery(v1::LOSSLESS);
+  subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
   subscribe.set_queue_length(256);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);

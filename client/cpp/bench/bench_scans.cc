@@ -14,6 +14,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 
@@ -41,7 +42,7 @@ v1::ScanSpec RepeatedScan(uint32_t ascans, uint32_t bscans, uint32_t samples, ui
   auto* processing = spec.mutable_processing();
   processing->mutable_dispersion()->set_a2(2e-5);
   // set explicitly, so that figures stay comparable if the default changes
-  processing->set_dtype(v1::U8);
+  processing->set_dtype(v1::DTYPE_U8);
   processing->mutable_levels()->set_lo(-15);
   processing->mutable_levels()->set_hi(37);
   spec.mutable_products()->set_preview_rate_hz(-1);
@@ -60,8 +61,8 @@ std::optional<v1::Scan> WaitForScan(Session& session, const std::string& name) {
 }
 
 std::string ProblemOf(const v1::Scan& scan, uint32_t volumes) {
-  if (scan.state() != v1::DONE)
-    return "the scan ended " + v1::ScanState_Name(scan.state()) + ": " + scan.reason();
+  if (scan.state() != v1::SCAN_STATE_DONE)
+    return "the scan ended " + ShortName(scan.state()) + ": " + scan.reason();
   if (scan.volumes_done() != volumes || scan.missing_ascans() != 0 || scan.blocks_dropped() != 0) {
     return std::to_string(scan.volumes_done()) + " of " + std::to_string(volumes) + " volumes, " +
            std::to_string(scan.missing_ascans()) + " A-scans missing, " +

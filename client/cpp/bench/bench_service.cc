@@ -107,13 +107,13 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   static constexpr const char kName[] = "subscribe to volumes";
   const auto volumes = static_cast<uint32_t>(std::clamp(flags.seconds * 80, 10.0, 500.0));
   v1::ScanSpec spec = RepeatedScan(1024, 256, 64, volumes, 0);
-  spec.mutable_processing()->set_value(v1::MAGNITUDE);
-  spec.mutable_processing()->set_dtype(v1::F32);
+  spec.mutable_processing()->set_value(v1::VALUE_MAGNITUDE);
+  spec.mutable_processing()->set_dtype(v1::DTYPE_F32);
   spec.mutable_processing()->clear_levels();
   const auto reference = MakeVolume(session, spec);
   if (!reference.has_value()) return report.Refuse(kName, "there is no volume to compare with");
   Discard(session, reference->volume.name());
-  spec.mutable_retention()->set_disposition(v1::AUTO_DISCARD);
+  spec.mutable_retention()->set_disposition(v1::DISPOSITION_AUTO_DISCARD);
   spec.mutable_retention()->set_hold_slots(4);
   v1::SubmitScanRequest submit;
   *submit.mutable_spec() = spec;
@@ -124,8 +124,8 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
     return;
   v1::SubscribeRequest subscribe;
   subscribe.set_scan(scan.name());
-  subscribe.add_products(v1::VOLUME);
-  subscribe.set_delivery(v1::DROP_OLDEST);
+  subscribe.add_products(v1::PRODUCT_VOLUME);
+  subscribe.set_delivery(v1::DELIVERY_DROP_OLDEST);
   subscribe.set_queue_length(4);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(channel)->Subscribe(&context, subscribe);
@@ -171,8 +171,8 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
     const char *name, *ending;
     v1::Format format;
   };
-  for (const Kind& kind : {Kind{"commit .npy", ".npy", v1::NPY},
-                           Kind{"commit OME-Zarr", ".ome.zarr", v1::OME_ZARR_05}}) {
+  for (const Kind& kind : {Kind{"commit .npy", ".npy", v1::FORMAT_NPY},
+                           Kind{"commit OME-Zarr", ".ome.zarr", v1::FORMAT_OME_ZARR_05}}) {
     std::vector<double> rates, ceilings;
     std::string problem;
     int64_t bytes = 0;
@@ -194,7 +194,7 @@ void BenchCommit(Session& session, const BenchFlags& flags, BenchReport& report)
       const std::string& uri = result->uri();
       if (!std::filesystem::exists(uri)) {
         problem = "the server's storage (" + uri + ") is not to be seen from here";
-      } else if (kind.format == v1::NPY) {
+      } else if (kind.format == v1::FORMAT_NPY) {
         if (!NpyHolds(uri, held->voxels)) problem = uri + " does not hold the volume's voxels";
       } else {
         const std::string plain = uri + ".check.npy";

@@ -36,11 +36,11 @@ storage::AskedRecords AskedOf(const v1::ReplayFile& replay, const v1::Acquisitio
                               .header_bytes = replay.header_bytes(),
                               .allow_partial = replay.allow_partial()};
   switch (a.raw_type()) {
-    case v1::RAW_U8: asked.raw_type = DType::kU8; break;
-    case v1::RAW_I16: asked.raw_type = DType::kI16; break;
-    case v1::RAW_F32: asked.raw_type = DType::kF32; break;
-    case v1::RAW_U12P: asked.packing = math::Packing::kLowFirst12; break;
-    case v1::RAW_U12_PACKED: asked.packing = math::Packing::kHighFirst12; break;
+    case v1::RAW_TYPE_U8: asked.raw_type = DType::kU8; break;
+    case v1::RAW_TYPE_I16: asked.raw_type = DType::kI16; break;
+    case v1::RAW_TYPE_F32: asked.raw_type = DType::kF32; break;
+    case v1::RAW_TYPE_U12P: asked.packing = math::Packing::kLowFirst12; break;
+    case v1::RAW_TYPE_U12_PACKED: asked.packing = math::Packing::kHighFirst12; break;
     default: break;
   }
   return asked;
@@ -48,12 +48,12 @@ storage::AskedRecords AskedOf(const v1::ReplayFile& replay, const v1::Acquisitio
 
 v1::RawType RawTypeOf(const storage::RecordFile& file) {
   if (file.packing != math::Packing::kNone)
-    return file.packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
+    return file.packing == math::Packing::kLowFirst12 ? v1::RAW_TYPE_U12P : v1::RAW_TYPE_U12_PACKED;
   switch (file.raw_type) {
-    case DType::kU8: return v1::RAW_U8;
-    case DType::kI16: return v1::RAW_I16;
-    case DType::kF32: return v1::RAW_F32;
-    default: return v1::RAW_U16;
+    case DType::kU8: return v1::RAW_TYPE_U8;
+    case DType::kI16: return v1::RAW_TYPE_I16;
+    case DType::kF32: return v1::RAW_TYPE_F32;
+    default: return v1::RAW_TYPE_U16;
   }
 }
 

@@ -12,8 +12,9 @@ namespace octavo::cli {
 namespace {
 
 const std::map<std::string, v1::Format> kFormats = {
-    {"zarr", v1::OME_ZARR_05}, {"npy", v1::NPY},       {"nrrd", v1::NRRD}, {"nifti", v1::NIFTI},
-    {"tiff", v1::OME_TIFF},    {"mat", v1::MATLAB_V5}, {"hdf5", v1::HDF5}, {"bin", v1::BIN}};
+    {"zarr", v1::FORMAT_OME_ZARR_05}, {"npy", v1::FORMAT_NPY},       {"nrrd", v1::FORMAT_NRRD},
+    {"nifti", v1::FORMAT_NIFTI},      {"tiff", v1::FORMAT_OME_TIFF}, {"mat", v1::FORMAT_MATLAB_V5},
+    {"hdf5", v1::FORMAT_HDF5},        {"bin", v1::FORMAT_BIN}};
 const std::map<std::string, v1::Codec> kCodecs = {{"zstd", v1::CODEC_ZSTD},
                                                   {"gzip", v1::CODEC_GZIP},
                                                   {"blosc-zstd", v1::CODEC_BLOSC_ZSTD},
@@ -21,8 +22,8 @@ const std::map<std::string, v1::Codec> kCodecs = {{"zstd", v1::CODEC_ZSTD},
 const std::map<std::string, v1::Shuffle> kShuffles = {
     {"none", v1::SHUFFLE_NONE}, {"byte", v1::SHUFFLE_BYTE}, {"bit", v1::SHUFFLE_BIT}};
 
-const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_BSCAN},
-                                                          {"en-face", v1::TIFF_EN_FACE}};
+const std::map<std::string, v1::TiffPlane> kTiffPlanes = {{"bscan", v1::TIFF_PLANE_BSCAN},
+                                                          {"en-face", v1::TIFF_PLANE_EN_FACE}};
 
 // Refuses options that a format would silently ignore; the server refuses the others.
 const std::vector<FlagOf> kOfFormats = {
@@ -69,7 +70,7 @@ void FormatFlags::Fill(const std::string& what, const std::string& destination,
                        v1::CommitOptions* options) const {
   options->set_destination(destination);
   const bool stack = format.empty() && tiff_stack;
-  const v1::Format asked = stack            ? v1::OME_TIFF
+  const v1::Format asked = stack            ? v1::FORMAT_OME_TIFF
                            : format.empty() ? v1::FORMAT_UNSPECIFIED
                                             : kFormats.at(format);
   options->set_format(FormatFor(what, destination, asked, stack ? "--tiff-stack" : "--format"));

@@ -15,7 +15,8 @@ void AddJobCommands(CLI::App& app, Session& session) {
     auto stub = v1::JobService::NewStub(session.channel());
     v1::ListJobsRequest request;
     if (*open) {
-      for (const auto state : {v1::JOB_QUEUED, v1::JOB_RUNNING, v1::JOB_CANCELLING})
+      for (const auto state :
+           {v1::JOB_STATE_QUEUED, v1::JOB_STATE_RUNNING, v1::JOB_STATE_CANCELLING})
         request.add_states(state);
     }
     do {

@@ -16,6 +16,7 @@
 #include "client/cpp/cli/interrupt.h"
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/terminal.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 
@@ -24,9 +25,9 @@ void PrintJob(const Session& session, const v1::Job& job) {
     PrintJson(job);
     return;
   }
-  std::cout << job.name() << "  " << job.kind() << "  " << v1::JobState_Name(job.state()).substr(4);
-  if (job.state() == v1::JOB_QUEUED) std::cout << " #" << job.queue_position();
-  if (job.state() == v1::JOB_RUNNING) {
+  std::cout << job.name() << "  " << job.kind() << "  " << ShortName(job.state());
+  if (job.state() == v1::JOB_STATE_QUEUED) std::cout << " #" << job.queue_position();
+  if (job.state() == v1::JOB_STATE_RUNNING) {
     std::cout << "  " << job.stage() << " " << std::lround(100 * job.fraction()) << " %";
     if (job.eta_seconds() > 0) std::cout << ", " << Seconds(job.eta_seconds()) << " left";
   }
@@ -124,7 +125,8 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
           !std::isnan(job.history(job.history_size() - 1).residual_norm())) {
         text << ", residual " << job.history(job.history_size() - 1).residual_norm();
       }
-      if (job.state() == v1::JOB_RUNNING) bar.Update(job.fraction(), text.str(), job.eta_seconds());
+      if (job.state() == v1::JOB_STATE_RUNNING)
+        bar.Update(job.fraction(), text.str(), job.eta_seconds());
     }
   }
   const grpc::Status status = reader->Finish();
@@ -143,7 +145,7 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
     if (!how.volumes) rest.clear_volumes();
     PrintJob(session, rest);
   }
-  if (job.state() != v1::JOB_DONE) session.exit_code = kFailed;
+  if (job.state() != v1::JOB_STATE_DONE) session.exit_code = kFailed;
   return job;
 }
 

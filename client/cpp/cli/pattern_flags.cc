@@ -186,8 +186,8 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
     if (all || given("--volumes")) p->mutable_spiral()->set_volumes(f.volumes);
     if (f.bidirectional_volumes) p->mutable_spiral()->set_bidirectional_volumes(true);
     if (!f.sampling.empty())
-      p->mutable_spiral()->set_sampling(f.sampling == "linear" ? v1::Spiral::LINEAR
-                                                               : v1::Spiral::ANGULAR);
+      p->mutable_spiral()->set_sampling(f.sampling == "linear" ? v1::Spiral::SAMPLING_LINEAR
+                                                               : v1::Spiral::SAMPLING_ANGULAR);
   }
   if (p->has_lissajous()) {
     if (all || given("--ascans")) p->mutable_lissajous()->set_ascans_per_row(f.ascans);
@@ -246,8 +246,8 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
     v1::Repeat* repeat = RepeatOf(p);
     if (f.repeats != 0) repeat->set_count(f.repeats);
     if (f.repeat_period != 0) repeat->set_period(f.repeat_period);
-    if (f.repeat_order) repeat->set_strategy(v1::Repeat::ORDER);
-    if (f.repeat_average) repeat->set_strategy(v1::Repeat::AVERAGE);
+    if (f.repeat_order) repeat->set_strategy(v1::Repeat::STRATEGY_ORDER);
+    if (f.repeat_average) repeat->set_strategy(v1::Repeat::STRATEGY_AVERAGE);
   }
   if (f.offset.size() == 2) {
     p->set_offset_x_mm(f.offset[0]);
@@ -264,9 +264,9 @@ void BuildPattern(const PatternFlags& f, const CLI::App* app, v1::Pattern* p) {
   if (f.warp == "telecentric")
     p->mutable_telecentric_warp()->set_galvo_lens_spacing_mm(f.lens_spacing);
   if (!f.flyback_policy.empty()) {
-    p->set_flyback(f.flyback_policy == "fixed"          ? v1::FIXED
-                   : f.flyback_policy == "fixed-linear" ? v1::FIXED_LINEAR
-                                                        : v1::MINIMUM_TIME);
+    p->set_flyback(f.flyback_policy == "fixed"          ? v1::FLYBACK_POLICY_FIXED
+                   : f.flyback_policy == "fixed-linear" ? v1::FLYBACK_POLICY_FIXED_LINEAR
+                                                        : v1::FLYBACK_POLICY_MINIMUM_TIME);
   }
   if (given("--max-velocity") || given("--max-acceleration") || given("--positions")) {
     for (auto* axis : {p->mutable_scanner()->mutable_x(), p->mutable_scanner()->mutable_y()}) {

@@ -191,7 +191,7 @@ void Run(Session& session, const ReconFlags& flags) {
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
-  } else if (job.state() == v1::JOB_DONE && !job.volumes().empty()) {
+  } else if (job.state() == v1::JOB_STATE_DONE && !job.volumes().empty()) {
     Show(session, flags, spec, job, interruptible);
   }
 }

@@ -18,32 +18,33 @@ namespace {
 using Options = v1::TomographyAlgorithmOptions;
 using Rings = v1::TomographyPreparation::Rings;
 
-const std::map<std::string, Options::Algorithm> kAlgorithms = {{"fbp", Options::FBP},
-                                                               {"sirt", Options::SIRT},
-                                                               {"mlem", Options::MLEM},
-                                                               {"cgls", Options::CGLS}};
+const std::map<std::string, Options::Algorithm> kAlgorithms = {{"fbp", Options::ALGORITHM_FBP},
+                                                               {"sirt", Options::ALGORITHM_SIRT},
+                                                               {"mlem", Options::ALGORITHM_MLEM},
+                                                               {"cgls", Options::ALGORITHM_CGLS}};
 const std::map<std::string, Options::Interpolation> kInterpolations = {
-    {"nearest", Options::NEAREST},
-    {"linear", Options::LINEAR_RAYS},
-    {"cubic", Options::CUBIC_RAYS}};
-const std::map<std::string, Options::Filter> kFilters = {{"ramp", Options::RAMP},
-                                                         {"shepp-logan", Options::SHEPP_LOGAN},
-                                                         {"cosine", Options::COSINE},
-                                                         {"hann", Options::HANN_FILTER},
-                                                         {"hamming", Options::HAMMING_FILTER},
-                                                         {"parzen", Options::PARZEN},
-                                                         {"butterworth", Options::BUTTERWORTH}};
+    {"nearest", Options::INTERPOLATION_NEAREST},
+    {"linear", Options::INTERPOLATION_LINEAR},
+    {"cubic", Options::INTERPOLATION_CUBIC}};
+const std::map<std::string, Options::Filter> kFilters = {
+    {"ramp", Options::FILTER_RAMP},
+    {"shepp-logan", Options::FILTER_SHEPP_LOGAN},
+    {"cosine", Options::FILTER_COSINE},
+    {"hann", Options::FILTER_HANN},
+    {"hamming", Options::FILTER_HAMMING},
+    {"parzen", Options::FILTER_PARZEN},
+    {"butterworth", Options::FILTER_BUTTERWORTH}};
 const std::map<std::string, v1::RotationCenter::Method> kCenters = {
-    {"auto", v1::RotationCenter::AUTO},
-    {"pairs", v1::RotationCenter::PAIRS},
-    {"vo", v1::RotationCenter::VO},
-    {"entropy", v1::RotationCenter::ENTROPY},
-    {"phase", v1::RotationCenter::PHASE_CORRELATION}};
-const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::SORTING},
-                                                     {"large", Rings::LARGE_STRIPE},
-                                                     {"dead", Rings::DEAD_STRIPE},
-                                                     {"all", Rings::ALL_STRIPE},
-                                                     {"wavelet", Rings::FOURIER_WAVELET}};
+    {"auto", v1::RotationCenter::METHOD_AUTO},
+    {"pairs", v1::RotationCenter::METHOD_PAIRS},
+    {"vo", v1::RotationCenter::METHOD_VO},
+    {"entropy", v1::RotationCenter::METHOD_ENTROPY},
+    {"phase", v1::RotationCenter::METHOD_PHASE_CORRELATION}};
+const std::map<std::string, Rings::Method> kRings = {{"sorting", Rings::METHOD_SORTING},
+                                                     {"large", Rings::METHOD_LARGE_STRIPE},
+                                                     {"dead", Rings::METHOD_DEAD_STRIPE},
+                                                     {"all", Rings::METHOD_ALL_STRIPE},
+                                                     {"wavelet", Rings::METHOD_FOURIER_WAVELET}};
 const std::vector<FlagOf> kOfAlgorithms = {{"--filter", {"fbp"}},
                                            {"--extend-edges", {"fbp"}},
                                            {"--iterations", {"sirt", "mlem", "cgls"}},
@@ -227,8 +228,8 @@ void ReconFlags::SetFile(v1::TomographyJob* job) const {
   if (Given("--flats")) file->set_flats(flats_);
   if (Given("--darks")) file->set_darks(darks_);
   if (Given("--angles-file")) file->set_angles(angles_file_);
-  if (radians_) file->set_angle_unit(v1::RADIANS);
-  if (degrees_) file->set_angle_unit(v1::DEGREES);
+  if (radians_) file->set_angle_unit(v1::ANGLE_UNIT_RADIANS);
+  if (degrees_) file->set_angle_unit(v1::ANGLE_UNIT_DEGREES);
   if (Given("--angles")) {
     constexpr double kMost = 1'000'000;
     const std::string allowed = "first:last:count, degrees and a whole number from 1 to 1000000";
@@ -315,8 +316,9 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
                                  "is of a search: --center auto, pairs, vo, entropy, phase, or "
                                  "stitching without --overlap");
     }
-    job->mutable_center()->set_on_doubt(center_doubt_ == "fail" ? v1::RotationCenter::FAIL
-                                                                : v1::RotationCenter::WARN);
+    job->mutable_center()->set_on_doubt(center_doubt_ == "fail"
+                                            ? v1::RotationCenter::ON_DOUBT_FAIL
+                                            : v1::RotationCenter::ON_DOUBT_WARN);
   }
   if (!row_.has_value()) return;
   if (job->has_try_centers()) {
@@ -336,7 +338,7 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (Given("--algorithm")) to->set_algorithm(kAlgorithms.at(algorithm_));
   const std::string algorithm = NameOf(to->algorithm());
   RefuseStrangers(*app_, kOfAlgorithms, algorithm, "the algorithm is " + algorithm);
-  if (tomopy_) to->set_form(Options::TOMOPY);
+  if (tomopy_) to->set_form(Options::FORM_TOMOPY);
   if (Given("--interpolation")) to->set_interpolation(kInterpolations.at(interpolation_));
   if (Given("--filter")) to->set_filter(kFilters.at(filter_));
   if (extend_) to->set_extend_edges(true);
@@ -375,7 +377,7 @@ v1::JobSpec ReconFlags::Spec() const {
   SetCenter(job);
   SetAlgorithm(job->mutable_reconstruction());
   if (Given("--batch")) job->set_slices_per_batch(batch_);
-  if (on_disk_) job->set_place(v1::RESULT_ON_DISK);
+  if (on_disk_) job->set_place(v1::RESULT_PLACE_DISK);
   if (Given("--pixel-um")) job->set_pixel_size_um(pixel_);
   CheckTogether(*job);
   return spec;
@@ -384,10 +386,10 @@ v1::JobSpec ReconFlags::Spec() const {
 std::string ReconFlags::ChosenIterations() const {
   const v1::JobSpec spec = Spec();
   const Options& options = spec.tomography().reconstruction();
-  if (options.iterations() != 0 || options.algorithm() == Options::FBP ||
+  if (options.iterations() != 0 || options.algorithm() == Options::ALGORITHM_FBP ||
       options.algorithm() == Options::ALGORITHM_UNSPECIFIED)
     return "";
-  const bool cgls = options.algorithm() == Options::CGLS;
+  const bool cgls = options.algorithm() == Options::ALGORITHM_CGLS;
   return absl::StrCat("--iterations is not given: ", cgls ? 20 : 100, ", as is usual with ",
                       NameOf(options.algorithm()));
 }

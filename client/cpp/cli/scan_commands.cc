@@ -13,6 +13,7 @@
 #include "client/cpp/cli/pattern_flags.h"
 #include "client/cpp/cli/scan_flags.h"
 #include "client/cpp/cli/terminal.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -22,10 +23,10 @@ void PrintScan(const Session& session, const v1::Scan& scan) {
     PrintJson(scan);
     return;
   }
-  std::cout << scan.name() << "  " << v1::ScanState_Name(scan.state()) << "  "
-            << scan.spec().title() << "  volumes " << scan.volumes_done() << " done, "
-            << scan.volumes_held() << " held, " << scan.volumes_dropped() << " dropped  "
-            << Count(scan.records_per_second()) << " records/s";
+  std::cout << scan.name() << "  " << ShortName(scan.state()) << "  " << scan.spec().title()
+            << "  volumes " << scan.volumes_done() << " done, " << scan.volumes_held() << " held, "
+            << scan.volumes_dropped() << " dropped  " << Count(scan.records_per_second())
+            << " records/s";
   if (scan.duplicate_records() > 0)
     std::cout << "  " << scan.duplicate_records() << " records came again";
   if (scan.out_of_range_records() > 0)
@@ -88,7 +89,7 @@ void Watch(Session& session, const std::string& name) {
   }
   if (!Check(session, status)) return;
   if (!session.json) PrintScan(session, scan);
-  if (scan.state() == v1::FAILED) session.exit_code = kFailed;
+  if (scan.state() == v1::SCAN_STATE_FAILED) session.exit_code = kFailed;
 }
 
 // Print the decisive facts first: whether it fits, what to do, possible mistakes; the description

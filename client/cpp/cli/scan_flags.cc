@@ -15,7 +15,6 @@ namespace {
 
 const std::vector<std::string> kSources = {"simulated", "replay", "push", "camera", "ring"};
 const std::vector<std::string> kDTypes = {"u8", "i8", "u16", "f16", "f32", "c64"};
-constexpr char kRaw[] = "RAW_";
 
 // Words of NumPy, GenICam and SciPy, which octavo's Python client accepts, too.
 const std::map<std::string, std::string> kTypesOfOthers = {
@@ -74,9 +73,9 @@ void ReadWavelengths(const std::string& path, v1::Processing::KLinearisation::Do
 
 template <class Enum>
 CLI::Option* AddWord(CLI::App* app, const std::string& flag, std::string& to,
-                     const std::string& help, const std::string& prefix = "",
-                     const std::map<std::string, std::string>& also = {}, bool guess = true) {
-  const std::vector<std::string> words = WordsOf<Enum>(prefix);
+                     const std::string& help, const std::map<std::string, std::string>& also = {},
+                     bool guess = true) {
+  const std::vector<std::string> words = WordsOf<Enum>();
   return app->add_option(flag, to, help + Listed(words))->transform(OneOf(words, also, guess));
 }
 
@@ -118,7 +117,7 @@ void ScanFlags::AddTo(CLI::App* app) {
   AddWord<v1::RawType>(app, "--raw-type", raw_type_,
                        "default u16; u12p and u12-packed: 12 bits, two samples in three bytes; "
                        "NumPy's names do as well: ",
-                       kRaw, kRawTypesOfOthers, /*guess=*/false);
+                       kRawTypesOfOthers, /*guess=*/false);
   app->add_option("--adc-bits", adc_bits_,
                   "bits of a sample that carry numbers; 0 = as the source declares");
   app->add_option("--channels", channels_, "interleaved channels of a record; 0 = 1");
@@ -159,7 +158,7 @@ void ScanFlags::AddTo(CLI::App* app) {
          "lo,hi in value units; default of integers: what nothing or next to nothing is clipped by")
       ->delimiter(',')
       ->expected(2);
-  AddWord<v1::WindowKind>(app, "--window", window_, "default hann: ", "", kWindowsOfOthers);
+  AddWord<v1::WindowKind>(app, "--window", window_, "default hann: ", kWindowsOfOthers);
   app->add_option("--a2", a2_, "dispersion, rad per sample^2");
   app->add_option("--a3", a3_, "dispersion, rad per sample^3");
   app->add_option("--k", k_, "none | source | poly | a text file of wavelengths in nm");
@@ -242,7 +241,7 @@ void ScanFlags::SetAcquisition(v1::ScanSpec* spec) const {
   if (Given("--samples")) to->set_samples_per_record(samples_);
   if (Given("--rate")) to->set_record_rate_hz(rate_);
   if (Given("--block")) to->set_records_per_block(block_);
-  if (Given("--raw-type")) to->set_raw_type(ValueOf<v1::RawType>(raw_type_, kRaw));
+  if (Given("--raw-type")) to->set_raw_type(ValueOf<v1::RawType>(raw_type_));
   if (Given("--channels")) to->set_channels(channels_);
   if (Given("--channel")) to->set_channel(channel_);
   if (Given("--record-average")) to->set_record_average(record_average_);
@@ -275,17 +274,18 @@ void ScanFlags::SetRetention(v1::Retention* to) const {
     to->mutable_auto_commit()->set_format(
         FormatFor("--destination", to->auto_commit().destination(), to->auto_commit().format()));
   }
-  const bool spills = to->on_full() == v1::SPILL_HOST || to->on_full() == v1::SPILL_DISK;
+  const bool spills =
+      to->on_full() == v1::ON_FULL_SPILL_HOST || to->on_full() == v1::ON_FULL_SPILL_DISK;
   if (Given("--on-tier-full") && !spills)
     throw CLI::ValidationError("--on-tier-full", "is for --on-full spill-host, spill-disk");
   for (const char* flag : {"--destination", "--format"}) {
-    if (Given(flag) && to->disposition() != v1::AUTO_COMMIT)
+    if (Given(flag) && to->disposition() != v1::DISPOSITION_AUTO_COMMIT)
       throw CLI::ValidationError(flag, "is for --disposition auto-commit");
   }
 }
 
 void ScanFlags::SetProcessing(v1::Processing* to) const {
-  if (Given("--dtype")) to->set_dtype(ValueOf<v1::DType>(dtype_));
+  if (Given("--dtype")) to->set_dtype(ValueOf<v1::Dtype>(dtype_));
   if (Given("--value")) to->set_value(ValueOf<v1::Value>(value_));
   if (Given("--levels")) {
     to->mutable_levels()->set_lo(static_cast<float>(levels_[0]));
@@ -318,7 +318,7 @@ void ScanFlags::SetProcessing(v1::Processing* to) const {
   if (Given("--window-records")) background->set_window_records(window_records_);
   for (const char* flag : {"--group-records", "--window-records"}) {
     const bool rolling = background->mode() == v1::Processing::Background::MODE_UNSPECIFIED ||
-                         background->mode() == v1::Processing::Background::ROLLING;
+                         background->mode() == v1::Processing::Background::MODE_ROLLING;
     if (Given(flag) && !rolling) throw CLI::ValidationError(flag, "is for --background rolling");
   }
   if (Given("--fixed-pattern-noise"))

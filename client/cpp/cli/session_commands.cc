@@ -6,6 +6,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -37,7 +38,7 @@ void Memory(Session& session) {
     }
   }
   for (const auto& tier : memory.tiers()) {
-    std::cout << "tier " << v1::Tier_Name(tier.tier()) << ": ";
+    std::cout << "tier " << ShortName(tier.tier()) << ": ";
     if (tier.quota_bytes() == 0) {
       std::cout << "off\n";
       continue;
@@ -69,7 +70,7 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
     return;
   }
   std::cout << lease.resource() << "  "
-            << (lease.mode() == v1::LEASE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
+            << (lease.mode() == v1::LEASE_MODE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
             << lease.fence() << "  " << (lease.holder().empty() ? lease.session() : lease.holder())
             << (lease.expires_seconds() > 0 ? "  for " + Seconds(lease.expires_seconds()) : "")
             << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
@@ -116,7 +117,7 @@ void AddSessionCommands(CLI::App& app, Session& session) {
   acquire->callback([&session, resource, exclusive, seconds, wait, holder] {
     v1::AcquireLeaseRequest request;
     request.set_resource(*resource);
-    request.set_mode(*exclusive ? v1::LEASE_EXCLUSIVE : v1::LEASE_SHARED);
+    request.set_mode(*exclusive ? v1::LEASE_MODE_EXCLUSIVE : v1::LEASE_MODE_SHARED);
     request.set_seconds(*seconds);
     request.set_wait_seconds(*wait);
     request.set_holder(*holder);

@@ -22,10 +22,10 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
     PrintJson(volume);
     return;
   }
-  std::cout << volume.name() << "  #" << volume.index() << "  "
-            << v1::VolumeState_Name(volume.state()) << "  [" << volume.shape(0) << ", "
-            << volume.shape(1) << ", " << volume.shape(2) << "] " << v1::DType_Name(volume.dtype())
-            << "  " << Bytes(static_cast<double>(volume.bytes())) << "  held "
+  std::cout << volume.name() << "  #" << volume.index() << "  " << ShortName(volume.state())
+            << "  [" << volume.shape(0) << ", " << volume.shape(1) << ", " << volume.shape(2)
+            << "] " << ShortName(volume.dtype()) << "  "
+            << Bytes(static_cast<double>(volume.bytes())) << "  held "
             << Seconds(volume.held_seconds());
   if (volume.missing_ascans() > 0)
     std::cout << "  " << volume.missing_ascans() << " A-scans missing";
@@ -37,7 +37,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
               << Clipped(clipped, (volume.shape(0) * volume.shape(1) - volume.missing_ascans()) *
                                       volume.shape(2));
   }
-  if (volume.tier() > v1::DEVICE) std::cout << "  " << v1::Tier_Name(volume.tier());
+  if (volume.tier() > v1::TIER_DEVICE) std::cout << "  " << ShortName(volume.tier());
   if (!volume.moving().empty()) std::cout << "  " << volume.moving();
   if (volume.marked()) std::cout << "  marked";
   if (volume.expires_seconds() > 0)
@@ -77,7 +77,7 @@ void WarnOfMissing(Session& session, const std::string& name) {
            ->GetVolume(session.Context().get(), request, &volume)
            .ok())
     return;  // the commit says why
-  if (volume.state() == v1::COMMITTED) return;
+  if (volume.state() == v1::VOLUME_STATE_COMMITTED) return;
   if (volume.missing_ascans() > 0) {
     std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_ascans()
               << " A-scans are missing\n";
@@ -87,15 +87,15 @@ void WarnOfMissing(Session& session, const std::string& name) {
   }
 }
 
-const char* NumpyName(v1::DType dtype) {
+const char* NumpyName(v1::Dtype dtype) {
   switch (dtype) {
-    case v1::U8: return "|u1";
-    case v1::I8: return "|i1";
-    case v1::U16: return "<u2";
-    case v1::I16: return "<i2";
-    case v1::F16: return "<f2";
-    case v1::F64: return "<f8";
-    case v1::C64: return "<c8";
+    case v1::DTYPE_U8: return "|u1";
+    case v1::DTYPE_I8: return "|i1";
+    case v1::DTYPE_U16: return "<u2";
+    case v1::DTYPE_I16: return "<i2";
+    case v1::DTYPE_F16: return "<f2";
+    case v1::DTYPE_F64: return "<f8";
+    case v1::DTYPE_C64: return "<c8";
     default: return "<f4";
   }
 }
@@ -314,7 +314,7 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     v1::SpillVolumeRequest request;
     request.set_name(*name);
     request.set_lease_token(*lease);
-    request.set_tier(*tier == "host" ? v1::HOST : v1::DISK);
+    request.set_tier(*tier == "host" ? v1::TIER_HOST : v1::TIER_DISK);
     v1::Volume answer;
     grpc::ClientContext context;  // as long as it takes
     if (CheckVolume(session, *name,
@@ -362,12 +362,13 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     if (!contrast->empty()) {
       request.add_operations()->mutable_angiography()->set_method(
-          *contrast == "speckle-variance" ? v1::Angiography::SPECKLE_VARIANCE
-                                          : v1::Angiography::AMPLITUDE_DECORRELATION);
+          *contrast == "speckle-variance" ? v1::Angiography::METHOD_SPECKLE_VARIANCE
+                                          : v1::Angiography::METHOD_AMPLITUDE_DECORRELATION);
     }
     if (!phases->empty()) {
       auto* doppler = request.add_operations()->mutable_doppler();
-      doppler->set_between(*phases == "repeats" ? v1::Doppler::REPEATS : v1::Doppler::ASCANS);
+      doppler->set_between(*phases == "repeats" ? v1::Doppler::BETWEEN_REPEATS
+                                                : v1::Doppler::BETWEEN_ASCANS);
       doppler->set_half_window(*half_window);
     }
     if (grid->size() == 2) {

@@ -68,8 +68,8 @@ std::string WaitTeller::ReasonOfJob() const {
            ->GetJob(session_.Context().get(), request, &job)
            .ok())
     return "";
-  if (job.state() == v1::JOB_QUEUED) return "its turn (" + job.reason() + ")";
-  if (job.state() != v1::JOB_RUNNING || job.stage() != "projections") return "";
+  if (job.state() == v1::JOB_STATE_QUEUED) return "its turn (" + job.reason() + ")";
+  if (job.state() != v1::JOB_STATE_RUNNING || job.stage() != "projections") return "";
   return "frames that are pushed: " + std::to_string(job.step()) + " of " +
          std::to_string(job.steps()) + " are in";
 }
@@ -81,7 +81,7 @@ std::string WaitTeller::ReasonOfAnyScan() const {
            .ok())
     return "";
   for (const auto& scan : answer.scans()) {
-    if (scan.state() != v1::QUEUED && scan.state() != v1::RUNNING) continue;
+    if (scan.state() != v1::SCAN_STATE_QUEUED && scan.state() != v1::SCAN_STATE_RUNNING) continue;
     return scan.waits_for().empty() ? "" : scan.name() + ", which waits for " + scan.waits_for();
   }
   return "a scan; none is queued or running";

@@ -34,16 +34,12 @@ struct WatchFlags {
 
 // The server makes pictures for files in the usual orientation: depth downwards.
 void AskForPictures(const WatchFlags& flags, v1::SubscribeRequest* request) {
-  request->set_encoding(flags.png_dir.empty() ? v1::JPEG : v1::PNG);
+  request->set_encoding(flags.png_dir.empty() ? v1::ENCODING_JPEG : v1::ENCODING_PNG);
   auto* image = request->mutable_image();
   image->set_depth_down(true);
   image->set_scale_bar(flags.scale_bar);
   image->set_max_width(flags.max_width);
-  v1::ColourMap map = v1::GRAY;
-  std::string name = flags.colour_map;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
-  if (v1::ColourMap_Parse(name, &map)) image->set_colour_map(map);
+  image->set_colour_map(ValueOf<v1::ColourMap>(flags.colour_map));
   const auto set = [](const std::vector<float>& pair, v1::Levels* out) {
     out->set_lo(pair[0]);
     out->set_hi(pair[1]);
@@ -97,9 +93,10 @@ std::pair<double, double> ContrastOf(const v1::Frame& head, const WatchFlags& fl
                                      const std::vector<double>& values) {
   if (!flags.levels.empty()) return {flags.levels[0], flags.levels[1]};
   if (flags.display) return {head.display().lo(), head.display().hi()};
-  const double lowest = head.dtype() == v1::I8 ? -128 : 0;
-  const bool fill = !head.complete() &&
-                    (head.dtype() == v1::U8 || head.dtype() == v1::I8 || head.dtype() == v1::U16);
+  const double lowest = head.dtype() == v1::DTYPE_I8 ? -128 : 0;
+  const bool fill =
+      !head.complete() && (head.dtype() == v1::DTYPE_U8 || head.dtype() == v1::DTYPE_I8 ||
+                           head.dtype() == v1::DTYPE_U16);
   std::vector<double> some;
   std::copy_if(values.begin(), values.end(), std::back_inserter(some),
                [&](double v) { return std::isfinite(v) && !(fill && v == lowest); });
@@ -125,11 +122,11 @@ Grey ToGrey(const v1::Frame& head, const std::string& data, const WatchFlags& fl
     }
   };
   switch (head.dtype()) {
-    case v1::U8: convert(uint8_t{}); break;
-    case v1::I8: convert(int8_t{}); break;
-    case v1::U16: convert(uint16_t{}); break;
-    case v1::F16: convert(Half{}); break;
-    case v1::C64: convert(std::complex<float>{}); break;
+    case v1::DTYPE_U8: convert(uint8_t{}); break;
+    case v1::DTYPE_I8: convert(int8_t{}); break;
+    case v1::DTYPE_U16: convert(uint16_t{}); break;
+    case v1::DTYPE_F16: convert(Half{}); break;
+    case v1::DTYPE_C64: convert(std::complex<float>{}); break;
     default: convert(float{}); break;
   }
   const auto [lo, hi] = ContrastOf(head, flags, values);
@@ -154,9 +151,9 @@ Grey Transposed(const Grey& image) {
 
 // What a picture shows: "MIP", "BSCAN y 12", "BSCAN y in the middle".
 std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
-  std::string text = v1::Product_Name(head.product());
-  if (head.product() != v1::BSCAN) return text;
-  const char* axis = head.axis() == v1::X ? "x" : head.axis() == v1::Y ? "y" : "z";
+  std::string text = ShortName(head.product());
+  if (head.product() != v1::PRODUCT_BSCAN) return text;
+  const char* axis = head.axis() == v1::AXIS_X ? "x" : head.axis() == v1::AXIS_Y ? "y" : "z";
   return text + " " + axis + " " +
          (flags.index >= 0 ? std::to_string(flags.index) : "in the middle");
 }
@@ -164,12 +161,12 @@ std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
   request.set_scan(flags.scan);
-  request.add_products(flags.product == "angiogram" ? v1::ANGIOGRAM
-                       : flags.product == "aip"     ? v1::AIP
-                       : flags.product == "bscan"   ? v1::BSCAN
-                                                    : v1::MIP);
+  request.add_products(flags.product == "angiogram" ? v1::PRODUCT_ANGIOGRAM
+                       : flags.product == "aip"     ? v1::PRODUCT_AIP
+                       : flags.product == "bscan"   ? v1::PRODUCT_BSCAN
+                                                    : v1::PRODUCT_MIP);
   if (!flags.axis.empty())
-    request.set_axis(flags.axis == "x" ? v1::X : flags.axis == "y" ? v1::Y : v1::Z);
+    request.set_axis(flags.axis == "x" ? v1::AXIS_X : flags.axis == "y" ? v1::AXIS_Y : v1::AXIS_Z);
   if (flags.index >= 0) {
     request.set_index(flags.index);
     request.set_index_set(true);

@@ -18,8 +18,8 @@
 namespace octavo::cli {
 namespace {
 
-std::string WordOf(const google::protobuf::EnumValueDescriptor& value, const std::string& prefix) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix)),
+std::string WordOf(const google::protobuf::EnumValueDescriptor& value) {
+  return absl::StrReplaceAll(absl::AsciiStrToLower(ShortName(*value.type(), value.number())),
                              {{"_", "-"}});
 }
 
@@ -68,19 +68,26 @@ void CheckNaturals(CLI::App* app) {
 
 std::string Listed(const std::vector<std::string>& words) { return absl::StrJoin(words, " | "); }
 
-std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
-                                 const std::string& prefix) {
+std::string ShortName(const google::protobuf::EnumDescriptor& values, int number) {
+  const auto* value = values.FindValueByNumber(number);
+  if (value == nullptr) return std::to_string(number);
+  // The value 0 of every enum is PREFIX_UNSPECIFIED.
+  const absl::string_view prefix =
+      absl::StripSuffix(values.FindValueByNumber(0)->name(), "UNSPECIFIED");
+  return std::string(absl::StripPrefix(value->name(), prefix));
+}
+
+std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values) {
   std::vector<std::string> words;
   for (int i = 0; i < values.value_count(); ++i) {
-    if (values.value(i)->number() != 0) words.push_back(WordOf(*values.value(i), prefix));
+    if (values.value(i)->number() != 0) words.push_back(WordOf(*values.value(i)));
   }
   return words;
 }
 
-int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix,
-             const std::string& word) {
+int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& word) {
   for (int i = 0; i < values.value_count(); ++i) {
-    if (values.value(i)->number() != 0 && WordOf(*values.value(i), prefix) == word)
+    if (values.value(i)->number() != 0 && WordOf(*values.value(i)) == word)
       return values.value(i)->number();
   }
   return 0;

@@ -28,21 +28,26 @@ void CheckNaturals(CLI::App* app);
 /// "a | b | c", as help texts list them.
 std::string Listed(const std::vector<std::string>& words);
 
+/// The name of an enum's value without the name of the enum: "RUNNING" for SCAN_STATE_RUNNING. The
+/// number as text for a value that only a newer server knows.
+std::string ShortName(const google::protobuf::EnumDescriptor& values, int number);
 /// The words for the values of an enum of the contract but the first, which stands for "choose":
-/// "auto-commit" for AUTO_COMMIT, with the prefix "RAW_" "u8" for RAW_U8.
-std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values,
-                                 const std::string& prefix);
+/// "auto-commit" for DISPOSITION_AUTO_COMMIT.
+std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values);
 /// The number of the value for `word`, one of WordsOf.
-int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& prefix,
-             const std::string& word);
+int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& word);
 
 template <class Enum>
-std::vector<std::string> WordsOf(const std::string& prefix = "") {
-  return WordsOf(*google::protobuf::GetEnumDescriptor<Enum>(), prefix);
+std::string ShortName(Enum value) {
+  return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 template <class Enum>
-Enum ValueOf(const std::string& word, const std::string& prefix = "") {
-  return static_cast<Enum>(NumberOf(*google::protobuf::GetEnumDescriptor<Enum>(), prefix, word));
+std::vector<std::string> WordsOf() {
+  return WordsOf(*google::protobuf::GetEnumDescriptor<Enum>());
+}
+template <class Enum>
+Enum ValueOf(const std::string& word) {
+  return static_cast<Enum>(NumberOf(*google::protobuf::GetEnumDescriptor<Enum>(), word));
 }
 
 /// The keys of a map from words.

@@ -72,7 +72,7 @@ std::string ToJson(const google::protobuf::Message& message) {
 void Encode(const Processing& in, v1::Processing* out) {
   FromJson(in.json, out);
   if (!in.background.empty()) {
-    out->mutable_background()->set_mode(v1::Processing::Background::STATIC);
+    out->mutable_background()->set_mode(v1::Processing::Background::MODE_STATIC);
     out->mutable_background()->mutable_spectrum()->Assign(in.background.begin(),
                                                           in.background.end());
   }
@@ -89,7 +89,7 @@ void Encode(const Processing& in, v1::Processing* out) {
   IfGiven(in.depth, [&](uint32_t v) { out->set_depth(v); });
   IfGiven(in.value, [&](Value v) { out->set_value(static_cast<v1::Value>(v)); });
   if (in.levels) Encode(*in.levels, out->mutable_levels());
-  if (in.dtype) out->set_dtype(static_cast<v1::DType>(*in.dtype));
+  if (in.dtype) out->set_dtype(static_cast<v1::Dtype>(*in.dtype));
 }
 
 void Encode(const CommitOptions& in, v1::CommitOptions* out) {

@@ -13,26 +13,26 @@ from octavo.names import Names, Types, closest
 from octavo.paging import pages
 from octavo.v1 import buffer_pb2, buffer_pb2_grpc, operation_pb2, types_pb2
 
-SCALARS = Types({"u8": operation_pb2.SCALAR_U8, "i8": operation_pb2.SCALAR_I8, "u16": operation_pb2.SCALAR_U16, "i16": operation_pb2.SCALAR_I16,
-                 "f16": operation_pb2.SCALAR_F16, "f32": operation_pb2.SCALAR_F32, "f64": operation_pb2.SCALAR_F64, "c64": operation_pb2.SCALAR_C64,
-                 "u32": operation_pb2.SCALAR_U32, "i32": operation_pb2.SCALAR_I32, "u64": operation_pb2.SCALAR_U64, "i64": operation_pb2.SCALAR_I64,
-                 "c32": operation_pb2.SCALAR_C32, "c128": operation_pb2.SCALAR_C128}, of=operation_pb2.Scalar)
+SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
+                 "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
+                 "u32": types_pb2.DTYPE_U32, "i32": types_pb2.DTYPE_I32, "u64": types_pb2.DTYPE_U64, "i64": types_pb2.DTYPE_I64,
+                 "c32": types_pb2.DTYPE_C32, "c128": types_pb2.DTYPE_C128}, of=types_pb2.Dtype)
 NUMPY = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8", "u32": "<u4", "i32": "<i4",
          "u64": "<u8", "i64": "<i8", "c32": "<f2", "c128": "<c16"}  # c32 has none: pairs of f2
-REDUCTIONS = Names({"sum": operation_pb2.REDUCE_SUM, "min": operation_pb2.REDUCE_MIN, "max": operation_pb2.REDUCE_MAX,
-                    "mean": operation_pb2.REDUCE_MEAN, "std": operation_pb2.REDUCE_STD},
+REDUCTIONS = Names({"sum": operation_pb2.REDUCE_KIND_SUM, "min": operation_pb2.REDUCE_KIND_MIN, "max": operation_pb2.REDUCE_KIND_MAX,
+                    "mean": operation_pb2.REDUCE_KIND_MEAN, "std": operation_pb2.REDUCE_KIND_STD},
                    aliases={"average": "mean", "minimum": "min", "maximum": "max"}, of=operation_pb2.ReduceKind)
-PARTS = Names({"real": operation_pb2.PART_REAL, "imaginary": operation_pb2.PART_IMAGINARY, "magnitude": operation_pb2.PART_MAGNITUDE,
-               "phase": operation_pb2.PART_PHASE, "power": operation_pb2.PART_POWER},
+PARTS = Names({"real": operation_pb2.COMPLEX_PART_REAL, "imaginary": operation_pb2.COMPLEX_PART_IMAGINARY, "magnitude": operation_pb2.COMPLEX_PART_MAGNITUDE,
+               "phase": operation_pb2.COMPLEX_PART_PHASE, "power": operation_pb2.COMPLEX_PART_POWER},
               aliases={"imag": "imaginary", "abs": "magnitude", "angle": "phase"}, of=operation_pb2.ComplexPart)  # NumPy's
 _Combine = operation_pb2.ArrayOperation.Combine
-COMBINATIONS = Names({"add": _Combine.ADD, "subtract": _Combine.SUBTRACT, "multiply": _Combine.MULTIPLY, "divide": _Combine.DIVIDE}, of=_Combine.Kind)
-EDGES = Names({"mirror": operation_pb2.RESIZE_MIRROR, "reflect": operation_pb2.RESIZE_REFLECT}, of=operation_pb2.ResizeEdge)
+COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
+EDGES = Names({"mirror": operation_pb2.RESIZE_EDGE_MIRROR, "reflect": operation_pb2.RESIZE_EDGE_REFLECT}, of=operation_pb2.ResizeEdge)
 _CHUNK = 1 << 20
 
 
 def scalar(dtype) -> int:
-    """The Scalar of a name ("f32", "float32"), a NumPy dtype or a Scalar."""
+    """The Dtype of a name ("f32", "float32"), a NumPy dtype or a Dtype."""
     return SCALARS.pick("dtype", dtype)
 
 
@@ -119,14 +119,14 @@ def _complex(field: str, value):
 
 
 def _dtype(element: buffer_pb2.ElementType) -> np.dtype:
-    name = next(n for n, number in SCALARS.items() if number == element.scalar)
+    name = next(n for n, number in SCALARS.items() if number == element.dtype)
     return np.dtype(NUMPY[name])
 
 
 def _array_shape(shape: Sequence[int], element: buffer_pb2.ElementType) -> tuple:
     """Shape and dtype for NumPy: elements of several lanes (and pairs of f2) add a last
     axis."""
-    lanes = 2 if element.scalar == operation_pb2.SCALAR_C32 else max(1, element.lanes)
+    lanes = 2 if element.dtype == types_pb2.DTYPE_C32 else max(1, element.lanes)
     return tuple(shape) + ((lanes,) if lanes > 1 else ())
 
 
@@ -164,7 +164,7 @@ class Buffers:
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
             type=message(buffer_pb2.ElementType, dict(scalar=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=devices)),
-            fill=buffer_pb2.CreateBufferRequest.UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.ZERO, labels=labels or {},
+            fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
             ttl_seconds=ttl_seconds, private=private, request_id=request_id)))
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))

@@ -36,7 +36,7 @@ def _address(address: str) -> str:
 
 # after which a subscriber gets a warning that says what the scan or job waits for
 QUIET_SECONDS = 5.0
-FINAL = (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED)
+FINAL = (scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED)
 
 
 @dataclasses.dataclass
@@ -384,9 +384,9 @@ class Client(VolumeCalls, JobCalls):
         if not name.startswith("jobs/"):
             return self.scan(name).waits_for
         job = self.job(name)
-        if job.state == job_pb2.JOB_QUEUED:
+        if job.state == job_pb2.JOB_STATE_QUEUED:
             return f"its turn ({job.reason})"
-        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_RUNNING and job.stage == "projections" else ""
+        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == "projections" else ""
 
     # -- the server
 

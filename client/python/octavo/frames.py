@@ -12,15 +12,15 @@ from octavo.names import Names, short
 from octavo.png import no_fractions
 from octavo.v1 import stream_pb2, types_pb2
 
-NUMPY = {types_pb2.U8: np.dtype("u1"), types_pb2.I8: np.dtype("i1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"),
-         types_pb2.F16: np.dtype("<f2"), types_pb2.F32: np.dtype("<f4"), types_pb2.F64: np.dtype("<f8"), types_pb2.C64: np.dtype("<c8")}
-PRODUCTS = Names({"mip": stream_pb2.MIP, "aip": stream_pb2.AIP, "bscan": stream_pb2.BSCAN, "volume": stream_pb2.VOLUME, "event": stream_pb2.EVENT,
-                  "angiogram": stream_pb2.ANGIOGRAM}, of=stream_pb2.Product)
-AXES = Names({"x": stream_pb2.X, "y": stream_pb2.Y, "z": stream_pb2.Z}, of=stream_pb2.Axis)
-DELIVERIES = Names({"latest": stream_pb2.LATEST, "drop_oldest": stream_pb2.DROP_OLDEST, "lossless": stream_pb2.LOSSLESS}, of=stream_pb2.Delivery)
-ENCODINGS = Names({"raw": stream_pb2.RAW, "png": stream_pb2.PNG, "jpeg": stream_pb2.JPEG}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
-COLOUR_MAPS = Names({"gray": stream_pb2.GRAY, "gray_inverted": stream_pb2.GRAY_INVERTED, "viridis": stream_pb2.VIRIDIS, "magma": stream_pb2.MAGMA,
-                     "inferno": stream_pb2.INFERNO, "plasma": stream_pb2.PLASMA, "hot": stream_pb2.HOT},
+NUMPY = {types_pb2.DTYPE_U8: np.dtype("u1"), types_pb2.DTYPE_I8: np.dtype("i1"), types_pb2.DTYPE_U16: np.dtype("<u2"), types_pb2.DTYPE_I16: np.dtype("<i2"),
+         types_pb2.DTYPE_F16: np.dtype("<f2"), types_pb2.DTYPE_F32: np.dtype("<f4"), types_pb2.DTYPE_F64: np.dtype("<f8"), types_pb2.DTYPE_C64: np.dtype("<c8")}
+PRODUCTS = Names({"mip": stream_pb2.PRODUCT_MIP, "aip": stream_pb2.PRODUCT_AIP, "bscan": stream_pb2.PRODUCT_BSCAN, "volume": stream_pb2.PRODUCT_VOLUME, "event": stream_pb2.PRODUCT_EVENT,
+                  "angiogram": stream_pb2.PRODUCT_ANGIOGRAM}, of=stream_pb2.Product)
+AXES = Names({"x": stream_pb2.AXIS_X, "y": stream_pb2.AXIS_Y, "z": stream_pb2.AXIS_Z}, of=stream_pb2.Axis)
+DELIVERIES = Names({"latest": stream_pb2.DELIVERY_LATEST, "drop_oldest": stream_pb2.DELIVERY_DROP_OLDEST, "lossless": stream_pb2.DELIVERY_LOSSLESS}, of=stream_pb2.Delivery)
+ENCODINGS = Names({"raw": stream_pb2.ENCODING_RAW, "png": stream_pb2.ENCODING_PNG, "jpeg": stream_pb2.ENCODING_JPEG}, aliases={"jpg": "jpeg"}, of=stream_pb2.Encoding)
+COLOUR_MAPS = Names({"gray": stream_pb2.COLOUR_MAP_GRAY, "gray_inverted": stream_pb2.COLOUR_MAP_GRAY_INVERTED, "viridis": stream_pb2.COLOUR_MAP_VIRIDIS, "magma": stream_pb2.COLOUR_MAP_MAGMA,
+                     "inferno": stream_pb2.COLOUR_MAP_INFERNO, "plasma": stream_pb2.COLOUR_MAP_PLASMA, "hot": stream_pb2.COLOUR_MAP_HOT},
                     aliases={"grey": "gray", "grey_inverted": "gray_inverted", "gray_r": "gray_inverted"}, of=stream_pb2.ColourMap)  # Matplotlib's
 
 
@@ -77,7 +77,7 @@ def check_index(index: Optional[int], products: Sequence[int]) -> None:
         return
     if index < 0:
         raise ValueError(f"index is {short(index)}; allowed are whole numbers from 0 on, and None for the B-scan in the middle")
-    if stream_pb2.BSCAN not in products:
+    if stream_pb2.PRODUCT_BSCAN not in products:
         asked = ", ".join(_name(PRODUCTS, product) or str(product) for product in products)
         raise ValueError(f"index is {short(index)}, the number of a B-scan, and products are {asked}; allowed is an index with 'bscan'")
 
@@ -106,7 +106,7 @@ def frames(messages) -> Iterator[Frame]:
         if message.offset + len(message.data) < message.total_bytes:
             continue
         array = None
-        if head.total_bytes and head.encoding == stream_pb2.RAW:
+        if head.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
             array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
         yield Frame(scan=head.scan, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,

@@ -61,8 +61,8 @@ class JobCalls:
         last = None
         for last in self.watch_job(name):
             errors.tell(name, last.warnings)
-        if check and last.state != job_pb2.JOB_DONE:
-            raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_CANCELLED else grpc.StatusCode.ABORTED,
+        if check and last.state != job_pb2.JOB_STATE_DONE:
+            raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_STATE_CANCELLED else grpc.StatusCode.ABORTED,
                                      f"{name}: {last.reason}", last.reason_code)
         return last
 

@@ -42,6 +42,14 @@ def short(value) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def short_name(enum, number: int) -> str:
+    """A value's name without that of its enum: "RUNNING" for SCAN_STATE_RUNNING. The number as text
+    for a value that only a newer server knows."""
+    value = enum.values_by_number.get(number)
+    prefix = enum.values_by_number[0].name[:-len("UNSPECIFIED")]
+    return value.name[len(prefix):] if value is not None else str(number)
+
+
 _OF: Dict[str, "Names"] = {}  # by the full name of the enum
 
 
@@ -66,28 +74,24 @@ class Names(dict):
             self._know_protos(of.DESCRIPTOR)
 
     def _know_protos(self, enum) -> None:
-        """The names in the protos, too."""
+        """The names in the protos, too, with and without the name of the enum."""
         by_number = {number: name for name, number in self.items()}
         for value in enum.values:
             if value.number in by_number:
-                self._known.setdefault(folded(value.name), by_number[value.number])
+                for word in (value.name, short_name(enum, value.number)):
+                    self._known.setdefault(folded(word), by_number[value.number])
 
     @classmethod
     def of_enum(cls, enum) -> "Names":
-        """The names for an enum's descriptor: its own table, else the proto's names in lower case
-        without their common prefix."""
+        """The names for an enum's descriptor: its own table, else the proto's short names in lower
+        case."""
         if enum.full_name not in _OF:
             _OF[enum.full_name] = cls._of_proto(enum)
         return _OF[enum.full_name]
 
     @classmethod
     def _of_proto(cls, enum) -> "Names":
-        values = {value.name: value.number for value in enum.values if not value.name.endswith("_UNSPECIFIED")}
-        parts = [name.split("_") for name in values]
-        common = 0
-        while len(parts) > 1 and all(len(p) > common + 1 and p[common] == parts[0][common] for p in parts):
-            common += 1
-        names = cls({"_".join(name.split("_")[common:]).lower(): number for name, number in values.items()})
+        names = cls({short_name(enum, value.number).lower(): value.number for value in enum.values if value.number != 0})
         names._know_protos(enum)
         return names
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from octavo import errors
 from octavo.arguments import explained, real, short, whole
-from octavo.names import Names
+from octavo.names import Names, short_name
 from octavo.v1 import scan_pb2, source_pb2, types_pb2
 
 Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tuple[str, int]]]]
@@ -385,9 +385,9 @@ def _projection_frames(projections, angles_rad, flats, darks) -> Iterator[Projec
         yield ProjectionFrame(next(sequence), array, "projection", float(angle))
 
 
-_KINDS = Names({"projection": source_pb2.PushProjectionsRequest.PROJECTION, "flat": source_pb2.PushProjectionsRequest.FLAT,
-                "dark": source_pb2.PushProjectionsRequest.DARK}, aliases={"white": "flat"}, of=source_pb2.PushProjectionsRequest.Kind)
-_TYPES = {types_pb2.U8: np.dtype("u1"), types_pb2.U16: np.dtype("<u2"), types_pb2.I16: np.dtype("<i2"), types_pb2.F32: np.dtype("<f4")}
+_KINDS = Names({"projection": source_pb2.PushProjectionsRequest.KIND_PROJECTION, "flat": source_pb2.PushProjectionsRequest.KIND_FLAT,
+                "dark": source_pb2.PushProjectionsRequest.KIND_DARK}, aliases={"white": "flat"}, of=source_pb2.PushProjectionsRequest.Kind)
+_TYPES = {types_pb2.DTYPE_U8: np.dtype("u1"), types_pb2.DTYPE_U16: np.dtype("<u2"), types_pb2.DTYPE_I16: np.dtype("<i2"), types_pb2.DTYPE_F32: np.dtype("<f4")}
 
 
 class _ProjectionPusher(_Pusher):
@@ -462,7 +462,7 @@ class _ProjectionPusher(_Pusher):
         self.result.missing = [(r.first, r.count) for r in answer.missing]
 
 
-_RAW_TYPES = {scan_pb2.RAW_U8: "u1", scan_pb2.RAW_I16: "<i2", scan_pb2.RAW_F32: "<f4", scan_pb2.RAW_U12P: "u1", scan_pb2.RAW_U12_PACKED: "u1"}
+_RAW_TYPES = {scan_pb2.RAW_TYPE_U8: "u1", scan_pb2.RAW_TYPE_I16: "<i2", scan_pb2.RAW_TYPE_F32: "<f4", scan_pb2.RAW_TYPE_U12P: "u1", scan_pb2.RAW_TYPE_U12_PACKED: "u1"}
 
 
 def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes: int) -> np.ndarray:
@@ -472,7 +472,7 @@ def _records(array: np.ndarray, acquisition: scan_pb2.Acquisition, record_bytes:
     if array.dtype.newbyteorder("<") != dtype or array.ndim != 2 or array.shape[1] * dtype.itemsize != record_bytes:
         channels = f" in {acquisition.channels} channels" if acquisition.channels > 1 else ""
         raise ValueError(f"a block is {array.dtype} {array.shape}; the scan takes records of {acquisition.samples_per_record} samples{channels}, "
-                         f"{scan_pb2.RawType.Name(acquisition.raw_type)}: allowed is {dtype} [records, {record_bytes // dtype.itemsize}]")
+                         f"{short_name(scan_pb2.RawType.DESCRIPTOR, acquisition.raw_type)}: allowed is {dtype} [records, {record_bytes // dtype.itemsize}]")
     return array.astype(dtype, copy=False)
 
 
@@ -483,7 +483,7 @@ def _doubts(array: np.ndarray, acquisition: scan_pb2.Acquisition) -> List[str]:
     if look.size and not look.any():
         return [f"the first {len(look)} records are all 0: there is nothing to see in them"]
     bits = acquisition.adc_bits
-    if not 0 < bits < 8 * look.dtype.itemsize or look.dtype.kind not in "ui" or acquisition.raw_type in (scan_pb2.RAW_U12P, scan_pb2.RAW_U12_PACKED):
+    if not 0 < bits < 8 * look.dtype.itemsize or look.dtype.kind not in "ui" or acquisition.raw_type in (scan_pb2.RAW_TYPE_U12P, scan_pb2.RAW_TYPE_U12_PACKED):
         return []
     top, bottom = 2 ** bits - 1, -2 ** bits if look.dtype.kind == "i" else 0
     most = int(look.max()) if look.size and look.max() > top else int(look.min()) if look.size else 0

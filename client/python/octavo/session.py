@@ -79,7 +79,7 @@ class Lease:
         self._client = client
         self.ended = False
         self.resource, self.token, self.fence = grant.resource, grant.token, grant.fence
-        self.exclusive = grant.mode == session_pb2.LEASE_EXCLUSIVE
+        self.exclusive = grant.mode == session_pb2.LEASE_MODE_EXCLUSIVE
 
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
         """Extends the lease to `seconds` from now; 0 = as long as its
@@ -121,7 +121,7 @@ def token_of(lease: Optional[Lease]) -> str:
 
 
 def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
-    request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_EXCLUSIVE if exclusive else session_pb2.LEASE_SHARED,
+    request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
                                               seconds=seconds, wait_seconds=wait, holder=holder,
                                               session_secret=secret_of(session))
     return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait))

@@ -22,26 +22,26 @@ Shape = Union[scan_pb2.Raster, scan_pb2.RepeatedRaster, scan_pb2.Radial, scan_pb
 Work = Union[job_pb2.JobSpec, job_pb2.ReprocessJob, job_pb2.DispersionAutofocusJob, job_pb2.KCalibrationJob, tomography_pb2.TomographyJob]
 WORKS = {"reprocess": job_pb2.ReprocessJob, "dispersion_autofocus": job_pb2.DispersionAutofocusJob, "k_calibration": job_pb2.KCalibrationJob,
          "tomography": tomography_pb2.TomographyJob}
-FLYBACKS = Names({"fixed": scan_pb2.FIXED, "fixed_linear": scan_pb2.FIXED_LINEAR, "minimum_time": scan_pb2.MINIMUM_TIME}, of=scan_pb2.FlybackPolicy)
-DTYPES = Types({"u8": types_pb2.U8, "i8": types_pb2.I8, "u16": types_pb2.U16, "f16": types_pb2.F16, "f32": types_pb2.F32, "c64": types_pb2.C64})
-RAW_TYPES = Types({"u8": scan_pb2.RAW_U8, "u16": scan_pb2.RAW_U16, "i16": scan_pb2.RAW_I16, "f32": scan_pb2.RAW_F32, "u12p": scan_pb2.RAW_U12P,
-                   "u12_packed": scan_pb2.RAW_U12_PACKED},
+FLYBACKS = Names({"fixed": scan_pb2.FLYBACK_POLICY_FIXED, "fixed_linear": scan_pb2.FLYBACK_POLICY_FIXED_LINEAR, "minimum_time": scan_pb2.FLYBACK_POLICY_MINIMUM_TIME}, of=scan_pb2.FlybackPolicy)
+DTYPES = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "c64": types_pb2.DTYPE_C64})
+RAW_TYPES = Types({"u8": scan_pb2.RAW_TYPE_U8, "u16": scan_pb2.RAW_TYPE_U16, "i16": scan_pb2.RAW_TYPE_I16, "f32": scan_pb2.RAW_TYPE_F32, "u12p": scan_pb2.RAW_TYPE_U12P,
+                   "u12_packed": scan_pb2.RAW_TYPE_U12_PACKED},
                   aliases={"mono8": "u8", "mono16": "u16", "mono12p": "u12p", "mono12packed": "u12_packed"}, of=scan_pb2.RawType)  # GenICam's
-VALUES = Names({"db": scan_pb2.DB, "magnitude": scan_pb2.MAGNITUDE, "power": scan_pb2.POWER, "real": scan_pb2.REAL, "complex": scan_pb2.COMPLEX},
+VALUES = Names({"db": scan_pb2.VALUE_DB, "magnitude": scan_pb2.VALUE_MAGNITUDE, "power": scan_pb2.VALUE_POWER, "real": scan_pb2.VALUE_REAL, "complex": scan_pb2.VALUE_COMPLEX},
                aliases={"decibel": "db", "amplitude": "magnitude", "abs": "magnitude", "intensity": "power"}, of=scan_pb2.Value)
-FIXED_PATTERN_NOISE = Names({"keep": scan_pb2.Processing.KEEP, "mean": scan_pb2.Processing.MEAN, "quiet_segment": scan_pb2.Processing.QUIET_SEGMENT},
+FIXED_PATTERN_NOISE = Names({"keep": scan_pb2.Processing.FIXED_PATTERN_NOISE_KEEP, "mean": scan_pb2.Processing.FIXED_PATTERN_NOISE_MEAN, "quiet_segment": scan_pb2.Processing.FIXED_PATTERN_NOISE_QUIET_SEGMENT},
                             aliases={"none": "keep"}, of=scan_pb2.Processing.FixedPatternNoise)
-WINDOWS = Names({"rect": scan_pb2.RECT, "hann": scan_pb2.HANN, "hamming": scan_pb2.HAMMING, "gauss": scan_pb2.GAUSS, "blackman": scan_pb2.BLACKMAN,
-                 "flat_top": scan_pb2.FLAT_TOP},
+WINDOWS = Names({"rect": scan_pb2.WINDOW_KIND_RECT, "hann": scan_pb2.WINDOW_KIND_HANN, "hamming": scan_pb2.WINDOW_KIND_HAMMING, "gauss": scan_pb2.WINDOW_KIND_GAUSS, "blackman": scan_pb2.WINDOW_KIND_BLACKMAN,
+                 "flat_top": scan_pb2.WINDOW_KIND_FLAT_TOP},
                 aliases={"hanning": "hann", "boxcar": "rect", "rectangular": "rect", "ones": "rect", "none": "rect", "gaussian": "gauss",
                          "flattop": "flat_top"},  # SciPy's and NumPy's
                 also="or the values themselves, an array [N]", of=scan_pb2.WindowKind)
-INTERPOLATIONS = Names({"linear": scan_pb2.LINEAR, "cubic": scan_pb2.CUBIC, "lanczos": scan_pb2.LANCZOS}, of=scan_pb2.Interpolation)
-INSERTS = Names({"append": scan_pb2.Queue.APPEND, "interrupt_at_volume": scan_pb2.Queue.INTERRUPT_AT_VOLUME,
-                 "interrupt_now": scan_pb2.Queue.INTERRUPT_NOW}, of=scan_pb2.Queue.Insert)
-MARKER_PLACES = Names({"volume": scan_pb2.Marker.VOLUME_START, "bscan": scan_pb2.Marker.BSCAN_START, "record": scan_pb2.Marker.RECORD}, of=scan_pb2.Marker.At)
-BACKGROUNDS = Names({"none": scan_pb2.Processing.Background.NONE, "rolling": scan_pb2.Processing.Background.ROLLING,
-                     "bscan": scan_pb2.Processing.Background.BSCAN},
+INTERPOLATIONS = Names({"linear": scan_pb2.INTERPOLATION_LINEAR, "cubic": scan_pb2.INTERPOLATION_CUBIC, "lanczos": scan_pb2.INTERPOLATION_LANCZOS}, of=scan_pb2.Interpolation)
+INSERTS = Names({"append": scan_pb2.Queue.INSERT_APPEND, "interrupt_at_volume": scan_pb2.Queue.INSERT_INTERRUPT_AT_VOLUME,
+                 "interrupt_now": scan_pb2.Queue.INSERT_INTERRUPT_NOW}, of=scan_pb2.Queue.Insert)
+MARKER_PLACES = Names({"volume": scan_pb2.Marker.AT_VOLUME_START, "bscan": scan_pb2.Marker.AT_BSCAN_START, "record": scan_pb2.Marker.AT_RECORD}, of=scan_pb2.Marker.At)
+BACKGROUNDS = Names({"none": scan_pb2.Processing.Background.MODE_NONE, "rolling": scan_pb2.Processing.Background.MODE_ROLLING,
+                     "bscan": scan_pb2.Processing.Background.MODE_BSCAN},
                     refused={"static": "give the spectrum itself"}, also="or a spectrum, an array [S]")
 K_POSITIONS = Names({"none": 0, "source": 1}, aliases={"from_source": "source"},
                     refused={"wavelength": "give wavelength_nm=, an array [S]", "wavelength_nm": "give wavelength_nm=, an array [S]",
@@ -102,7 +102,7 @@ def raster(ascans: int, bscans: int, volumes: int = 0, **fields) -> scan_pb2.Ras
 def _repeat(repeats: int, period: int, order: bool, average: bool) -> scan_pb2.Repeat:
     if order and average:
         raise ValueError("order and average are both True; allowed is one of them")
-    strategy = scan_pb2.Repeat.AVERAGE if average else scan_pb2.Repeat.ORDER if order else scan_pb2.Repeat.PACK
+    strategy = scan_pb2.Repeat.STRATEGY_AVERAGE if average else scan_pb2.Repeat.STRATEGY_ORDER if order else scan_pb2.Repeat.STRATEGY_PACK
     return message(scan_pb2.Repeat, dict(count=repeats, period=period, strategy=strategy), called={"count": "repeats"})
 
 
@@ -136,7 +136,7 @@ def spiral(ascans_per_ring: int, rings: int, volumes: int = 0, *, radius: Sequen
     """A spiral from radius[0] to radius[1] mm; linear: equal steps along the path instead of equal angles."""
     radius = several("radius", radius, "inner, outer")
     return message(scan_pb2.Spiral, dict(ascans_per_ring=ascans_per_ring, rings=rings, volumes=volumes, inner_radius_mm=radius[0],
-                                         outer_radius_mm=radius[1], sampling=scan_pb2.Spiral.LINEAR if linear else scan_pb2.Spiral.ANGULAR, **fields))
+                                         outer_radius_mm=radius[1], sampling=scan_pb2.Spiral.SAMPLING_LINEAR if linear else scan_pb2.Spiral.SAMPLING_ANGULAR, **fields))
 
 
 @builder(scan_pb2.Lissajous, covered=("extent_x_mm", "extent_y_mm", "cycles_x", "cycles_y", "phase_x_deg", "phase_y_deg"))
@@ -244,7 +244,7 @@ def processing(*, background: Union[str, np.ndarray, None] = None, k: Union[str,
     if isinstance(background, str):
         ground.mode = BACKGROUNDS.pick("background", background)
     elif background is not None:
-        ground.mode = scan_pb2.Processing.Background.STATIC
+        ground.mode = scan_pb2.Processing.Background.MODE_STATIC
         ground.spectrum.extend(array("background", background, np.float32, "[S]").tolist())
     for name, records in (("group_records", group_records), ("window_records", window_records)):
         if records:

@@ -24,33 +24,33 @@ _REFUSED = {"art": "goes ray by ray; sirt and cgls solve the same equations", "b
             "osem": "is mlem with blocks (num_block, subsets)", "lprec": "is a direct method; fbp gives the same", "astrasart": "goes ray by ray; take sirt",
             **{name: "has no counterpart: nothing is regularised"
                for name in ("ospml_hybrid", "ospml_quad", "pml_hybrid", "pml_quad", "tv", "grad", "tikh", "vector")}}
-ALGORITHMS = Names({"fbp": _OPTIONS.FBP, "sirt": _OPTIONS.SIRT, "mlem": _OPTIONS.MLEM, "cgls": _OPTIONS.CGLS},
+ALGORITHMS = Names({"fbp": _OPTIONS.ALGORITHM_FBP, "sirt": _OPTIONS.ALGORITHM_SIRT, "mlem": _OPTIONS.ALGORITHM_MLEM, "cgls": _OPTIONS.ALGORITHM_CGLS},
                    aliases={"gridrec": "fbp", "astrasirt": "sirt", "astracgls": "cgls"}, refused=_REFUSED, of=_OPTIONS.Algorithm)
-FORMS = Names({"corrected": _OPTIONS.CORRECTED, "tomopy": _OPTIONS.TOMOPY}, of=_OPTIONS.Form)
-INTERPOLATIONS = Names({"nearest": _OPTIONS.NEAREST, "linear": _OPTIONS.LINEAR_RAYS, "cubic": _OPTIONS.CUBIC_RAYS}, aliases={"nn": "nearest"},
+FORMS = Names({"corrected": _OPTIONS.FORM_CORRECTED, "tomopy": _OPTIONS.FORM_TOMOPY}, of=_OPTIONS.Form)
+INTERPOLATIONS = Names({"nearest": _OPTIONS.INTERPOLATION_NEAREST, "linear": _OPTIONS.INTERPOLATION_LINEAR, "cubic": _OPTIONS.INTERPOLATION_CUBIC}, aliases={"nn": "nearest"},
                        of=_OPTIONS.Interpolation)
-FILTERS = Names({"ramp": _OPTIONS.RAMP, "shepp-logan": _OPTIONS.SHEPP_LOGAN, "cosine": _OPTIONS.COSINE, "hann": _OPTIONS.HANN_FILTER,
-                 "hamming": _OPTIONS.HAMMING_FILTER, "parzen": _OPTIONS.PARZEN, "butterworth": _OPTIONS.BUTTERWORTH},
+FILTERS = Names({"ramp": _OPTIONS.FILTER_RAMP, "shepp-logan": _OPTIONS.FILTER_SHEPP_LOGAN, "cosine": _OPTIONS.FILTER_COSINE, "hann": _OPTIONS.FILTER_HANN,
+                 "hamming": _OPTIONS.FILTER_HAMMING, "parzen": _OPTIONS.FILTER_PARZEN, "butterworth": _OPTIONS.FILTER_BUTTERWORTH},
                 aliases={"shepp": "shepp-logan", "ramlak": "ramp", "ram-lak": "ramp", "hanning": "hann"},
                 refused={"none": "an unfiltered back projection has no counterpart"}, of=_OPTIONS.Filter)
-CENTERS = Names({"auto": t.RotationCenter.AUTO, "pairs": t.RotationCenter.PAIRS, "vo": t.RotationCenter.VO, "entropy": t.RotationCenter.ENTROPY,
-                 "phase_correlation": t.RotationCenter.PHASE_CORRELATION},
+CENTERS = Names({"auto": t.RotationCenter.METHOD_AUTO, "pairs": t.RotationCenter.METHOD_PAIRS, "vo": t.RotationCenter.METHOD_VO, "entropy": t.RotationCenter.METHOD_ENTROPY,
+                 "phase_correlation": t.RotationCenter.METHOD_PHASE_CORRELATION},
                 aliases={"find_center_vo": "vo", "find_center": "entropy", "find_center_pc": "phase_correlation"},
                 also="or the column itself, one for all slices or one for each", of=t.RotationCenter.Method)
-DOUBTS = Names({"warn": t.RotationCenter.WARN, "fail": t.RotationCenter.FAIL}, of=t.RotationCenter.OnDoubt)
-RINGS = Names({"sorting": _RINGS.SORTING, "large_stripe": _RINGS.LARGE_STRIPE, "dead_stripe": _RINGS.DEAD_STRIPE, "all_stripe": _RINGS.ALL_STRIPE,
-               "fourier_wavelet": _RINGS.FOURIER_WAVELET},
+DOUBTS = Names({"warn": t.RotationCenter.ON_DOUBT_WARN, "fail": t.RotationCenter.ON_DOUBT_FAIL}, of=t.RotationCenter.OnDoubt)
+RINGS = Names({"sorting": _RINGS.METHOD_SORTING, "large_stripe": _RINGS.METHOD_LARGE_STRIPE, "dead_stripe": _RINGS.METHOD_DEAD_STRIPE, "all_stripe": _RINGS.METHOD_ALL_STRIPE,
+               "fourier_wavelet": _RINGS.METHOD_FOURIER_WAVELET},
               aliases={"fw": "fourier_wavelet", "vo-all": "all_stripe", "remove_stripe_fw": "fourier_wavelet", "remove_all_stripe": "all_stripe",
                        "remove_dead_stripe": "dead_stripe", "remove_large_stripe": "large_stripe", "remove_stripe_based_sorting": "sorting"},
               refused={**dict.fromkeys(("ti", "titarenko", "remove_stripe_ti"), "Titarenko's method has no counterpart; sorting and fourier_wavelet are "
                                                                                 "for the same rings"),
                        **dict.fromkeys(("sf", "remove_stripe_sf"), "the smoothing filter has no counterpart; sorting is for the same rings"),
                        "none": "leave rings out"}, of=_RINGS.Method)
-PLACES = Names({"device": t.RESULT_ON_DEVICE, "disk": t.RESULT_ON_DISK}, of=t.ResultPlace)
-FRAME_DTYPES = Types({"u8": types_pb2.U8, "u16": types_pb2.U16, "i16": types_pb2.I16, "f32": types_pb2.F32})
-FILE_FORMATS = Names({"data_exchange": t.DATA_EXCHANGE, "nxtomo": t.NXTOMO, "npy": t.PROJECTION_NPY, "zarr": t.PROJECTION_ZARR},
+PLACES = Names({"device": t.RESULT_PLACE_DEVICE, "disk": t.RESULT_PLACE_DISK}, of=t.ResultPlace)
+FRAME_DTYPES = Types({"u8": types_pb2.DTYPE_U8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16, "f32": types_pb2.DTYPE_F32})
+FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtomo": t.PROJECTION_FORMAT_NXTOMO, "npy": t.PROJECTION_FORMAT_NPY, "zarr": t.PROJECTION_FORMAT_ZARR},
                      aliases={"dx": "data_exchange"}, of=t.ProjectionFormat)
-ANGLE_UNITS = Names({"degrees": t.DEGREES, "radians": t.RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
+ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
                     of=t.AngleUnit)
 Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, source_pb2.PushedProjections]
 
@@ -190,14 +190,14 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if search is not None:
         job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
     doubt = DOUBTS.pick("center_doubt", center_doubt)
-    if doubt != t.RotationCenter.WARN:
+    if doubt != t.RotationCenter.ON_DOUBT_WARN:
         job.center.on_doubt = doubt
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
-    word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.FBP)), algorithm)
+    word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.ALGORITHM_FBP)), algorithm)
     if isinstance(word, str):  # pass unknown numbers to the server
-        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.CORRECTED else form,
+        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.FORM_CORRECTED else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":
@@ -316,7 +316,7 @@ def recon(tomo, theta, center=None, sinogram_order: bool = False, algorithm: Opt
         center = np.atleast_1d(array("center", center, np.float64)) - 0.5
         if len(center) not in (1, slices):
             raise ValueError(f"center has {len(center)} values; allowed are 1 or {slices}, one per slice")
-        if FORMS.pick("form", form) == _OPTIONS.TOMOPY:
+        if FORMS.pick("form", form) == _OPTIONS.FORM_TOMOPY:
             center = None  # ignored there too
     if init_recon is not None:
         init_recon = array("init_recon", init_recon, np.float32)
@@ -398,7 +398,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
                 client.cancel_job(job.name)
                 raise
             let_go()  # reading may take long, and the buffers are no longer needed
-            if job.state != job_pb2.JOB_DONE:
+            if job.state != job_pb2.JOB_STATE_DONE:
                 client.wait_job(job.name)  # raises the job's error
             try:
                 return client.read(job.volumes[0])

@@ -16,7 +16,7 @@ from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
 from octavo.v1 import operation_pb2, types_pb2, volume_pb2
 
-TIERS = Names({"device": types_pb2.DEVICE, "host": types_pb2.HOST, "disk": types_pb2.DISK}, of=types_pb2.Tier)
+TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
 
 def _operation(operation, axes: Sequence[str]) -> volume_pb2.Operation:

@@ -31,12 +31,12 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
   return model::BufferSpec{
-      .scalar = v1::Scalar_IsValid(in.type().scalar()) ? static_cast<Scalar>(in.type().scalar())
-                                                       : static_cast<Scalar>(255),
+      .scalar = v1::Dtype_IsValid(in.type().dtype()) ? static_cast<Scalar>(in.type().dtype())
+                                                     : static_cast<Scalar>(255),
       .lanes = in.type().lanes(),
       .shape = {in.shape().begin(), in.shape().end()},
       .devices = {in.placement().devices().begin(), in.placement().devices().end()},
-      .uninitialized = in.fill() == v1::CreateBufferRequest::UNINITIALIZED,
+      .uninitialized = in.fill() == v1::CreateBufferRequest::FILL_UNINITIALIZED,
       .labels = {in.labels().begin(), in.labels().end()},
       .ttl_seconds = in.ttl_seconds(),
       .is_private = in.private_(),
@@ -54,7 +54,7 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(const v1::WriteBufferRe
                                 .byte_offset = in.byte_offset(),
                                 .total_bytes = in.total_bytes(),
                                 .has_type = in.has_type(),
-                                .scalar = static_cast<Scalar>(in.type().scalar()),
+                                .scalar = static_cast<Scalar>(in.type().dtype()),
                                 .lanes = in.type().lanes(),
                                 .shape = {in.shape().begin(), in.shape().end()},
                                 .has_crc = in.has_crc32c(),
@@ -109,11 +109,11 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
 absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) {
   std::set<std::string> backends;
   for (const int kind : in.accept()) {
-    if (kind != v1::HOST_MEMFD && kind != v1::CUDA_VMM) {
+    if (kind != v1::EXPORT_KIND_HOST_MEMFD && kind != v1::EXPORT_KIND_CUDA_VMM) {
       return InvalidField(
           "accept", absl::StrCat("has the unknown value ", kind, "; allowed HOST_MEMFD, CUDA_VMM"));
     }
-    backends.insert(kind == v1::CUDA_VMM ? "cuda" : "host");
+    backends.insert(kind == v1::EXPORT_KIND_CUDA_VMM ? "cuda" : "host");
   }
   return backends;
 }
@@ -124,7 +124,8 @@ void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportTicket* out) 
   out->set_expires_seconds(in.ticket.expires_seconds);
   out->set_name(in.status.name);
   if (in.memory.name.empty()) return;  // for the volumes of a scan: there is no memory yet
-  out->set_kind(in.memory.backend == "cuda" ? v1::CUDA_VMM : v1::HOST_MEMFD);
+  out->set_kind(in.memory.backend == "cuda" ? v1::EXPORT_KIND_CUDA_VMM
+                                            : v1::EXPORT_KIND_HOST_MEMFD);
   out->set_device_uuid(in.memory.device_uuid);
   out->set_byte_size(in.memory.type.bytes());
   out->set_mapped_bytes(in.memory.memory.mapped_bytes);
@@ -153,7 +154,7 @@ void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
 }
 
 void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
-  out->set_scalar(static_cast<v1::Scalar>(type.scalar));
+  out->set_dtype(static_cast<v1::Dtype>(type.scalar));
   out->set_lanes(static_cast<uint32_t>(type.lanes));
 }
 
@@ -168,7 +169,7 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
     to->set_device(static_cast<uint32_t>(replica.device));
     to->set_device_uuid(replica.device_uuid);
     to->set_version(replica.version);
-    to->set_tier(v1::DEVICE);
+    to->set_tier(v1::TIER_DEVICE);
     to->set_allocated_bytes(replica.bytes);
     to->set_state(static_cast<v1::BufferState>(replica.state));
   }

@@ -73,7 +73,7 @@ void EncodeJob(const job::JobStatus& job, bool brief, v1::Job* out);
 // frame.cc
 struct SubscribeOptions {
   model::SubscribeSpec spec;
-  v1::Encoding encoding = v1::RAW;
+  v1::Encoding encoding = v1::ENCODING_RAW;
   std::optional<picture::ImageOptions> image;  // nothing = frames as they are
   int64_t chunk_bytes = 0;
 };

@@ -7,6 +7,7 @@
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 
 namespace octavo::rpc {
 
@@ -21,13 +22,13 @@ absl::StatusOr<int64_t> DecodeChunkBytes(uint32_t chunk_bytes) {
 absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions& in,
                                                          v1::Encoding encoding) {
   picture::ImageOptions out;
-  out.encoding = encoding == v1::JPEG  ? picture::ImageOptions::Encoding::kJpeg
-                 : encoding == v1::PNG ? picture::ImageOptions::Encoding::kPng
-                                       : picture::ImageOptions::Encoding::kRaw;
+  out.encoding = encoding == v1::ENCODING_JPEG  ? picture::ImageOptions::Encoding::kJpeg
+                 : encoding == v1::ENCODING_PNG ? picture::ImageOptions::Encoding::kPng
+                                                : picture::ImageOptions::Encoding::kRaw;
   const auto for_files = [&](const char* field) {
     return InvalidField(field, "is given, but encoding is RAW; allowed with PNG and JPEG");
   };
-  if (encoding == v1::RAW) {
+  if (encoding == v1::ENCODING_RAW) {
     if (in.colour_map() != v1::COLOUR_MAP_UNSPECIFIED) return for_files("image.colour_map");
     if (in.has_levels()) return for_files("image.levels");
     if (in.has_percentiles()) return for_files("image.percentiles");
@@ -88,7 +89,7 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
   out.scale_bar = in.scale_bar();
   if (in.jpeg_quality() > 100)
     return FieldNotAllowed("image.jpeg_quality", in.jpeg_quality(), "0 (85) or 1 to 100");
-  if (in.jpeg_quality() > 0 && encoding != v1::JPEG)
+  if (in.jpeg_quality() > 0 && encoding != v1::ENCODING_JPEG)
     return InvalidField("image.jpeg_quality", "is given, but encoding is not JPEG");
   if (in.jpeg_quality() > 0) out.jpeg_quality = static_cast<int>(in.jpeg_quality());
   return out;
@@ -106,7 +107,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
       return InvalidField("products", absl::StrCat("has the unknown value ", product));
     }
     spec.products.push_back(static_cast<model::Product>(product));
-    images |= product != v1::VOLUME && product != v1::EVENT;
+    images |= product != v1::PRODUCT_VOLUME && product != v1::PRODUCT_EVENT;
   }
   if (spec.products.empty()) {
     spec.products.push_back(model::Product::kMip);
@@ -122,15 +123,15 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
   if (!v1::Encoding_IsValid(in.encoding()))
     return InvalidField("encoding",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.encoding())));
-  out.encoding = in.encoding() == v1::ENCODING_UNSPECIFIED ? v1::RAW : in.encoding();
-  if (out.encoding != v1::RAW && !images) {
+  out.encoding = in.encoding() == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_RAW : in.encoding();
+  if (out.encoding != v1::ENCODING_RAW && !images) {
     return InvalidField("encoding",
-                        absl::StrCat("is ", v1::Encoding_Name(out.encoding),
+                        absl::StrCat("is ", EnumName(out.encoding),
                                      ", which is for images only, not for VOLUME and EVENT"));
   }
   if (in.has_image() && !images)
     return InvalidField("image", "is for images only, not for VOLUME and EVENT");
-  if (out.encoding != v1::RAW || in.has_image()) {
+  if (out.encoding != v1::ENCODING_RAW || in.has_image()) {
     OCTAVO_ASSIGN_OR_RETURN(out.image, DecodeImageOptions(in.image(), out.encoding));
   }
   if (!v1::Delivery_IsValid(in.delivery()))
@@ -178,7 +179,7 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
   for (const int64_t extent : in.shape) out->add_shape(extent);
   for (const auto& axis : in.axes) out->add_axes(axis);
   for (const double spacing : in.spacing_um) out->add_spacing_um(spacing);
-  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));
   out->mutable_display()->set_hi(static_cast<float>(in.display_hi));
   out->set_complete(in.complete);
@@ -197,7 +198,7 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
 
 void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {
   out->mutable_shape()->Assign(in.shape.begin(), in.shape.end());
-  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   out->mutable_axes()->Assign(in.axes.begin(), in.axes.end());
   out->mutable_spacing_um()->Assign(in.spacing_um.begin(), in.spacing_um.end());
   out->mutable_display()->set_lo(static_cast<float>(in.display_lo));

@@ -21,7 +21,7 @@ absl::Status Finite(const std::string& field, const v1::ArrayOperation::Complex&
 }  // namespace
 
 absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar) {
-  if (v1::Scalar_IsValid(scalar)) return static_cast<Scalar>(scalar);
+  if (v1::Dtype_IsValid(scalar)) return static_cast<Scalar>(scalar);
   return InvalidField(field, absl::StrCat("has the unknown value ", scalar));
 }
 
@@ -96,7 +96,7 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
       if (!v1::ReduceKind_IsValid(slab.kind()))
         return InvalidField(absl::StrCat(at, ".slab.kind"),
                             absl::StrCat("has the unknown value ", static_cast<int>(slab.kind())));
-      SlabOp op{.kind = slab.kind() == v1::REDUCE_UNSPECIFIED
+      SlabOp op{.kind = slab.kind() == v1::REDUCE_KIND_UNSPECIFIED
                             ? math::Reduction::kMax
                             : static_cast<math::Reduction>(slab.kind()),
                 .axis = slab.axis(),

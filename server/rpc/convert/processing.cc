@@ -5,6 +5,7 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/enum_name.h"
 
 namespace octavo::rpc {
 
@@ -63,9 +64,17 @@ absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& in) {
     out.level_hi = in.levels().hi();
   }
   if (in.dtype() != v1::DTYPE_UNSPECIFIED) {
-    if (!v1::DType_IsValid(in.dtype()) || in.dtype() == v1::I16 || in.dtype() == v1::F64) {
-      return InvalidField("processing.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()),
-                                                           "; allowed U8, I8, U16, F16, F32, C64"));
+    switch (in.dtype()) {
+      case v1::DTYPE_U8:
+      case v1::DTYPE_I8:
+      case v1::DTYPE_U16:
+      case v1::DTYPE_F16:
+      case v1::DTYPE_F32:
+      case v1::DTYPE_C64: break;
+      default:
+        return InvalidField(
+            "processing.dtype",
+            absl::StrCat("is ", EnumName(in.dtype()), "; allowed U8, I8, U16, F16, F32, C64"));
     }
     out.dtype_given = true;
     out.dtype = static_cast<DType>(in.dtype());
@@ -133,7 +142,7 @@ void EncodeProcessing(const model::Processing& in, v1::Processing* out) {
     out->mutable_levels()->set_lo(in.level_lo);
     out->mutable_levels()->set_hi(in.level_hi);
   }
-  if (in.dtype_given) out->set_dtype(static_cast<v1::DType>(in.dtype));
+  if (in.dtype_given) out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   out->set_axial_spacing_um(in.axial_spacing_um);
   out->set_refractive_index(in.refractive_index);
   out->set_fixed_pattern_noise(

@@ -89,25 +89,25 @@ void EncodeSimulated(const model::SimulatedSource& in, v1::Simulated* out) {
 
 DType RawDType(v1::RawType type) {
   switch (type) {
-    case v1::RAW_U8: return DType::kU8;
-    case v1::RAW_I16: return DType::kI16;
-    case v1::RAW_F32: return DType::kF32;
+    case v1::RAW_TYPE_U8: return DType::kU8;
+    case v1::RAW_TYPE_I16: return DType::kI16;
+    case v1::RAW_TYPE_F32: return DType::kF32;
     default: return DType::kU16;
   }
 }
 math::Packing PackingOf(v1::RawType type) {
-  return type == v1::RAW_U12P         ? math::Packing::kLowFirst12
-         : type == v1::RAW_U12_PACKED ? math::Packing::kHighFirst12
-                                      : math::Packing::kNone;
+  return type == v1::RAW_TYPE_U12P         ? math::Packing::kLowFirst12
+         : type == v1::RAW_TYPE_U12_PACKED ? math::Packing::kHighFirst12
+                                           : math::Packing::kNone;
 }
 v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
   if (packing != math::Packing::kNone)
-    return packing == math::Packing::kLowFirst12 ? v1::RAW_U12P : v1::RAW_U12_PACKED;
+    return packing == math::Packing::kLowFirst12 ? v1::RAW_TYPE_U12P : v1::RAW_TYPE_U12_PACKED;
   switch (dtype) {
-    case DType::kU8: return v1::RAW_U8;
-    case DType::kI16: return v1::RAW_I16;
-    case DType::kF32: return v1::RAW_F32;
-    default: return v1::RAW_U16;
+    case DType::kU8: return v1::RAW_TYPE_U8;
+    case DType::kI16: return v1::RAW_TYPE_I16;
+    case DType::kF32: return v1::RAW_TYPE_F32;
+    default: return v1::RAW_TYPE_U16;
   }
 }
 

@@ -70,10 +70,10 @@ absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections&
   out.on_missing = static_cast<model::MissingFrames>(in.on_missing());
   switch (in.dtype()) {
     case v1::DTYPE_UNSPECIFIED:
-    case v1::U16: break;
-    case v1::U8: out.dtype = DType::kU8; break;
-    case v1::I16: out.dtype = DType::kI16; break;
-    case v1::F32: out.dtype = DType::kF32; break;
+    case v1::DTYPE_U16: break;
+    case v1::DTYPE_U8: out.dtype = DType::kU8; break;
+    case v1::DTYPE_I16: out.dtype = DType::kI16; break;
+    case v1::DTYPE_F32: out.dtype = DType::kF32; break;
     default:
       return InvalidField("tomography.push.dtype", absl::StrCat("is ", static_cast<int>(in.dtype()),
                                                                 "; allowed U8, U16, I16, F32"));
@@ -183,14 +183,14 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   out.pixels.assign(in.pixels().begin(), in.pixels().end());
   out.find = in.method() != C::METHOD_UNSPECIFIED;
   switch (in.method()) {
-    case C::VO: out.search.method = CenterMethod::kVo; break;
-    case C::ENTROPY: out.search.method = CenterMethod::kEntropy; break;
-    case C::PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;
-    case C::AUTO: out.automatic = true; [[fallthrough]];
+    case C::METHOD_VO: out.search.method = CenterMethod::kVo; break;
+    case C::METHOD_ENTROPY: out.search.method = CenterMethod::kEntropy; break;
+    case C::METHOD_PHASE_CORRELATION: out.search.method = CenterMethod::kPhaseCorrelation; break;
+    case C::METHOD_AUTO: out.automatic = true; [[fallthrough]];
     default: out.search.method = CenterMethod::kPairs;
   }
   if (!C::OnDoubt_IsValid(in.on_doubt())) return Unknown("center.on_doubt", in.on_doubt());
-  out.fail_on_doubt = in.on_doubt() == C::FAIL;
+  out.fail_on_doubt = in.on_doubt() == C::ON_DOUBT_FAIL;
   if (in.row_set()) out.row = in.row();
   out.search_begin = in.search_begin();
   out.search_end = in.search_end();
@@ -216,15 +216,16 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   TomographyConfig c;
   switch (in.algorithm()) {
     case O::ALGORITHM_UNSPECIFIED:
-    case O::FBP: c.algorithm = TomographyAlgorithm::kFbp; break;
-    case O::SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
-    case O::MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
-    case O::CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
+    case O::ALGORITHM_FBP: c.algorithm = TomographyAlgorithm::kFbp; break;
+    case O::ALGORITHM_SIRT: c.algorithm = TomographyAlgorithm::kSirt; break;
+    case O::ALGORITHM_MLEM: c.algorithm = TomographyAlgorithm::kMlem; break;
+    case O::ALGORITHM_CGLS: c.algorithm = TomographyAlgorithm::kCgls; break;
     default: return unknown("algorithm", in.algorithm());
   }
   switch (in.form()) {
-    case O::CORRECTED: c.form = TomographyForm::kCorrected; break;
-    case O::TOMOPY: c.form = TomographyForm::kTomopy; break;
+    case O::FORM_UNSPECIFIED:
+    case O::FORM_CORRECTED: c.form = TomographyForm::kCorrected; break;
+    case O::FORM_TOMOPY: c.form = TomographyForm::kTomopy; break;
     default: return unknown("form", in.form());
   }
   switch (in.interpolation()) {
@@ -232,19 +233,20 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
       c.interpolation = c.form == TomographyForm::kTomopy ? math::RayInterpolation::kNearest
                                                           : math::RayInterpolation::kLinear;
       break;
-    case O::NEAREST: c.interpolation = math::RayInterpolation::kNearest; break;
-    case O::LINEAR_RAYS: c.interpolation = math::RayInterpolation::kLinear; break;
-    case O::CUBIC_RAYS: c.interpolation = math::RayInterpolation::kCubic; break;
+    case O::INTERPOLATION_NEAREST: c.interpolation = math::RayInterpolation::kNearest; break;
+    case O::INTERPOLATION_LINEAR: c.interpolation = math::RayInterpolation::kLinear; break;
+    case O::INTERPOLATION_CUBIC: c.interpolation = math::RayInterpolation::kCubic; break;
     default: return unknown("interpolation", in.interpolation());
   }
   switch (in.filter()) {
-    case O::RAMP: c.filter = ProjectionFilter::kRamp; break;
-    case O::SHEPP_LOGAN: c.filter = ProjectionFilter::kSheppLogan; break;
-    case O::COSINE: c.filter = ProjectionFilter::kCosine; break;
-    case O::HANN_FILTER: c.filter = ProjectionFilter::kHann; break;
-    case O::HAMMING_FILTER: c.filter = ProjectionFilter::kHamming; break;
-    case O::PARZEN: c.filter = ProjectionFilter::kParzen; break;
-    case O::BUTTERWORTH: c.filter = ProjectionFilter::kButterworth; break;
+    case O::FILTER_UNSPECIFIED:
+    case O::FILTER_RAMP: c.filter = ProjectionFilter::kRamp; break;
+    case O::FILTER_SHEPP_LOGAN: c.filter = ProjectionFilter::kSheppLogan; break;
+    case O::FILTER_COSINE: c.filter = ProjectionFilter::kCosine; break;
+    case O::FILTER_HANN: c.filter = ProjectionFilter::kHann; break;
+    case O::FILTER_HAMMING: c.filter = ProjectionFilter::kHamming; break;
+    case O::FILTER_PARZEN: c.filter = ProjectionFilter::kParzen; break;
+    case O::FILTER_BUTTERWORTH: c.filter = ProjectionFilter::kButterworth; break;
     default: return unknown("filter", in.filter());
   }
   for (const auto& [name, value] :

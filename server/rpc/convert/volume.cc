@@ -145,7 +145,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                                            static_cast<int>(operation.angiography().method())));
         }
         out.operations.emplace_back(derive::AngiographyOperation{
-            .method = operation.angiography().method() == v1::Angiography::SPECKLE_VARIANCE
+            .method = operation.angiography().method() == v1::Angiography::METHOD_SPECKLE_VARIANCE
                           ? MotionContrast::kSpeckleVariance
                           : MotionContrast::kAmplitudeDecorrelation});
         break;
@@ -190,7 +190,7 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
     out->add_shape(in.shape[d]);
     out->add_spacing_um(in.spacing_um[d]);
   }
-  out->set_dtype(static_cast<v1::DType>(in.dtype));
+  out->set_dtype(static_cast<v1::Dtype>(in.dtype));
   if (in.has_levels) {
     out->mutable_levels()->set_lo(in.level_lo);
     out->mutable_levels()->set_hi(in.level_hi);

@@ -144,7 +144,7 @@ class Buffers(DaemonTest):
                 except octavo.OctavoError as error:
                     self.assertEqual(error.reason, "LEASED")
             np.testing.assert_array_equal(after, before)
-            self.assertEqual(self.buffers.get(buffer.name).state, buffer_pb2.BUFFER_READY)
+            self.assertEqual(self.buffers.get(buffer.name).state, buffer_pb2.BUFFER_STATE_READY)
 
     def test_operations_equal_numpy(self):
         x = self.random.standard_normal((12, 17, 23)).astype(np.float32)
@@ -192,7 +192,7 @@ class Buffers(DaemonTest):
         made = check(wanted, {"flip": {"axes": [1]}}, {"scale": {"multiply": 2}}, {"reduce": {"kind": "max", "axes": [0]}}, rtol=0, atol=0)
         self.assertEqual(made.origin, buffer.name)
         self.buffers.apply(buffer.name, {"flip": {"axes": [1]}}, {"scale": {"multiply": 3}}, {"reduce": {"kind": "max", "axes": [0]}}, output=made.name)
-        self.assertEqual(self.buffers.wait(made.name).state, buffer_pb2.BUFFER_READY)
+        self.assertEqual(self.buffers.wait(made.name).state, buffer_pb2.BUFFER_STATE_READY)
         np.testing.assert_array_equal(self.buffers.read(made.name), (x[:, ::-1] * np.float32(3)).max(0))
 
     def test_three_recorded_additions(self):
@@ -251,7 +251,7 @@ class Buffers(DaemonTest):
         def follow():
             for event in watch:
                 seen.append((event.kind, event.buffer.name))
-                if event.kind == buffer_pb2.BufferEvent.GONE:
+                if event.kind == buffer_pb2.BufferEvent.KIND_GONE:
                     return
 
         thread = threading.Thread(target=follow)
@@ -263,7 +263,7 @@ class Buffers(DaemonTest):
         self.assertEqual(self.buffers.list(labels={"kind": "test"}), [])
         self.buffers.destroy(buffer.name, etag=changed.etag)
         thread.join(30)
-        self.assertEqual(seen[-1], (buffer_pb2.BufferEvent.GONE, buffer.name))
+        self.assertEqual(seen[-1], (buffer_pb2.BufferEvent.KIND_GONE, buffer.name))
 
 
 class Volumes(DaemonTest):

@@ -37,7 +37,7 @@ class CommandLine(DaemonTest):
         self.assertIn("DONE", out)
         self.assertIn(scan, self.fine("scan", "list"))
         volumes = [json.loads(line) for line in self.fine("--json", "volume", "list", "--scan", scan).splitlines()]
-        self.assertEqual([v["state"] for v in volumes], ["HELD"] * 3)
+        self.assertEqual([v["state"] for v in volumes], ["VOLUME_STATE_HELD"] * 3)
         target = os.path.join(self.daemon.directory, "v.npy")
         self.fine("volume", "read", volumes[0]["name"], "-o", target)
         np.testing.assert_array_equal(np.load(target), self.client.read(volumes[0]["name"]))

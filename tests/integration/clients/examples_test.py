@@ -82,7 +82,7 @@ class Examples(DaemonTest):
             self.assertEqual(frame["shape"], [32, 64])
             self.assertIn(frames_have, frame)
         (ended,), (volume,), (committed,), (error,) = ([t for t in told if key in t] for key in ("scan", "volume", "committed", "error"))
-        self.assertEqual((ended["state"], ended["volumes"]), ("DONE", 3))
+        self.assertEqual((ended["state"], ended["volumes"]), ("SCAN_STATE_DONE", 3))
         voxels = np.load(committed["committed"])
         self.assertEqual(volume["shape"], list(voxels.shape))
         self.assertEqual(volume["sum"], voxels.sum(dtype=np.uint64))

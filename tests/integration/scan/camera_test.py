@@ -95,8 +95,8 @@ class Cameras(DaemonTest):
     def test_pixel_formats(self):
         camera = FakeCamera("FORM")
         try:
-            for name, raw_type, scale, tolerance in (("Mono8", scan_pb2.RAW_U8, 16, 16), ("Mono12", scan_pb2.RAW_U16, 1, 1), ("Mono16", scan_pb2.RAW_U16, 1, 1),
-                                                     ("Mono12Packed", scan_pb2.RAW_U16, 1, 1), ("Mono12p", scan_pb2.RAW_U16, 1, 1)):
+            for name, raw_type, scale, tolerance in (("Mono8", scan_pb2.RAW_TYPE_U8, 16, 16), ("Mono12", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono16", scan_pb2.RAW_TYPE_U16, 1, 1),
+                                                     ("Mono12Packed", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono12p", scan_pb2.RAW_TYPE_U16, 1, 1)):
                 with self.subTest(name):
                     # A busy machine may break a frame; counted, and tested elsewhere.
                     for _ in range(5):
@@ -149,7 +149,7 @@ class Cameras(DaemonTest):
             # says so.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout_s=0.5)
             end = self.client.wait(scan)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_STALLED"))
+            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))
         finally:
             camera.end()
 
@@ -163,21 +163,21 @@ class Cameras(DaemonTest):
             self.assertGreater(source.frames_broken + source.frames_lost, 0)
             self.assertGreater(end.missing_ascans, 0)
             self.assertEqual(end.missing_ascans % HEIGHT, 0)
-            self.assertEqual([e.count % HEIGHT for e in end.events if e.kind == e.GAP], [0] * sum(e.kind == e.GAP for e in end.events))
+            self.assertEqual([e.count % HEIGHT for e in end.events if e.kind == e.KIND_GAP], [0] * sum(e.kind == e.KIND_GAP for e in end.events))
             self.check(self.decoded(scan))
         finally:
             camera.end()
 
     def test_a_camera_that_disappears_and_comes_back(self):
         camera = FakeCamera("GONE")
-        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.CAPTURE, hold_slots=4, on_full=scan_pb2.DROP_NEW), frame_timeout_s=-1)
+        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=4, on_full=scan_pb2.ON_FULL_DROP_NEW), frame_timeout_s=-1)
         for status in self.client.watch(scan):
             if status.volumes_done >= 2:
                 break
         self.assertTrue({c.id: c for c in self.client.cameras()}[camera.id].in_use)
         camera.end(kill=True)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_LOST"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
         self.assertIn("has gone away", end.reason)
         self.check(self.decoded(scan)[:2 * VOLUME])  # complete volumes stay held
         camera = FakeCamera("GONE")
@@ -206,7 +206,7 @@ class Cameras(DaemonTest):
             self.submit("Fake_1", pixel_format="Mono8")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "CAMERA_BUSY"))
         second = self.submit("Fake_1", pixel_format="Mono8", queue="bench")
-        self.assertEqual(self.client.scan(second).state, scan_pb2.QUEUED)
+        self.assertEqual(self.client.scan(second).state, scan_pb2.SCAN_STATE_QUEUED)
         self.client.stop(first)
         self.assertEqual(self.client.wait(first).reason_code, "STOPPED")
         end = self.client.wait(second)
@@ -230,8 +230,8 @@ class Cameras(DaemonTest):
         self.assertFalse(any(c.in_use for c in self.client.cameras()))
 
     def test_full_slots_drop_volumes_and_the_camera_runs_on(self):
-        scan = self.submit("Fake_1", volumes=4, pixel_format="Mono8", frame_rate_hz=200, retention=dict(mode=scan_pb2.CAPTURE, hold_slots=1,
-                                                                                                     on_full=scan_pb2.DROP_NEW))
+        scan = self.submit("Fake_1", volumes=4, pixel_format="Mono8", frame_rate_hz=200, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=1,
+                                                                                                     on_full=scan_pb2.ON_FULL_DROP_NEW))
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", 1, 3))
 

@@ -49,7 +49,7 @@ class Levels(DaemonTest):
         for source in (octavo.replay(path), octavo.simulated(seed=8, fast=True)):
             for adc_bits in (0, 12):
                 scan, volumes = self.scan(source, adc_bits=adc_bits)
-                self.assertEqual((scan.spec.processing.dtype, volumes[0].dtype), (types_pb2.U16, types_pb2.U16))
+                self.assertEqual((scan.spec.processing.dtype, volumes[0].dtype), (types_pb2.DTYPE_U16, types_pb2.DTYPE_U16))
                 self.assertLessEqual((volumes[0].levels.hi - volumes[0].levels.lo) / 65535, 0.01)
                 self.assertEqual((scan.clipped_below, scan.clipped_above, list(scan.warnings)), (0, 0, []))
                 self.assertIn("memory: 2 bytes a voxel", scan.plan)
@@ -133,7 +133,7 @@ class Levels(DaemonTest):
     def test_an_update_is_told_anew(self):
         clip = octavo.processing(dtype="u8", levels=(0, 5))
         scan = self.client.submit_scan(octavo.simulated(2), octavo.raster(32, 4), samples=256, rate_hz=4000, processing=clip,
-                                       retention=dict(mode=scan_pb2.LIVE, keep_last=2))
+                                       retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=2))
         for seen in self.client.watch(scan.name):
             if seen.warnings:
                 break

@@ -8,8 +8,8 @@ import numpy as np
 from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2, types_pb2
 
-DONE, FAILED, CANCELLED = scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED
-LIVE = dict(mode=scan_pb2.LIVE)
+DONE, FAILED, CANCELLED = scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED
+LIVE = dict(mode=scan_pb2.RETENTION_MODE_LIVE)
 
 
 def simulated(**fields):
@@ -74,7 +74,7 @@ class Retention(DaemonTest):
 
     def test_capture_can_drop(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=5), samples=256,
-                                       retention=dict(hold_slots=2, on_full=scan_pb2.DROP_NEW))
+                                       retention=dict(hold_slots=2, on_full=scan_pb2.ON_FULL_DROP_NEW))
         end = self.client.wait(scan.name)
         self.assertEqual((end.state, end.volumes_done, end.volumes_dropped), (DONE, 2, 3))
 
@@ -112,11 +112,11 @@ class Retention(DaemonTest):
 
     def test_auto_dispositions(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=7), samples=256,
-                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+                                       retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
         end = self.client.wait(scan.name)
         self.assertEqual((end.volumes_done, end.volumes_held, end.volumes_discarded), (7, 0, 7))
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=7), samples=256, title="auto", retention=dict(
-            disposition=scan_pb2.AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination="{title}/{index:03}")))
+            disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination="{title}/{index:03}")))
         end = self.client.wait(scan.name)
         self.assertEqual((end.state, end.volumes_done), (DONE, 7))
         for _ in range(2000):  # the last commits end after the scan; bounded by calls, each a round trip
@@ -246,7 +246,7 @@ class Requests(DaemonTest):
             ("processing.fft_length", lambda s: setattr(processing(s), "fft_length", 128)),
             ("processing.first_bin", lambda s: setattr(processing(s), "first_bin", 256)),
             ("processing.depth", lambda s: setattr(processing(s), "depth", 300)),
-            ("processing.dtype", lambda s: setattr(processing(s), "dtype", types_pb2.F64)),
+            ("processing.dtype", lambda s: setattr(processing(s), "dtype", types_pb2.DTYPE_F64)),
             ("processing.levels", lambda s: processing(s).levels.CopyFrom(types_pb2.Levels(lo=3, hi=3))),
             ("processing.levels.lo", lambda s: processing(s).levels.CopyFrom(types_pb2.Levels(lo=nan, hi=3))),
             ("processing.window_values", lambda s: processing(s).window_values.extend([1.0] * 5)),
@@ -260,7 +260,7 @@ class Requests(DaemonTest):
             ("processing.refractive_index", lambda s: setattr(processing(s), "refractive_index", 0.5)),
             ("products.slab_end_um", lambda s: (setattr(s.products, "slab_begin_um", 500), setattr(s.products, "slab_end_um", 400))),
             ("retention.hold_slots", lambda s: setattr(s.retention, "hold_slots", 1 << 30)),
-            ("retention.auto_commit.destination", lambda s: setattr(s.retention, "disposition", scan_pb2.AUTO_COMMIT)),
+            ("retention.auto_commit.destination", lambda s: setattr(s.retention, "disposition", scan_pb2.DISPOSITION_AUTO_COMMIT)),
             ("device", lambda s: setattr(s, "device", "devices/7")),
             ("title", lambda s: setattr(s, "title", "x" * 300)),
             ("request_id", lambda s: setattr(s, "request_id", "x" * 200)),

@@ -13,7 +13,7 @@ import numpy as np
 from harness import BUILD, DaemonTest, octavo
 from octavo.v1 import scan_pb2, stream_pb2, types_pb2, volume_pb2
 
-DONE = scan_pb2.DONE
+DONE = scan_pb2.SCAN_STATE_DONE
 # A plane, tilted along x, and one that undulates along both: their depth tells where the beam was.
 LAYERS = [dict(depth_um=400, reflectivity=0.02, tilt_um_per_mm=300), dict(depth_um=1000, reflectivity=0.02, waviness_um=60)]
 
@@ -268,7 +268,7 @@ class PatternTest(DaemonTest):
                     "AMPLITUDE_DECORRELATION": 1 - np.where(power == 0, 1, 2 * a[:, 1:] * a[:, :-1] / np.where(power == 0, 1, power)).mean(1)}
             for method, expected in want.items():
                 derived = self.client.derive(volume.name, dict(angiography=dict(method=method)))
-                self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.F32, method.lower(), True))
+                self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.DTYPE_F32, method.lower(), True))
                 got = self.client.read(derived.name)
                 self.assertLess(np.abs(got - expected).max(), 3e-5 * max(expected.max(), 1e-9), (dtype, method))
             # The volume can be committed like any other, and its metadata
@@ -313,7 +313,7 @@ class PatternTest(DaemonTest):
 
         def expect(name, sums, **doppler):
             derived = self.client.derive(name, dict(doppler=doppler))
-            self.assertEqual((list(derived.shape), derived.quantity, derived.dtype), (list(sums.shape), "phase_rad", types_pb2.F32))
+            self.assertEqual((list(derived.shape), derived.quantity, derived.dtype), (list(sums.shape), "phase_rad", types_pb2.DTYPE_F32))
             off = np.angle(np.exp(1j * (self.client.read(derived.name) - np.angle(sums))))
             self.assertLess(np.abs(off[np.abs(sums) > 1e-4 * np.abs(sums).max()]).max(), 1e-2)
 

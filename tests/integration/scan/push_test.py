@@ -72,7 +72,7 @@ class Push(DaemonTest):
         self.assertTrue(result.done)
         self.assertEqual((result.next_record, result.connections), (3 * VOLUME, 1))
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.DONE, "COMPLETED", 0))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 0))
         self.assertEqual((end.source.records, end.source.gaps, end.source.duplicate_records), (3 * VOLUME, 0, 0))
         for index in range(3):
             self.check(scan, index)
@@ -174,7 +174,7 @@ class Push(DaemonTest):
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 5))
         self.assertEqual((end.source.gaps, end.source.lost_records, end.source.records), (1, 5, 2 * VOLUME - 5))
-        gaps = [e for e in end.events if e.kind == e.GAP]
+        gaps = [e for e in end.events if e.kind == e.KIND_GAP]
         self.assertEqual([(e.record, e.count, e.volume_index) for e in gaps], [(45, 5, 0)])
         self.check(scan, 0, missing=range(40, 45))
         self.check(scan, 1)
@@ -211,7 +211,7 @@ class Push(DaemonTest):
         self.check(scan, 1)
 
     def test_an_implausible_jump_is_not_followed(self):
-        scan = self.submit(volumes=0, retention=dict(hold_slots=4, mode=scan_pb2.CAPTURE))
+        scan = self.submit(volumes=0, retention=dict(hold_slots=4, mode=scan_pb2.RETENTION_MODE_CAPTURE))
         result = self.client.push(scan, [(0, records(0, 40)), (2 ** 50, records(0, 40)), (40, records(40, VOLUME - 40))])
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.source.out_of_range_records, end.volumes_done), ("SOURCE_ENDED", 40, 1))
@@ -232,7 +232,7 @@ class Push(DaemonTest):
         thread.join(1)  # time to do wrong in
         self.assertEqual(answers, [])
         scan = self.client.scan(second)
-        self.assertEqual((scan.state, scan.queue_position, scan.source.records), (scan_pb2.QUEUED, 1, 0))
+        self.assertEqual((scan.state, scan.queue_position, scan.source.records), (scan_pb2.SCAN_STATE_QUEUED, 1, 0))
         push.close()
         self.client.cancel(first)  # the next begins
         thread.join(30)
@@ -265,7 +265,7 @@ class Push(DaemonTest):
             (dict(scan=simulated), None, grpc.StatusCode.FAILED_PRECONDITION, "NOT_PUSH", "scan"),
             (dict(scan=""), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "scan"),
             (dict(scan=scan, samples_per_record=64), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "samples_per_record"),
-            (dict(scan=scan, raw_type=scan_pb2.RAW_F32), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "raw_type"),
+            (dict(scan=scan, raw_type=scan_pb2.RAW_TYPE_F32), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "raw_type"),
             (dict(scan=scan, records=1, data=b"xx"), None, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
             (dict(scan=scan), dict(first_record=0, records=65, data=bytes(65 * 256)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "records"),
             (dict(scan=scan), dict(first_record=0, records=0, data=b"xx"), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "records"),
@@ -332,7 +332,7 @@ class Push(DaemonTest):
         for status in self.client.watch(scan):
             if not status.source.connected:
                 break
-        self.assertEqual(self.client.scan(scan).state, scan_pb2.RUNNING)
+        self.assertEqual(self.client.scan(scan).state, scan_pb2.SCAN_STATE_RUNNING)
         began = []
 
         def rest(first):
@@ -343,7 +343,7 @@ class Push(DaemonTest):
         self.assertTrue(0 < began[0] <= 704)
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), ("COMPLETED", 0, 0, 2))
-        self.assertEqual([e.text for e in end.events if e.kind == e.SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
+        self.assertEqual([e.text for e in end.events if e.kind == e.KIND_SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
         for index in range(4):
             self.check(scan, index)
 
@@ -387,7 +387,7 @@ class Push(DaemonTest):
         push.send(0, VOLUME)
         push.send(VOLUME, 50)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_STALLED"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))
         self.assertIn(f"record {VOLUME + 50}", end.reason)
         push.until(lambda a: a.done)
         push.close()
@@ -406,7 +406,7 @@ class Push(DaemonTest):
         scan = self.submit()
         self.client.push(scan, [records(0, VOLUME + 70)])
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.DONE, "SOURCE_ENDED", VOLUME - 70))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "SOURCE_ENDED", VOLUME - 70))
         self.check(scan, 0)
         self.check(scan, 1, missing=range(70, VOLUME))
 
@@ -490,14 +490,14 @@ class Push(DaemonTest):
         with self.assertRaisesRegex(ValueError, r"uint16 \(4, 64\); the scan takes records of 128 samples, RAW_U16: allowed is uint16 \[records, 128\]"):
             self.client.push(scan, [np.zeros((4, 64), np.uint16)])
         status = self.client.scan(scan)
-        self.assertEqual((status.state, status.reason_code), (scan_pb2.RUNNING, ""))
+        self.assertEqual((status.state, status.reason_code), (scan_pb2.SCAN_STATE_RUNNING, ""))
 
     def test_markers_come_with_their_records(self):
         scan = self.submit()
         with self.daemon.client() as other:
             events = other.subscribe(scan, ["event"], from_sequence=0)
             self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
-            marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.MARKER]
+            marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
         self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
 
     def test_a_marker_of_any_record_in_any_block(self):
@@ -508,7 +508,7 @@ class Push(DaemonTest):
             big = 16384  # records of a message of 2 MiB: the first block takes several messages
             self.client.push(scan, [(0, records(0, 100), [("behind", 150), ("late", 383), ("own", 99)]),
                                     (100, records(100, 2 * VOLUME - 100 + 2 * big), [("before", 40), ("own", 101)])])
-            marks = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.MARKER]
+            marks = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
         self.assertEqual(sorted(marks), [("before", 40), ("behind", 150), ("late", 383), ("own", 99), ("own", 101)])
         end = self.client.wait(scan)
         self.assertEqual(end.source.ignored_markers, 0)
@@ -531,7 +531,7 @@ class Push(DaemonTest):
         self.client.cancel(scan)
         thread.join(20)
         self.assertTrue(results[0].done)
-        self.assertEqual(self.client.wait(scan).state, scan_pb2.CANCELLED)
+        self.assertEqual(self.client.wait(scan).state, scan_pb2.SCAN_STATE_CANCELLED)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, Daemon, DaemonTest, held_bytes, octavo
+from octavo.names import short_name
 from octavo.v1 import scan_pb2, types_pb2
 
 E = types_pb2.ScanEvent
@@ -17,13 +18,13 @@ VOLUME = ASCANS * BSCANS
 
 
 def kinds(events):
-    return [E.Kind.Name(e.kind) for e in events]
+    return [short_name(E.Kind.DESCRIPTOR, e.kind) for e in events]
 
 
 class Queue(DaemonTest):
     def submit(self, volumes=2, rate_hz=4000, seed=1, **fields):
         return self.client.submit_scan(octavo.simulated(seed), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES, rate_hz=rate_hz,
-                                       retention=dict(hold_slots=4, mode=scan_pb2.CAPTURE, on_full=scan_pb2.DROP_NEW), **fields).name
+                                       retention=dict(hold_slots=4, mode=scan_pb2.RETENTION_MODE_CAPTURE, on_full=scan_pb2.ON_FULL_DROP_NEW), **fields).name
 
     def until(self, scan, wanted):
         for status in self.client.watch(scan):
@@ -40,7 +41,7 @@ class Queue(DaemonTest):
         names.append(self.submit(queue="q"))  # appended while it runs
         scans = [self.client.wait(n) for n in names]
         for scan in scans:
-            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.DONE, "COMPLETED", 2, 0, 0))
+            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 2, 0, 0))
         for before, after in zip(scans, scans[1:]):
             last = [v for v in self.client.volumes(before.name)][-1]
             self.assertGreaterEqual(after.started.monotonic_ns, last.acquired_end.monotonic_ns)  # not before its last record
@@ -49,9 +50,9 @@ class Queue(DaemonTest):
     def test_queues_are_independent_and_scans_without_one_start_at_once(self):
         a, b = self.submit(queue="a", volumes=0), self.submit(queue="b", volumes=0)
         c, d = self.submit(volumes=0), self.submit(queue="a", volumes=0)
-        self.assertEqual([self.client.scan(n).state for n in (a, b, c, d)], [scan_pb2.RUNNING] * 3 + [scan_pb2.QUEUED])
+        self.assertEqual([self.client.scan(n).state for n in (a, b, c, d)], [scan_pb2.SCAN_STATE_RUNNING] * 3 + [scan_pb2.SCAN_STATE_QUEUED])
         self.client.cancel(a)
-        self.until(d, lambda s: s.state == scan_pb2.RUNNING)
+        self.until(d, lambda s: s.state == scan_pb2.SCAN_STATE_RUNNING)
 
     def test_a_waiting_scan_can_be_stopped_cancelled_and_updated(self):
         running = self.submit(queue="q", volumes=0)
@@ -59,19 +60,19 @@ class Queue(DaemonTest):
         self.client.update_scan(waiting[2], octavo.processing(window="rect"))
         self.client.cancel(waiting[0])
         end = self.client.wait(waiting[0])
-        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (scan_pb2.CANCELLED, "CANCELLED", 0, 0))
+        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (scan_pb2.SCAN_STATE_CANCELLED, "CANCELLED", 0, 0))
         self.client.stop(waiting[1])
         end = self.client.wait(waiting[1])
-        self.assertEqual((end.state, end.reason_code, end.records), (scan_pb2.DONE, "STOPPED", 0))
+        self.assertEqual((end.state, end.reason_code, end.records), (scan_pb2.SCAN_STATE_DONE, "STOPPED", 0))
         self.assertEqual(self.client.scan(waiting[2]).queue_position, 1)
-        self.assertEqual(self.client.scan(running).state, scan_pb2.RUNNING)
+        self.assertEqual(self.client.scan(running).state, scan_pb2.SCAN_STATE_RUNNING)
         self.client.stop(running)
         end = self.client.wait(waiting[2])
-        self.assertEqual((end.reason_code, end.spec.processing.window), ("COMPLETED", scan_pb2.RECT))
-        self.assertEqual([e.volume_index for e in end.events if e.kind == E.PROCESSING], [0])
+        self.assertEqual((end.reason_code, end.spec.processing.window), ("COMPLETED", scan_pb2.WINDOW_KIND_RECT))
+        self.assertEqual([e.volume_index for e in end.events if e.kind == E.KIND_PROCESSING], [0])
 
     def test_interrupts(self):
-        for insert, state in (("interrupt_at_volume", scan_pb2.DONE), ("interrupt_now", scan_pb2.CANCELLED)):
+        for insert, state in (("interrupt_at_volume", scan_pb2.SCAN_STATE_DONE), ("interrupt_now", scan_pb2.SCAN_STATE_CANCELLED)):
             running = self.submit(queue="q", volumes=0, rate_hz=1000)
             waiting = self.submit(queue="q", volumes=1)
             self.until(running, lambda s: s.current_volume >= 0)
@@ -79,8 +80,8 @@ class Queue(DaemonTest):
             end = self.client.wait(running)
             self.assertEqual((end.state, end.reason_code), (state, "INTERRUPTED"))
             self.assertIn(urgent, end.reason)
-            self.assertEqual([e.text for e in end.events if e.kind == E.INTERRUPTED], [end.reason])
-            if state == scan_pb2.DONE:
+            self.assertEqual([e.text for e in end.events if e.kind == E.KIND_INTERRUPTED], [end.reason])
+            if state == scan_pb2.SCAN_STATE_DONE:
                 self.assertEqual(end.missing_ascans, 0)
                 self.assertGreaterEqual(end.volumes_done, 1)
             first, second = self.client.wait(urgent), self.client.wait(waiting)
@@ -126,13 +127,13 @@ class Queue(DaemonTest):
             thread.join(20)
         self.assertEqual([e.number for e in told], list(range(len(told))))
         self.assertEqual([k for k in kinds(told) if not k.startswith("VOLUME")], ["STATE", "STARTED", "STATE", "FINISHED"])
-        for kind in (E.VOLUME_STARTED, E.VOLUME_DONE):
+        for kind in (E.KIND_VOLUME_STARTED, E.KIND_VOLUME_DONE):
             self.assertEqual([e.volume_index for e in told if e.kind == kind], [0, 1, 2])
-        self.assertEqual([e.record for e in told if e.kind == E.VOLUME_STARTED], [0, VOLUME, 2 * VOLUME])
+        self.assertEqual([e.record for e in told if e.kind == E.KIND_VOLUME_STARTED], [0, VOLUME, 2 * VOLUME])
         self.assertEqual((told[0].text, told[1].text, told[-1].text), ("scan QUEUED", "scan RUNNING", "scan DONE"))
         # The EVENT topic has the same events, from RUNNING on.
         self.assertEqual([f.event for f in frames if f.event.startswith("scan")], ["scan RUNNING", "scan DRAINING", "scan DONE"])
-        self.assertEqual([f.scan_event.volume_index for f in frames if f.scan_event.kind == E.VOLUME_DONE], [0, 1, 2])
+        self.assertEqual([f.scan_event.volume_index for f in frames if f.scan_event.kind == E.KIND_VOLUME_DONE], [0, 1, 2])
         self.assertEqual([f.sequence for f in frames], list(range(len(frames))))
         self.assertEqual(len([s for s in self.client.scans() if s.events]), 0)  # not in lists
 
@@ -142,7 +143,7 @@ class Queue(DaemonTest):
         scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(ASCANS, BSCANS, volumes=3, flyback_records=3, volume_flyback_records=5),
                                        samples=SAMPLES, rate_hz=3000, markers=rules, acquisition=dict(records_per_block=50), queue="markers").name
         frames = list(self.client.subscribe(scan, ["event"], from_sequence=0))
-        marks = [f.scan_event for f in frames if f.scan_event.kind == E.MARKER]
+        marks = [f.scan_event for f in frames if f.scan_event.kind == E.KIND_MARKER]
         at = {name: [m.record for m in marks if m.marker == name] for name in ("line", "volume", "laser")}
         volume = BSCANS * 35 + 5
         self.assertEqual(at["volume"], [0, volume, 2 * volume])
@@ -161,7 +162,7 @@ class Queue(DaemonTest):
         scan = self.submit(volumes=0)
         self.until(scan, lambda s: s.records > 0)
         event = self.client.mark(scan, "stimulus on")
-        self.assertEqual((event.marker, event.kind), ("stimulus on", E.MARKER))
+        self.assertEqual((event.marker, event.kind), ("stimulus on", E.KIND_MARKER))
         self.assertGreater(event.record, 0)
         self.assertEqual(event.volume_index, event.record // VOLUME)
         self.assertIn(("stimulus on", event.record), [(e.marker, e.record) for e in self.client.scan(scan).events])
@@ -236,7 +237,7 @@ class Update(DaemonTest):
         self.client.push(scan, blocks())
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.volumes_done, end.missing_ascans, end.blocks_dropped), ("COMPLETED", volumes, 0, 0))
-        changes = [e.volume_index for e in end.events if e.kind == E.PROCESSING]
+        changes = [e.volume_index for e in end.events if e.kind == E.KIND_PROCESSING]
         self.assertGreaterEqual(len(changes), 3)
         made = []
         for volume in self.client.volumes(scan):
@@ -244,7 +245,7 @@ class Update(DaemonTest):
             array = self.client.read(volume.name)
             fits = [value for value, model in models.items() if np.allclose(array, model, rtol=1e-4, atol=0.05)]
             self.assertEqual(len(fits), 1, f"volume {volume.index} is a mixture")
-            self.assertEqual(volume.value, {"magnitude": scan_pb2.MAGNITUDE, "power": scan_pb2.POWER}[fits[0]])
+            self.assertEqual(volume.value, {"magnitude": scan_pb2.VALUE_MAGNITUDE, "power": scan_pb2.VALUE_POWER}[fits[0]])
             made.append(fits[0])
         for index in range(1, volumes):
             if made[index] != made[index - 1]:
@@ -267,13 +268,13 @@ class Update(DaemonTest):
 
         self.client.push(scan, blocks())
         end = self.client.wait(scan)
-        self.assertEqual([e.volume_index for e in end.events if e.kind == E.PROCESSING], [1])
+        self.assertEqual([e.volume_index for e in end.events if e.kind == E.KIND_PROCESSING], [1])
         for volume in self.client.volumes(scan):
             self.assertLess(np.abs(self.client.read(volume.name)).max(), 1e-3, volume.index)
 
     def test_paced_acquisition_does_not_notice_and_memory_does_not_grow(self):
         scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=20000,
-                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD), overrun=scan_pb2.DROP_BLOCK,
+                                       retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), overrun=scan_pb2.OVERRUN_DROP_BLOCK,
                                        acquisition=dict(ring_blocks=128)).name  # two seconds: others may use this machine
         for status in self.client.watch(scan):
             if status.volumes_done > 2:
@@ -291,7 +292,7 @@ class Update(DaemonTest):
         self.client.stop(scan)
         end = self.client.wait(scan)
         self.assertEqual((end.blocks_dropped, end.missing_ascans), (0, 0))
-        self.assertEqual(end.spec.processing.window, scan_pb2.BLACKMAN)
+        self.assertEqual(end.spec.processing.window, scan_pb2.WINDOW_KIND_BLACKMAN)
 
     def test_what_cannot_change(self):
         scan = self.client.submit_scan(octavo.simulated(3), octavo.raster(ASCANS, BSCANS), samples=SAMPLES, rate_hz=4000).name

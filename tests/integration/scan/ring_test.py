@@ -82,7 +82,7 @@ class Ring(DaemonTest):
 
     def check_all(self, scan):
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.DONE, "COMPLETED", 0), end.reason)
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 0), end.reason)
         self.assertEqual([v.digest for v in self.client.volumes(scan)], self.digests)
         return end
 
@@ -139,7 +139,7 @@ class Ring(DaemonTest):
         self.finish(self.feed(scan, "--block", "33"))
         end = self.check_all(scan)
         self.assertEqual((end.source.connections, end.source.lost_records, end.source.duplicate_records), (4, 0, 0))
-        told = [e.text for e in end.events if e.kind == e.SOURCE]
+        told = [e.text for e in end.events if e.kind == e.KIND_SOURCE]
         self.assertEqual(told[:3], ["producer 1 attached", "producer 1 gone", "producer 2 attached"])
 
     def test_killed_at_any_time(self):
@@ -154,7 +154,7 @@ class Ring(DaemonTest):
             self.kill(process)
             until(lambda: not self.client.scan(scan).source.connected)
         else:
-            if self.client.scan(scan).state == scan_pb2.RUNNING:
+            if self.client.scan(scan).state == scan_pb2.SCAN_STATE_RUNNING:
                 self.feed(scan).communicate()
         end = self.client.wait(scan)
         # Records that it dropped are missing and counted as lost; a kill loses nothing. A producer
@@ -173,7 +173,7 @@ class Ring(DaemonTest):
             self.kill(process)
             end = self.client.wait(scan)
             self.assertGreaterEqual(time.monotonic() - began, least)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_LOST"))
+            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
             self.assertIn("the next would be record", end.reason)
             self.assertEqual(end.volumes_done, 2, "what was published counts; the second volume is incomplete")
             volumes = self.client.volumes(scan)
@@ -206,11 +206,11 @@ class Ring(DaemonTest):
                 ring.drop(16)
         self.assertEqual((ring.next_record, ring.free), (160, 0))
         self.client.cancel(first)
-        until(lambda: ring.free == 4 or self.client.scan(scan).state == scan_pb2.FAILED)
+        until(lambda: ring.free == 4 or self.client.scan(scan).state == scan_pb2.SCAN_STATE_FAILED)
         return scan, ring
 
     def test_an_overrun_is_counted_exactly(self):
-        scan, ring = self.fill_while_queued(overrun=scan_pb2.DROP_BLOCK)
+        scan, ring = self.fill_while_queued(overrun=scan_pb2.OVERRUN_DROP_BLOCK)
         while ring.next_record < len(self.records):
             ring.begin(30)[:] = self.records[ring.next_record:][:16]
             ring.publish(16)
@@ -234,7 +234,7 @@ class Ring(DaemonTest):
                 ring.begin(30)[:] = 0
                 ring.publish(16)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_OVERRUN"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_OVERRUN"))
         self.assertEqual(end.source.overrun_records, 96)
         ring.close()
 
@@ -253,7 +253,7 @@ class Ring(DaemonTest):
         ring.fail("the laser is off")
         end = self.client.wait(scan)
         ring.close()
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.FAILED, "SOURCE_LOST"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
         self.assertIn("the laser is off", end.reason)
         scan = self.submit()
         self.finish(self.feed(scan, file=short))

@@ -45,7 +45,7 @@ class SeveralDevices(DaemonTest):
             self.assertRegex(page, f'octavo_device_healthy{{device="{name}",backend="[a-z]+"}} 1\n')
 
     def test_scans_go_where_least_is_done(self):
-        endless = dict(volumes=0, fast=False, rate_hz=2000, retention=dict(mode=scan_pb2.LIVE))
+        endless = dict(volumes=0, fast=False, rate_hz=2000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE))
         running = [self.submit(**endless) for _ in self.names]
         self.assertEqual(sorted(s.device for s in running), sorted(self.names))
         self.assertEqual([d.running_scans for d in self.client.devices()], [1 for _ in self.names])
@@ -57,7 +57,7 @@ class SeveralDevices(DaemonTest):
         processing = octavo.processing(background="bscan")
         alone = self.client.wait(self.submit(volumes=2, device="devices/0", processing=processing).name)
         spread = self.client.wait(self.submit(volumes=2, device="devices/1", spread=scan_pb2.Spread(count=self.spread), processing=processing).name)
-        self.assertEqual((spread.state, spread.device), (scan_pb2.DONE, "devices/1"))
+        self.assertEqual((spread.state, spread.device), (scan_pb2.SCAN_STATE_DONE, "devices/1"))
         self.assertEqual(spread.spread_devices[0], "devices/1")
         self.assertEqual(len(set(spread.spread_devices)), self.spread)
         self.assertLessEqual(set(spread.spread_devices), set(self.names))
@@ -72,7 +72,7 @@ class SeveralDevices(DaemonTest):
     def test_striped_volumes_stay_where_they_were_made(self):
         def discard_all():
             for volume in self.client.volumes():
-                if volume.state == volume_pb2.HELD:
+                if volume.state == volume_pb2.VOLUME_STATE_HELD:
                     self.client.discard(volume.name)
 
         processing = octavo.processing(background="bscan")
@@ -83,7 +83,7 @@ class SeveralDevices(DaemonTest):
         digests = [v.digest for v in self.client.volumes(alone.name)]
         discard_all()
         striped = self.client.wait(self.submit(volumes=3, device="devices/1", spread=scan_pb2.Spread(striped=True, count=self.spread), processing=processing).name)
-        self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (scan_pb2.DONE, "devices/1", True))
+        self.assertEqual((striped.state, striped.device, striped.spec.spread.striped), (scan_pb2.SCAN_STATE_DONE, "devices/1", True))
         volumes = self.client.volumes(striped.name)
         self.assertEqual([v.digest for v in volumes], digests)
         bytes_of = [d.held_bytes for d in self.client.devices()]
@@ -121,7 +121,7 @@ class SeveralDevices(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.submit(spread=scan_pb2.Spread(striped=True), **fields)
             self.assertEqual(caught.exception.field, field)
-        running = self.submit(volumes=0, fast=False, rate_hz=20000, spread=scan_pb2.Spread(striped=True), retention=dict(mode=scan_pb2.LIVE))
+        running = self.submit(volumes=0, fast=False, rate_hz=20000, spread=scan_pb2.Spread(striped=True), retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE))
         for products, axis in ((["bscan"], "x"), (["mip"], "y")):
             with self.assertRaises(octavo.OctavoError) as caught:
                 next(iter(self.client.subscribe(running.name, products, axis=axis)))
@@ -139,7 +139,7 @@ class SeveralDevices(DaemonTest):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.submit(spread=scan_pb2.Spread(**spread))
             self.assertEqual(caught.exception.field, field)
-        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.LIVE, hold_slots=3500))
+        full = self.submit(volumes=0, fast=False, rate_hz=2000, device=self.names[-1], retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=3500))
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_scan(octavo.simulated(fast=True), octavo.raster(512, 512, volumes=1), samples=512, spread=scan_pb2.Spread(count=len(self.names)))
         self.assertEqual(caught.exception.reason, "DEVICE_FULL")

@@ -23,7 +23,7 @@ class Streaming(DaemonTest):
         # A client that stops reading for ten seconds, beside one that wants the newest MIP and one that wants every volume.
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(128, 32, volumes=60), samples=256, rate_hz=20000,
                                        acquisition=dict(ring_blocks=64),  # 13 seconds: others may use this machine
-                                       retention=dict(disposition=scan_pb2.AUTO_DISCARD), products=dict(preview_rate_hz=-1), raw_type="u16",
+                                       retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), products=dict(preview_rate_hz=-1), raw_type="u16",
                                        processing=octavo.processing(dtype="f32"))
         mips, volumes, stalled = [], [], []
 
@@ -37,7 +37,7 @@ class Streaming(DaemonTest):
             # Small messages windows fill quickly: after that the server has to drop for this client.
             channel = grpc.insecure_channel(self.daemon.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
             call = stream_pb2_grpc.StreamServiceStub(channel).Subscribe(stream_pb2.SubscribeRequest(
-                scan=scan.name, products=[stream_pb2.VOLUME], delivery=stream_pb2.DROP_OLDEST, queue_length=2))
+                scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
             got = 0
             for message in call:
                 if message.offset == 0:
@@ -199,7 +199,7 @@ class Streaming(DaemonTest):
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
         self.assertTrue(all("it waits for" in line for line in error.splitlines()), error)  # again, if this machine is slow
-        self.assertIn('"product":"MIP"', out.replace(" ", ""))
+        self.assertIn('"product":"PRODUCT_MIP"', out.replace(" ", ""))
 
     def test_who_waits_is_told_for_what(self):
         def told(name):
@@ -215,7 +215,7 @@ class Streaming(DaemonTest):
 
         raster = octavo.raster(16, 8, volumes=1)
         pushed = self.client.submit_scan(octavo.push(), raster, samples=64, queue="bench").name
-        until(lambda: self.client.scan(pushed).state == scan_pb2.RUNNING)
+        until(lambda: self.client.scan(pushed).state == scan_pb2.SCAN_STATE_RUNNING)
         queued = self.client.submit_scan(octavo.simulated(1), raster, samples=64, queue="bench").name
         self.assertEqual(self.client.waits_for(queued), "its turn: the scan that runs is before it in the queue bench")
         self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))

@@ -168,8 +168,8 @@ SCANS = [
     (P + "dispersion", scan_pb2.Processing.Dispersion(a2=1e-5, phase=array(256)), BAD, "processing.dispersion"),
     (P + "fft_length", 131073, BAD, "processing.fft_length"),
     (P + "fixed_pattern_noise", 9, BAD, "processing.fixed_pattern_noise"),
-    (P + "fixed_pattern_noise", scan_pb2.Processing.QUIET_SEGMENT, BAD, "processing.fixed_pattern_noise"),  # 16 A-scans are too few
-    (P + "dtype", types_pb2.C64, BAD, "processing.dtype"),  # without complex values
+    (P + "fixed_pattern_noise", scan_pb2.Processing.FIXED_PATTERN_NOISE_QUIET_SEGMENT, BAD, "processing.fixed_pattern_noise"),  # 16 A-scans are too few
+    (P + "dtype", types_pb2.DTYPE_C64, BAD, "processing.dtype"),  # without complex values
     (P + "fft_length", 255, BAD, "processing.fft_length"),
     (P + "fft_length", 1, BAD, "processing."),
     (P + "fft_length", HUGE, BAD, "processing.fft_length"),
@@ -205,7 +205,7 @@ SCANS = [
     (T + "hold_slots", HUGE, BAD, "retention.hold_slots"),
     (T + "keep_last", 4, BAD, "retention.keep_last"),  # of a capture
     (T + "on_tier_full", 9, BAD, "retention.on_tier_full"),
-    (T + "on_tier_full", scan_pb2.SPILL_DISK, BAD, "retention.on_tier_full"),
+    (T + "on_tier_full", scan_pb2.ON_FULL_SPILL_DISK, BAD, "retention.on_tier_full"),
     (T + "orphan", 9, BAD, "retention.orphan"),
     (T + "orphan", scan_pb2.ORPHAN_DISCARD, BAD, "retention.orphan"),  # of nobody's
     (T + "ttl_seconds", 0.5, BAD, "retention.ttl_seconds"),
@@ -253,17 +253,17 @@ COMMITS = [
     (dict(destination="v", zstd_level=20), BAD, "options.zstd_level"),
     (dict(destination="v", zstd_level=-1), BAD, "options.zstd_level"),
     (dict(destination="v", codec=77), BAD, "options.codec"),
-    (dict(destination="v", codec=scan_pb2.CODEC_GZIP, format=scan_pb2.NPY), BAD, "options.codec"),
+    (dict(destination="v", codec=scan_pb2.CODEC_GZIP, format=scan_pb2.FORMAT_NPY), BAD, "options.codec"),
     (dict(destination="v", codec=scan_pb2.CODEC_ZSTD, uncompressed=True), BAD, "options.codec"),
     (dict(destination="v", codec=scan_pb2.CODEC_GZIP, level=10), BAD, "options.level"),
     (dict(destination="v", level=-1), BAD, "options.level"),
     (dict(destination="v", level=3), BAD, "options.level"),
     (dict(destination="v", shuffle=77), BAD, "options.shuffle"),
-    (dict(destination="v", shuffle=scan_pb2.SHUFFLE_BIT, format=scan_pb2.HDF5), BAD, "options.shuffle"),
+    (dict(destination="v", shuffle=scan_pb2.SHUFFLE_BIT, format=scan_pb2.FORMAT_HDF5), BAD, "options.shuffle"),
     (dict(destination="v", pyramid_levels=HUGE), BAD, "options.pyramid_levels"),
     (dict(destination="v", pyramid_levels=12), BAD, "options.pyramid_levels"),
-    (dict(destination="v", pyramid_levels=2, format=scan_pb2.OME_TIFF), BAD, "options.pyramid_levels"),
-    (dict(destination="v", nifti_version=HUGE, format=scan_pb2.NIFTI), BAD, "options.nifti_version"),
+    (dict(destination="v", pyramid_levels=2, format=scan_pb2.FORMAT_OME_TIFF), BAD, "options.pyramid_levels"),
+    (dict(destination="v", nifti_version=HUGE, format=scan_pb2.FORMAT_NIFTI), BAD, "options.nifti_version"),
     (dict(destination="v", nifti_version=1), BAD, "options.nifti_version"),
 ]
 
@@ -296,8 +296,8 @@ SUBSCRIPTIONS = [
     (dict(chunk_bytes=100), BAD, "chunk_bytes"),
     (dict(chunk_bytes=HUGE), BAD, "chunk_bytes"),
     (dict(resume=True), BAD, "resume"),
-    (dict(products=[stream_pb2.VOLUME], encoding=stream_pb2.PNG), BAD, "encoding"),
-    (dict(products=[stream_pb2.AIP], axis=stream_pb2.X), BAD, "axis"),
+    (dict(products=[stream_pb2.PRODUCT_VOLUME], encoding=stream_pb2.ENCODING_PNG), BAD, "encoding"),
+    (dict(products=[stream_pb2.PRODUCT_AIP], axis=stream_pb2.AXIS_X), BAD, "axis"),
     (dict(labels={"Not a key": "x"}), BAD, "labels"),
 ]
 

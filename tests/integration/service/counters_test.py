@@ -60,7 +60,7 @@ class Counters(DaemonTest):
             scan = lambda **fields: client.submit_scan(fast, raster, samples=64, **fields)
             buffer = client.buffers.put(np.zeros(16, np.float32)).name
             for i in range(SCANS):
-                name = scan(retention=dict(disposition=scan_pb2.AUTO_DISCARD)).name
+                name = scan(retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD)).name
                 if i % 10 == 1:
                     client.cancel(name)
                 elif i % 50 == 2:  # every failure, repeatedly
@@ -94,7 +94,7 @@ class Counters(DaemonTest):
                         pass
                 elif i % 50 == 4:
                     client.submit_scan(octavo.simulated(1), octavo.raster(8, 4, volumes=400), samples=64, rate_hz=1e6,  # overruns
-                                       retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
+                                       retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=1))
                 elif i % 7 == 0:
                     client.wait(name)
             until(lambda: all(s.state in (4, 5, 6) for s in client.scans()), 120)

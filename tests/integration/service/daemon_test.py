@@ -295,7 +295,7 @@ class Signals(unittest.TestCase):
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
-                                      retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+                                      retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
             for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGPIPE, signal.SIGALRM) * 2:
                 done = client.scan(scan.name).volumes_done
                 daemon.process.send_signal(number)
@@ -304,7 +304,7 @@ class Signals(unittest.TestCase):
                 until(lambda: client.scan(scan.name).volumes_done > done + 3)
                 self.assertIsNone(daemon.process.poll(), number)
             until(lambda: self.metric(daemon, "octavo_config_reloads_total") >= 1)
-            self.assertEqual(client.scan(scan.name).state, scan_pb2.RUNNING)
+            self.assertEqual(client.scan(scan.name).state, scan_pb2.SCAN_STATE_RUNNING)
         self.assertEqual(daemon.stop(), 0)
 
     def test_a_signal_while_it_drains_neither_ends_nor_hurries_it(self):
@@ -342,7 +342,7 @@ class Signals(unittest.TestCase):
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
-                                      retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+                                      retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
             # Changes that can take effect at once do; the others are reported. Environment and
             # flags still win.
             write("[log]\nlevel = 'warning'\n[device]\nmemory_fraction = 0.5\n[storage]\ncommit_threads = 5\n[spill]\nthreads = 7\n")

@@ -864,13 +864,13 @@ class Scans(DaemonTest):
         projections, flats, darks, degrees, lines = self.parts()
         for array in (projections, flats, darks):
             array[:, :, :12] = array[:, :, -12:] = 0  # slits: no light, and nothing of the dark fields
-        self.assertEqual(self.made(self.save("slits.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_DONE)
+        self.assertEqual(self.made(self.save("slits.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_STATE_DONE)
         flats = flats.astype("<f4")
         flats[2, :, 40] = np.nan
-        self.assertEqual(self.made(self.save("nan_flat.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_DONE)
+        self.assertEqual(self.made(self.save("nan_flat.h5", projections, flats, darks, degrees), center=86).state, job_pb2.JOB_STATE_DONE)
         transmissions = np.exp(-lines).astype("<f4")
         transmissions[:, :, :9] = np.nan
-        self.assertEqual(self.made(self.save("padded.h5", transmissions, degrees=degrees), center=86).state, job_pb2.JOB_DONE)
+        self.assertEqual(self.made(self.save("padded.h5", transmissions, degrees=degrees), center=86).state, job_pb2.JOB_STATE_DONE)
 
     def test_few_projections_and_pixels_in_metres(self):
         name = self.save("few.h5", *self.parts()[:4])

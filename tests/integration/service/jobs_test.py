@@ -94,7 +94,7 @@ class Jobs(DaemonTest):
         names = ["auto_00000.npy", "auto_00000_raw.npy"]
         until(lambda: all(os.path.exists(os.path.join(self.daemon.root, name)) for name in names))
         volumes = self.client.volumes(job.name, states=[2, 3, 4])
-        while any(v.state == volume_pb2.COMMITTING or v.state == volume_pb2.HELD for v in volumes):
+        while any(v.state == volume_pb2.VOLUME_STATE_COMMITTING or v.state == volume_pb2.VOLUME_STATE_HELD for v in volumes):
             self.assertFalse(any(v.last_error for v in volumes), volumes)
             volumes = self.client.volumes(job.name, states=[2, 3, 4])
         self.assertEqual([np.load(os.path.join(self.daemon.root, name)).shape for name in names], [(4, 16, 512), (4, 16, 1024)])
@@ -118,7 +118,7 @@ class Jobs(DaemonTest):
                 self.client.submit_job(work, request_id="focus-2", session=b)
             self.assertEqual(caught.exception.reason, "IDEMPOTENCY_MISMATCH")
             self.client.wait_job(first.name)
-        self.assertEqual(self.client.wait_job(job.name).state, job_pb2.JOB_DONE)
+        self.assertEqual(self.client.wait_job(job.name).state, job_pb2.JOB_STATE_DONE)
 
     def test_watching_and_cancelling(self):
         _, _, raw = scan(self.client, FIRST, hold_raw=True, volumes=1)
@@ -127,18 +127,18 @@ class Jobs(DaemonTest):
         first = self.client.submit_job(work, priority=3)
         second = self.client.submit_job(work)
         urgent = self.client.submit_job(work, priority=9, title="urgent")
-        self.assertEqual([j.name for j in self.client.jobs(states=[job_pb2.JOB_QUEUED])], [urgent.name, second.name])
+        self.assertEqual([j.name for j in self.client.jobs(states=[job_pb2.JOB_STATE_QUEUED])], [urgent.name, second.name])
         self.assertEqual((self.client.job(urgent.name).queue_position, self.client.job(second.name).queue_position), (1, 2))
         self.assertEqual(self.client.job(second.name).reason_code, "WAITING_FOR_DEVICE")
         steps = 0
         for job in self.client.watch_job(first.name):
-            if job.state == job_pb2.JOB_RUNNING and job.step_count > 3:
+            if job.state == job_pb2.JOB_STATE_RUNNING and job.step_count > 3:
                 steps = max(steps, job.step_count)
                 self.assertGreater(job.fraction, 0)
                 self.assertEqual(job.stage, "sweep")
                 self.client.cancel_job(first.name)
         self.assertGreater(steps, 3)
-        self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_CANCELLED, "CANCELLED", []))
+        self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_STATE_CANCELLED, "CANCELLED", []))
         self.assertTrue(any("RUNNING" in line.text for line in job.log))
         self.assertEqual(self.command("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
         self.client.cancel_job(urgent.name)
@@ -195,7 +195,7 @@ class Jobs(DaemonTest):
         _, _, raw = scan(self.client, FIRST, hold_raw=True, volumes=1)
         spec = os.path.join(self.daemon.directory, "job.json")
         with open(spec, "w") as file:
-            json.dump({"reprocess": {"volume": raw[0].name, "processing": {"value": "MAGNITUDE", "dtype": "F32"}}, "title": "by hand"}, file)
+            json.dump({"reprocess": {"volume": raw[0].name, "processing": {"value": "VALUE_MAGNITUDE", "dtype": "DTYPE_F32"}}, "title": "by hand"}, file)
         self.assertIn("wants", self.command("job", "submit", "--json-spec", spec, "--plan").stdout)
         text = self.command("job", "submit", "--json-spec", spec, "--watch").stdout
         self.assertIn("DONE", text)

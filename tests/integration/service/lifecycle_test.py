@@ -88,7 +88,7 @@ next(frames); print("stalled", flush=True); time.sleep(1000)
 """
         client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         with daemon.client() as control:
-            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64), samples=512, retention=dict(disposition=scan_pb2.AUTO_DISCARD))
+            control.submit_scan(octavo.simulated(1, fast=True), octavo.raster(512, 64), samples=512, retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
             self.assertEqual(client.stdout.readline(), "stalled\n")
             os.kill(client.pid, signal.SIGSTOP)
             try:

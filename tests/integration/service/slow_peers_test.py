@@ -47,7 +47,7 @@ class SlowPeersTest(LimitsCase):
 
     def test_subscribers_that_stop(self):
         scan = self.client.submit_scan(small_scan(volumes=0, fast=False, ascans_per_bscan=128, bscans_per_volume=128))
-        request = stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.BSCAN, stream_pb2.MIP, stream_pb2.EVENT]).SerializeToString()
+        request = stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_MIP, stream_pb2.PRODUCT_EVENT]).SerializeToString()
         peers = []
         for i in range(10):
             peer = RawPeer(self.addresses()[i % 2], window=[0, 3000][i % 2])
@@ -81,7 +81,7 @@ class WatchersTest(LimitsCase):
             while not events or not events[-1].buffer.labels.get("label.7", "").startswith(f"{changes - 1}-"):
                 self.assertTrue(peer.read_frame())
                 events = [buffer_pb2.BufferEvent.FromString(m) for m in peer.messages(stream)]
-            self.assertEqual(events[0].kind, buffer_pb2.BufferEvent.EXISTS)
+            self.assertEqual(events[0].kind, buffer_pb2.BufferEvent.KIND_EXISTS)
             self.assertLessEqual(len(events), 4)
             peer.close()
 

@@ -46,10 +46,10 @@ class RandomClient:
         self.mapped = []   # (array that is the server's memory, digest)
 
     def scan(self):
-        retention = dict(mode=self.random.choice([scan_pb2.CAPTURE, scan_pb2.LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl_seconds=60,
+        retention = dict(mode=self.random.choice([scan_pb2.RETENTION_MODE_CAPTURE, scan_pb2.RETENTION_MODE_LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl_seconds=60,
                          hold_slots=self.random.randint(2, 4))
-        if retention["mode"] == scan_pb2.CAPTURE:
-            retention["on_full"] = self.random.choice([scan_pb2.STOP_AT_VOLUME, scan_pb2.DROP_NEW, scan_pb2.SPILL_DISK, scan_pb2.SPILL_HOST])
+        if retention["mode"] == scan_pb2.RETENTION_MODE_CAPTURE:
+            retention["on_full"] = self.random.choice([scan_pb2.ON_FULL_STOP_AT_VOLUME, scan_pb2.ON_FULL_DROP_NEW, scan_pb2.ON_FULL_SPILL_DISK, scan_pb2.ON_FULL_SPILL_HOST])
         processing = octavo.processing(value=self.random.choice(["db", "magnitude"]), dtype=self.random.choice(["u8", "u16", "f32"]))
         scan = self.client.submit_scan(octavo.simulated(self.random.randrange(1000), fast=True),
                                        octavo.raster(self.random.choice([16, 32]), self.random.choice([8, 16]), volumes=self.random.randint(1, 6)),
@@ -61,7 +61,7 @@ class RandomClient:
             for frame in self.client.subscribe(scan.name, ["mip"]):
                 break  # a viewer that goes away at once
         scan = self.client.wait(scan.name)
-        for volume in self.client.volumes(scan.name, states=[volume_pb2.HELD]):
+        for volume in self.client.volumes(scan.name, states=[volume_pb2.VOLUME_STATE_HELD]):
             self.volumes[volume.name] = volume.digest
 
     def check(self):
@@ -202,9 +202,9 @@ class Soak(unittest.TestCase):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for scan in client.scans():
-                if scan.state not in (scan_pb2.DONE, scan_pb2.FAILED, scan_pb2.CANCELLED):
+                if scan.state not in (scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED):
                     client.cancel(scan.name)
-            for volume in client.volumes(states=[volume_pb2.HELD]):
+            for volume in client.volumes(states=[volume_pb2.VOLUME_STATE_HELD]):
                 try:
                     client.discard(volume.name)
                 except octavo.OctavoError as error:  # leased by a session that has not expired yet, or its time to live has ended

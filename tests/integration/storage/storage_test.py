@@ -95,7 +95,7 @@ class Storage(DaemonTest):
         name, array = self.held("u8")
         self.assertEqual(READERS["nifti"](self.client.commit(name, "two", "nifti", nifti_version=2).uri).extra["version"], 2)
         scan = self.client.submit_scan(octavo.simulated(4, fast=True), octavo.raster(16, 8, volumes=2), samples=256, retention=dict(
-            disposition=scan_pb2.AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
+            disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
         self.assertEqual(scan.spec.retention.auto_commit.codec, scan_pb2.CODEC_GZIP)
         self.client.wait(scan.name)
         for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip

@@ -38,7 +38,7 @@ def phantom(angles=24, rows=2, columns=32, seed=5):
 
 
 def push_spec(projections, flats, darks, **fields):
-    types = {"uint8": types_pb2.U8, "uint16": types_pb2.U16, "int16": types_pb2.I16, "float32": types_pb2.F32}
+    types = {"uint8": types_pb2.DTYPE_U8, "uint16": types_pb2.DTYPE_U16, "int16": types_pb2.DTYPE_I16, "float32": types_pb2.DTYPE_F32}
     return source_pb2.PushedProjections(rows=projections.shape[1], columns=projections.shape[2], frames=len(projections) + len(flats) + len(darks),
                                         dtype=types[str(projections.dtype)], **fields)
 
@@ -64,7 +64,7 @@ class RawPush(RawStream):
 
 class TomographyPush(DaemonTest):
     def tearDown(self):
-        for name in [j.name for j in self.client.jobs() if j.state in (job_pb2.JOB_QUEUED, job_pb2.JOB_RUNNING)]:
+        for name in [j.name for j in self.client.jobs() if j.state in (job_pb2.JOB_STATE_QUEUED, job_pb2.JOB_STATE_RUNNING)]:
             self.client.cancel_job(name)
             self.client.wait_job(name, check=False)
         super().tearDown()
@@ -103,7 +103,7 @@ class TomographyPush(DaemonTest):
             if best > 0.7:
                 break
         self.assertGreater(best, 0.7)
-        self.assertEqual(self.client.job(pushed.name).state, job_pb2.JOB_RUNNING)
+        self.assertEqual(self.client.job(pushed.name).state, job_pb2.JOB_STATE_RUNNING)
         previews.close()
 
         result = self.client.push_projections(pushed.name, reversed(rest))
@@ -181,7 +181,7 @@ class TomographyPush(DaemonTest):
         self.assertEqual([(r.first, r.count) for r in volume.missing_frame_ranges], [(12, 2), (28, 1)])
         # The same as of a job that was never to get them
         kept = [f for f in frames if f.sequence not in (12, 13, 28)]
-        fewer = source_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.U16)
+        fewer = source_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.DTYPE_U16)
         other = self.client.submit_job(job(push=fewer)).name
         self.client.push_projections(other, [octavo.ProjectionFrame(i, f.array, f.kind, f.angle_rad) for i, f in enumerate(kept)])
         whole = self.client.wait_job(other)
@@ -231,11 +231,11 @@ class TomographyPush(DaemonTest):
                 end = self.client.wait_job(name, check=False)
             lacking = len(frames) - len(came)
             if on_missing == "fail_job":
-                self.assertEqual((end.state, end.reason_code, len(end.volumes)), (job_pb2.JOB_FAILED, "FRAMES_MISSING", 0))
+                self.assertEqual((end.state, end.reason_code, len(end.volumes)), (job_pb2.JOB_STATE_FAILED, "FRAMES_MISSING", 0))
                 self.assertIn(f"{lacking} of {len(frames)} frames never came, the first is", end.reason)
                 self.assertIn("tomography.push.on_missing is FAIL_JOB", end.reason)
             else:
-                self.assertEqual(end.state, job_pb2.JOB_DONE, end.reason)
+                self.assertEqual(end.state, job_pb2.JOB_STATE_DONE, end.reason)
                 volume = self.client.volume(end.volumes[0])
                 self.assertEqual((volume.complete, volume.missing_frames), (False, lacking))
                 self.assertTrue(any(f"{lacking} of {len(frames)} frames never came" in text for text in end.warnings), end.warnings)
@@ -264,7 +264,7 @@ class TomographyPush(DaemonTest):
             done = self.client.wait_job(self.client.submit_job(job(**from_file)).name)
             self.client.discard(done.volumes[0])
         waiting = self.client.job(name)
-        self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_RUNNING, "projections"))
+        self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_STATE_RUNNING, "projections"))
         self.client.cancel_job(self.client.submit_job(job(push=push_spec(projections, flats, darks))).name)
         self.assertTrue(self.client.push_projections(name, frames[10:]).done)
         self.assertEqual(len(self.client.wait_job(name).volumes), 1)
@@ -298,7 +298,7 @@ class TomographyPush(DaemonTest):
         projections, flats, darks, angles = phantom()
         name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout_s=0.3))).name
         end = self.client.wait_job(name, check=False)
-        self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_FAILED, "SOURCE_STALLED"))
+        self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_FAILED, "SOURCE_STALLED"))
         self.assertIn("0 of 29 frames", end.reason)
 
 

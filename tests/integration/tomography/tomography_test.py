@@ -150,14 +150,14 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             name = process.stdout.readline().strip()
             (session,) = client.sessions()
             job = client.job(name)
-            self.assertEqual((job.state, job.session, session.client), (job_pb2.JOB_RUNNING, session.name, "octavo.recon"))
+            self.assertEqual((job.state, job.session, session.client), (job_pb2.JOB_STATE_RUNNING, session.name, "octavo.recon"))
             (buffer,) = client.buffers.list()
             self.assertTrue(0 < buffer.expires_seconds <= 600, buffer)
             process.kill()
             process.wait()
             process.stdout.close()
             end = client.wait_job(name, check=False)
-            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_CANCELLED, "SESSION_EXPIRED"))
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, "SESSION_EXPIRED"))
             until(lambda: held_bytes(client) == 0)
             self.assertEqual(client.volumes(), [])
 
@@ -179,7 +179,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertEqual(result.returncode, 1)
         (name,) = re.findall(r"held by the server: octavo volume commit (\S+),", result.stdout)
         volume = self.client.volume(name)
-        self.assertEqual((volume.state, volume.expires_seconds), (volume_pb2.HELD, 0))
+        self.assertEqual((volume.state, volume.expires_seconds), (volume_pb2.VOLUME_STATE_HELD, 0))
         self.client.discard(name)
 
     def test_the_command_line_that_is_killed_leaves_no_picture_behind(self):
@@ -192,12 +192,12 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             process = subprocess.Popen([os.path.join(BUILD, "bin", "octavo"), "--address", daemon.address, "recon", "killed.npy", "--sinograms", "--angles",
                                         "0:175.5:40", "--algorithm", "sirt", "--iterations", "1000000", "--png", picture],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            until(lambda: any(job.state == job_pb2.JOB_RUNNING for job in client.jobs()))
+            until(lambda: any(job.state == job_pb2.JOB_STATE_RUNNING for job in client.jobs()))
             process.kill()
             process.wait()
             (job,) = client.jobs()
             end = client.wait_job(job.name, check=False)
-            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_CANCELLED, "SESSION_EXPIRED"))
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, "SESSION_EXPIRED"))
             until(lambda: held_bytes(client) == 0)
 
     def test_volumes_of_jobs_belong_to_sessions_and_have_a_time_to_live(self):
@@ -216,13 +216,13 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             for orphan in ("discard", "keep", "spill_disk", "commit_default"):
                 made[orphan] = self.client.wait_job(self.client.submit_job(work, session=session, orphan=orphan).name).volumes[0]
             self.assertEqual({self.client.volume(name).session for name in made.values()}, {session.name})
-        until(lambda: self.client.volume(made["discard"]).state == volume_pb2.DISCARDED)
-        until(lambda: self.client.volume(made["spill_disk"]).tier == types_pb2.DISK)
-        until(lambda: self.client.volume(made["commit_default"]).state == volume_pb2.COMMITTED)
-        self.assertEqual(self.client.volume(made["keep"]).state, volume_pb2.HELD)
+        until(lambda: self.client.volume(made["discard"]).state == volume_pb2.VOLUME_STATE_DISCARDED)
+        until(lambda: self.client.volume(made["spill_disk"]).tier == types_pb2.TIER_DISK)
+        until(lambda: self.client.volume(made["commit_default"]).state == volume_pb2.VOLUME_STATE_COMMITTED)
+        self.assertEqual(self.client.volume(made["keep"]).state, volume_pb2.VOLUME_STATE_HELD)
         self.assertIn("orphaned/", self.client.volume(made["commit_default"]).commit.uri)
         short = self.client.wait_job(self.client.submit_job(work, ttl_seconds=1).name).volumes[0]
-        until(lambda: self.client.volume(short).state == volume_pb2.DISCARDED)
+        until(lambda: self.client.volume(short).state == volume_pb2.VOLUME_STATE_DISCARDED)
 
     def test_start_image_and_stop(self):
         truth, angles = self.sinograms("start.npy", size=64, count=60, rows=2)
@@ -248,7 +248,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                 job = client.wait_job(client.submit_job(work).name)
                 volume = client.volume(job.volumes[0])
                 self.assertGreater(volume.bytes, 12 << 20)
-                self.assertEqual(volume.tier, types_pb2.DISK)
+                self.assertEqual(volume.tier, types_pb2.TIER_DISK)
                 self.assertGreater(job.tomography.batches, 4)
                 self.assertEqual(held_bytes(client), 0)
                 array = client.read(volume.name)
@@ -273,10 +273,10 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             mine = [self.client.submit_job(short, group="a") for _ in range(3)]
             theirs = [other.submit_job(short, group="b") for _ in range(3)]
             for job in self.client.watch_job(blocker.name):
-                if job.step_count > 2 and job.state == job_pb2.JOB_RUNNING:
+                if job.step_count > 2 and job.state == job_pb2.JOB_STATE_RUNNING:
                     self.assertGreater(held_bytes(self.client), before)
                     self.client.cancel_job(blocker.name)
-            self.assertEqual(job.state, job_pb2.JOB_CANCELLED)
+            self.assertEqual(job.state, job_pb2.JOB_STATE_CANCELLED)
             ends = [self.client.wait_job(j.name) for j in mine + theirs]
             order = sorted(ends, key=lambda j: j.started.monotonic_ns)
             groups = [j.spec.group for j in order]
@@ -305,14 +305,14 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                     until(lambda: self.client.job(name).stage == stage)
                     time.sleep(wait)
                     job = self.client.cancel_job(name)
-                    if job.state == job_pb2.JOB_CANCELLING and job.stage == stage:
+                    if job.state == job_pb2.JOB_STATE_CANCELLING and job.stage == stage:
                         break
                     for volume in self.client.wait_job(name, check=False).volumes:
                         self.client.discard(volume)
-                self.assertEqual((job.state, job.stage, job.step), (job_pb2.JOB_CANCELLING, stage, 0), job.reason)
+                self.assertEqual((job.state, job.stage, job.step), (job_pb2.JOB_STATE_CANCELLING, stage, 0), job.reason)
                 asked = time.monotonic()
                 end = self.client.wait_job(name, check=False)
-                self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_CANCELLED, []))
+                self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_STATE_CANCELLED, []))
                 self.assertEqual((end.stage, end.step), (stage, 0), "it was ended within the stage, not after it")
                 self.assertLess(time.monotonic() - asked, 20)  # a moment, on a machine that has other things to do as well
                 self.assertEqual(held_bytes(self.client), before)
@@ -528,7 +528,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         job, _ = self.made(octavo.tomography("nothing.npy", **nothing))
         self.assertTrue(any(w.startswith("The axis") for w in job.warnings), job.warnings)
         end = self.client.wait_job(self.client.submit_job(octavo.tomography("nothing.npy", center_doubt="fail", **nothing)).name, check=False)
-        self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_FAILED, []))
+        self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_STATE_FAILED, []))
         self.assertIn("tomography.center: The axis", end.reason)
         with self.assertRaises(octavo.OctavoError) as caught:  # a third of a turn has no opposite projections
             self.client.plan_job(octavo.tomography("turned.npy", angles=np.linspace(0, 2, 301), center="auto", prepare=self.ready))
@@ -647,11 +647,11 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "recon", name, "--sinograms", "--angles-file",
                    "interrupted_angles.npy", "--radians", "--algorithm", "sirt", "--iterations", "1000000"]
         for kind in (signal.SIGINT, signal.SIGTERM):
-            for state in (job_pb2.JOB_RUNNING, job_pb2.JOB_QUEUED):
+            for state in (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STATE_QUEUED):
                 with self.subTest(kind=kind, state=state):
-                    blocker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if state == job_pb2.JOB_QUEUED else None
+                    blocker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) if state == job_pb2.JOB_STATE_QUEUED else None
                     if blocker:
-                        until(lambda: any(job.state == job_pb2.JOB_RUNNING for job in self.client.jobs() if job.name not in known))
+                        until(lambda: any(job.state == job_pb2.JOB_STATE_RUNNING for job in self.client.jobs() if job.name not in known))
                         known |= {job.name for job in self.client.jobs()}
                     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                     until(lambda: any(job.state == state for job in self.client.jobs() if job.name not in known))
@@ -660,7 +660,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                     process.send_signal(kind)
                     _, error = process.communicate(timeout=60)
                     self.assertEqual(process.returncode, 130, error)
-                    self.assertEqual(self.client.job(mine).state, job_pb2.JOB_CANCELLED)
+                    self.assertEqual(self.client.job(mine).state, job_pb2.JOB_STATE_CANCELLED)
                     if blocker:
                         blocker.send_signal(signal.SIGINT)
                         self.assertEqual(blocker.wait(60), 130)

@@ -61,7 +61,7 @@ class FeedTest(HandoffCase):
 
     def test_a_client_that_gives_nothing_back_has_no_more_than_it_may(self):
         # The ring has room for more volumes than the slots: however busy the machine is, the source does not overrun it.
-        scan = self.submit(volumes=0, fast=False, rate_hz=10000, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.CAPTURE, hold_slots=60))
+        scan = self.submit(volumes=0, fast=False, rate_hz=10000, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=60))
         skipped = self.metric("octavo_volume_feed_skipped_total")
         volumes = self.client.map_volumes(scan.name, most=2)
         kept = [next(volumes), next(volumes)]
@@ -85,7 +85,7 @@ class FeedTest(HandoffCase):
         until(lambda: not self.client.exports())
 
     def test_what_is_skipped_is_told_with_the_next(self):
-        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         volumes = self.client.map_volumes(scan.name, most=1, timeout=60)
         array = next(volumes)
         first = mapping.owner(array).index
@@ -125,7 +125,7 @@ class FeedTest(HandoffCase):
     # source that waits cannot overrun: then each dropped volume is one that found no slot.
 
     def test_a_volume_of_a_ring_is_kept_while_it_is_mapped(self):
-        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=1))
         volumes = self.client.map_volumes(scan.name, most=4, timeout=60)
         array = next(volumes)
         name = mapping.owner(array).of
@@ -158,7 +158,7 @@ class FeedTest(HandoffCase):
         self.assertEqual(self.client.scan(scan.name).volumes_dropped, 0)
 
     def test_two_look_at_the_same_ring(self):
-        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         one, two = (self.client.map_volumes(scan.name, most=1, timeout=60) for _ in range(2))
         for _ in range(50):
             a, b = next(one), next(two)
@@ -173,12 +173,12 @@ class FeedTest(HandoffCase):
         self.assertEqual((scan.volumes_dropped, scan.blocks_dropped), (0, 0))
 
     def test_volumes_that_are_discarded_by_themselves(self):
-        for mode, hold_slots in ((scan_pb2.CAPTURE, 4), (scan_pb2.LIVE, 2)):
-            self.discarded_by_themselves(dict(mode=mode, hold_slots=hold_slots, disposition=scan_pb2.AUTO_DISCARD))
+        for mode, hold_slots in ((scan_pb2.RETENTION_MODE_CAPTURE, 4), (scan_pb2.RETENTION_MODE_LIVE, 2)):
+            self.discarded_by_themselves(dict(mode=mode, hold_slots=hold_slots, disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
 
     def discarded_by_themselves(self, retention):
         # On a busy machine records may be lost, which this test ignores.
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, acquisition=dict(ring_blocks=128), overrun=scan_pb2.DROP_BLOCK, retention=retention)
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, acquisition=dict(ring_blocks=128), overrun=scan_pb2.OVERRUN_DROP_BLOCK, retention=retention)
         volumes = self.client.map_volumes(scan.name, most=8, timeout=60)
         kept = [next(volumes), next(volumes)]  # never given back: all slots but two, or all hold slots
         copies = [array.copy() for array in kept]
@@ -188,7 +188,7 @@ class FeedTest(HandoffCase):
         self.assertGreater(self.detached(), 0)
         self.client.stop(scan.name)
         ended = self.client.wait(scan.name)
-        self.assertEqual(ended.state, scan_pb2.DONE, ended.reason)
+        self.assertEqual(ended.state, scan_pb2.SCAN_STATE_DONE, ended.reason)
         if ended.blocks_dropped == 0:
             self.assertEqual(ended.volumes_dropped, 0)
         for array, copy in zip(kept, copies):
@@ -197,7 +197,7 @@ class FeedTest(HandoffCase):
         until(lambda: self.detached() == 0)
 
     def test_a_client_that_is_killed(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         ticket = self.ticket(scan.name)
         self.assertEqual((ticket.name, ticket.memory), (scan.name, ""))
         process = subprocess.Popen([sys.executable, "-c", FEEDER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce],
@@ -219,7 +219,7 @@ class FeedTest(HandoffCase):
         self.assertEqual(len(kept), 2)
 
     def test_a_revoked_volume_and_what_follows(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=3))
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=3))
         volumes = self.client.map_volumes(scan.name, most=3, timeout=60)
         array = next(volumes)
         mapped = mapping.owner(array)
@@ -248,7 +248,7 @@ class FeedTest(HandoffCase):
         self.assertEqual(self.metric("octavo_volume_feeds"), 0)
 
     def test_waiting_in_one_thread_and_looking_in_another(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=4))
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=4))
         volumes, seen, stop = self.client.map_volumes(scan.name, most=3, timeout=60), [], threading.Event()
 
         def look(mapped):
@@ -267,7 +267,7 @@ class FeedTest(HandoffCase):
         self.assertEqual(seen, sorted(set(seen)))
 
     def test_descriptors_do_not_pile_up(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=50000, retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+        scan = self.submit(volumes=0, fast=False, rate_hz=50000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
         count = lambda: (len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), len(os.listdir("/proc/self/fd")))
         for _ in range(3):
             self.assertIsNotNone(next(self.client.map_volumes(scan.name, timeout=60)))
@@ -289,7 +289,7 @@ class DrainTest(unittest.TestCase):
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, rate_hz=20000,
-                                      retention=dict(mode=scan_pb2.LIVE, hold_slots=2))
+                                      retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=2))
             volumes = client.map_volumes(scan.name, most=2, timeout=30)
             array = next(volumes)
             copy = array.copy()

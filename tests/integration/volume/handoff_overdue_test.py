@@ -114,7 +114,7 @@ class SpillTest(HandoffCase):
         until(lambda: self.detached() == 0)
 
     def test_the_oldest_that_nobody_maps(self):
-        scan = self.submit(volumes=5, fast=False, rate_hz=600, retention=dict(hold_slots=4, on_full=scan_pb2.SPILL_HOST))
+        scan = self.submit(volumes=5, fast=False, rate_hz=600, retention=dict(hold_slots=4, on_full=scan_pb2.ON_FULL_SPILL_HOST))
         oldest = self.held_oldest(scan)
         array = self.client.map(oldest.name)
         ended = self.client.wait(scan.name)
@@ -128,17 +128,17 @@ class SpillTest(HandoffCase):
 
     def test_where_nothing_can_be_moved_on_tier_full_rules(self):
         scan = self.submit(volumes=0, fast=False, rate_hz=1200,
-                           retention=dict(mode=scan_pb2.CAPTURE, hold_slots=5, on_full=scan_pb2.SPILL_HOST, on_tier_full=scan_pb2.STOP_AT_VOLUME))
+                           retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=5, on_full=scan_pb2.ON_FULL_SPILL_HOST, on_tier_full=scan_pb2.ON_FULL_STOP_AT_VOLUME))
         array = self.client.map(self.held_oldest(scan).name)
         ended = self.client.wait(scan.name)
-        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.DONE, "HOLD_SLOTS_FULL"))
+        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.SCAN_STATE_DONE, "HOLD_SLOTS_FULL"))
         self.assertIn("1 of them are mapped by other processes", ended.reason)
         self.assertEqual((self.client.volume(mapping.owner(array).of).tier, self.detached()), (1, 0))
         del array
         self.clear(scan)
 
     def test_a_ring_whose_only_hold_slot_is_mapped(self):
-        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.LIVE, hold_slots=1, on_full=scan_pb2.SPILL_HOST))
+        scan = self.submit(volumes=0, fast=False, rate_hz=20000, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=1, on_full=scan_pb2.ON_FULL_SPILL_HOST))
         volumes = self.client.map_volumes(scan.name, most=1, timeout=20)
         array = next(volumes)
         copy, name, index = array.copy(), mapping.owner(array).of, mapping.owner(array).index

@@ -46,7 +46,7 @@ class HandoffTest(HandoffCase):
         mapped = mapping.owner(array)
         self.assertEqual((mapped.of, mapped.digest, mapped.kind), (volume.name, volume.digest, "HOST_MEMFD" if ON_HOST else "CUDA_VMM"))
         export, = self.client.exports(volume.name)
-        self.assertEqual((export.state, export.uid, export.pid, export.mapped_bytes), (export.OPEN, os.getuid(), os.getpid(), GRANULE))
+        self.assertEqual((export.state, export.uid, export.pid, export.mapped_bytes), (export.STATE_OPEN, os.getuid(), os.getpid(), GRANULE))
         self.assertIn('octavo_exports{state="open"} 1', self.page())
         del array, mapped
         until(lambda: not self.client.exports())
@@ -133,7 +133,7 @@ class HandoffTest(HandoffCase):
 
     def test_a_slot_is_used_again_only_when_it_was_given_back(self):
         # A ring of a live scan would overwrite: a volume in it must be held first.
-        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.LIVE, hold_slots=1))
+        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=1))
         until(lambda: any(v.state == 2 for v in self.client.volumes(scan.name)))
         # Held at once, before the ring comes round.
         for _ in range(100):
@@ -184,7 +184,7 @@ class HandoffTest(HandoffCase):
         self.client.wait(scan.name)
 
     def test_an_unheld_volume_of_a_ring(self):
-        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.LIVE))
+        scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE))
         until(lambda: self.client.volumes(scan.name, states=[2]))
         reasons = set()
         for _ in range(20):

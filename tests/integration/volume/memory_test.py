@@ -21,7 +21,7 @@ from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
 SEED = int(os.environ.get("OCTAVO_SEED", "20261121"))
-SPILL = dict(mode=scan_pb2.CAPTURE, hold_slots=3, on_full=scan_pb2.SPILL_DISK)
+SPILL = dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=3, on_full=scan_pb2.ON_FULL_SPILL_DISK)
 
 
 def metrics(daemon):
@@ -49,14 +49,14 @@ class Tiers(DaemonTest):
             self.assertEqual(spilled.digest, truth.digest)
             np.testing.assert_array_equal(self.client.read(spilled.name), self.client.read(truth.name))
             np.testing.assert_array_equal(self.client.read(spilled.name, (1, 2, 3), (4, 5, 6)), self.client.read(truth.name)[1:5, 2:7, 3:9])
-        spilled = [v for v in self.client.volumes(scan.name) if v.tier == types_pb2.DISK]
+        spilled = [v for v in self.client.volumes(scan.name) if v.tier == types_pb2.TIER_DISK]
         folder = os.path.join(self.daemon.directory, "state", "spill")
         self.assertEqual(len(os.listdir(folder)), len(spilled))
         for name in os.listdir(folder):
             self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), 0o700)
         memory = self.client.memory()
-        disk = next(t for t in memory.tiers if t.tier == types_pb2.DISK)
+        disk = next(t for t in memory.tiers if t.tier == types_pb2.TIER_DISK)
         self.assertEqual(disk.volumes, len(spilled))
         self.assertEqual(metrics(self.daemon)['octavo_held_volumes{tier="DISK"}'], len(spilled))
         result = self.client.commit(spilled[0].name, "from_disk", "npy")
@@ -85,10 +85,10 @@ class Tiers(DaemonTest):
         name = self.client.volumes(scan.name)[0].name
         truth = self.client.read(self.client.derive(name, {"cartesian": {}}).name)
         self.client.spill(name)
-        self.assertEqual(self.client.volume(name).tier, types_pb2.DISK)
+        self.assertEqual(self.client.volume(name).tier, types_pb2.TIER_DISK)
         derived = self.client.derive(name, {"cartesian": {}})
         np.testing.assert_array_equal(self.client.read(derived.name), truth)
-        self.assertEqual(self.client.volume(name).tier, types_pb2.DEVICE)
+        self.assertEqual(self.client.volume(name).tier, types_pb2.TIER_DEVICE)
 
     def test_plan_says_when_the_tier_will_be_full(self):
         report = self.client.plan_scan(octavo.simulated(1), octavo.raster(512, 512), samples=1024, rate_hz=1e6,
@@ -100,14 +100,14 @@ class Tiers(DaemonTest):
     def test_tier_and_mode_are_checked(self):
         name = self.client.volumes(self.capture(1, hold_slots=4).name)[0].name
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client._call(self.client._volumes.SpillVolume, volume_pb2.SpillVolumeRequest(name=name, tier=types_pb2.DEVICE))
+            self.client._call(self.client._volumes.SpillVolume, volume_pb2.SpillVolumeRequest(name=name, tier=types_pb2.TIER_DEVICE))
         self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", "tier"))
 
 
 class Ring(DaemonTest):
     def test_the_last_and_the_marked(self):
         scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(32, 8), samples=256, rate_hz=10e3,  # the ring: a tenth of a second
-                                       retention=dict(mode=scan_pb2.LIVE, keep_last=4, hold_slots=1))
+                                       retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, keep_last=4, hold_slots=1))
         marked = None
         for frame in self.client.subscribe(scan.name, ["mip"]):
             if frame.complete and marked is None:
@@ -266,7 +266,7 @@ time.sleep(1000)
         names = [v.name for v in self.client.volumes(scan.name)]
         self.assertEqual(len(names), 5)
         session.close()
-        until(lambda: all(self.client.volume(name).state == volume_pb2.COMMITTED for name in names))
+        until(lambda: all(self.client.volume(name).state == volume_pb2.VOLUME_STATE_COMMITTED for name in names))
         self.assertEqual(len({self.client.volume(name).commit.uri for name in names}), 5)
 
     def test_orphan_needs_a_session(self):
@@ -290,7 +290,7 @@ class TimeToLive(DaemonTest):
         self.client.hold(first.name)
         until(lambda: len(self.client.volumes(scan.name)) == 1)
         self.assertEqual(self.client.volumes(scan.name)[0].name, first.name)
-        events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.EXPIRING]
+        events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.KIND_EXPIRING]
         self.assertEqual(len(events), 1)
         self.assertIn("time to live", self.client.volume(second.name).reason)
 
@@ -356,18 +356,18 @@ class Quota(DaemonTest):
     flags = ("--spill.disk_bytes", "200000", "--spill.host_bytes", "0")
 
     def test_quota_and_a_tier_that_is_off(self):
-        retention = {**SPILL, "on_tier_full": scan_pb2.DROP_NEW}
+        retention = {**SPILL, "on_tier_full": scan_pb2.ON_FULL_DROP_NEW}
         scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=40), samples=256, retention=retention)
         scan = self.client.wait(scan.name)
         self.assertGreater(scan.volumes_dropped, 0)
         self.assertGreater(scan.spill_failures, 0)
         self.assertEqual(scan.volumes_done + scan.volumes_dropped, 40)
-        disk = next(t for t in self.client.memory().tiers if t.tier == types_pb2.DISK)
+        disk = next(t for t in self.client.memory().tiers if t.tier == types_pb2.TIER_DISK)
         self.assertLessEqual(disk.used_bytes, 200000)
         self.assertGreater(disk.volumes, 0)
         for volume in self.client.volumes(scan.name):
             self.client.read(volume.name)
-        for mode in (scan_pb2.SPILL_HOST,):
+        for mode in (scan_pb2.ON_FULL_SPILL_HOST,):
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(32, 8, volumes=40), samples=256,
                                         retention={**SPILL, "on_full": mode})
@@ -398,7 +398,7 @@ class KillNine(unittest.TestCase):
                     scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 16, volumes=30), samples=512, retention=SPILL)
                     while True:
                         for volume in client.volumes(scan.name):
-                            if volume.tier == types_pb2.DISK:
+                            if volume.tier == types_pb2.TIER_DISK:
                                 sure[volume.name] = volume
             except octavo.OctavoError as error:
                 self.assertIn(error.code.name, ("UNAVAILABLE", "CANCELLED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"))
@@ -421,7 +421,7 @@ class KillNine(unittest.TestCase):
                     self.assertIn(name, found)
                     self.assertEqual(found[name].digest, volume.digest)
                 for name, volume in found.items():
-                    self.assertEqual((volume.state, volume.tier, volume.kept), (volume_pb2.HELD, types_pb2.DISK, True))
+                    self.assertEqual((volume.state, volume.tier, volume.kept), (volume_pb2.VOLUME_STATE_HELD, types_pb2.TIER_DISK, True))
                     np.testing.assert_array_equal(client.read(name), truth[volume.index])
                 folder = os.path.join(self.directory, "state", "spill")
                 self.assertEqual(len(os.listdir(folder)), len(found), os.listdir(folder))
@@ -455,7 +455,7 @@ class KillNine(unittest.TestCase):
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(5, fast=True), octavo.raster(64, 16, volumes=30), samples=512, retention=SPILL)
             client.wait(scan.name)
-            sure = {v.name: v for v in client.volumes(scan.name) if v.tier == types_pb2.DISK}
+            sure = {v.name: v for v in client.volumes(scan.name) if v.tier == types_pb2.TIER_DISK}
         self.assertEqual(daemon.stop(), 0)
         self.assertGreaterEqual(len(sure), 27)
         self.assertEqual(self.check(sure), len(sure))
@@ -507,10 +507,10 @@ class AfterARestart(unittest.TestCase):
                     with self.subTest(kind, again=again):
                         name, array, derived = made[kind]
                         volume = client.volume(name)
-                        self.assertEqual((volume.recovered, volume.tier, volume.title), (True, types_pb2.DISK, kind))
+                        self.assertEqual((volume.recovered, volume.tier, volume.title), (True, types_pb2.TIER_DISK, kind))
                         if again == 0:
                             volume = client.restore(name)
-                            self.assertEqual((volume.tier, volume.device), (types_pb2.DEVICE, "devices/0"))
+                            self.assertEqual((volume.tier, volume.device), (types_pb2.TIER_DEVICE, "devices/0"))
                         result = client.derive(name, *operations)  # restores it if need be
                         np.testing.assert_array_equal(client.read(result), derived)
                         np.testing.assert_array_equal(client.read(name), array)

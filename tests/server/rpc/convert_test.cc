@@ -62,7 +62,7 @@ class Filler {
         int number =
             field->enum_type()->value(1 + Below(field->enum_type()->value_count() - 1))->number();
         if (field->enum_type()->full_name() == "octavo.v1.DType")
-          number = (const int[]){v1::U8, v1::U16, v1::F32}[Below(3)];
+          number = (const int[]){v1::DTYPE_U8, v1::DTYPE_U16, v1::DTYPE_F32}[Below(3)];
         many ? r->AddEnumValue(message, field, number) : r->SetEnumValue(message, field, number);
         break;
       }
@@ -137,7 +137,7 @@ TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   for (const int64_t start : {0, 2, 4}) crop->add_start(start);
   for (const int64_t count : {0, 8, 16}) crop->add_count(count);
   auto* reduce = chain->add_operations()->mutable_reduce();
-  reduce->set_kind(v1::REDUCE_MEAN);
+  reduce->set_kind(v1::REDUCE_KIND_MEAN);
   reduce->add_axes(2);
   ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
   EncodeScanSpec(decoded, &back);
@@ -146,7 +146,7 @@ TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   ASSERT_EQ(back.chains(0).operations_size(), 2);
   EXPECT_THAT(back.chains(0).operations(0).crop().start(), ::testing::ElementsAre(0, 2, 4));
   EXPECT_THAT(back.chains(0).operations(0).crop().count(), ::testing::ElementsAre(0, 8, 16));
-  EXPECT_EQ(back.chains(0).operations(1).reduce().kind(), v1::REDUCE_MEAN);
+  EXPECT_EQ(back.chains(0).operations(1).reduce().kind(), v1::REDUCE_KIND_MEAN);
   EXPECT_THAT(back.chains(0).operations(1).reduce().axes(), ::testing::ElementsAre(2));
 }
 
@@ -190,7 +190,7 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
        [](auto& s) { s.mutable_processing()->set_value(static_cast<v1::Value>(-1)); }},
       {"processing.levels.hi",
        [](auto& s) { s.mutable_processing()->mutable_levels()->set_hi(NAN); }},
-      {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::F64); }},
+      {"processing.dtype", [](auto& s) { s.mutable_processing()->set_dtype(v1::DTYPE_F64); }},
       {"retention.mode",
        [](auto& s) { s.mutable_retention()->set_mode(static_cast<v1::RetentionMode>(7)); }},
       {"retention.auto_commit.chunk",

@@ -139,7 +139,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   EXPECT_TRUE(Serving("devices/1"));
   devices_[1]->InjectFault("fell off the bus");
   const v1::Scan ended = WaitForTheEnd(lost.name());
-  EXPECT_EQ(ended.state(), v1::FAILED);
+  EXPECT_EQ(ended.state(), v1::SCAN_STATE_FAILED);
   EXPECT_EQ(ended.reason_code(), "DEVICE_LOST");
   EXPECT_NE(ended.reason().find("devices/1"), std::string::npos) << ended.reason();
   EXPECT_NE(ended.reason().find("fell off the bus"), std::string::npos) << ended.reason();
@@ -178,11 +178,11 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   const int64_t before = Get(kept.name()).records();
   while (Get(kept.name()).records() <= before) {
   }
-  EXPECT_EQ(Get(kept.name()).state(), v1::RUNNING);
+  EXPECT_EQ(Get(kept.name()).state(), v1::SCAN_STATE_RUNNING);
   v1::Scan next;
   ASSERT_TRUE(Submit("", 1, &next).ok());
   EXPECT_EQ(next.device(), "devices/0");
-  EXPECT_EQ(WaitForTheEnd(next.name()).state(), v1::DONE);
+  EXPECT_EQ(WaitForTheEnd(next.name()).state(), v1::SCAN_STATE_DONE);
   const grpc::Status refused = Submit("devices/1", 1, &next);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE) << refused.error_message();
 

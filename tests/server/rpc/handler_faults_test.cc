@@ -188,7 +188,7 @@ class HandlerFaultsTest : public ::testing::Test {
     spec.mutable_pattern()->mutable_raster()->set_ascans_per_bscan(16);
     spec.mutable_pattern()->mutable_raster()->set_bscans_per_volume(8);
     spec.mutable_pattern()->mutable_raster()->set_volumes(volumes);
-    if (volumes == 0) spec.mutable_retention()->set_mode(v1::LIVE);
+    if (volumes == 0) spec.mutable_retention()->set_mode(v1::RETENTION_MODE_LIVE);
     return spec;
   }
   std::string Id() { return "request-" + std::to_string(++ids_); }
@@ -219,13 +219,13 @@ class HandlerFaultsTest : public ::testing::Test {
   std::string SpilledVolume() {
     v1::SpillVolumeRequest request;
     request.set_name(HeldVolume());
-    request.set_tier(v1::HOST);
+    request.set_tier(v1::TIER_HOST);
     (void)Ask<v1::Volume>("VolumeService/SpillVolume", request);
     return request.name();
   }
   v1::CreateBufferRequest NewBuffer() {
     v1::CreateBufferRequest request;
-    request.mutable_type()->set_scalar(v1::SCALAR_U8);
+    request.mutable_type()->set_dtype(v1::DTYPE_U8);
     request.add_shape(1024);
     request.set_request_id(Id());
     return request;
@@ -249,7 +249,7 @@ class HandlerFaultsTest : public ::testing::Test {
     tomography->mutable_push()->set_rows(2);
     tomography->mutable_push()->set_columns(32);
     tomography->mutable_push()->set_frames(16);
-    tomography->mutable_push()->set_dtype(v1::U16);
+    tomography->mutable_push()->set_dtype(v1::DTYPE_U16);
     return request;
   }
   std::string Job() { return Ask<v1::Job>("JobService/SubmitJob", PushedJob()).name(); }
@@ -310,7 +310,7 @@ class HandlerFaultsTest : public ::testing::Test {
                                          r.set_name(HeldVolume());
                                          r.set_request_id(Id());
                                          r.mutable_options()->set_destination(Id());
-                                         r.mutable_options()->set_format(v1::NPY);
+                                         r.mutable_options()->set_format(v1::FORMAT_NPY);
                                        }),
                                        .again = {CANCELLED}});
     add("VolumeService/DiscardVolume",
@@ -323,7 +323,7 @@ class HandlerFaultsTest : public ::testing::Test {
     add("VolumeService/WaitVolume", {OfVolume<v1::WaitVolumeRequest>()});
     add("VolumeService/SpillVolume", {One<v1::SpillVolumeRequest>([this](auto& r) {
           r.set_name(HeldVolume());
-          r.set_tier(v1::HOST);
+          r.set_tier(v1::TIER_HOST);
         })});
     add("VolumeService/RestoreVolume",
         {One<v1::RestoreVolumeRequest>([this](auto& r) { r.set_name(SpilledVolume()); })});
@@ -402,12 +402,12 @@ class HandlerFaultsTest : public ::testing::Test {
           r.set_seconds(100);
         })});
     add("SessionService/RenewLease", {One<v1::RenewLeaseRequest>([this](auto& r) {
-          r.set_token(Lease(HeldVolume(), v1::LEASE_SHARED).token());
+          r.set_token(Lease(HeldVolume(), v1::LEASE_MODE_SHARED).token());
           r.set_seconds(50);
         })});
     add("SessionService/ReleaseLease",
         {.requests = One<v1::ReleaseLeaseRequest>(
-             [this](auto& r) { r.set_token(Lease(HeldVolume(), v1::LEASE_SHARED).token()); }),
+             [this](auto& r) { r.set_token(Lease(HeldVolume(), v1::LEASE_MODE_SHARED).token()); }),
          .again = {FAILED_PRECONDITION}});
     add("SessionService/ListLeases", {One<v1::ListLeasesRequest>()});
     add("SystemService/GetInfo", {One<v1::GetInfoRequest>()});

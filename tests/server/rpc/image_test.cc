@@ -373,7 +373,7 @@ TEST(ImageTest, OnlyImagesBecomePictures) {
 // clients that compare pictures.
 TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   v1::SubscribeRequest request;
-  for (const v1::Encoding encoding : {v1::PNG, v1::JPEG}) {
+  for (const v1::Encoding encoding : {v1::ENCODING_PNG, v1::ENCODING_JPEG}) {
     request.set_encoding(encoding);
     request.clear_image();
     for (const bool empty : {false, true}) {
@@ -415,7 +415,7 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   const auto check = [](const char* field,
                         const std::function<void(v1::SubscribeRequest*)>& change) {
     v1::SubscribeRequest request;
-    request.set_encoding(v1::JPEG);
+    request.set_encoding(v1::ENCODING_JPEG);
     change(&request);
     const auto decoded = DecodeSubscribe(request);
     EXPECT_THAT(decoded, IsError(absl::StatusCode::kInvalidArgument, field));
@@ -451,38 +451,38 @@ TEST(ImageTest, WrongOptionsNameTheField) {
   check("image.max_height", [](auto* r) { r->mutable_image()->set_max_height(0xFFFFFFFF); });
   check("image.jpeg_quality", [](auto* r) { r->mutable_image()->set_jpeg_quality(101); });
   check("image.jpeg_quality", [](auto* r) {
-    r->set_encoding(v1::PNG);
+    r->set_encoding(v1::ENCODING_PNG);
     r->mutable_image()->set_jpeg_quality(50);
   });
   check("image", [](auto* r) {
-    r->set_encoding(v1::RAW);
-    r->add_products(v1::VOLUME);
+    r->set_encoding(v1::ENCODING_RAW);
+    r->add_products(v1::PRODUCT_VOLUME);
     r->mutable_image();
   });
   const auto raw = [&](const char* field, const std::function<void(v1::ImageOptions*)>& change) {
     check(field, [&](auto* r) {
-      r->set_encoding(v1::RAW);
+      r->set_encoding(v1::ENCODING_RAW);
       change(r->mutable_image());
     });
   };
-  raw("image.colour_map", [](auto* i) { i->set_colour_map(v1::HOT); });
+  raw("image.colour_map", [](auto* i) { i->set_colour_map(v1::COLOUR_MAP_HOT); });
   raw("image.levels", [](auto* i) { i->mutable_levels()->set_hi(3); });
   raw("image.percentiles", [](auto* i) { i->mutable_percentiles()->set_hi(3); });
   raw("image.display_levels", [](auto* i) { i->set_display_levels(true); });
   raw("image.scale_bar", [](auto* i) { i->set_scale_bar(true); });
   raw("image.jpeg_quality", [](auto* i) { i->set_jpeg_quality(3); });
   check("encoding", [](auto* r) { r->set_encoding(static_cast<v1::Encoding>(77)); });
-  check("encoding", [](auto* r) { r->add_products(v1::VOLUME); });
+  check("encoding", [](auto* r) { r->add_products(v1::PRODUCT_VOLUME); });
   check("max_rate_hz", [](auto* r) {
-    r->set_delivery(v1::LOSSLESS);
+    r->set_delivery(v1::DELIVERY_LOSSLESS);
     r->set_max_rate_hz(3);
   });
 
   v1::SubscribeRequest request;
-  request.set_encoding(v1::JPEG);
+  request.set_encoding(v1::ENCODING_JPEG);
   request.mutable_image()->mutable_percentiles()->set_lo(0.5);
   request.mutable_image()->mutable_percentiles()->set_hi(100);
-  request.mutable_image()->set_colour_map(v1::HOT);
+  request.mutable_image()->set_colour_map(v1::COLOUR_MAP_HOT);
   const auto fine = DecodeSubscribe(request);
   ASSERT_THAT(fine, IsOk());
   EXPECT_EQ(*fine->image, (ImageOptions{.encoding = ImageOptions::Encoding::kJpeg,
