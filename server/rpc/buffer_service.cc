@@ -11,6 +11,7 @@
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -200,12 +201,14 @@ class BufferServiceImpl final : public BufferBase {
                                    v1::Buffer* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
+      OCTAVO_ASSIGN_OR_RETURN(const auto changed,
+                              FieldsOfMask(request->update_mask(), {"labels", "ttl_seconds"}));
       OCTAVO_ASSIGN_OR_RETURN(
           const auto status,
           buffers_->Change({.name = request->name(),
                             .etag = request->etag(),
-                            .set_labels = request->set_labels(),
-                            .set_ttl = request->set_ttl(),
+                            .set_labels = changed.count("labels") > 0,
+                            .set_ttl = changed.count("ttl_seconds") > 0,
                             .labels = {request->labels().begin(), request->labels().end()},
                             .ttl_seconds = request->ttl_seconds()},
                            CallerOf(*context)));

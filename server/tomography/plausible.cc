@@ -236,12 +236,12 @@ void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInf
         "logarithm.");
     return;
   }
-  out->refusals.push_back(
-      InvalidField("tomography.preparation.ignore_fields",
-                   absl::StrCat("is not set, and the input holds counts (", Info(info.dtype).name,
-                                ") without flat fields: transmissions need them. Allowed are "
-                                "flat fields in the input, already_sinograms, no_logarithm, or "
-                                "ignore_fields, which takes the counts as transmissions")));
+  out->refusals.push_back(InvalidField(
+      "tomography.preparation.ignore_fields",
+      absl::StrCat("is not set, and the input holds counts (", Info(info.dtype).name,
+                   ") without flat fields: transmissions need them. Allowed are "
+                   "flat fields in the input, already_sinograms, logarithm = false, or "
+                   "ignore_fields, which takes the counts as transmissions")));
 }
 
 /// The mean of the middle rows of some frames of a kind; nothing if they cannot be read, because

@@ -120,7 +120,7 @@ def subscribe_rate(daemon, client):
 
 
 def commit_rates(daemon, client):
-    for name, options in (("npy", dict(format="npy")), ("zarr raw", dict(uncompressed=True)), ("zarr zstd 1", {}), ("zarr zstd 1, shards", dict(chunk=[64, 128, 128], shard=[64, 512, 512]))):
+    for name, options in (("npy", dict(format="npy")), ("zarr raw", dict(codec="none")), ("zarr zstd 1", {}), ("zarr zstd 1, shards", dict(chunk=[64, 128, 128], shard=[64, 512, 512]))):
         rates, sizes = [], 0
         for i in range(3):
             volume = volume_of(client)

@@ -128,7 +128,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   std::vector<uint64_t> sequences;
   std::map<std::string, std::vector<std::byte>> mips;
   for (const Frame& frame : client_.Subscribe(
-           {.scan = scan.name, .products = {Product::kMip, Product::kAip}, .no_preview = true})) {
+           {.scan = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
     EXPECT_TRUE(frame.complete);
     EXPECT_THAT(frame.array.shape, ElementsAre(12, 40));
     EXPECT_THAT(frame.axes, ElementsAre("y", "x"));

@@ -54,7 +54,7 @@ std::optional<v1::CommitResult> Commit(Session& session, const std::string& volu
   request.set_name(volume);
   request.mutable_options()->set_destination(destination);
   request.mutable_options()->set_format(format);
-  request.mutable_options()->set_uncompressed(true);
+  request.mutable_options()->set_codec(v1::CODEC_NONE);
   grpc::ClientContext context;
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
   v1::CommitProgress progress, last;

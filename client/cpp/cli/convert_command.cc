@@ -42,8 +42,8 @@ absl::StatusOr<storage::WriterOptions> OptionsOf(const FormatFlags& flags,
   for (int d = 0; d < message.chunk_size(); ++d) out.chunk[d] = message.chunk(d);
   for (int d = 0; d < message.shard_size(); ++d) out.shard[d] = message.shard(d);
   if (message.zstd_level() != 0) out.zstd_level = message.zstd_level();
-  out.compress = !message.uncompressed();
-  out.codec = static_cast<storage::Codec>(message.codec());
+  out.compress = message.codec() != v1::CODEC_NONE;
+  if (out.compress) out.codec = static_cast<storage::Codec>(message.codec());
   out.level = message.level();
   out.shuffle = static_cast<storage::Shuffle>(message.shuffle());
   out.pyramid_levels = static_cast<int>(std::min(message.pyramid_levels(), 1000u));

@@ -121,7 +121,7 @@ constexpr FieldFlag kFields[] = {
     {"try_centers", "--try-centers"},
     {"preparation.ignore_fields", "--transmissions"},
     {"preparation.already_sinograms", "--sinograms"},
-    {"preparation.no_logarithm", "--no-log"},
+    {"preparation.logarithm", "--no-log"},
     {"preparation.flat_median", "--median"},
     {"preparation.flats_in_time", "--flats-in-time"},
     {"preparation.outliers", "--outliers"},
@@ -157,7 +157,6 @@ constexpr FieldFlag kFields[] = {
     {"options.nifti_version", "--nifti-version"},
     {"options.tiff_plane", "--tiff-plane"},
     {"options.tiff_stack", "--tiff-stack"},
-    {"options.uncompressed", "--raw"},
     {"lease_token", "--lease"},
 };
 

@@ -85,11 +85,14 @@ void FormatFlags::Fill(const std::string& what, const std::string& destination,
   options->set_level(level);
   options->set_pyramid_levels(pyramid_levels);
   options->set_nifti_version(nifti_version);
-  options->set_uncompressed(raw);
+  if (raw) options->set_codec(v1::CODEC_NONE);
 }
 
 void FormatFlags::Refuse(const std::string& chosen) const {
   RefuseStrangers(*app_, kOfFormats, chosen, "the format is " + chosen);
+  if (raw && !codec.empty())
+    throw CLI::ValidationError("--raw",
+                               absl::StrCat("says that nothing is compressed; --codec is ", codec));
   if (app_->count("--zstd") == 0) return;
   if (raw)
     throw CLI::ValidationError("--zstd",

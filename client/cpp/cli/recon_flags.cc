@@ -251,7 +251,7 @@ void ReconFlags::SetFile(v1::TomographyJob* job) const {
 void ReconFlags::SetPreparation(v1::TomographyPreparation* to) const {
   if (sinograms_) to->set_already_sinograms(true);
   if (transmissions_) to->set_ignore_fields(true);
-  if (no_log_) to->set_no_logarithm(true);
+  if (no_log_) to->set_logarithm(false);
   if (median_) to->set_flat_median(true), to->set_dark_median(true);
   if (in_time_) to->set_flats_in_time(true);
   if (Given("--outliers")) {
@@ -323,10 +323,8 @@ void ReconFlags::SetCenter(v1::TomographyJob* job) const {
   if (!row_.has_value()) return;
   if (job->has_try_centers()) {
     job->mutable_try_centers()->set_row(*row_);
-    job->mutable_try_centers()->set_row_set(true);
   } else if (job->center().method() != v1::RotationCenter::METHOD_UNSPECIFIED) {
     job->mutable_center()->set_row(*row_);
-    job->mutable_center()->set_row_set(true);
   } else {
     throw CLI::ValidationError(
         "--center-row",
@@ -349,15 +347,10 @@ void ReconFlags::SetAlgorithm(Options* to) const {
   if (Given("--stop-change")) to->set_stop_change(stop_change_);
   if (Given("--stop-residual")) to->set_stop_residual(stop_residual_);
   if (to_zero_) to->set_negative_data_to_zero(true);
-  const auto optional = [&](const auto& value, auto set, auto set_flag) {
-    if (!value.has_value()) return;
-    (to->*set)(*value);
-    (to->*set_flag)(true);
-  };
-  optional(padding_, &Options::set_padding, &Options::set_padding_set);
-  optional(mask_, &Options::set_mask_ratio, &Options::set_mask_ratio_set);
-  optional(min_, &Options::set_min_value, &Options::set_min_value_set);
-  optional(max_, &Options::set_max_value, &Options::set_max_value_set);
+  if (padding_.has_value()) to->set_padding(*padding_);
+  if (mask_.has_value()) to->set_mask_ratio(*mask_);
+  if (min_.has_value()) to->set_min_value(*min_);
+  if (max_.has_value()) to->set_max_value(*max_);
 }
 
 void ReconFlags::CheckTogether(const v1::TomographyJob& job) const {

@@ -167,12 +167,9 @@ void Watch(Session& session, const WatchFlags& flags) {
                                                     : v1::PRODUCT_MIP);
   if (!flags.axis.empty())
     request.set_axis(flags.axis == "x" ? v1::AXIS_X : flags.axis == "y" ? v1::AXIS_Y : v1::AXIS_Z);
-  if (flags.index >= 0) {
-    request.set_index(flags.index);
-    request.set_index_set(true);
-  }
+  if (flags.index >= 0) request.set_index(flags.index);
   request.set_max_rate_hz(flags.rate);
-  request.set_no_preview(flags.no_preview);
+  request.set_preview(!flags.no_preview);
   if (flags.files()) AskForPictures(flags, &request);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);

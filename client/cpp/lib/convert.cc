@@ -152,10 +152,7 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
-  if (in.index) {
-    out->set_index(*in.index);
-    out->set_index_set(true);
-  }
+  if (in.index) out->set_index(*in.index);
   out->set_encoding(static_cast<v1::Encoding>(in.encoding));
   if (in.image) {
     const ImageOptions& options = *in.image;
@@ -174,11 +171,8 @@ void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
   out->set_delivery(static_cast<v1::Delivery>(in.delivery));
   out->set_queue_length(in.queue_length);
   out->set_max_rate_hz(in.max_rate_hz);
-  if (in.from_sequence) {
-    out->set_resume(true);
-    out->set_from_sequence(*in.from_sequence);
-  }
-  out->set_no_preview(in.no_preview);
+  if (in.from_sequence) out->set_from_sequence(*in.from_sequence);
+  out->set_preview(in.preview);
 }
 
 Scan Decode(const v1::Scan& in) {

@@ -244,7 +244,8 @@ class Buffers:
 
     def update(self, name: str, *, labels: Optional[Dict[str, str]] = None, ttl_seconds: Optional[float] = None, etag: str = "") -> buffer_pb2.Buffer:
         return self._call(self._stub.UpdateBuffer, message(buffer_pb2.UpdateBufferRequest, dict(
-            name=name, labels=labels, set_labels=labels is not None, ttl_seconds=ttl_seconds, set_ttl=ttl_seconds is not None, etag=etag)))
+            name=name, labels=labels, ttl_seconds=ttl_seconds, etag=etag,
+            update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl_seconds", ttl_seconds)) if value is not None]))))
 
     def destroy(self, name: str, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
         self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token,

@@ -152,10 +152,12 @@ class Client(VolumeCalls, JobCalls):
             errors.tell(name, last.warnings)
         return last
 
-    def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
-        """Changes the processing from the next volume on."""
+    def update_scan(self, name: str, processing: scan_pb2.Processing, only: Sequence[str] = ()) -> scan_pb2.Scan:
+        """Changes the processing from the next volume on. only: the fields that change ("window", "dispersion.a2"); the
+        others stay as they are. Without it, `processing` replaces the earlier one as a whole."""
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing)))
+        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
+            name=name, processing=processing, update_mask=dict(paths=list(only)) if only else None)))
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
@@ -323,7 +325,7 @@ class Client(VolumeCalls, JobCalls):
 
     # -- live products
 
-    @explained(stream_pb2.SubscribeRequest, covered=("index_set", "resume"))
+    @explained(stream_pb2.SubscribeRequest)
     def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
@@ -347,8 +349,7 @@ class Client(VolumeCalls, JobCalls):
         frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
             scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
-            index_set=index is not None, delivery=delivery or None, encoding=encoding, from_sequence=from_sequence,
-            resume=from_sequence is not None, image=image if image is None else _image(image), **fields))
+            delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else _image(image), **fields))
         frames.check_index(index, request.products)
         return self._frames(request, timeout)
 

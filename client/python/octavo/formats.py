@@ -10,8 +10,8 @@ FORMATS = Names({"zarr": scan_pb2.FORMAT_OME_ZARR_05, "npy": scan_pb2.FORMAT_NPY
                  "mat": scan_pb2.FORMAT_MATLAB_V5, "hdf5": scan_pb2.FORMAT_HDF5, "bin": scan_pb2.FORMAT_BIN},
                 aliases={"ome-zarr": "zarr", "numpy": "npy", "nii": "nifti", "tif": "tiff", "ome-tiff": "tiff", "matlab": "mat", "h5": "hdf5", "raw": "bin"},
                 of=scan_pb2.Format)
-CODECS = Names({"zstd": scan_pb2.CODEC_ZSTD, "gzip": scan_pb2.CODEC_GZIP, "blosc-zstd": scan_pb2.CODEC_BLOSC_ZSTD, "blosc-lz4": scan_pb2.CODEC_BLOSC_LZ4},
-               refused={"none": "give uncompressed=True"}, of=scan_pb2.Codec)
+CODECS = Names({"zstd": scan_pb2.CODEC_ZSTD, "gzip": scan_pb2.CODEC_GZIP, "blosc-zstd": scan_pb2.CODEC_BLOSC_ZSTD, "blosc-lz4": scan_pb2.CODEC_BLOSC_LZ4,
+                "none": scan_pb2.CODEC_NONE}, of=scan_pb2.Codec)
 SHUFFLES = Names({"none": scan_pb2.SHUFFLE_NONE, "byte": scan_pb2.SHUFFLE_BYTE, "bit": scan_pb2.SHUFFLE_BIT}, of=scan_pb2.Shuffle)
 TIFF_PLANES = Names({"bscan": scan_pb2.TIFF_PLANE_BSCAN, "en_face": scan_pb2.TIFF_PLANE_EN_FACE}, of=scan_pb2.TiffPlane)
 

@@ -140,8 +140,7 @@ def _tell_one_iteration(algorithm: str, stacklevel: int) -> None:
                   stacklevel=stacklevel + 1)
 
 
-@builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"},
-         covered=("padding_set", "mask_ratio_set", "min_value_set", "max_value_set"))
+@builder(_OPTIONS, called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"})
 def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: Optional[int] = None, center: Union[None, str, float, Sequence[float]] = None,
                center_row: Optional[int] = None, search: Optional[Sequence[float]] = None, center_doubt: Union[str, int] = "warn",
                try_centers: Optional[Sequence[float]] = None,
@@ -184,7 +183,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
         job.center.method = CENTERS.pick("center", center)
     elif center is not None:
         job.center.pixels.extend(np.atleast_1d(array("center", center, np.float64)).tolist())
-    row = {} if center_row is None else dict(row=whole("center_row", center_row, 0, 2 ** 32 - 1), row_set=True)
+    row = {} if center_row is None else dict(row=whole("center_row", center_row, 0, 2 ** 32 - 1))
     if row and try_centers is None:
         job.center.MergeFrom(t.RotationCenter(**row))
     if search is not None:
@@ -205,7 +204,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     bounds = dict(min_value=min, max_value=max, mask_ratio=mask, padding=padding)
     job.reconstruction.CopyFrom(message(
         _OPTIONS, dict(algorithm=algorithm, form=form, iterations=iterations, interpolation=interpolation or None, filter=filter or None,
-                       **bounds, **{f"{name}_set": True for name, value in bounds.items() if value is not None}, **fields),
+                       **bounds, **fields),
         called={"min_value": "min", "max_value": "max", "mask_ratio": "mask"}))
     return job
 

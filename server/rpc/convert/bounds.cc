@@ -37,6 +37,7 @@ Bound Many(const char* field, int64_t count) {
 std::vector<Bound> MakeBounds() {
   std::vector<Bound> bounds = {
       // -- scans
+      {.field = "google.protobuf.FieldMask.paths", .count = kLabels, .bytes = kName},
       Text("SubmitScanRequest.session_secret", kToken),
       Text("PlanScanRequest.session_secret", kToken),
       Text("GetScanRequest.name", kName),

@@ -118,7 +118,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
                         absl::StrCat("has the unknown value ", static_cast<int>(in.axis())));
   spec.axis_given = in.axis() != v1::AXIS_UNSPECIFIED;
   if (spec.axis_given) spec.axis = static_cast<model::FrameAxis>(in.axis());
-  if (in.index_set() || in.index() > 0) spec.plane_index = in.index();
+  if (in.has_index()) spec.plane_index = in.index();
   if (spec.plane_index < -1) return FieldNotAllowed("index", in.index(), ">= -1");
   if (!v1::Encoding_IsValid(in.encoding()))
     return InvalidField("encoding",
@@ -159,9 +159,9 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
         absl::StrCat("is ", in.max_rate_hz(),
                      "; allowed 0 with delivery LOSSLESS, which leaves nothing out"));
   }
-  spec.resume = in.resume();
+  spec.resume = in.has_from_sequence();
   spec.from_sequence = in.from_sequence();
-  spec.previews = !in.no_preview();
+  spec.previews = !in.has_preview() || in.preview();
   OCTAVO_ASSIGN_OR_RETURN(out.chunk_bytes, DecodeChunkBytes(in.chunk_bytes()));
   return out;
 }

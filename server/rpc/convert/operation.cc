@@ -136,11 +136,12 @@ absl::StatusOr<Op> DecodeArrayOperation(const v1::ArrayOperation& in, const std:
             absl::StrCat(at, ".resize.edge"),
             absl::StrCat("has the unknown value ", static_cast<int>(in.resize().edge())));
       }
-      return ResizeOp{.shape = Numbers(in.resize().shape()),
-                      .nearest = in.resize().nearest(),
-                      .corner_aligned = in.resize().corner_aligned(),
-                      .anti_aliasing = !in.resize().no_anti_aliasing(),
-                      .edge = static_cast<ResizeEdge>(in.resize().edge())};
+      return ResizeOp{
+          .shape = Numbers(in.resize().shape()),
+          .nearest = in.resize().nearest(),
+          .corner_aligned = in.resize().corner_aligned(),
+          .anti_aliasing = !in.resize().has_anti_aliasing() || in.resize().anti_aliasing(),
+          .edge = static_cast<ResizeEdge>(in.resize().edge())};
     case Case::kFlip: return FlipOp{.axes = Numbers(in.flip().axes())};
     case Case::kTranspose: return TransposeOp{.axes = Numbers(in.transpose().axes())};
     case Case::OPERATION_NOT_SET: break;

@@ -272,7 +272,7 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   OCTAVO_RETURN_IF_ERROR(CheckFinite("products.preview_rate_hz", products.preview_rate_hz()));
   OCTAVO_RETURN_IF_ERROR(CheckEnum("products.angiography", products.angiography(),
                                    v1::Products::MotionContrast_IsValid(products.angiography())));
-  out.products = {.mip = !products.no_mip(),
+  out.products = {.mip = !products.has_mip() || products.mip(),
                   .aip = products.aip(),
                   .slab_begin_um = products.slab_begin_um(),
                   .slab_end_um = products.slab_end_um(),
@@ -342,7 +342,7 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   a->set_adc_bits(static_cast<uint32_t>(in.acquisition.adc_bits));
   EncodePattern(in.pattern, out->mutable_pattern());
   EncodeProcessing(in.processing, out->mutable_processing());
-  out->mutable_products()->set_no_mip(!in.products.mip);
+  out->mutable_products()->set_mip(in.products.mip);
   out->mutable_products()->set_aip(in.products.aip);
   out->mutable_products()->set_angiography(
       static_cast<v1::Products::MotionContrast>(in.products.angiography));

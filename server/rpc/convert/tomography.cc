@@ -134,7 +134,7 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   }
   c.air_left = in.air_left();
   c.air_right = in.air_right();
-  c.minus_log = !in.no_logarithm() && !in.already_sinograms();
+  c.minus_log = (!in.has_logarithm() || in.logarithm()) && !in.already_sinograms();
   if (in.log_floor() != 0) c.log_floor = in.log_floor();
   c.not_finite_value = in.not_finite_value();
   if (in.has_stitching()) {
@@ -157,11 +157,11 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
     if (ring.stripe_window() != 0) r.stripe_window = ring.stripe_window();
     if (ring.snr() != 0) r.snr = ring.snr();
     if (ring.drop_ratio() != 0) r.drop_ratio = ring.drop_ratio();
-    r.normalize = !ring.keep_scale();
+    r.normalize = !ring.has_rescale_columns() || ring.rescale_columns();
     if (ring.wavelet_order() != 0) r.wavelet_order = ring.wavelet_order();
     r.wavelet_levels = ring.wavelet_levels();
     if (ring.wavelet_sigma() != 0) r.wavelet_sigma = ring.wavelet_sigma();
-    r.wavelet_padding = !ring.no_wavelet_padding();
+    r.wavelet_padding = !ring.has_wavelet_padding() || ring.wavelet_padding();
     c.rings.push_back(r);
   }
   return out;
@@ -191,7 +191,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   }
   if (!C::OnDoubt_IsValid(in.on_doubt())) return Unknown("center.on_doubt", in.on_doubt());
   out.fail_on_doubt = in.on_doubt() == C::ON_DOUBT_FAIL;
-  if (in.row_set()) out.row = in.row();
+  if (in.has_row()) out.row = in.row();
   out.search_begin = in.search_begin();
   out.search_end = in.search_end();
   if (out.search_begin > out.search_end) {
@@ -201,7 +201,7 @@ absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   }
   if (in.tolerance() != 0) out.search.tolerance = out.search.fine_step = in.tolerance();
   if (in.object_ratio() != 0) out.search.object_ratio = in.object_ratio();
-  if (in.drop_set()) out.search.drop = in.drop();
+  if (in.has_drop()) out.search.drop = in.drop();
   return out;
 }
 
@@ -260,11 +260,11 @@ absl::StatusOr<TomographyConfig> Decode(const v1::TomographyAlgorithmOptions& in
   }
   c.image_size = in.image_size();
   if (in.pixel_size() != 0) c.pixel_size = in.pixel_size();
-  if (in.padding_set()) c.padding = in.padding();
-  if (in.mask_ratio_set()) c.mask_ratio = in.mask_ratio();
-  c.has_min = in.min_value_set();
+  if (in.has_padding()) c.padding = in.padding();
+  if (in.has_mask_ratio()) c.mask_ratio = in.mask_ratio();
+  c.has_min = in.has_min_value();
   c.min_value = in.min_value();
-  c.has_max = in.max_value_set();
+  c.has_max = in.has_max_value();
   c.max_value = in.max_value();
   constexpr int64_t kUsual = 100, kUsualOfCgls = 20;  // one iteration is a blur
   if (c.algorithm != TomographyAlgorithm::kFbp)
@@ -332,7 +332,7 @@ absl::StatusOr<model::TomographySpec> DecodeTomography(const v1::TomographyJob& 
                           "asks for more than 1024 axes; allowed 1 to 1024");
     out.try_centers =
         model::TryCentersSpec{.begin = t.begin(), .end = t.end(), .step = t.step(), .row = {}};
-    if (t.row_set()) out.try_centers->row = t.row();
+    if (t.has_row()) out.try_centers->row = t.row();
   }
   out.initial_volume = in.initial_volume();
   if (in.slices_per_batch() > 4096) {

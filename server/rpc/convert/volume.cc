@@ -51,7 +51,9 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
                          : std::optional(static_cast<storage::Format>(in.format()));
   OCTAVO_ASSIGN_OR_RETURN(out.writer.format,
                           volume::FormatOfCommit(field, in.destination(), asked));
-  out.writer.codec = static_cast<storage::Codec>(in.codec());
+  out.writer.compress = in.codec() != v1::CODEC_NONE;
+  out.writer.codec =
+      out.writer.compress ? static_cast<storage::Codec>(in.codec()) : storage::Codec::kDefault;
   out.writer.shuffle = static_cast<storage::Shuffle>(in.shuffle());
   out.writer.level = in.level();
   out.writer.pyramid_levels = static_cast<int>(in.pyramid_levels());
@@ -77,7 +79,6 @@ absl::StatusOr<model::CommitOptions> DecodeCommitOptions(const v1::CommitOptions
     return FieldOutOfRange(absl::StrCat(field, ".zstd_level"), in.zstd_level(), 0, 19);
   }
   out.writer.zstd_level = in.zstd_level() == 0 ? 1 : in.zstd_level();
-  out.writer.compress = !in.uncompressed();
   return out;
 }
 
@@ -92,8 +93,7 @@ void EncodeCommitOptions(const model::CommitOptions& in, v1::CommitOptions* out)
   for (int d = 0; d < 3 && given(in.writer.shard); ++d)
     out->add_shard(static_cast<uint32_t>(in.writer.shard[d]));
   out->set_zstd_level(in.writer.zstd_level);
-  out->set_uncompressed(!in.writer.compress);
-  out->set_codec(static_cast<v1::Codec>(in.writer.codec));
+  out->set_codec(in.writer.compress ? static_cast<v1::Codec>(in.writer.codec) : v1::CODEC_NONE);
   out->set_shuffle(static_cast<v1::Shuffle>(in.writer.shuffle));
   out->set_level(in.writer.level);
   out->set_pyramid_levels(static_cast<uint32_t>(in.writer.pyramid_levels));

@@ -12,7 +12,7 @@ enum class Codec : uint8_t {
   kGzip = 2,
   kBloscZstd = 3,
   kBloscLz4 = 4
-};  // values equal octavo.v1.Codec
+};  // values equal those of octavo.v1.Codec, which has NONE besides
 enum class Shuffle : uint8_t {
   kDefault = 0,
   kNone = 1,

@@ -122,7 +122,7 @@ class Buffers(DaemonTest):
         self.refused(invalid, "BAD_FIELD", send, head, request(data=bytes((1 << 20) + 4)))
         self.refused(invalid, "PROTOCOL", send, head, chunk, chunk, chunk, chunk)
         self.refused(invalid, "SHORT_STREAM", send, head, chunk, chunk)
-        bad = request(header=header(name=buffer.name, total_bytes=3 << 20, crc32c=1, has_crc32c=True))
+        bad = request(header=header(name=buffer.name, total_bytes=3 << 20, crc32c=1))
         self.refused(grpc.StatusCode.DATA_LOSS, "CHECKSUM", send, bad, chunk, chunk, chunk)
         for messages in range(4):
             sent, go = threading.Event(), threading.Event()

@@ -80,7 +80,7 @@ class Resize(DaemonTest):
                 array = self.random(shape, dtype, random)
                 mode = edge or ("reflect" if corners else "mirror")
                 wanted = reference(array, to, nearest=nearest, corner_aligned=corners, smooth=smooth, mode=mode)
-                got = self.resized(array, to, nearest=nearest, corner_aligned=corners, no_anti_aliasing=not smooth, **({"edge": edge} if edge else {}))
+                got = self.resized(array, to, nearest=nearest, corner_aligned=corners, anti_aliasing=smooth, **({"edge": edge} if edge else {}))
                 self.assertEqual((got.shape, got.dtype), (to, array.dtype))
                 if nearest:
                     got, wanted = without_ties(shape, got, wanted, corners)

@@ -71,7 +71,7 @@ class Images(DaemonTest):
         """A B-scan and its plane; a subscriber must request it before the volume is complete."""
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 12, volumes=3, extent_x_mm=1.28, extent_y_mm=0.6), samples=256, rate_hz=4000,
                                        processing=octavo.processing(axial_spacing_um=5))
-        frame = self.frame(scan.name, ["bscan"], no_preview=True, **options)
+        frame = self.frame(scan.name, ["bscan"], preview=False, **options)
         return frame, self.client.read(frame.volume)[6]
 
     def frame(self, *arguments, **options):
@@ -82,7 +82,7 @@ class Images(DaemonTest):
             scan = self.scan(dtype=dtype)
             name = self.client.volumes(scan)[0].name
             raw = self.client.read(name).max(axis=2)
-            plain = self.frame(scan, encoding="png", no_preview=True)
+            plain = self.frame(scan, encoding="png", preview=False)
             # Stretched by percentiles by default; or by the scan's display levels, the same for all
             # its pictures.
             np.testing.assert_allclose(plain.display, np.percentile(raw, (1, 99.8)), rtol=1e-6)

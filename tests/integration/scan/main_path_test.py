@@ -139,7 +139,7 @@ class Retention(DaemonTest):
 
     def test_cancel_keeps_what_is_complete(self):
         scan = self.client.submit_scan(octavo.simulated(3, fast=True), octavo.raster(64, 8, volumes=1000), samples=256, retention=dict(hold_slots=900))
-        for frame in self.client.subscribe(scan.name, no_preview=True):
+        for frame in self.client.subscribe(scan.name, preview=False):
             if frame.sequence >= 2:
                 break
         self.client.cancel(scan.name)

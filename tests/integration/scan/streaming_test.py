@@ -86,7 +86,7 @@ class Streaming(DaemonTest):
 
             def collect(key, *args, **options):
                 with self.daemon.client() as client:
-                    for frame in client.subscribe(scan.name, *args, no_preview=True, **options):
+                    for frame in client.subscribe(scan.name, *args, preview=False, **options):
                         got[(key, frame.volume)] = frame.array
 
             threads = [threading.Thread(target=collect, args=(key, products), kwargs=options) for key, products, options in (
@@ -117,7 +117,7 @@ class Streaming(DaemonTest):
         self.assertEqual([r[0] for r in rest], list(range(first[-1] + 1, rest[-1][0] + 1)))
         for _, total, volume in rest:
             self.assertEqual(total, self.client.read(volume).sum(dtype=np.int64))
-        again = [f.sequence for f in self.client.subscribe(scan.name, ["mip"], from_sequence=0, no_preview=True)]
+        again = [f.sequence for f in self.client.subscribe(scan.name, ["mip"], from_sequence=0, preview=False)]
         self.assertEqual(len(again), 8)
         with self.assertRaises(octavo.OctavoError) as caught:
             list(self.client.subscribe(scan.name, ["mip"], from_sequence=100000))

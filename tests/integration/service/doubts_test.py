@@ -669,7 +669,7 @@ class Tomograms(DaemonTest):
         with h5py.File(os.path.join(self.daemon.root, name), "a") as file:
             del file["exchange/data_dark"]
         self.job(name, ["flat fields but no dark ones"])
-        self.job(name, ["whole numbers (u16), mostly counts of a detector"], prepare=octavo.preparation(ignore_fields=True, no_logarithm=True))
+        self.job(name, ["whole numbers (u16), mostly counts of a detector"], prepare=octavo.preparation(ignore_fields=True, logarithm=False))
         self.job(self.scan("attenuation.h5", np.arange(self.ANGLES) * 180 / self.ANGLES, dtype=np.float32), prepare=octavo.preparation(already_sinograms=True))
 
     def test_projections_that_were_divided_by_their_flat_fields_already(self):

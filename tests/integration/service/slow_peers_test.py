@@ -73,7 +73,7 @@ class WatchersTest(LimitsCase):
         changes = 1500
         for i in range(changes):
             labels = {f"label.{j}": f"{i}-".ljust(250, "x") for j in range(60)}
-            channel(buffer_pb2.UpdateBufferRequest(name=buffer.name, labels=labels, set_labels=True), timeout=30)
+            channel(buffer_pb2.UpdateBufferRequest(name=buffer.name, labels=labels, update_mask={"paths": ["labels"]}), timeout=30)
         self.assertLess(self.memory() - before, 40 << 20)  # and not 4 x 28 MiB
         for peer, stream in watchers:
             peer.open_window(stream, 1 << 20)

@@ -116,8 +116,8 @@ class Storage(DaemonTest):
             if subprocess.run([npm, "install", "--no-audit", "--no-fund"], cwd=work, capture_output=True, timeout=200).returncode != 0:
                 self.skipTest("npm install failed: the independent reader zarrita cannot be had")
         for dtype, options in (("u8", {}), ("u16", dict(chunk=[8, 16, 32])), ("f32", dict(chunk=[4, 16, 32], shard=[8, 32, 64])),
-                               ("u8", dict(chunk=[4, 10, 20], shard=[20, 50, 100], zstd_level=9)), ("u16", dict(uncompressed=True)),
-                               ("f32", dict(chunk=[21, 50, 128], uncompressed=True, shard=[21, 50, 128])), ("u16", dict(codec="blosc-lz4")),
+                               ("u8", dict(chunk=[4, 10, 20], shard=[20, 50, 100], zstd_level=9)), ("u16", dict(codec="none")),
+                               ("f32", dict(chunk=[21, 50, 128], codec="none", shard=[21, 50, 128])), ("u16", dict(codec="blosc-lz4")),
                                ("f32", dict(codec="blosc-zstd", chunk=[4, 16, 32], shard=[8, 32, 64])), ("u8", dict(codec="gzip")), ("u8", dict(codec="blosc-zstd"))):
             with self.subTest(dtype=dtype, **options):
                 name, array = self.held(dtype)
@@ -145,7 +145,7 @@ class Storage(DaemonTest):
                  ("x", dict(chunk=[4, 4, 4], shard=[6, 8, 8]), "INVALID_ARGUMENT"), ("x", dict(zstd_level=77), "INVALID_ARGUMENT"),
                  ("there", dict(format="npy"), "ALREADY_EXISTS"), ("x", dict(format="npy", codec="gzip"), "INVALID_ARGUMENT"),
                  ("x", dict(codec=77), "INVALID_ARGUMENT"), ("x", dict(shuffle=9, codec="blosc-lz4"), "INVALID_ARGUMENT"), ("x", dict(level=10, codec="gzip"), "INVALID_ARGUMENT"),
-                 ("x", dict(shuffle="bit"), "INVALID_ARGUMENT"), ("x", dict(codec="zstd", uncompressed=True), "INVALID_ARGUMENT"),
+                 ("x", dict(shuffle="bit"), "INVALID_ARGUMENT"),
                  ("x", dict(pyramid_levels=99), "INVALID_ARGUMENT"), ("x", dict(pyramid_levels=9), "INVALID_ARGUMENT"),
                  ("x", dict(format="tiff", pyramid_levels=2), "INVALID_ARGUMENT"), ("x", dict(format="nifti", nifti_version=3), "INVALID_ARGUMENT"),
                  ("x", dict(format="hdf5", codec="zstd"), "INVALID_ARGUMENT")]

@@ -254,7 +254,7 @@ class TomographyPush(DaemonTest):
     def test_other_jobs_of_the_device_finish_while_one_waits(self):
         projections, flats, darks, angles = phantom()
         np.save(os.path.join(self.daemon.root, "scan.npy"), projections.astype("<f4") / 40000)
-        from_file = dict(file=dict(path="scan.npy"), angles_rad=angles, preparation=dict(no_logarithm=True))
+        from_file = dict(file=dict(path="scan.npy"), angles_rad=angles, preparation=dict(logarithm=False))
         if len(self.client.devices()) > 1:
             self.skipTest("another device would have the other jobs")
         name = self.client.submit_job(job(push=push_spec(projections, flats, darks))).name
@@ -317,7 +317,7 @@ class LittleMemory(unittest.TestCase):
 
     @staticmethod
     def done(client, projections, angles):
-        name = client.submit_job(job(push=push_spec(projections, [], []), preparation=dict(no_logarithm=True))).name
+        name = client.submit_job(job(push=push_spec(projections, [], []), preparation=dict(logarithm=False))).name
         client.push_projections(name, octavo.projection_frames(projections, angles))
         return name
 

@@ -291,7 +291,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         size, count, rows = 1024, 720, 16
         angles = np.linspace(0, np.pi, count, endpoint=False)
         self.save("wide.npy", np.random.default_rng(1).random((count, rows, size), np.float32))
-        medians = octavo.preparation(no_logarithm=True, outliers=dict(window=15, difference=0.1))
+        medians = octavo.preparation(logarithm=False, outliers=dict(window=15, difference=0.1))
         before, volumes = held_bytes(self.client), self.client.volumes()
         for stage, fields in (("reconstruct", dict(algorithm="fbp")), ("reconstruct", dict(algorithm="cgls", iterations=50)),
                               ("reconstruct", dict(algorithm="sirt", iterations=50, subsets=4)), ("reconstruct", dict(prepare=medians)),
@@ -365,7 +365,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             seen = {}
             wanted = {"slice": dict(index=at[0]), "z": dict(axis="z", index=1), "y": dict(axis="y", index=at[1]), "x": dict(axis="x", index=at[2]), "mip": {}}
             readers = [threading.Thread(target=lambda key=key, fields=fields: seen.update({key: list(
-                client.subscribe(job.name, ["mip" if key == "mip" else "bscan"], delivery="lossless", no_preview=True, **fields))})) for key, fields in wanted.items()]
+                client.subscribe(job.name, ["mip" if key == "mip" else "bscan"], delivery="lossless", preview=False, **fields))})) for key, fields in wanted.items()]
             for reader in readers:
                 reader.start()
             until(lambda: {'octavo_subscribers{product="bscan"} 4', 'octavo_subscribers{product="mip"} 1'} <= set(self.metrics(daemon)))

@@ -272,7 +272,7 @@ struct SubscribeOptions {
   uint32_t queue_length = 0;
   double max_rate_hz = 0;
   std::optional<uint64_t> from_sequence;  // resume
-  bool no_preview = false;
+  bool preview = true;
 };
 
 struct Frame {
