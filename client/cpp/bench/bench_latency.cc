@@ -135,7 +135,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   v1::SubscribeRequest subscribe;
   subscribe.set_scan(scan.name());
   subscribe.add_products(v1::PRODUCT_MIP);
-  subscribe.set_no_preview(true);
+  subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
   subscribe.set_queue_length(256);
   grpc::ClientContext context;
