@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER, PAGE = ROOT / "gpu/base/reason.h", ROOT / "proto/ERRORS.md"
 INTRODUCTION = """# Reasons
 
-Every error carries an `ErrorDetail`: a stable `reason` for programs, the `field` at fault, and `numbers`. The message is for
+Every error carries a `google.rpc.ErrorInfo`: a stable `reason` for programs, and values in its `metadata`. The message is for
 people. Scans and jobs end with such a reason, too (`reason_code`). An error without a reason of its own has the name of its
 status code instead. This page lists `gpu/base/reason.h`; `tests/reasons_test.py --write` makes it.
 """

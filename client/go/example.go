@@ -16,6 +16,7 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
@@ -108,12 +109,12 @@ func commit(ctx context.Context, volumes octavo.VolumeServiceClient, name, desti
 	}
 }
 
-// reason returns the machine-readable part of an error: octavo.v1.ErrorDetail travels in gRPC's own
+// reason returns the machine-readable part of an error: google.rpc.ErrorInfo travels in gRPC's own
 // error details.
 func reason(err error) string {
 	for _, detail := range status.Convert(err).Details() {
-		if octavoDetail, ok := detail.(*octavo.ErrorDetail); ok {
-			return octavoDetail.GetReason()
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
 		}
 	}
 	return ""

@@ -27,17 +27,18 @@ const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: S
 
 const { v1 } = grpc.loadPackageDefinition(protoLoader.loadSync(FILES, OPTIONS)).octavo;
 const root = new protobuf.Root();
-root.resolvePath = (origin, target) => (target.startsWith("google/") ? protobuf.util.path.resolve(origin, target) : path.join(PROTOS, target));
-root.loadSync([...FILES, "octavo/v1/types.proto"], OPTIONS);
+root.resolvePath = (origin, target) => (target.startsWith("google/protobuf/") ? protobuf.util.path.resolve(origin, target) : path.join(PROTOS, target));
+root.loadSync([...FILES, "octavo/v1/types.proto", "google/rpc/status.proto", "google/rpc/error_details.proto"], OPTIONS);
 root.resolveAll();
 
-/** Adds reason, field and numbers of octavo.v1.ErrorDetail to a grpc-js error. */
+/** Adds reason, field and numbers of google.rpc.ErrorInfo to a grpc-js error. */
 function withDetail(error) {
   for (const bytes of error.metadata?.get("grpc-status-details-bin") ?? []) {
-    for (const any of root.lookupType("octavo.v1.RpcStatus").decode(bytes).details) {
+    for (const any of root.lookupType("google.rpc.Status").decode(bytes).details) {
       const name = (any.type_url ?? any.typeUrl).split("/").pop();
-      if (name === "octavo.v1.ErrorDetail") {
-        const { reason, field, numbers } = root.lookupType(name).decode(any.value);
+      if (name === "google.rpc.ErrorInfo") {
+        const { reason, metadata } = root.lookupType(name).decode(any.value);
+        const { field = "", ...numbers } = metadata;
         Object.assign(error, { reason, field, numbers });
       }
     }

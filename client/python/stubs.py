@@ -1,4 +1,4 @@
-"""Makes octavo/v1 from the protos: with Debian's protoc and grpc_python_plugin, or with the Python package grpcio-tools."""
+"""Makes octavo/v1 and octavo/_vendor from the protos: with Debian's protoc and grpc_python_plugin, or with the Python package grpcio-tools."""
 
 import glob
 import importlib.util
@@ -17,7 +17,8 @@ def files():
     """Paths of the protos below PROTOS."""
     if PROTOS is None:
         raise SystemExit("octavo: the protos are missing (proto/octavo/v1, in the repository two folders up); install from a whole copy of the repository")
-    return sorted(os.path.relpath(path, PROTOS) for path in glob.glob(os.path.join(PROTOS, "octavo", "v1", "*.proto")))
+    return sorted(os.path.relpath(path, PROTOS) for path in glob.glob(os.path.join(PROTOS, "octavo", "v1", "*.proto")) +
+                  glob.glob(os.path.join(PROTOS, "google", "rpc", "*.proto")))
 
 
 def has_protoc():
@@ -25,15 +26,22 @@ def has_protoc():
 
 
 def generate(target):
-    """Writes octavo/v1 below `target`."""
+    """Writes octavo/v1 and octavo/_vendor (google.rpc, where googleapis-common-protos is not
+    installed) below `target`."""
     if has_protoc():
-        command = ["protoc", f"--plugin=protoc-gen-grpc={shutil.which('grpc_python_plugin')}", f"--grpc_out={target}"]
+        command, services = ["protoc"], [f"--plugin=protoc-gen-grpc={shutil.which('grpc_python_plugin')}", f"--grpc_out={target}"]
     elif importlib.util.find_spec("grpc_tools") is not None:
-        command = [sys.executable, "-m", "grpc_tools.protoc", f"--grpc_python_out={target}"]
+        command, services = [sys.executable, "-m", "grpc_tools.protoc"], [f"--grpc_python_out={target}"]
     else:
         raise SystemExit("octavo: neither protoc with grpc_python_plugin (Debian: protobuf-compiler, protobuf-compiler-grpc) nor the Python package "
                          "grpcio-tools is there; one of them is needed to build octavo")
-    os.makedirs(os.path.join(target, "octavo", "v1"), exist_ok=True)
-    subprocess.run([*command, "-I", PROTOS or "", f"--python_out={target}", *files()], check=True)
-    with open(os.path.join(target, "octavo", "v1", "__init__.py"), "w"):
-        pass
+    vendor = os.path.join(target, "octavo", "_vendor")
+    packages = [os.path.join(target, "octavo", "v1"), vendor, os.path.join(vendor, "google"), os.path.join(vendor, "google", "rpc")]
+    for folder in packages:
+        os.makedirs(folder, exist_ok=True)
+    own = [path for path in files() if path.startswith("octavo")]
+    subprocess.run([*command, *services, "-I", PROTOS or "", f"--python_out={target}", *own], check=True)
+    subprocess.run([*command, "-I", PROTOS or "", f"--python_out={vendor}", *(path for path in files() if path not in own)], check=True)
+    for folder in packages:
+        with open(os.path.join(folder, "__init__.py"), "w"):
+            pass

@@ -8,7 +8,7 @@
 namespace octavo::inline gpu {
 
 // The reason for which a call was refused, or a scan or a job ended. Programs base their decisions
-// on it. Clients get the name (UPPER_SNAKE_CASE; ErrorDetail.reason, Scan.reason_code,
+// on it. Clients get the name (UPPER_SNAKE_CASE; ErrorInfo.reason, Scan.reason_code,
 // Job.reason_code), which never changes its meaning. A new reason is one line here.
 #define OCTAVO_REASONS(X)                                                                          \
   /* Requests */                                                                                   \

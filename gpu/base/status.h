@@ -35,7 +35,7 @@
 namespace octavo::inline gpu {
 
 /// The machine-readable part of an error. The status carries it in its payload, and clients receive
-/// it as ErrorDetail.
+/// it as google.rpc.ErrorInfo.
 struct ErrorInfo {
   Reason reason = Reason::kNone;
   std::string field;  // request field at fault, dotted; may be empty

@@ -11,6 +11,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "client/cpp/cli/field_flags.h"
+#include "client/cpp/lib/error_details.h"
 
 namespace octavo::cli {
 
@@ -47,43 +48,29 @@ std::unique_ptr<grpc::ClientContext> Session::Context() const {
   return context;
 }
 
-std::string ReasonOf(const grpc::Status& status) {
-  v1::RpcStatus rich;
-  rich.ParseFromString(status.error_details());
-  v1::ErrorDetail detail;
-  for (const auto& any : rich.details()) any.UnpackTo(&detail);
-  return detail.reason();
-}
+std::string ReasonOf(const grpc::Status& status) { return DetailsOf(status).reason; }
 
 bool Check(Session& session, const grpc::Status& status) {
   if (status.ok()) return true;
   session.exit_code = status.error_code() == grpc::StatusCode::UNAVAILABLE ? kUnavailable : kFailed;
-  v1::RpcStatus rich;
-  rich.ParseFromString(status.error_details());
-  v1::ErrorDetail detail;
-  v1::AdmissionReport report;
-  bool has_report = false;
-  for (const auto& any : rich.details()) {
-    any.UnpackTo(&detail);
-    has_report |= any.UnpackTo(&report);
-  }
+  const ErrorDetails details = DetailsOf(status);
   if (session.json) {
-    v1::RpcStatus out = rich;
+    google::rpc::Status out = details.status;
     out.set_code(status.error_code());
     out.set_message(status.error_message());
     PrintJson(out);
   }
   std::cerr << "octavo: " << status.error_message();
-  if (!detail.reason().empty()) std::cerr << " [" << detail.reason() << "]";
-  std::cerr << FlagsFor(session.app, detail.field(), status.error_message());
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && rich.details().empty()) {
+  if (!details.reason.empty()) std::cerr << " [" << details.reason << "]";
+  std::cerr << FlagsFor(session.app, details.field, status.error_message());
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && details.status.details().empty()) {
     std::cerr << "\n  is octavod running, and at " << session.address
               << "? (--address, OCTAVO_ADDRESS)";
   }
   std::cerr << "\n";
-  if (has_report && !report.admitted()) {
-    PrintVerdict(std::cerr, report);
-    PrintHolders(std::cerr, report);
+  if (details.report && !details.report->admitted()) {
+    PrintVerdict(std::cerr, *details.report);
+    PrintHolders(std::cerr, *details.report);
   }
   return false;
 }

@@ -34,7 +34,7 @@ struct Session {
   std::unique_ptr<grpc::ClientContext> Context() const;
 };
 
-/// The reason that a failed call carries (ErrorDetail.reason); empty if none.
+/// The reason that a failed call carries (ErrorInfo.reason); empty if none.
 std::string ReasonOf(const grpc::Status& status);
 
 /// Prints a failed call for people (message, reason, field, admission table) and sets the exit

@@ -120,7 +120,7 @@ void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
 void TellRefused(Session& session, const std::string& error) {
   session.exit_code = kFailed;
   if (session.json) {
-    v1::RpcStatus out;
+    google::rpc::Status out;
     out.set_code(grpc::StatusCode::INVALID_ARGUMENT);
     out.set_message(error);
     PrintJson(out);

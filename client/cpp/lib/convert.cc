@@ -6,6 +6,8 @@
 
 #include "octavo/v1/types.pb.h"
 
+#include "client/cpp/lib/error_details.h"
+
 namespace octavo::client {
 namespace {
 
@@ -29,15 +31,10 @@ auto ListOf(const Repeated& in) {
 
 Error ErrorOf(const grpc::Status& status) {
   Error error(static_cast<Code>(status.error_code()), status.error_message());
-  v1::RpcStatus rich;
-  rich.ParseFromString(status.error_details());
-  v1::ErrorDetail detail;
-  for (const auto& any : rich.details()) {
-    if (!any.UnpackTo(&detail)) continue;
-    error.reason = detail.reason();
-    error.field = detail.field();
-    error.numbers = {detail.numbers().begin(), detail.numbers().end()};
-  }
+  ErrorDetails details = DetailsOf(status);
+  error.reason = std::move(details.reason);
+  error.field = std::move(details.field);
+  error.numbers = std::move(details.numbers);
   return error;
 }
 

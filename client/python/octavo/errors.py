@@ -12,6 +12,11 @@ import grpc
 
 from octavo.v1 import types_pb2
 
+try:
+    from google.rpc import error_details_pb2, status_pb2
+except ImportError:  # googleapis-common-protos is not installed: the same messages, built with this package
+    from octavo._vendor.google.rpc import error_details_pb2, status_pb2
+
 
 class OctavoError(Exception):
     """A call failed.
@@ -21,10 +26,11 @@ class OctavoError(Exception):
     field     the request field at fault, dotted; empty if none
     numbers   values named in the message, as text
     report    the AdmissionReport message, for refused scans
+    retry_seconds  the same call may succeed after this time; None: it will not by itself
     """
 
     def __init__(self, code: grpc.StatusCode, message: str, reason: str = "", field: str = "",
-                 numbers: Optional[Dict[str, str]] = None, report=None):
+                 numbers: Optional[Dict[str, str]] = None, report=None, retry_seconds: Optional[float] = None):
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
@@ -32,6 +38,7 @@ class OctavoError(Exception):
         self.field = field
         self.numbers = numbers or {}
         self.report = report
+        self.retry_seconds = retry_seconds
 
 
 class OctavoWarning(UserWarning):
@@ -67,12 +74,14 @@ def from_rpc_error(error: grpc.RpcError) -> OctavoError:
     for key, value in error.trailing_metadata() or ():
         if key != "grpc-status-details-bin":
             continue
-        status = types_pb2.RpcStatus.FromString(value)
+        status = status_pb2.Status.FromString(value)
         for detail in status.details:
-            parsed = types_pb2.ErrorDetail()
-            if detail.Unpack(parsed):
-                result.reason, result.field, result.numbers = parsed.reason, parsed.field, dict(parsed.numbers)
-            report = types_pb2.AdmissionReport()
+            info, retry, report = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo(), types_pb2.AdmissionReport()
+            if detail.Unpack(info):
+                result.numbers = dict(info.metadata)
+                result.reason, result.field = info.reason, result.numbers.pop("field", "")
+            if detail.Unpack(retry):
+                result.retry_seconds = retry.retry_delay.ToTimedelta().total_seconds()
             if detail.Unpack(report):
                 result.report = report
     return result
@@ -132,7 +141,8 @@ def raising(address: str = ""):
             result = OctavoError(result.code, f"no octavod answers at {address}: start it, or name another one (Client(\"host:port\"), "
                                               f"OCTAVO_ADDRESS); {result.message}")
         elif advice := _advice(result):
-            result = OctavoError(result.code, f"{result.message}; {advice}", result.reason, result.field, result.numbers, result.report)
+            result = OctavoError(result.code, f"{result.message}; {advice}", result.reason, result.field, result.numbers, result.report,
+                                 result.retry_seconds)
         raise result from None
     except ValueError as error:
         if not re.search("RPC.*closed", str(error), re.IGNORECASE):

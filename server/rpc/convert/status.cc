@@ -3,6 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 #include "octavo/v1/types.pb.h"
 
@@ -20,6 +22,8 @@ namespace {
 constexpr size_t kMostMessage = 1500;
 constexpr size_t kMostReport =
     2000;  // holders of an admission report; PlanScan and GetMemory list all
+constexpr size_t kMostBrief = 300;
+constexpr int kRetrySeconds = 1;  // RetryInfo: long enough for no client to become a busy loop
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMostMessage) return Utf8(message);
   return Utf8(
@@ -28,15 +32,31 @@ std::string Shortened(absl::string_view message) {
                    absl::Utf8SafeCHexEscape(message.substr(message.size() - kMostMessage / 4))));
 }
 
+// The description within a detail, which repeats the status' message: short, because all details
+// together have to fit the trailers as well.
+std::string Brief(absl::string_view message) {
+  return message.size() <= kMostBrief ? Utf8(message)
+                                      : Utf8(absl::StrCat(message.substr(0, kMostBrief), "..."));
+}
+
+// Whether the same call may succeed later without anything else being done.
+bool IsRetryable(const ErrorInfo& info, const model::AdmissionReport* report) {
+  if (report != nullptr) return report->retryable;
+  for (const auto& [key, value] : info.numbers)
+    if (key == "retryable") return value == "true";
+  return false;
+}
+
 grpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
   const ErrorInfo info = InfoOf(status);
   if (absl::IsInternal(status))
     Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
-  v1::ErrorDetail detail;
+  google::rpc::ErrorInfo detail;
   detail.set_domain("octavo");
   detail.set_reason(ReasonOrCode(status));
-  detail.set_field(Utf8(info.field));
-  for (const auto& [key, value] : info.numbers) (*detail.mutable_numbers())[key] = Shortened(value);
+  for (const auto& [key, value] : info.numbers)
+    (*detail.mutable_metadata())[key] = Shortened(value);
+  if (!info.field.empty()) (*detail.mutable_metadata())["field"] = Utf8(info.field);
   v1::AdmissionReport encoded;
   const bool reports = report != nullptr && absl::IsResourceExhausted(status);
   if (reports) {
@@ -44,12 +64,32 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
     int left_out = 0;  // the smallest: the largest come first
     for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out)
       encoded.mutable_holders()->RemoveLast();
-    if (left_out > 0) (*detail.mutable_numbers())["holders_left_out"] = absl::StrCat(left_out);
+    if (left_out > 0) (*detail.mutable_metadata())["holders_left_out"] = absl::StrCat(left_out);
   }
-  v1::RpcStatus rich;
+  google::rpc::Status rich;
   rich.set_code(static_cast<int>(status.code()));
   rich.set_message(Shortened(status.message()));
   rich.add_details()->PackFrom(detail);
+  if (!info.field.empty() && (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status))) {
+    google::rpc::BadRequest bad;
+    auto* violation = bad.add_field_violations();
+    violation->set_field(Utf8(info.field));
+    violation->set_description(Brief(status.message()));
+    rich.add_details()->PackFrom(bad);
+  }
+  if (absl::IsResourceExhausted(status)) {
+    google::rpc::QuotaFailure quota;
+    auto* violation = quota.add_violations();
+    violation->set_subject(reports && !encoded.device().empty() ? encoded.device()
+                                                                : detail.reason());
+    violation->set_description(Brief(status.message()));
+    rich.add_details()->PackFrom(quota);
+  }
+  if (IsRetryable(info, reports ? report : nullptr)) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(kRetrySeconds);
+    rich.add_details()->PackFrom(retry);
+  }
   if (reports) rich.add_details()->PackFrom(encoded);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), rich.message(),
                       rich.SerializeAsString());

@@ -7,9 +7,9 @@
 
 namespace octavo::rpc {
 
-/// The standard code and message, with ErrorDetail (and the admission report, if given, with the
-/// largest holders that fit into the 8 KiB that clients take; numbers["holders_left_out"]) in the
-/// details. Where memory is short, the code alone.
+/// The standard code and message, with the details of google.rpc (and the admission report, if
+/// given, with the largest holders that fit into the 8 KiB that clients take;
+/// numbers["holders_left_out"]) in the details. Where memory is short, the code alone.
 grpc::Status ToGrpc(const absl::Status& status,
                     const model::AdmissionReport* report = nullptr) noexcept;
 

@@ -14,6 +14,8 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor_database.h"
 #include "google/protobuf/dynamic_message.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -270,11 +272,11 @@ class BoundsOverTheWireTest : public ::testing::Test {
     call->Finish(&status, nullptr);
     next();
     if (answered) return grpc::Status::OK;
-    v1::RpcStatus rich;
-    v1::ErrorDetail detail;
+    google::rpc::Status rich;
+    google::rpc::ErrorInfo detail;
     if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
         rich.details(0).UnpackTo(&detail))
-      *field = detail.field();
+      *field = detail.metadata().at("field");
     return status;
   }
 

@@ -5,6 +5,8 @@
 
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 #include "server/rpc/convert/status.h"
 #include "server/rpc/paging.h"
@@ -271,18 +273,47 @@ TEST(ToGrpc, CarriesTheDetailAndTheReport) {
   const grpc::Status out = ToGrpc(status, &report);
   EXPECT_EQ(out.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(out.error_message(), "full");
-  v1::RpcStatus rich;
+  google::rpc::Status rich;
   ASSERT_TRUE(rich.ParseFromString(out.error_details()));
-  ASSERT_EQ(rich.details_size(), 2);
-  v1::ErrorDetail detail;
+  ASSERT_EQ(rich.details_size(), 3);
+  google::rpc::ErrorInfo detail;
   ASSERT_TRUE(rich.details(0).UnpackTo(&detail));
   EXPECT_EQ(detail.reason(), "DEVICE_FULL");
-  EXPECT_EQ(detail.field(), "retention");
-  EXPECT_EQ(detail.numbers().at("wanted"), "7");
+  EXPECT_EQ(detail.metadata().at("field"), "retention");
+  EXPECT_EQ(detail.metadata().at("wanted"), "7");
   v1::AdmissionReport encoded;
-  ASSERT_TRUE(rich.details(1).UnpackTo(&encoded));
+  google::rpc::QuotaFailure quota;
+  ASSERT_TRUE(rich.details(1).UnpackTo(&quota));
+  EXPECT_EQ(quota.violations(0).description(), "full");
+  ASSERT_TRUE(rich.details(2).UnpackTo(&encoded));
   EXPECT_EQ(encoded.wanted_bytes(), 7);
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
+}
+
+TEST(ToGrpc, NamesTheFieldAndSaysWhetherToTryAgain) {
+  const auto details = [](const absl::Status& status) {
+    google::rpc::Status rich;
+    EXPECT_TRUE(rich.ParseFromString(ToGrpc(status).error_details()));
+    return rich;
+  };
+  google::rpc::BadRequest bad;
+  google::rpc::RetryInfo retry;
+  const auto wrong = details(InvalidField("pattern.raster.volumes", "is -1; allowed >= 0"));
+  ASSERT_EQ(wrong.details_size(), 2);
+  ASSERT_TRUE(wrong.details(1).UnpackTo(&bad));
+  EXPECT_EQ(bad.field_violations(0).field(), "pattern.raster.volumes");
+  EXPECT_THAT(bad.field_violations(0).description(), ::testing::HasSubstr("allowed >= 0"));
+  const auto with = [](const char* retryable) {
+    return WithInfo(
+        absl::UnavailableError("draining"),
+        {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", retryable}}});
+  };
+  const auto later = details(with("true"));
+  ASSERT_EQ(later.details_size(), 2);
+  ASSERT_TRUE(later.details(1).UnpackTo(&retry));
+  EXPECT_GE(retry.retry_delay().seconds(), 1);
+  EXPECT_EQ(details(with("false")).details_size(), 1);
+  EXPECT_EQ(details(absl::NotFoundError("x")).details_size(), 1) << "ErrorInfo always";
 }
 
 // A message that quotes a file may contain any bytes; a client refuses the whole message for one
@@ -295,12 +326,12 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
     const grpc::Status out =
         ToGrpc(WithInfo(absl::InvalidArgumentError(shift + cut),
                         {.reason = Reason::kBadField, .field = bad, .numbers = {{"value", bad}}}));
-    v1::RpcStatus rich;
+    google::rpc::Status rich;
     ASSERT_TRUE(rich.ParseFromString(out.error_details()));
-    v1::ErrorDetail detail;
+    google::rpc::ErrorInfo detail;
     ASSERT_TRUE(rich.details(0).UnpackTo(&detail));
-    EXPECT_EQ(detail.field(), good);
-    EXPECT_EQ(detail.numbers().at("value"), good);
+    EXPECT_EQ(detail.metadata().at("field"), good);
+    EXPECT_EQ(detail.metadata().at("value"), good);
   }
   EXPECT_EQ(ToGrpc(absl::NotFoundError(bad)).error_message(), good);
   engine::JobStatus job;
@@ -348,15 +379,15 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   }
   const grpc::Status out = ToGrpc(status, &report);
   EXPECT_LT(out.error_details().size(), 4000u) << "clients take 8 KiB of trailers, in base64";
-  v1::RpcStatus rich;
+  google::rpc::Status rich;
   ASSERT_TRUE(rich.ParseFromString(out.error_details()));
-  v1::ErrorDetail detail;
+  google::rpc::ErrorInfo detail;
   v1::AdmissionReport encoded;
-  ASSERT_TRUE(rich.details(0).UnpackTo(&detail) && rich.details(1).UnpackTo(&encoded));
+  ASSERT_TRUE(rich.details(0).UnpackTo(&detail) && rich.details(2).UnpackTo(&encoded));
   EXPECT_EQ(detail.reason(), "DEVICE_FULL");
   ASSERT_GT(encoded.holders_size(), 5);
   EXPECT_EQ(encoded.holders(0).bytes(), 1000) << "the largest stay";
-  EXPECT_EQ(detail.numbers().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
+  EXPECT_EQ(detail.metadata().at("holders_left_out"), absl::StrCat(1000 - encoded.holders_size()));
 }
 
 TEST(ConvertVolume, TheWireNamesEveryMove) {
