@@ -108,16 +108,16 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
         PrintJson(job);
         continue;
       }
-      const uint64_t first = job.log_count() - static_cast<uint64_t>(job.log_size());
-      for (uint64_t i = std::max(told, first); i < job.log_count(); ++i) {
-        const auto& line = job.log(static_cast<int>(i - first));
+      const uint64_t first = job.log_lines_total() - static_cast<uint64_t>(job.log_lines_size());
+      for (uint64_t i = std::max(told, first); i < job.log_lines_total(); ++i) {
+        const auto& line = job.log_lines(static_cast<int>(i - first));
         absl::string_view warning = line.text();
         const bool warns = absl::ConsumePrefix(&warning, "warning: ");
         if (warns && !how.told.insert(std::string(warning)).second) continue;
         std::cout << "[" << Seconds(line.seconds()) << "] "
                   << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
       }
-      told = job.log_count();
+      told = job.log_lines_total();
       std::ostringstream text;
       text << job.stage();
       if (job.steps() > 0) text << " " << job.step() << "/" << job.steps();

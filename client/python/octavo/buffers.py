@@ -11,7 +11,7 @@ from octavo import errors
 from octavo.arguments import explained, explained_methods, message, short, whole
 from octavo.names import Names, Types, closest
 from octavo.paging import pages
-from octavo.v1 import buffer_pb2, buffer_pb2_grpc, operation_pb2, types_pb2
+from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2
 
 SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": types_pb2.DTYPE_U16, "i16": types_pb2.DTYPE_I16,
                  "f16": types_pb2.DTYPE_F16, "f32": types_pb2.DTYPE_F32, "f64": types_pb2.DTYPE_F64, "c64": types_pb2.DTYPE_C64,
@@ -19,15 +19,15 @@ SCALARS = Types({"u8": types_pb2.DTYPE_U8, "i8": types_pb2.DTYPE_I8, "u16": type
                  "c32": types_pb2.DTYPE_C32, "c128": types_pb2.DTYPE_C128}, of=types_pb2.Dtype)
 NUMPY = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8", "u32": "<u4", "i32": "<i4",
          "u64": "<u8", "i64": "<i8", "c32": "<f2", "c128": "<c16"}  # c32 has none: pairs of f2
-REDUCTIONS = Names({"sum": operation_pb2.REDUCE_KIND_SUM, "min": operation_pb2.REDUCE_KIND_MIN, "max": operation_pb2.REDUCE_KIND_MAX,
-                    "mean": operation_pb2.REDUCE_KIND_MEAN, "std": operation_pb2.REDUCE_KIND_STD},
-                   aliases={"average": "mean", "minimum": "min", "maximum": "max"}, of=operation_pb2.ReduceKind)
-PARTS = Names({"real": operation_pb2.COMPLEX_PART_REAL, "imaginary": operation_pb2.COMPLEX_PART_IMAGINARY, "magnitude": operation_pb2.COMPLEX_PART_MAGNITUDE,
-               "phase": operation_pb2.COMPLEX_PART_PHASE, "power": operation_pb2.COMPLEX_PART_POWER},
-              aliases={"imag": "imaginary", "abs": "magnitude", "angle": "phase"}, of=operation_pb2.ComplexPart)  # NumPy's
-_Combine = operation_pb2.ArrayOperation.Combine
+REDUCTIONS = Names({"sum": array_operation_pb2.REDUCE_KIND_SUM, "min": array_operation_pb2.REDUCE_KIND_MIN, "max": array_operation_pb2.REDUCE_KIND_MAX,
+                    "mean": array_operation_pb2.REDUCE_KIND_MEAN, "std": array_operation_pb2.REDUCE_KIND_STD},
+                   aliases={"average": "mean", "minimum": "min", "maximum": "max"}, of=array_operation_pb2.ReduceKind)
+PARTS = Names({"real": array_operation_pb2.COMPLEX_PART_REAL, "imaginary": array_operation_pb2.COMPLEX_PART_IMAGINARY, "magnitude": array_operation_pb2.COMPLEX_PART_MAGNITUDE,
+               "phase": array_operation_pb2.COMPLEX_PART_PHASE, "power": array_operation_pb2.COMPLEX_PART_POWER},
+              aliases={"imag": "imaginary", "abs": "magnitude", "angle": "phase"}, of=array_operation_pb2.ComplexPart)  # NumPy's
+_Combine = array_operation_pb2.ArrayOperation.Combine
 COMBINATIONS = Names({"add": _Combine.KIND_ADD, "subtract": _Combine.KIND_SUBTRACT, "multiply": _Combine.KIND_MULTIPLY, "divide": _Combine.KIND_DIVIDE}, of=_Combine.Kind)
-EDGES = Names({"mirror": operation_pb2.RESIZE_EDGE_MIRROR, "reflect": operation_pb2.RESIZE_EDGE_REFLECT}, of=operation_pb2.ResizeEdge)
+EDGES = Names({"mirror": array_operation_pb2.RESIZE_EDGE_MIRROR, "reflect": array_operation_pb2.RESIZE_EDGE_REFLECT}, of=array_operation_pb2.ResizeEdge)
 _CHUNK = 1 << 20
 
 
@@ -36,14 +36,14 @@ def scalar(dtype) -> int:
     return SCALARS.pick("dtype", dtype)
 
 
-def array_operation(operation: Union[dict, operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> operation_pb2.ArrayOperation:
+def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> array_operation_pb2.ArrayOperation:
     """{"mip": {"axis": 2}}, {"scale": {"multiply": 2, "add": 1 + 1j, "type": "f32"}}, {"reduce":
     {"kind": "mean", "axes": [0]}}, {"flip": {}} ... with the fields of octavo.v1.ArrayOperation;
     names for types, kinds, parts and edges, numbers for complex values. Axes are numbers as in
     NumPy, -3 to 2; for volumes, whose `axes` have names, also "y", "x" and "z"."""
-    if isinstance(operation, operation_pb2.ArrayOperation):
+    if isinstance(operation, array_operation_pb2.ArrayOperation):
         return operation
-    name, fields = one_operation(operation, operation_pb2.ArrayOperation)
+    name, fields = one_operation(operation, array_operation_pb2.ArrayOperation)
     values = dict(fields)
     for field, value in fields.items():
         if field in ("multiply", "add", "value"):
@@ -52,7 +52,7 @@ def array_operation(operation: Union[dict, operation_pb2.ArrayOperation], axes: 
             values[field] = _axis(f"{name}.axis", value, axes)
         elif field == "axes" and isinstance(value, (list, tuple)):
             values[field] = [_axis(f"{name}.axes[{i}]", one, axes) for i, one in enumerate(value)]
-    return message(operation_pb2.ArrayOperation, {name: values})
+    return message(array_operation_pb2.ArrayOperation, {name: values})
 
 
 def array_operations(operations: Sequence, axes: Sequence[str]) -> list:
@@ -75,7 +75,7 @@ def names_axes(operation) -> bool:
     return any(isinstance(one, str) for one in given)
 
 
-def axes_after(operation: operation_pb2.ArrayOperation, axes: Sequence[str]) -> tuple:
+def axes_after(operation: array_operation_pb2.ArrayOperation, axes: Sequence[str]) -> tuple:
     """The names of the axes of an operation's result."""
     if operation.WhichOneof("operation") != "transpose" or len(axes) == 0:
         return tuple(axes)
@@ -109,13 +109,13 @@ def one_operation(operation, *kinds) -> tuple:
 
 
 def _complex(field: str, value):
-    if value is None or isinstance(value, operation_pb2.ArrayOperation.Complex):
+    if value is None or isinstance(value, array_operation_pb2.ArrayOperation.Complex):
         return value
     try:
         number = complex(value)
     except (TypeError, ValueError):
         raise ValueError(f"{field} is {short(value)}; allowed are numbers, complex ones too") from None
-    return operation_pb2.ArrayOperation.Complex(re=number.real, im=number.imag)
+    return array_operation_pb2.ArrayOperation.Complex(re=number.real, im=number.imag)
 
 
 def _dtype(element: buffer_pb2.ElementType) -> np.dtype:

@@ -14,24 +14,24 @@ from octavo.frames import NUMPY
 from octavo.names import Names
 from octavo.paging import pages
 from octavo.session import Lease, token_of as _token
-from octavo.v1 import operation_pb2, types_pb2, volume_pb2
+from octavo.v1 import array_operation_pb2, types_pb2, volume_pb2
 
 TIERS = Names({"device": types_pb2.TIER_DEVICE, "host": types_pb2.TIER_HOST, "disk": types_pb2.TIER_DISK}, of=types_pb2.Tier)
 
 
-def _operation(operation, axes: Sequence[str]) -> volume_pb2.Operation:
+def _operation(operation, axes: Sequence[str]) -> volume_pb2.VolumeOperation:
     """An operation on a volume: one for volumes only, or an array
     operation."""
-    if isinstance(operation, volume_pb2.Operation):
+    if isinstance(operation, volume_pb2.VolumeOperation):
         return operation
-    if isinstance(operation, operation_pb2.ArrayOperation):
-        return volume_pb2.Operation(array=operation)
-    name, fields = buffers.one_operation(operation, volume_pb2.Operation, operation_pb2.ArrayOperation)
+    if isinstance(operation, array_operation_pb2.ArrayOperation):
+        return volume_pb2.VolumeOperation(array=operation)
+    name, fields = buffers.one_operation(operation, volume_pb2.VolumeOperation, array_operation_pb2.ArrayOperation)
     if name == "array":
-        return volume_pb2.Operation(array=buffers.array_operation(fields, axes))
-    if name in volume_pb2.Operation.DESCRIPTOR.fields_by_name:
-        return message(volume_pb2.Operation, {name: fields})
-    return volume_pb2.Operation(array=buffers.array_operation(operation, axes))
+        return volume_pb2.VolumeOperation(array=buffers.array_operation(fields, axes))
+    if name in volume_pb2.VolumeOperation.DESCRIPTOR.fields_by_name:
+        return message(volume_pb2.VolumeOperation, {name: fields})
+    return volume_pb2.VolumeOperation(array=buffers.array_operation(operation, axes))
 
 
 @explained_methods

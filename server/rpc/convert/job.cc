@@ -213,7 +213,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_steps(in.steps);
   out->set_eta_seconds(in.eta_seconds);
   out->set_step_count(in.step_count);
-  out->set_log_count(in.log_count);
+  out->set_log_lines_total(in.log_count);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
   std::visit([out](const auto& finding) { EncodeFinding(finding, out); }, in.finding);
   if (brief) return;
@@ -225,7 +225,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
     to->set_seconds(step.seconds);
   }
   for (const auto& line : in.log) {
-    auto* to = out->add_log();
+    auto* to = out->add_log_lines();
     to->set_seconds(line.seconds);
     to->set_text(Utf8(line.text));
   }

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "octavo/v1/operation.pb.h"
+#include "octavo/v1/array_operation.pb.h"
 #include "octavo/v1/scan.pb.h"
 
 #include "gpu/array/array_ops.h"

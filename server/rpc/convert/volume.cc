@@ -124,7 +124,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
     const std::string at = absl::StrCat("operations[", i, "]");
     const auto& operation = in.operations(i);
     switch (operation.operation_case()) {
-      case v1::Operation::kCartesian: {
+      case v1::VolumeOperation::kCartesian: {
         const auto& grid = operation.cartesian();
         for (const auto& [name, value] : {std::pair{".cartesian.extent_x_mm", grid.extent_x_mm()},
                                           std::pair{".cartesian.extent_y_mm", grid.extent_y_mm()},
@@ -138,7 +138,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                                                            .reach_mm = grid.reach_mm()});
         break;
       }
-      case v1::Operation::kAngiography:
+      case v1::VolumeOperation::kAngiography:
         if (!v1::Angiography::Method_IsValid(operation.angiography().method())) {
           return InvalidField(at + ".angiography.method",
                               absl::StrCat("has the unknown value ",
@@ -149,7 +149,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
                           ? MotionContrast::kSpeckleVariance
                           : MotionContrast::kAmplitudeDecorrelation});
         break;
-      case v1::Operation::kDoppler:
+      case v1::VolumeOperation::kDoppler:
         if (!v1::Doppler::Between_IsValid(operation.doppler().between())) {
           return InvalidField(at + ".doppler.between",
                               absl::StrCat("has the unknown value ",
@@ -159,19 +159,19 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
             .between = static_cast<derive::DopplerBetween>(operation.doppler().between()),
             .half_window = operation.doppler().half_window()});
         break;
-      case v1::Operation::kReprocess: {
+      case v1::VolumeOperation::kReprocess: {
         auto processing = DecodeProcessing(operation.reprocess().processing());
         if (!processing.ok()) return base::AtField(at + ".reprocess.", processing.status());
         out.operations.emplace_back(
             derive::ReprocessOperation{.processing = *std::move(processing)});
         break;
       }
-      case v1::Operation::kArray: {
+      case v1::VolumeOperation::kArray: {
         OCTAVO_ASSIGN_OR_RETURN(model::OpSpec array, DecodeVolumeOperation(operation.array(), at));
         out.operations.emplace_back(std::move(array));
         break;
       }
-      case v1::Operation::OPERATION_NOT_SET:
+      case v1::VolumeOperation::OPERATION_NOT_SET:
         return InvalidField(at,
                             "is empty; allowed: cartesian, angiography, doppler, reprocess, array");
     }

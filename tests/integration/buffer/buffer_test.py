@@ -12,7 +12,7 @@ from harness import DaemonTest, until
 
 import octavo
 from octavo import buffers as octavo_buffers
-from octavo.v1 import buffer_pb2, operation_pb2
+from octavo.v1 import buffer_pb2, array_operation_pb2
 from readers import READERS
 
 
@@ -90,7 +90,7 @@ class Buffers(DaemonTest):
         self.refused(wrong, "UNINITIALIZED", self.buffers.read, self.buffers.create((4,), uninitialized=True).name)
         error = self.refused(invalid, "BAD_FIELD", self.buffers.apply, buffer.name, {"crop": {"start": [1, 99]}})
         self.assertEqual(error.field, "operations[0].crop.start")
-        self.refused(invalid, "BAD_FIELD", self.buffers.apply, buffer.name, operation_pb2.ArrayOperation())
+        self.refused(invalid, "BAD_FIELD", self.buffers.apply, buffer.name, array_operation_pb2.ArrayOperation())
         self.refused(invalid, "SHAPE_MISMATCH", self.buffers.apply, buffer.name, {"transpose": {}}, output=buffer.name)
         self.refused(wrong, "SEALED", self.buffers.write, "volumes/x", zeros)
         self.buffers.create((4,), request_id="same")

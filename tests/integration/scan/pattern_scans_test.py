@@ -405,7 +405,7 @@ class PatternTest(DaemonTest):
             self.assertEqual((raised.exception.code.name, raised.exception.field), (code, field), raised.exception)
 
         refused("operations", radial)
-        refused("operations[0]", radial, volume_pb2.Operation())
+        refused("operations[0]", radial, volume_pb2.VolumeOperation())
         refused("operations[0].cartesian", raster, dict(cartesian={}))
         refused("operations[1].cartesian", radial, dict(cartesian={}), dict(cartesian={}))
         refused("operations[0].cartesian.rows", radial, dict(cartesian=dict(rows=1 << 20)))

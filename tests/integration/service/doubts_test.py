@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import job_pb2, operation_pb2
+from octavo.v1 import job_pb2, array_operation_pb2
 
 SAMPLES, ASCANS, BSCANS = 256, 16, 8
 VOLUME = ASCANS * BSCANS
@@ -324,7 +324,7 @@ class Doubts(DaemonTest):
     def test_an_axis_that_there_is_not_is_called_as_it_was_asked_for(self):
         volume = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name).volumes[0]
         for name in ("mip", "aip", "slab"):
-            operation = operation_pb2.ArrayOperation()
+            operation = array_operation_pb2.ArrayOperation()
             getattr(operation, name).axis = 3
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.derive(volume, operation)
@@ -732,7 +732,7 @@ class Tomograms(DaemonTest):
         radians = np.arange(self.ANGLES) * np.pi / self.ANGLES
         name = self.scan("unit.h5", radians)
         job = self.client.wait_job(self.client.submit_job(octavo.tomography(dict(path=name, angle_unit="radians"))).name)
-        lines = [line.text for line in job.log]
+        lines = [line.text for line in job.log_lines]
         self.assertTrue(any("declares no unit; taken as radians, as the request says" in line for line in lines), lines)
 
     def test_pushed_frames_are_kept_and_doubted(self):

@@ -139,7 +139,7 @@ class Jobs(DaemonTest):
                 self.client.cancel_job(first.name)
         self.assertGreater(steps, 3)
         self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_STATE_CANCELLED, "CANCELLED", []))
-        self.assertTrue(any("RUNNING" in line.text for line in job.log))
+        self.assertTrue(any("RUNNING" in line.text for line in job.log_lines))
         self.assertEqual(self.command("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
         self.client.cancel_job(urgent.name)
         self.client.wait_job(urgent.name, check=False)

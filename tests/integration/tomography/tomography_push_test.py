@@ -173,7 +173,7 @@ class TomographyPush(DaemonTest):
         self.assertEqual((result.status.frames, result.status.gaps, result.status.missing_frames, result.status.duplicate_frames), (26, 1, 2, 2))
         self.assertEqual(result.missing, [(12, 2), (28, 1)])
         end = self.client.wait_job(name)
-        self.assertTrue(any("3 of 29 frames never came, the first is 12" in line.text for line in end.log), end.log)
+        self.assertTrue(any("3 of 29 frames never came, the first is 12" in line.text for line in end.log_lines), end.log_lines)
         self.assertEqual(list(end.warnings)[:1], ["3 of 29 frames never came, the first is 12; the volume is made of the others and is not complete "
                                                   "(tomography.push.on_missing = FAIL_JOB fails instead)"])
         volume = self.client.volume(end.volumes[0])

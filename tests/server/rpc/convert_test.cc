@@ -363,7 +363,7 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   EncodeCommitResult(outcome, &result);
   EXPECT_EQ(result.uri(), good);
   const std::string no = "\xEF\xBF\xBD";
-  EXPECT_EQ(read.log(0).text(),
+  EXPECT_EQ(read.log_lines(0).text(),
             good + "\xF0\x9F\x98\x80 " + no + no + no + " " + no + no + " " + no + no);
 }
 
