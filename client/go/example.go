@@ -37,8 +37,8 @@ func frames(stream octavo.StreamService_SubscribeClient, each func(head *octavo.
 		if err != nil {
 			return err
 		}
-		if part.GetOffset() == 0 {
-			head, data = part, make([]byte, part.GetTotalBytes())
+		if part.GetFrame() != nil {
+			head, data = part.GetFrame(), make([]byte, part.GetTotalBytes())
 		}
 		copy(data[part.GetOffset():], part.GetData())
 		if part.GetOffset()+uint64(len(part.GetData())) < part.GetTotalBytes() {
@@ -135,7 +135,7 @@ func run(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
-	scan, err := scans.SubmitScan(ctx, &octavo.SubmitScanRequest{Spec: &octavo.ScanSpec{
+	submitted, err := scans.SubmitScan(ctx, &octavo.SubmitScanRequest{Spec: &octavo.ScanSpec{
 		Title:       "go",
 		Source:      &octavo.ScanSpec_Simulated{Simulated: &octavo.Simulated{Seed: 1}},
 		Acquisition: &octavo.Acquisition{SamplesPerRecord: 512, RecordRateHz: 20000},
@@ -145,6 +145,7 @@ func run(address string) error {
 	if err != nil {
 		return err
 	}
+	scan := submitted.GetScan()
 	stream, err := octavo.NewStreamServiceClient(connection).Subscribe(ctx, &octavo.SubscribeRequest{
 		Scan: scan.GetName(), Products: []octavo.Product{octavo.Product_PRODUCT_MIP}})
 	if err != nil {
@@ -167,10 +168,11 @@ func run(address string) error {
 	if err != nil {
 		return err
 	}
-	ended, err := scans.GetScan(ctx, &octavo.GetScanRequest{Name: scan.GetName()})
+	got, err := scans.GetScan(ctx, &octavo.GetScanRequest{Name: scan.GetName()})
 	if err != nil {
 		return err
 	}
+	ended := got.GetScan()
 	say(map[string]interface{}{"scan": ended.GetName(), "state": ended.GetState().String(), "volumes": ended.GetVolumesDone()})
 
 	list, err := volumes.ListVolumes(ctx, &octavo.ListVolumesRequest{Scan: scan.GetName()})
@@ -180,12 +182,13 @@ func run(address string) error {
 	first := list.GetVolumes()[0].GetName()
 	// Operations on the device, in sequence: here one, the en face MIP. The call returns when the work
 	// is planned.
-	derived, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.Operation{{
-		Operation: &octavo.Operation_Array{Array: &octavo.ArrayOperation{
+	planned, err := volumes.DeriveVolume(ctx, &octavo.DeriveVolumeRequest{Name: first, Asynchronous: true, Operations: []*octavo.VolumeOperation{{
+		Operation: &octavo.VolumeOperation_Array{Array: &octavo.ArrayOperation{
 			Operation: &octavo.ArrayOperation_Mip{Mip: &octavo.ArrayOperation_Project{Axis: 2}}}}}}})
 	if err != nil {
 		return err
 	}
+	derived := planned.GetVolume()
 	if _, err := volumes.WaitVolume(ctx, &octavo.WaitVolumeRequest{Name: derived.GetName()}); err != nil {
 		return err
 	}

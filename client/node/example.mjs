@@ -8,7 +8,7 @@ const [address, directory = "."] = process.argv.slice(2);
 const octavo = connect(address);
 const say = (what) => console.log(JSON.stringify(what));
 
-const scan = await octavo.scans.submitScan({
+const { scan } = await octavo.scans.submitScan({
   spec: {
     title: "node",
     simulated: { seed: 1 },
@@ -26,8 +26,8 @@ say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
 const { volumes } = await octavo.volumes.listVolumes({ scan: scan.name });
 // Operations on the device, in sequence: here one, the en face MIP. The call returns when the work is planned.
-const derived = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
-const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).name);
+const { volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
+const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).volume.name);
 say({ mip: derived.name, shape: mip.shape, sum: mip.array.reduce((a, b) => a + b, 0) });
 await octavo.volumes.discardVolume({ name: derived.name });
 const { shape, array } = await octavo.read(volumes[0].name);

@@ -1,7 +1,7 @@
 // Octavo from Node with @grpc/grpc-js: it loads the protos at run time, without generated code.
 //
 //   const octavo = connect("127.0.0.1:50051");
-//   const scan = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
+//   const { scan } = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
 //   for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG" })) show(frame.data);
 //   const { shape, array } = await octavo.read("volumes/...");     // [y, x, z], C order
 //
@@ -103,7 +103,7 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     let head, data;
     try {
       for await (const part of call) {
-        if (part.offset === 0) [head, data] = [part, Buffer.alloc(part.total_bytes)];
+        if (part.frame) [head, data] = [part.frame, Buffer.alloc(part.total_bytes)];
         part.data.copy(data, part.offset);
         if (part.offset + part.data.length < part.total_bytes) continue;
         yield { ...head, data, array: head.encoding === "ENCODING_RAW" ? typed(head.dtype, data) : undefined };
@@ -146,7 +146,7 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   /** Waits for the end of a scan. */
   async function wait(name) {
     let last;
-    for await (const scan of scans.watchScan({ name })) last = scan;
+    for await (const answer of scans.watchScan({ name })) last = answer.scan;
     return last;
   }
 

@@ -156,7 +156,7 @@ class BufferServiceImpl final : public BufferBase {
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
                                    const v1::CreateBufferRequest* request,
-                                   v1::Buffer* response) override {
+                                   v1::CreateBufferResponse* response) override {
     return Defer(context, request, response,
                  [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
                    OCTAVO_ASSIGN_OR_RETURN(const model::BufferSpec spec, DecodeCreate(*request));
@@ -171,7 +171,7 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* SyncReplicas(CallbackServerContext* context,
                                    const v1::SyncReplicasRequest* request,
-                                   v1::Buffer* response) override {
+                                   v1::SyncReplicasResponse* response) override {
     return Defer(context, request, response, [this, request, context] {
       return buffers_->Sync(request->name(), request->source(),
                             {request->targets().begin(), request->targets().end()},
@@ -179,7 +179,7 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* ApplyOp(CallbackServerContext* context, const v1::ApplyOpRequest* request,
-                              v1::Buffer* response) override {
+                              v1::ApplyOpResponse* response) override {
     return Defer(context, request, response,
                  [this, request, context]() -> absl::StatusOr<model::BufferStatus> {
                    OCTAVO_ASSIGN_OR_RETURN(const model::BufferApplySpec spec,
@@ -188,17 +188,17 @@ class BufferServiceImpl final : public BufferBase {
                  });
   }
   ServerUnaryReactor* GetBuffer(CallbackServerContext* context, const v1::GetBufferRequest* request,
-                                v1::Buffer* response) override {
+                                v1::GetBufferResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto status,
                               buffers_->Get(request->name(), CallerOf(*context)));
-      EncodeBuffer(status, response);
+      EncodeBuffer(status, response->mutable_buffer());
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* UpdateBuffer(CallbackServerContext* context,
                                    const v1::UpdateBufferRequest* request,
-                                   v1::Buffer* response) override {
+                                   v1::UpdateBufferResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
       OCTAVO_ASSIGN_OR_RETURN(const auto changed,
@@ -212,7 +212,7 @@ class BufferServiceImpl final : public BufferBase {
                             .labels = {request->labels().begin(), request->labels().end()},
                             .ttl_seconds = request->ttl_seconds()},
                            CallerOf(*context)));
-      EncodeBuffer(status, response);
+      EncodeBuffer(status, response->mutable_buffer());
       return absl::OkStatus();
     });
   }
@@ -225,7 +225,7 @@ class BufferServiceImpl final : public BufferBase {
     });
   }
   ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request,
-                             v1::ExportTicket* response) override {
+                             v1::ExportResponse* response) override {
     return ReplyOn(workers_, context, request, response,
                    [this, request, response, context]() -> absl::Status {
                      const model::Caller caller = CallerOf(*context);
@@ -263,14 +263,14 @@ class BufferServiceImpl final : public BufferBase {
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context,
                                  const v1::WaitBufferRequest* request,
-                                 v1::Buffer* response) override {
+                                 v1::WaitBufferResponse* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
                         return buffers_->Wait(
                             request->name(), CallerOf(*context),
                             [reply, response](const absl::StatusOr<model::BufferStatus>& buffer) {
                               reply->Complete([&] {
-                                if (buffer.ok()) EncodeBuffer(*buffer, response);
+                                if (buffer.ok()) EncodeBuffer(*buffer, response->mutable_buffer());
                                 return buffer.status();
                               });
                             });
@@ -328,18 +328,19 @@ class BufferServiceImpl final : public BufferBase {
         });
   }
 
-  grpc::ServerWriteReactor<v1::BufferEvent>* WatchBuffers(
+  grpc::ServerWriteReactor<v1::WatchBuffersResponse>* WatchBuffers(
       CallbackServerContext* context, const v1::WatchBuffersRequest* request) override {
-    return Stream<v1::BufferEvent>(
-        context, request, [&](const std::shared_ptr<QueuedWriter<v1::BufferEvent>>& writer) {
+    return Stream<v1::WatchBuffersResponse>(
+        context, request,
+        [&](const std::shared_ptr<QueuedWriter<v1::WatchBuffersResponse>>& writer) {
           workers_->Post([this, caller = CallerOf(*context), weak = std::weak_ptr(writer)] {
             const auto tell = [weak](model::BufferEventKind kind, const model::BufferStatus& status,
                                      const std::string& text) {
               auto to = weak.lock();
               if (to == nullptr) return;
               to->Feed([&] {
-                v1::BufferEvent event;
-                event.set_kind(static_cast<v1::BufferEvent::Kind>(kind));
+                v1::WatchBuffersResponse event;
+                event.set_kind(static_cast<v1::WatchBuffersResponse::Kind>(kind));
                 EncodeBuffer(status, event.mutable_buffer());
                 event.set_text(Utf8(text));
                 const std::string name = event.buffer().name();
@@ -357,22 +358,22 @@ class BufferServiceImpl final : public BufferBase {
  private:
   /// Merges two events that a watcher has not read yet: it still has to learn that the buffer
   /// exists.
-  static void MergeEvents(v1::BufferEvent& waiting, v1::BufferEvent news) {
+  static void MergeEvents(v1::WatchBuffersResponse& waiting, v1::WatchBuffersResponse news) {
     const auto first = waiting.kind();
-    const bool is_new =
-        first == v1::BufferEvent::KIND_EXISTS || first == v1::BufferEvent::KIND_CREATED;
+    const bool is_new = first == v1::WatchBuffersResponse::KIND_EXISTS ||
+                        first == v1::WatchBuffersResponse::KIND_CREATED;
     waiting = std::move(news);
-    if (is_new && waiting.kind() != v1::BufferEvent::KIND_GONE) waiting.set_kind(first);
+    if (is_new && waiting.kind() != v1::WatchBuffersResponse::KIND_GONE) waiting.set_kind(first);
   }
   /// Answers from a worker, because it may have to free memory first.
-  template <class Request, class F>
+  template <class Request, class Response, class F>
   ServerUnaryReactor* Defer(CallbackServerContext* context, const Request* request,
-                            v1::Buffer* response, F call) {
+                            Response* response, F call) {
     return ReplyOn(workers_, context, request, response,
                    [response, call = std::move(call)]() -> absl::Status {
                      OCTAVO_ASSIGN_OR_RETURN(const model::BufferStatus buffer, call());
                      PassPoint(MethodOf<Request>(), ".answer");
-                     EncodeBuffer(buffer, response);
+                     EncodeBuffer(buffer, response->mutable_buffer());
                      return absl::OkStatus();
                    });
   }

@@ -24,7 +24,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
       : jobs_(engine->jobs()), clients_(engine->clients()), slow_(slow) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const v1::SubmitJobRequest* request,
-                                v1::Job* response) override {
+                                v1::SubmitJobResponse* response) override {
     return ReplyInTurn(
         &slow_->jobs, kMostSubmits, context, request, response,
         [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
@@ -33,7 +33,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, jobs_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");
-          EncodeJob(job, /*brief=*/false, response);
+          EncodeJob(job, /*brief=*/false, response->mutable_job());
           return absl::OkStatus();
         });
   }
@@ -55,11 +55,11 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   }
 
   ServerUnaryReactor* GetJob(CallbackServerContext* context, const v1::GetJobRequest* request,
-                             v1::Job* response) override {
+                             v1::GetJobResponse* response) override {
     return Answer(context, request, response, [&] { return jobs_.Get(request->name()); });
   }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const v1::CancelJobRequest* request,
-                                v1::Job* response) override {
+                                v1::CancelJobResponse* response) override {
     return Answer(context, request, response, [&] { return jobs_.Cancel(request->name()); });
   }
 
@@ -85,19 +85,19 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Job>* WatchJob(CallbackServerContext* context,
-                                              const v1::WatchJobRequest* request) override {
-    return Stream<v1::Job>(
+  grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
+      CallbackServerContext* context, const v1::WatchJobRequest* request) override {
+    return Stream<v1::WatchJobResponse>(
         context, request,
-        [&](const std::shared_ptr<QueuedWriter<v1::Job>>& writer) -> absl::Status {
+        [&](const std::shared_ptr<QueuedWriter<v1::WatchJobResponse>>& writer) -> absl::Status {
           const auto tell = [weak =
                                  std::weak_ptr(writer)](const absl::StatusOr<job::JobStatus>& job) {
             auto to = weak.lock();
             if (to == nullptr) return;
             to->Feed([&] {
               if (!job.ok()) return to->End(ToGrpc(job.status()));
-              v1::Job message;
-              EncodeJob(*job, /*brief=*/false, &message);
+              v1::WatchJobResponse message;
+              EncodeJob(*job, /*brief=*/false, message.mutable_job());
               to->Push(std::move(message), /*replace=*/true);
               if (IsFinal(job->state)) to->End({});
             });
@@ -125,13 +125,13 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return absl::OkStatus();
   }
 
-  template <class Request, class F>
+  template <class Request, class Response, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
-                                    v1::Job* response, F call) {
+                                    Response* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, call());
       PassPoint(MethodOf<Request>(), ".answer");
-      EncodeJob(job, /*brief=*/false, response);
+      EncodeJob(job, /*brief=*/false, response->mutable_job());
       return absl::OkStatus();
     });
   }

@@ -22,7 +22,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
 
   ServerUnaryReactor* SubmitScan(CallbackServerContext* context,
                                  const v1::SubmitScanRequest* request,
-                                 v1::Scan* response) override {
+                                 v1::SubmitScanResponse* response) override {
     return ReplyMaybeSlow(
         &slow_->submits, kMostSubmits, context, request, response,
         [this, request, response](model::AdmissionReport* report) -> absl::Status {
@@ -30,7 +30,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
-          EncodeScan(scan, response);
+          EncodeScan(scan, response->mutable_scan());
           return absl::OkStatus();
         });
   }
@@ -62,31 +62,31 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
   ServerUnaryReactor* MarkScan(CallbackServerContext* context, const v1::MarkScanRequest* request,
-                               v1::ScanEvent* response) override {
+                               v1::MarkScanResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::ScanEvent event,
                               scans_.Mark(request->name(), request->marker()));
-      EncodeScanEvent(event, response);
+      EncodeScanEvent(event, response->mutable_event());
       return absl::OkStatus();
     });
   }
 
   ServerUnaryReactor* GetScan(CallbackServerContext* context, const v1::GetScanRequest* request,
-                              v1::Scan* response) override {
+                              v1::GetScanResponse* response) override {
     return Answer(context, request, response, [&] { return scans_.Get(request->name()); });
   }
   ServerUnaryReactor* StopScan(CallbackServerContext* context, const v1::StopScanRequest* request,
-                               v1::Scan* response) override {
+                               v1::StopScanResponse* response) override {
     return Answer(context, request, response, [&] { return scans_.Stop(request->name()); });
   }
   ServerUnaryReactor* CancelScan(CallbackServerContext* context,
                                  const v1::CancelScanRequest* request,
-                                 v1::Scan* response) override {
+                                 v1::CancelScanResponse* response) override {
     return Answer(context, request, response, [&] { return scans_.Cancel(request->name()); });
   }
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
                                  const v1::UpdateScanRequest* request,
-                                 v1::Scan* response) override {
+                                 v1::UpdateScanResponse* response) override {
     return ReplyInTurn(
         &slow_->submits, kMostSubmits, context, request, response,
         [this, request, response]() -> absl::Status {
@@ -102,7 +102,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
                                   scans_.Update(request->name(), processing));
           PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
-          EncodeScan(scan, response);
+          EncodeScan(scan, response->mutable_scan());
           return absl::OkStatus();
         });
   }
@@ -123,19 +123,19 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Scan>* WatchScan(CallbackServerContext* context,
-                                                const v1::WatchScanRequest* request) override {
-    return Stream<v1::Scan>(
+  grpc::ServerWriteReactor<v1::WatchScanResponse>* WatchScan(
+      CallbackServerContext* context, const v1::WatchScanRequest* request) override {
+    return Stream<v1::WatchScanResponse>(
         context, request,
-        [&](const std::shared_ptr<QueuedWriter<v1::Scan>>& writer) -> absl::Status {
+        [&](const std::shared_ptr<QueuedWriter<v1::WatchScanResponse>>& writer) -> absl::Status {
           const auto tell =
               [weak = std::weak_ptr(writer)](const absl::StatusOr<model::ScanStatus>& scan) {
                 auto to = weak.lock();
                 if (to == nullptr) return;
                 to->Feed([&] {
                   if (!scan.ok()) return to->End(ToGrpc(scan.status()));
-                  v1::Scan message;
-                  EncodeScan(*scan, &message);
+                  v1::WatchScanResponse message;
+                  EncodeScan(*scan, message.mutable_scan());
                   to->Push(std::move(message), /*replace=*/true);
                   if (IsFinal(scan->state)) to->End({});
                 });
@@ -167,13 +167,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                        request, response, std::move(work));
   }
 
-  template <class Request, class F>
+  template <class Request, class Response, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
-                                    v1::Scan* response, F call) {
+                                    Response* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, call());
       PassPoint(MethodOf<Request>(), ".answer");
-      EncodeScan(scan, response);
+      EncodeScan(scan, response->mutable_scan());
       return absl::OkStatus();
     });
   }

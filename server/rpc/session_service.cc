@@ -63,19 +63,19 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     });
   }
   ServerUnaryReactor* KeepAlive(CallbackServerContext* context, const v1::KeepAliveRequest* request,
-                                v1::ClientSession* response) override {
+                                v1::KeepAliveResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.KeepAlive(request->secret()));
-      EncodeSession(session, response);
+      EncodeSession(session, response->mutable_session());
       return absl::OkStatus();
     });
   }
   ServerUnaryReactor* CloseSession(CallbackServerContext* context,
                                    const v1::CloseSessionRequest* request,
-                                   v1::ClientSession* response) override {
+                                   v1::CloseSessionResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Close(request->secret()));
-      EncodeSession(session, response);
+      EncodeSession(session, response->mutable_session());
       return absl::OkStatus();
     });
   }
@@ -90,7 +90,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
 
   ServerUnaryReactor* AcquireLease(CallbackServerContext* context,
                                    const v1::AcquireLeaseRequest* request,
-                                   v1::LeaseGrant* response) override {
+                                   v1::AcquireLeaseResponse* response) override {
     return ReplyLater(
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
@@ -100,7 +100,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
               decoded, CallerOf(*context),
               [this, reply, response](const absl::StatusOr<session::Lease>& lease) {
                 const bool told = reply->Complete([&] {
-                  if (lease.ok()) EncodeLease(*lease, clock_.Now().monotonic_ns, response);
+                  if (lease.ok())
+                    EncodeLease(*lease, clock_.Now().monotonic_ns, response->mutable_lease());
                   return lease.status();
                 });
                 if (lease.ok() && !told)
@@ -113,11 +114,11 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
   }
   ServerUnaryReactor* RenewLease(CallbackServerContext* context,
                                  const v1::RenewLeaseRequest* request,
-                                 v1::LeaseGrant* response) override {
+                                 v1::RenewLeaseResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto lease,
                               clients_.leases().Renew(request->token(), request->seconds()));
-      EncodeLease(lease, clock_.Now().monotonic_ns, response);
+      EncodeLease(lease, clock_.Now().monotonic_ns, response->mutable_lease());
       return absl::OkStatus();
     });
   }

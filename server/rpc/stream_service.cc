@@ -15,7 +15,7 @@
 namespace octavo::rpc {
 namespace {
 
-constexpr uint32_t kDataField = 100;
+constexpr uint32_t kDataField = v1::SubscribeResponse::kDataFieldNumber;
 
 using PicturePtr = std::shared_ptr<const picture::Picture>;
 
@@ -139,17 +139,14 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
       crc_ = 0;
     }
     const model::Frame& frame = *frame_.frame;
-    v1::Frame header;
+    v1::SubscribeResponse header;
     if (offset_ == 0) {
-      EncodeFrameHeader(frame, frame_.dropped_before, &header);
-      if (picture_ != nullptr) EncodePictureHeader(*picture_, &header);
-    } else {
-      header.set_scan(frame.scan);
-      header.set_product(static_cast<v1::Product>(frame.product));
-      header.set_axis(static_cast<v1::Axis>(frame.axis));
-      header.set_sequence(frame.sequence);
+      v1::Frame& about = *header.mutable_frame();
+      EncodeFrameHeader(frame, frame_.dropped_before, &about);
+      if (picture_ != nullptr) EncodePictureHeader(*picture_, &about);
+      about.set_encoding(encoding_);
+      if (about.has_stages()) about.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
     }
-    header.set_encoding(encoding_);
     header.set_offset(static_cast<uint64_t>(offset_));
     header.set_total_bytes(static_cast<uint64_t>(payload_.size));
     const int64_t size = std::min(options_.chunk_bytes, payload_.size - offset_);
@@ -157,7 +154,6 @@ class FrameStream final : public std::enable_shared_from_this<FrameStream> {
                          static_cast<size_t>(size), crc_);
     const bool last = offset_ + size == payload_.size;
     if (last) header.set_crc32c(crc_);
-    if (header.has_stages()) header.mutable_stages()->set_sent_ns(SystemClock().Now().monotonic_ns);
     grpc::ByteBuffer message = WithPayload(header, kDataField, payload_, offset_, size);
     offset_ += size;
     if (last) {

@@ -20,7 +20,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
 
   grpc::ServerUnaryReactor* GetInfo(grpc::CallbackServerContext* context,
                                     const v1::GetInfoRequest* request,
-                                    v1::Info* response) override {
+                                    v1::GetInfoResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       response->set_version(info_.version);
       response->set_server_id(info_.server_id);
@@ -70,10 +70,10 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     });
   }
 
-  grpc::ServerWriteReactor<v1::Measurement>* Measure(grpc::CallbackServerContext* context,
-                                                     const v1::MeasureRequest* request) override {
-    return Stream<v1::Measurement>(
-        context, request, [&](const std::shared_ptr<QueuedWriter<v1::Measurement>>& writer) {
+  grpc::ServerWriteReactor<v1::MeasureResponse>* Measure(
+      grpc::CallbackServerContext* context, const v1::MeasureRequest* request) override {
+    return Stream<v1::MeasureResponse>(
+        context, request, [&](const std::shared_ptr<QueuedWriter<v1::MeasureResponse>>& writer) {
           auto gone = std::make_shared<std::atomic<bool>>(false);
           writer->OnOver([gone] { *gone = true; });
           workers_->Post([this, weak = std::weak_ptr(writer), gone, asked = *request] {
@@ -85,7 +85,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
 
   grpc::ServerUnaryReactor* GetMemory(grpc::CallbackServerContext* context,
                                       const v1::GetMemoryRequest* request,
-                                      v1::Memory* response) override {
+                                      v1::GetMemoryResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       EncodeMemory(engine_.devices().GetMemory(), response);
       EncodeHostMemory(response->mutable_host());
@@ -95,7 +95,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
 
  private:
   void RunMeasure(const v1::MeasureRequest& asked,
-                  const std::weak_ptr<QueuedWriter<v1::Measurement>>& weak,
+                  const std::weak_ptr<QueuedWriter<v1::MeasureResponse>>& weak,
                   const std::atomic<bool>& gone) {
     const engine::MeasureSpec spec{.device = asked.device(),
                                    .samples = asked.samples(),
@@ -106,7 +106,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         engine_.devices().Measure(spec, [&](const engine::Measured& figure) -> absl::Status {
           auto to = weak.lock();
           if (gone || to == nullptr) return absl::CancelledError("the client has gone away");
-          v1::Measurement out;
+          v1::MeasureResponse response;
+          v1::Measurement& out = *response.mutable_measurement();
           EncodeMeasured(figure, &out);
           for (const auto& device : devices) {
             if (device.name != (asked.device().empty() ? devices[0].name : asked.device()))
@@ -115,7 +116,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
             out.set_backend(device.backend);
             out.set_model(device.model);
           }
-          to->Push(std::move(out));
+          to->Push(std::move(response));
           return absl::OkStatus();
         });
     if (auto to = weak.lock()) to->End(ToGrpc(status));
@@ -130,7 +131,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   }
 
   static void AddRoot(const std::string& path, const char* use, int access_mode,
-                      v1::Info* response) {
+                      v1::GetInfoResponse* response) {
     auto* root = response->add_storage();
     root->set_path(Utf8(path));
     root->set_use(use);

@@ -36,19 +36,19 @@ class VolumeServiceImpl final : public Base {
       : volumes_(engine->volumes()), scans_(engine->scans()), jobs_(engine->jobs()) {}
 
   ServerUnaryReactor* GetVolume(CallbackServerContext* context, const v1::GetVolumeRequest* request,
-                                v1::Volume* response) override {
+                                v1::GetVolumeResponse* response) override {
     return Answer(context, request, response, [&] { return volumes_.Get(request->name()); });
   }
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
                                  const v1::HoldVolumeRequest* request,
-                                 v1::Volume* response) override {
+                                 v1::HoldVolumeResponse* response) override {
     return Answer(context, request, response, [&] {
       return volumes_.Hold(request->name(), request->release(), request->lease_token());
     });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,
-                                    v1::Volume* response) override {
+                                    v1::DiscardVolumeResponse* response) override {
     return Answer(context, request, response, [&] {
       return volumes_.Discard(request->name(), request->detach_exports(), request->lease_token());
     });
@@ -122,7 +122,7 @@ class VolumeServiceImpl final : public Base {
 
   ServerUnaryReactor* SpillVolume(CallbackServerContext* context,
                                   const v1::SpillVolumeRequest* request,
-                                  v1::Volume* response) override {
+                                  v1::SpillVolumeResponse* response) override {
     return ReplyLater(
         context, request, response,
         [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
@@ -138,7 +138,7 @@ class VolumeServiceImpl final : public Base {
   }
   ServerUnaryReactor* RestoreVolume(CallbackServerContext* context,
                                     const v1::RestoreVolumeRequest* request,
-                                    v1::Volume* response) override {
+                                    v1::RestoreVolumeResponse* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
                         volumes_.Restore(request->name(), Tell(reply, response));
@@ -148,7 +148,7 @@ class VolumeServiceImpl final : public Base {
 
   ServerUnaryReactor* DeriveVolume(CallbackServerContext* context,
                                    const v1::DeriveVolumeRequest* request,
-                                   v1::Volume* response) override {
+                                   v1::DeriveVolumeResponse* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) -> absl::Status {
                         OCTAVO_ASSIGN_OR_RETURN(const derive::DeriveSpec spec,
@@ -159,7 +159,7 @@ class VolumeServiceImpl final : public Base {
 
   ServerUnaryReactor* WaitVolume(CallbackServerContext* context,
                                  const v1::WaitVolumeRequest* request,
-                                 v1::Volume* response) override {
+                                 v1::WaitVolumeResponse* response) override {
     return ReplyLater(context, request, response,
                       [&](const std::shared_ptr<DeferredUnaryReactor>& reply) {
                         return volumes_.Wait(request->name(), Tell(reply, response),
@@ -167,11 +167,11 @@ class VolumeServiceImpl final : public Base {
                       });
   }
 
-  grpc::ServerWriteReactor<v1::CommitProgress>* CommitVolume(
+  grpc::ServerWriteReactor<v1::CommitVolumeResponse>* CommitVolume(
       CallbackServerContext* context, const v1::CommitVolumeRequest* request) override {
-    return Stream<v1::CommitProgress>(
+    return Stream<v1::CommitVolumeResponse>(
         context, request,
-        [&](const std::shared_ptr<QueuedWriter<v1::CommitProgress>>& writer) -> absl::Status {
+        [&](const std::shared_ptr<QueuedWriter<v1::CommitVolumeResponse>>& writer) -> absl::Status {
           OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(const auto options,
                                   DecodeCommitOptions(request->options(), "options"));
@@ -181,7 +181,7 @@ class VolumeServiceImpl final : public Base {
                                   "is given with check_only, which looks at the destination; "
                                   "allowed is an empty one");
             OCTAVO_RETURN_IF_ERROR(volumes_.CheckCommit(options));
-            v1::CommitProgress checked;
+            v1::CommitVolumeResponse checked;
             checked.set_stage("checked");
             writer->Push(std::move(checked));
             writer->End({});
@@ -193,7 +193,7 @@ class VolumeServiceImpl final : public Base {
                 auto to = weak.lock();
                 if (to == nullptr) return;
                 to->Feed([&] {
-                  v1::CommitProgress message;
+                  v1::CommitVolumeResponse message;
                   message.set_done_bytes(progress.done_bytes);
                   message.set_total_bytes(progress.total_bytes);
                   message.set_disk_bytes(progress.disk_bytes);
@@ -208,7 +208,7 @@ class VolumeServiceImpl final : public Base {
             if (to == nullptr) return;
             to->Feed([&] {
               if (!outcome.ok()) return to->End(ToGrpc(outcome.status()));
-              v1::CommitProgress message;
+              v1::CommitVolumeResponse message;
               message.set_stage("done");
               message.set_done_bytes(outcome->raw_bytes);
               message.set_total_bytes(outcome->raw_bytes);
@@ -233,22 +233,23 @@ class VolumeServiceImpl final : public Base {
 
  private:
   /// Answers a call when the volume has reached the requested state.
+  template <class Response>
   static std::function<void(absl::StatusOr<model::VolumeStatus>)> Tell(
-      const std::shared_ptr<DeferredUnaryReactor>& reply, v1::Volume* response) {
+      const std::shared_ptr<DeferredUnaryReactor>& reply, Response* response) {
     return [reply, response](const absl::StatusOr<model::VolumeStatus>& volume) {
       reply->Complete([&] {
-        if (volume.ok()) EncodeVolume(*volume, response);
+        if (volume.ok()) EncodeVolume(*volume, response->mutable_volume());
         return volume.status();
       });
     };
   }
-  template <class Request, class F>
+  template <class Request, class Response, class F>
   static ServerUnaryReactor* Answer(CallbackServerContext* context, const Request* request,
-                                    v1::Volume* response, F call) {
+                                    Response* response, F call) {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, call());
       PassPoint(MethodOf<Request>(), ".answer");
-      EncodeVolume(volume, response);
+      EncodeVolume(volume, response->mutable_volume());
       return absl::OkStatus();
     });
   }

@@ -198,33 +198,35 @@ TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
   create.mutable_type()->set_lanes(2);
   create.add_shape(6);
   create.add_shape(5);
-  v1::Buffer buffer;
+  v1::CreateBufferResponse answer;
   {
     grpc::ClientContext context;
-    const auto status = buffers_->CreateBuffer(&context, create, &buffer);
+    const auto status = buffers_->CreateBuffer(&context, create, &answer);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  EXPECT_EQ(Thrown([&] { client_->Map(buffer.name()); }).reason, "EXPORT_LEASE");
+  EXPECT_EQ(Thrown([&] { client_->Map(answer.buffer().name()); }).reason, "EXPORT_LEASE");
   const auto sessions = v1::SessionService::NewStub(channel_);
   v1::AcquireLeaseRequest ask;
-  ask.set_resource(buffer.name());
+  ask.set_resource(answer.buffer().name());
   ask.set_mode(v1::LEASE_MODE_EXCLUSIVE);
   ask.set_seconds(60);
-  v1::LeaseGrant lease;
+  v1::AcquireLeaseResponse lease_answer;
   {
     grpc::ClientContext context;
-    const auto status = sessions->AcquireLease(&context, ask, &lease);
+    const auto status = sessions->AcquireLease(&context, ask, &lease_answer);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
-  const Mapped mapped =
-      client_->Map(buffer.name(), {.lease_token = lease.token(), .lease_fence = lease.fence()});
-  EXPECT_EQ(mapped.info().of, buffer.name());
+  const Mapped mapped = client_->Map(
+      answer.buffer().name(),
+      {.lease_token = lease_answer.lease().token(), .lease_fence = lease_answer.lease().fence()});
+  EXPECT_EQ(mapped.info().of, answer.buffer().name());
   EXPECT_EQ(mapped.info().scalar, "f32");
   EXPECT_EQ(mapped.info().lanes, 2u);
   EXPECT_THAT(mapped.info().shape, ElementsAre(6, 5));
   EXPECT_EQ(mapped.Copy(), std::vector<std::byte>(240));
   EXPECT_EQ(Thrown([&] {
-              client_->Map(buffer.name(), {.replica = 7, .lease_token = lease.token()});
+              client_->Map(answer.buffer().name(),
+                           {.replica = 7, .lease_token = lease_answer.lease().token()});
             }).reason,
             "BAD_REPLICA");
 }

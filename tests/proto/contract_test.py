@@ -16,7 +16,7 @@ import breaking  # noqa: E402
 import lint  # noqa: E402
 
 # Rules that the contract does not follow yet, and how often. A number may only fall.
-NOT_YET = {"COMMENT": 354, "RPC_RESPONSE_STANDARD_NAME": 35, "RPC_REQUEST_RESPONSE_UNIQUE": 6}
+NOT_YET = {"COMMENT": 353}
 
 
 def own_files():

@@ -17,7 +17,7 @@ void Bench(Session& session, const BenchFlags& flags) {
     }
     session.address = own->address();
   }
-  v1::Info info;
+  v1::GetInfoResponse info;
   auto system = v1::SystemService::NewStub(session.channel());
   if (!Check(session, system->GetInfo(session.Context().get(), {}, &info))) return;
   v1::ListDevicesResponse devices;

@@ -96,8 +96,8 @@ double HalfTheStreamingRate(Session& session, const BenchFlags& flags, const Ben
   grpc::ClientContext context;
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   double rate = 0;
-  for (v1::Measurement figure; reader->Read(&figure);) {
-    if (figure.name() == "streamed") rate = figure.value();
+  for (v1::MeasureResponse answer; reader->Read(&answer);) {
+    if (answer.measurement().name() == "streamed") rate = answer.measurement().value();
   }
   return Check(session, reader->Finish()) ? rate / 2 : 0;
 }
@@ -127,13 +127,13 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   spec.set_overrun(v1::OVERRUN_FAIL_SCAN);
   v1::SubmitScanRequest submit;
   *submit.mutable_spec() = spec;
-  v1::Scan scan;
+  v1::SubmitScanResponse answer;
   const auto channel = session.channel();
-  if (!Check(session,
-             v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit, &scan)))
+  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit,
+                                                                    &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(scan.name());
+  subscribe.set_scan(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_MIP);
   subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
@@ -144,19 +144,16 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   std::string problem, data;
   int64_t frames = 0;
   bool same_host = true;
-  v1::Frame part, head;
+  v1::SubscribeResponse part;
+  v1::Frame head;
   while (reader->Read(&part)) {
-    if (part.offset() == 0) {
-      head.Swap(&part);
-      if (head.data().size() == head.total_bytes()) {
-        data.swap(*head.mutable_data());
-      } else {
-        data = head.data();
-      }
+    if (part.has_frame()) {
+      head.Swap(part.mutable_frame());
+      data.swap(*part.mutable_data());
     } else {
       data += part.data();
     }
-    if (data.size() < head.total_bytes()) continue;
+    if (data.size() < part.total_bytes()) continue;
     const int64_t received = MonotonicNs();
     ++frames;
     if (problem.empty() && data != wanted)
@@ -170,7 +167,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
   *overrun = false;
   if (!Check(session, reader->Finish()))
     return report.Refuse(kName, "the subscription ended early");
-  const auto ended = WaitForScan(session, scan.name());
+  const auto ended = WaitForScan(session, answer.scan().name());
   if (!ended.has_value()) return;
   *overrun = ended->reason_code() == "SOURCE_OVERRUN";
   if (*overrun && may_be_slower) return;

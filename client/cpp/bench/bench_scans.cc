@@ -54,8 +54,9 @@ std::optional<v1::Scan> WaitForScan(Session& session, const std::string& name) {
   v1::WatchScanRequest request;
   request.set_name(name);
   auto reader = v1::ScanService::NewStub(session.channel())->WatchScan(&context, request);
-  v1::Scan scan, last;
-  while (reader->Read(&scan)) last = scan;
+  v1::WatchScanResponse answer;
+  v1::Scan last;
+  while (reader->Read(&answer)) last.Swap(answer.mutable_scan());
   if (!Check(session, reader->Finish())) return std::nullopt;
   return last;
 }
@@ -79,11 +80,11 @@ std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool r
   spec.mutable_acquisition()->set_record_rate_hz(0);
   v1::SubmitScanRequest request;
   *request.mutable_spec() = std::move(spec);
-  v1::Scan scan;
+  v1::SubmitScanResponse answer;
   if (!Check(session, v1::ScanService::NewStub(session.channel())
-                          ->SubmitScan(session.Context().get(), request, &scan)))
+                          ->SubmitScan(session.Context().get(), request, &answer)))
     return std::nullopt;
-  const auto ended = WaitForScan(session, scan.name());
+  const auto ended = WaitForScan(session, answer.scan().name());
   if (!ended.has_value()) return std::nullopt;
   if (const std::string problem = ProblemOf(*ended, 1);
       !problem.empty() || ended->volumes_size() != 1) {
@@ -96,8 +97,9 @@ std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool r
   if (!read) {
     v1::GetVolumeRequest get;
     get.set_name(ended->volumes(0));
-    if (!Check(session, stub->GetVolume(session.Context().get(), get, &held.volume)))
-      return std::nullopt;
+    v1::GetVolumeResponse got;
+    if (!Check(session, stub->GetVolume(session.Context().get(), get, &got))) return std::nullopt;
+    held.volume = std::move(*got.mutable_volume());
     return held;
   }
   grpc::ClientContext context;
@@ -115,7 +117,7 @@ std::optional<HeldVolume> MakeVolume(Session& session, v1::ScanSpec spec, bool r
 void Discard(Session& session, const std::string& volume) {
   v1::DiscardVolumeRequest request;
   request.set_name(volume);
-  v1::Volume gone;
+  v1::DiscardVolumeResponse gone;
   Check(session, v1::VolumeService::NewStub(session.channel())
                      ->DiscardVolume(session.Context().get(), request, &gone));
 }

@@ -57,7 +57,7 @@ std::optional<v1::CommitResult> Commit(Session& session, const std::string& volu
   request.mutable_options()->set_codec(v1::CODEC_NONE);
   grpc::ClientContext context;
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
-  v1::CommitProgress progress, last;
+  v1::CommitVolumeResponse progress, last;
   while (reader->Read(&progress)) last = progress;
   if (!Check(session, reader->Finish())) return std::nullopt;
   return last.result();
@@ -77,7 +77,8 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   request.set_seconds(flags.seconds);
   grpc::ClientContext context;
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
-  for (v1::Measurement m; reader->Read(&m);) {
+  for (v1::MeasureResponse answer; reader->Read(&answer);) {
+    const v1::Measurement& m = answer.measurement();
     Figure figure{.name = m.name(),
                   .included = m.included(),
                   .unit = m.unit(),
@@ -117,13 +118,13 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   spec.mutable_retention()->set_hold_slots(4);
   v1::SubmitScanRequest submit;
   *submit.mutable_spec() = spec;
-  v1::Scan scan;
+  v1::SubmitScanResponse answer;
   const auto channel = session.channel();
-  if (!Check(session,
-             v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit, &scan)))
+  if (!Check(session, v1::ScanService::NewStub(channel)->SubmitScan(session.Context().get(), submit,
+                                                                    &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(scan.name());
+  subscribe.set_scan(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_VOLUME);
   subscribe.set_delivery(v1::DELIVERY_DROP_OLDEST);
   subscribe.set_queue_length(4);
@@ -132,21 +133,21 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
   int64_t received = 0, frames = 0, began = 0, ended = 0;
   bool same = true;
   const std::string& voxels = reference->voxels;
-  for (v1::Frame part; reader->Read(&part);) {
+  for (v1::SubscribeResponse part; reader->Read(&part);) {
     if (began == 0) {
       began = MonotonicNs();  // the first message is not counted, because it was sent before
     } else {
       received += std::ssize(part.data());
     }
     ended = MonotonicNs();
-    frames += part.offset() == 0;
+    frames += part.has_frame();
     same &= part.total_bytes() == voxels.size() &&
             part.offset() + part.data().size() <= voxels.size() &&
             std::memcmp(voxels.data() + part.offset(), part.data().data(), part.data().size()) == 0;
   }
   if (!Check(session, reader->Finish()))
     return report.Refuse(kName, "the subscription ended early");
-  const auto done = WaitForScan(session, scan.name());
+  const auto done = WaitForScan(session, answer.scan().name());
   if (!done.has_value()) return;
   if (const std::string problem = ProblemOf(*done, volumes); !problem.empty())
     return report.Refuse(kName, problem);

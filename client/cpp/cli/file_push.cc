@@ -199,7 +199,7 @@ void FilePush::Send(Session& session, const std::string& scan) {
   const OnInterrupt interrupt([&session, scan] {
     v1::CancelScanRequest request;
     request.set_name(scan);
-    v1::Scan answer;
+    v1::CancelScanResponse answer;
     Check(session, v1::ScanService::NewStub(session.channel())
                        ->CancelScan(session.Context().get(), request, &answer));
   });

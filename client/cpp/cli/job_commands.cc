@@ -32,10 +32,10 @@ void AddJobCommands(CLI::App& app, Session& session) {
   show->callback([&session, name] {
     v1::GetJobRequest request;
     request.set_name(*name);
-    v1::Job answer;
+    v1::GetJobResponse answer;
     if (Check(session, v1::JobService::NewStub(session.channel())
                            ->GetJob(session.Context().get(), request, &answer)))
-      PrintJob(session, answer);
+      PrintJob(session, answer.job());
   });
 
   auto* watch = job->add_subcommand("watch", "follow a job to its end");
@@ -47,10 +47,10 @@ void AddJobCommands(CLI::App& app, Session& session) {
   cancel->callback([&session, name] {
     v1::CancelJobRequest request;
     request.set_name(*name);
-    v1::Job answer;
+    v1::CancelJobResponse answer;
     if (Check(session, v1::JobService::NewStub(session.channel())
                            ->CancelJob(session.Context().get(), request, &answer)))
-      PrintJob(session, answer);
+      PrintJob(session, answer.job());
   });
 
   auto flags = std::make_shared<JobFlags>();

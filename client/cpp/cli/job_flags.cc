@@ -97,13 +97,15 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
   v1::WatchJobRequest request;
   request.set_name(name);
   auto reader = v1::JobService::NewStub(session.channel())->WatchJob(&context, request);
+  v1::WatchJobResponse answer;
   v1::Job job;
   std::optional<OnInterrupt> interrupt;
   if (how.alone) interrupt.emplace([&context] { context.TryCancel(); });
   uint64_t told = 0;
   {
     ProgressBar bar("job");
-    while (reader->Read(&job)) {
+    while (reader->Read(&answer)) {
+      job.Swap(answer.mutable_job());
       if (session.json) {
         PrintJson(job);
         continue;
@@ -203,10 +205,13 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
   request.set_session_secret(secret);
-  v1::Job job;
-  if (!CheckJob(session, spec, stub->SubmitJob(session.Context().get(), request, &job))) return {};
-  PrintJob(session, job);
-  return watch ? WatchJob(session, job.name(), {.told = WarningsOf(job), .alone = true}) : job;
+  v1::SubmitJobResponse answer;
+  if (!CheckJob(session, spec, stub->SubmitJob(session.Context().get(), request, &answer)))
+    return {};
+  PrintJob(session, answer.job());
+  return watch ? WatchJob(session, answer.job().name(),
+                          {.told = WarningsOf(answer.job()), .alone = true})
+               : answer.job();
 }
 
 }  // namespace octavo::cli

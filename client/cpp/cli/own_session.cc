@@ -25,7 +25,7 @@ OwnSession::~OwnSession() {
   thread_.join();
   v1::CloseSessionRequest request;
   request.set_secret(secret_);
-  v1::ClientSession closed;
+  v1::CloseSessionResponse closed;
   // If the server refuses or does not answer, the session expires by itself.
   (void)v1::SessionService::NewStub(session_.channel())
       ->CloseSession(session_.Context().get(), request, &closed);
@@ -37,7 +37,7 @@ void OwnSession::KeepAlive(const std::stop_token& stop, double seconds) {
   std::unique_lock lock(mutex_);
   while (!over_.wait_for(lock, stop, std::chrono::duration<double>(seconds),
                          [&stop] { return stop.stop_requested(); })) {
-    v1::ClientSession alive;
+    v1::KeepAliveResponse alive;
     // The next call may succeed; the session survives several missed calls.
     (void)v1::SessionService::NewStub(session_.channel())
         ->KeepAlive(session_.Context().get(), request, &alive);

@@ -27,7 +27,7 @@ void DiscardVolumes(Session& session, const v1::Job& job) {
   for (const std::string& name : job.volumes()) {
     v1::DiscardVolumeRequest request;
     request.set_name(name);
-    v1::Volume gone;
+    v1::DiscardVolumeResponse gone;
     Check(session, v1::VolumeService::NewStub(session.channel())
                        ->DiscardVolume(session.Context().get(), request, &gone));
   }
@@ -62,7 +62,7 @@ class InterruptibleJob {
           if (job.empty()) return;
           v1::CancelJobRequest request;
           request.set_name(job);
-          v1::Job answer;
+          v1::CancelJobResponse answer;
           Check(session, v1::JobService::NewStub(session.channel())
                              ->CancelJob(session.Context().get(), request, &answer));
         }) {}
@@ -83,7 +83,7 @@ void PrintHeld(const std::string& volume) {
 void Keep(Session& session, const std::string& volume) {
   v1::HoldVolumeRequest request;
   request.set_name(volume);
-  v1::Volume held;
+  v1::HoldVolumeResponse held;
   if (Check(session, v1::VolumeService::NewStub(session.channel())
                          ->HoldVolume(session.Context().get(), request, &held)) &&
       !session.json) {
@@ -105,13 +105,14 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   const std::string png = PictureOf(flags, spec);
   v1::GetVolumeRequest get;
   get.set_name(job.volumes(0));
-  v1::Volume volume;
+  v1::GetVolumeResponse answer;
   if (!Check(session, v1::VolumeService::NewStub(session.channel())
-                          ->GetVolume(session.Context().get(), get, &volume)))
+                          ->GetVolume(session.Context().get(), get, &answer)))
     return;
   // Commit the result even if the picture could not be written.
   if (!png.empty())
-    (void)(tries ? ShowTrials(session, job, volume, png) : WriteSlice(session, flags, volume));
+    (void)(tries ? ShowTrials(session, job, answer.volume(), png)
+                 : WriteSlice(session, flags, answer.volume()));
   if (interruptible.interrupted()) {
     DiscardVolumes(session, job);
     session.exit_code = kInterrupted;
@@ -120,23 +121,23 @@ void Show(Session& session, const ReconFlags& flags, const v1::JobSpec& spec, co
   if (commit.has_value()) {
     const int shown = std::exchange(session.exit_code, static_cast<int>(kOk));
     v1::CommitVolumeRequest request;
-    request.set_name(volume.name());
+    request.set_name(answer.volume().name());
     *request.mutable_options() = *commit;
     CommitVolume(session, request);
     if (session.exit_code != kOk) {
-      Keep(session, volume.name());
+      Keep(session, answer.volume().name());
     } else {
       session.exit_code = shown;
     }
   } else if (!png.empty()) {
     DiscardVolumes(session, job);
   } else if (!session.json) {
-    PrintHeld(volume.name());
+    PrintHeld(answer.volume().name());
   }
-  if (!png.empty() && !tries && !SliceIsThere(flags, volume)) {
+  if (!png.empty() && !tries && !SliceIsThere(flags, answer.volume())) {
     std::cerr << "octavo: --slice is " << *flags.slice() << "; the volume has the slices 0 to "
-              << volume.shape(0) - 1 << ": the middle one, " << volume.shape(0) / 2 << ", is in "
-              << png << " instead\n";
+              << answer.volume().shape(0) - 1 << ": the middle one, "
+              << answer.volume().shape(0) / 2 << ", is in " << png << " instead\n";
     session.exit_code = kFailed;
   }
 }
@@ -149,7 +150,7 @@ bool CanBeWritten(Session& session, const v1::CommitOptions& options) {
   *request.mutable_options() = options;
   const auto context = session.Context();
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(context.get(), request);
-  v1::CommitProgress step;
+  v1::CommitVolumeResponse step;
   while (reader->Read(&step)) {
   }
   const grpc::Status status = reader->Finish();

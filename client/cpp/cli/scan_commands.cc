@@ -62,11 +62,13 @@ void Watch(Session& session, const std::string& name) {
   v1::WatchScanRequest request;
   request.set_name(name);
   auto reader = stub->WatchScan(&context, request);
+  v1::WatchScanResponse answer;
   v1::Scan scan;
   const OnInterrupt interrupt([&context] { context.TryCancel(); });
   {
     ProgressBar bar("scanning");
-    while (reader->Read(&scan)) {
+    while (reader->Read(&answer)) {
+      scan.Swap(answer.mutable_scan());
       if (session.json) {
         PrintJson(scan);
         continue;
@@ -199,20 +201,20 @@ void AddScanCommands(CLI::App& app, Session& session) {
   submit->callback([&session, submitted, watched] {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = submitted->Spec();
-    v1::Scan answer;
+    v1::SubmitScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
     const auto file = CallWithFile(session, &request, [&](const auto& r) {
       return stub->SubmitScan(session.Context().get(), r, &answer);
     });
     if (session.exit_code != kOk) return;
     if (session.json) {
-      PrintJson(answer);
+      PrintJson(answer.scan());
     } else {
-      std::cout << answer.name() << "\n" << std::flush;
-      TellSubmitted(session, answer);
+      std::cout << answer.scan().name() << "\n" << std::flush;
+      TellSubmitted(session, answer.scan());
     }
-    if (file != nullptr) file->Send(session, answer.name());
-    if (*watched && session.exit_code != kInterrupted) Watch(session, answer.name());
+    if (file != nullptr) file->Send(session, answer.scan().name());
+    if (*watched && session.exit_code != kInterrupted) Watch(session, answer.scan().name());
   });
 
   auto* plan = scan->add_subcommand(
@@ -265,12 +267,12 @@ void AddScanCommands(CLI::App& app, Session& session) {
   show->callback([&session, name] {
     v1::GetScanRequest request;
     request.set_name(*name);
-    v1::Scan answer;
+    v1::GetScanResponse answer;
     if (!Check(session, v1::ScanService::NewStub(session.channel())
                             ->GetScan(session.Context().get(), request, &answer)))
       return;
-    PrintScan(session, answer);
-    if (!session.json) std::cout << answer.plan();
+    PrintScan(session, answer.scan());
+    if (!session.json) std::cout << answer.scan().plan();
   });
 
   auto* watch = scan->add_subcommand("watch", "progress until the scan ends");
@@ -282,10 +284,10 @@ void AddScanCommands(CLI::App& app, Session& session) {
   stop->callback([&session, name] {
     v1::StopScanRequest request;
     request.set_name(*name);
-    v1::Scan answer;
+    v1::StopScanResponse answer;
     if (Check(session, v1::ScanService::NewStub(session.channel())
                            ->StopScan(session.Context().get(), request, &answer)))
-      PrintScan(session, answer);
+      PrintScan(session, answer.scan());
   });
   auto marker = std::make_shared<std::string>();
   auto* mark =
@@ -296,15 +298,15 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::MarkScanRequest request;
     request.set_name(*name);
     request.set_marker(*marker);
-    v1::ScanEvent answer;
+    v1::MarkScanResponse answer;
     if (!Check(session, v1::ScanService::NewStub(session.channel())
                             ->MarkScan(session.Context().get(), request, &answer)))
       return;
     if (session.json) {
-      PrintJson(answer);
+      PrintJson(answer.event());
     } else {
-      std::cout << "marked record " << answer.record() << " of volume " << answer.volume_index()
-                << "\n";
+      std::cout << "marked record " << answer.event().record() << " of volume "
+                << answer.event().volume_index() << "\n";
     }
   });
   auto* ring = scan->add_subcommand("ring",
@@ -329,10 +331,10 @@ void AddScanCommands(CLI::App& app, Session& session) {
   cancel->callback([&session, name] {
     v1::CancelScanRequest request;
     request.set_name(*name);
-    v1::Scan answer;
+    v1::CancelScanResponse answer;
     if (Check(session, v1::ScanService::NewStub(session.channel())
                            ->CancelScan(session.Context().get(), request, &answer)))
-      PrintScan(session, answer);
+      PrintScan(session, answer.scan());
   });
 }
 

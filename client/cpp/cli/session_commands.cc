@@ -12,7 +12,7 @@ namespace octavo::cli {
 namespace {
 
 void Memory(Session& session) {
-  v1::Memory memory;
+  v1::GetMemoryResponse memory;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
                           ->GetMemory(session.Context().get(), {}, &memory)))
     return;
@@ -121,11 +121,11 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     request.set_seconds(*seconds);
     request.set_wait_seconds(*wait);
     request.set_holder(*holder);
-    v1::LeaseGrant answer;
+    v1::AcquireLeaseResponse answer;
     grpc::ClientContext context;  // as long as it waits
     if (Check(session, v1::SessionService::NewStub(session.channel())
                            ->AcquireLease(&context, request, &answer)))
-      PrintLease(session, answer);
+      PrintLease(session, answer.lease());
   });
   auto* renew = lease->add_subcommand("renew", "keep it for longer");
   renew->add_option("token", *token, "of `lease acquire`")->required();
@@ -134,10 +134,10 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     v1::RenewLeaseRequest request;
     request.set_token(*token);
     request.set_seconds(*seconds);
-    v1::LeaseGrant answer;
+    v1::RenewLeaseResponse answer;
     if (Check(session, v1::SessionService::NewStub(session.channel())
                            ->RenewLease(session.Context().get(), request, &answer))) {
-      PrintLease(session, answer);
+      PrintLease(session, answer.lease());
     }
   });
   auto* release = lease->add_subcommand("release", "give it back");

@@ -12,7 +12,7 @@ namespace octavo::cli {
 namespace {
 
 void Info(Session& session) {
-  v1::Info info;
+  v1::GetInfoResponse info;
   if (!Check(session, v1::SystemService::NewStub(session.channel())
                           ->GetInfo(session.Context().get(), {}, &info)))
     return;

@@ -59,12 +59,12 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
   if (ReasonOf(status) != "VOLUME_STATE") return false;
   v1::GetVolumeRequest request;
   request.set_name(name);
-  v1::Volume volume;
+  v1::GetVolumeResponse answer;
   const bool known = v1::VolumeService::NewStub(session.channel())
-                         ->GetVolume(session.Context().get(), request, &volume)
+                         ->GetVolume(session.Context().get(), request, &answer)
                          .ok();
-  if (known && volume.has_commit())
-    std::cerr << "  it was committed: " << volume.commit().uri() << "\n";
+  if (known && answer.volume().has_commit())
+    std::cerr << "  it was committed: " << answer.volume().commit().uri() << "\n";
   return false;
 }
 
@@ -72,18 +72,19 @@ bool CheckVolume(Session& session, const std::string& name, const grpc::Status& 
 void WarnOfMissing(Session& session, const std::string& name) {
   v1::GetVolumeRequest request;
   request.set_name(name);
-  v1::Volume volume;
+  v1::GetVolumeResponse answer;
   if (!v1::VolumeService::NewStub(session.channel())
-           ->GetVolume(session.Context().get(), request, &volume)
+           ->GetVolume(session.Context().get(), request, &answer)
            .ok())
     return;  // the commit says why
-  if (volume.state() == v1::VOLUME_STATE_COMMITTED) return;
-  if (volume.missing_ascans() > 0) {
-    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_ascans()
-              << " A-scans are missing\n";
-  } else if (volume.missing_frames() > 0) {
-    std::cerr << "octavo: warning: " << name << " is incomplete: " << volume.missing_frames()
-              << " of " << volume.expected_frames() << " frames are missing\n";
+  if (answer.volume().state() == v1::VOLUME_STATE_COMMITTED) return;
+  if (answer.volume().missing_ascans() > 0) {
+    std::cerr << "octavo: warning: " << name
+              << " is incomplete: " << answer.volume().missing_ascans() << " A-scans are missing\n";
+  } else if (answer.volume().missing_frames() > 0) {
+    std::cerr << "octavo: warning: " << name
+              << " is incomplete: " << answer.volume().missing_frames() << " of "
+              << answer.volume().expected_frames() << " frames are missing\n";
   }
 }
 
@@ -203,7 +204,7 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
   WarnOfMissing(session, request.name());
   grpc::ClientContext context;
   auto reader = v1::VolumeService::NewStub(session.channel())->CommitVolume(&context, request);
-  v1::CommitProgress step;
+  v1::CommitVolumeResponse step;
   {
     ProgressBar bar("committing");
     while (reader->Read(&step)) {
@@ -254,35 +255,37 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     } while (!request.page_token().empty());
   });
 
-  const auto unary = [&](const char* verb, const char* help, auto call) {
+  const auto unary = [&](const char* verb, const char* help, auto response, auto call) {
     auto* command = volume->add_subcommand(verb, help);
     command->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
     command->callback([&session, name, call] {
-      v1::Volume answer;
+      decltype(response) answer;
       if (CheckVolume(
               session, *name,
               call(*v1::VolumeService::NewStub(session.channel()), session, *name, &answer)))
-        PrintVolume(session, answer);
+        PrintVolume(session, answer.volume());
     });
     return command;
   };
-  unary(
-      "show", "one volume",
-      [](v1::VolumeService::Stub& stub, Session& s, const std::string& which, v1::Volume* answer) {
-        v1::GetVolumeRequest request;
-        request.set_name(which);
-        return stub.GetVolume(s.Context().get(), request, answer);
-      });
+  unary("show", "one volume", v1::GetVolumeResponse(),
+        [](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+           v1::GetVolumeResponse* answer) {
+          v1::GetVolumeRequest request;
+          request.set_name(which);
+          return stub.GetVolume(s.Context().get(), request, answer);
+        });
   const auto discard = [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
-                               v1::Volume* answer) {
+                               v1::DiscardVolumeResponse* answer) {
     v1::DiscardVolumeRequest request;
     request.set_name(which);
     request.set_lease_token(*lease);
     return stub.DiscardVolume(s.Context().get(), request, answer);
   };
-  add_lease(unary("discard", "free its memory; the data is gone", discard));
-  unary("restore", "move its bytes back to its device",
-        [](v1::VolumeService::Stub& stub, Session&, const std::string& which, v1::Volume* answer) {
+  add_lease(
+      unary("discard", "free its memory; the data is gone", v1::DiscardVolumeResponse(), discard));
+  unary("restore", "move its bytes back to its device", v1::RestoreVolumeResponse(),
+        [](v1::VolumeService::Stub& stub, Session&, const std::string& which,
+           v1::RestoreVolumeResponse* answer) {
           v1::RestoreVolumeRequest request;
           request.set_name(which);
           grpc::ClientContext context;  // as long as it takes
@@ -298,11 +301,11 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     request.set_lease_token(*lease);
     request.set_release(*release);
-    v1::Volume answer;
+    v1::HoldVolumeResponse answer;
     if (CheckVolume(session, *name,
                     v1::VolumeService::NewStub(session.channel())
                         ->HoldVolume(session.Context().get(), request, &answer))) {
-      PrintVolume(session, answer);
+      PrintVolume(session, answer.volume());
     }
   });
   auto* spill = add_lease(volume->add_subcommand(
@@ -315,12 +318,12 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
     request.set_name(*name);
     request.set_lease_token(*lease);
     request.set_tier(*tier == "host" ? v1::TIER_HOST : v1::TIER_DISK);
-    v1::Volume answer;
+    v1::SpillVolumeResponse answer;
     grpc::ClientContext context;  // as long as it takes
     if (CheckVolume(session, *name,
                     v1::VolumeService::NewStub(session.channel())
                         ->SpillVolume(&context, request, &answer))) {
-      PrintVolume(session, answer);
+      PrintVolume(session, answer.volume());
     }
   });
 
@@ -376,12 +379,12 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
       cartesian->set_rows((*grid)[0]);
       cartesian->set_columns((*grid)[1]);
     }
-    v1::Volume answer;
+    v1::DeriveVolumeResponse answer;
     grpc::ClientContext context;  // as long as it takes
     if (CheckVolume(session, *name,
                     v1::VolumeService::NewStub(session.channel())
                         ->DeriveVolume(&context, request, &answer))) {
-      PrintVolume(session, answer);
+      PrintVolume(session, answer.volume());
     }
   });
 

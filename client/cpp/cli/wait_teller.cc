@@ -54,24 +54,26 @@ std::string WaitTeller::Reason() const {
 std::string WaitTeller::ReasonOfScan() const {
   v1::GetScanRequest request;
   request.set_name(name_);
-  v1::Scan scan;
+  v1::GetScanResponse answer;
   const grpc::Status status = v1::ScanService::NewStub(session_.channel())
-                                  ->GetScan(session_.Context().get(), request, &scan);
-  return status.ok() ? scan.waits_for() : "";
+                                  ->GetScan(session_.Context().get(), request, &answer);
+  return status.ok() ? answer.scan().waits_for() : "";
 }
 
 std::string WaitTeller::ReasonOfJob() const {
   v1::GetJobRequest request;
   request.set_name(name_);
-  v1::Job job;
+  v1::GetJobResponse answer;
   if (!v1::JobService::NewStub(session_.channel())
-           ->GetJob(session_.Context().get(), request, &job)
+           ->GetJob(session_.Context().get(), request, &answer)
            .ok())
     return "";
-  if (job.state() == v1::JOB_STATE_QUEUED) return "its turn (" + job.reason() + ")";
-  if (job.state() != v1::JOB_STATE_RUNNING || job.stage() != "projections") return "";
-  return "frames that are pushed: " + std::to_string(job.step()) + " of " +
-         std::to_string(job.steps()) + " are in";
+  if (answer.job().state() == v1::JOB_STATE_QUEUED)
+    return "its turn (" + answer.job().reason() + ")";
+  if (answer.job().state() != v1::JOB_STATE_RUNNING || answer.job().stage() != "projections")
+    return "";
+  return "frames that are pushed: " + std::to_string(answer.job().step()) + " of " +
+         std::to_string(answer.job().steps()) + " are in";
 }
 
 std::string WaitTeller::ReasonOfAnyScan() const {

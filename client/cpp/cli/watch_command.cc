@@ -174,7 +174,8 @@ void Watch(Session& session, const WatchFlags& flags) {
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
   WaitTeller waiting(session, flags.scan);
-  v1::Frame part, head;
+  v1::SubscribeResponse part;
+  v1::Frame head;
   std::string data;
   int64_t shown = 0, lines = 0;
   const std::string directory = flags.png_dir.empty() ? flags.jpeg_dir : flags.png_dir;
@@ -185,13 +186,13 @@ void Watch(Session& session, const WatchFlags& flags) {
     context.TryCancel();
   }
   while (reader->Read(&part)) {
-    if (part.offset() == 0) {
-      head = part;
+    if (part.has_frame()) {
+      head = part.frame();
       data.clear();
     }
     data += part.data();
     waiting.Came();
-    if (data.size() < head.total_bytes()) continue;
+    if (data.size() < part.total_bytes()) continue;
     const std::string caption =
         head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " +
         ProductOf(head, flags) + "  picture " + std::to_string(head.sequence()) +
@@ -199,7 +200,6 @@ void Watch(Session& session, const WatchFlags& flags) {
         (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out"
                                    : "");
     if (session.json) {
-      head.clear_data();
       PrintJson(head);
     } else if (!flags.files()) {
       // Depth runs down the screen, as usual.

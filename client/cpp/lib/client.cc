@@ -115,7 +115,10 @@ const std::string& Client::address() const { return impl_->address_; }
 Scan Client::SubmitScan(const ScanSpec& spec) {
   v1::SubmitScanRequest request;
   Encode(spec, request.mutable_spec());
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::SubmitScan, request));
+  return Decode(impl_
+                    ->Call<v1::SubmitScanResponse>(*impl_->scans_,
+                                                   &v1::ScanService::Stub::SubmitScan, request)
+                    .scan());
 }
 
 Admission Client::PlanScan(const ScanSpec& spec) {
@@ -136,8 +139,10 @@ Admission Client::PlanScan(const ScanSpec& spec) {
 }
 
 Scan Client::GetScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::GetScan,
-                                      Impl::Named<v1::GetScanRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::GetScanResponse>(*impl_->scans_, &v1::ScanService::Stub::GetScan,
+                                                Impl::Named<v1::GetScanRequest>(name))
+                    .scan());
 }
 
 std::vector<Scan> Client::ListScans() {
@@ -158,10 +163,10 @@ Scan Client::WatchScan(const std::string& name, const std::function<bool(const S
   auto reader = impl_->scans_->WatchScan(&context, Impl::Named<v1::WatchScanRequest>(name));
   Scan last;
   bool enough = false;
-  v1::Scan message;
+  v1::WatchScanResponse message;
   while (reader->Read(&message)) {
     if (enough) continue;  // drains messages in flight when the call was cancelled
-    last = Decode(message);
+    last = Decode(message.scan());
     enough = !each(last);
     if (enough) context.TryCancel();
   }
@@ -178,7 +183,10 @@ Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
   v1::UpdateScanRequest request;
   request.set_name(name);
   Encode(processing, request.mutable_processing());
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::UpdateScan, request));
+  return Decode(impl_
+                    ->Call<v1::UpdateScanResponse>(*impl_->scans_,
+                                                   &v1::ScanService::Stub::UpdateScan, request)
+                    .scan());
 }
 
 RingTicket Client::OpenRing(const std::string& scan) {
@@ -192,20 +200,28 @@ RingTicket Client::OpenRing(const std::string& scan) {
 }
 
 Scan Client::StopScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::StopScan,
-                                      Impl::Named<v1::StopScanRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::StopScanResponse>(*impl_->scans_, &v1::ScanService::Stub::StopScan,
+                                                 Impl::Named<v1::StopScanRequest>(name))
+                    .scan());
 }
 
 Scan Client::CancelScan(const std::string& name) {
-  return Decode(impl_->Call<v1::Scan>(*impl_->scans_, &v1::ScanService::Stub::CancelScan,
-                                      Impl::Named<v1::CancelScanRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::CancelScanResponse>(*impl_->scans_,
+                                                   &v1::ScanService::Stub::CancelScan,
+                                                   Impl::Named<v1::CancelScanRequest>(name))
+                    .scan());
 }
 
 // -- volumes
 
 Volume Client::GetVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::GetVolume,
-                                        Impl::Named<v1::GetVolumeRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::GetVolumeResponse>(*impl_->volumes_,
+                                                  &v1::VolumeService::Stub::GetVolume,
+                                                  Impl::Named<v1::GetVolumeRequest>(name))
+                    .volume());
 }
 
 std::vector<Volume> Client::ListVolumes(const std::string& scan) {
@@ -249,8 +265,11 @@ Array Client::Read(const std::string& name, const std::vector<int64_t>& start,
 }
 
 Volume Client::HoldVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::HoldVolume,
-                                        Impl::Named<v1::HoldVolumeRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::HoldVolumeResponse>(*impl_->volumes_,
+                                                   &v1::VolumeService::Stub::HoldVolume,
+                                                   Impl::Named<v1::HoldVolumeRequest>(name))
+                    .volume());
 }
 
 CommitResult Client::Commit(const std::string& name, const CommitOptions& options,
@@ -263,7 +282,7 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
   auto reader = impl_->volumes_->CommitVolume(&context, request);
   CommitResult result;
   bool wanted = true;
-  v1::CommitProgress step;
+  v1::CommitVolumeResponse step;
   while (reader->Read(&step)) {
     if (step.has_result()) {
       const auto& r = step.result();
@@ -286,8 +305,11 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
 }
 
 Volume Client::DiscardVolume(const std::string& name) {
-  return Decode(impl_->Call<v1::Volume>(*impl_->volumes_, &v1::VolumeService::Stub::DiscardVolume,
-                                        Impl::Named<v1::DiscardVolumeRequest>(name)));
+  return Decode(impl_
+                    ->Call<v1::DiscardVolumeResponse>(*impl_->volumes_,
+                                                      &v1::VolumeService::Stub::DiscardVolume,
+                                                      Impl::Named<v1::DiscardVolumeRequest>(name))
+                    .volume());
 }
 
 // -- memory
@@ -310,7 +332,7 @@ Mapped Client::Map(const std::string& name, const MapOptions& options) {
   for (const MemoryKind kind : options.accept)
     request.add_accept(static_cast<v1::ExportKind>(kind));
   const auto ticket =
-      impl_->Call<v1::ExportTicket>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
+      impl_->Call<v1::ExportResponse>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
   return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
 }
 
@@ -339,8 +361,8 @@ void Client::Subscribe(const SubscribeOptions& options,
 // -- the server
 
 std::string Client::InfoJson() {
-  return ToJson(impl_->Call<v1::Info>(*impl_->system_, &v1::SystemService::Stub::GetInfo,
-                                      v1::GetInfoRequest()));
+  return ToJson(impl_->Call<v1::GetInfoResponse>(*impl_->system_, &v1::SystemService::Stub::GetInfo,
+                                                 v1::GetInfoRequest()));
 }
 
 // grpc.health.v1.Health/Check; its proto comes with no Debian package. An empty request asks for

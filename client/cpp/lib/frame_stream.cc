@@ -25,9 +25,9 @@ FrameStream::Impl::~Impl() {
   }
 }
 
-void FrameStream::Impl::Add(const v1::Frame& part) {
-  if (part.offset() == 0) {
-    assembling_ = Decode(part);
+void FrameStream::Impl::Add(const v1::SubscribeResponse& part) {
+  if (part.has_frame()) {
+    assembling_ = Decode(part.frame());
     assembling_.array.data.resize(part.total_bytes());
   }
   auto& data = assembling_.array.data;

@@ -14,7 +14,7 @@ namespace octavo::client {
 
 /// Reads by gRPC's callbacks, so that gRPC answers the server's keepalive while the caller is busy
 /// with a frame. Synchronous calls poll only while they wait.
-class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
+class FrameStream::Impl final : public grpc::ClientReadReactor<v1::SubscribeResponse> {
  public:
   Impl(v1::StreamService::Stub* stub, v1::SubscribeRequest request);
   /// Cancels and waits until gRPC is done with it, so that it is never destroyed on gRPC's own
@@ -28,12 +28,12 @@ class FrameStream::Impl final : public grpc::ClientReadReactor<v1::Frame> {
   void OnDone(const grpc::Status& status) override;
 
  private:
-  void Add(const v1::Frame& part);
+  void Add(const v1::SubscribeResponse& part);
 
   grpc::ClientContext context_;
   const v1::SubscribeRequest request_;
-  v1::Frame part_;    // of the read that is under way
-  Frame assembling_;  // touched by the read callbacks only
+  v1::SubscribeResponse part_;  // of the read that is under way
+  Frame assembling_;            // touched by the read callbacks only
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Frame> ready_;         // guarded by mutex_; no read is in progress while it is set

@@ -165,7 +165,7 @@ class Buffers:
             type=message(buffer_pb2.ElementType, dict(scalar=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=devices)),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
-            ttl_seconds=ttl_seconds, private=private, request_id=request_id)))
+            ttl_seconds=ttl_seconds, private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
     def put(self, array: np.ndarray, *, lanes: int = 1, **fields) -> buffer_pb2.Buffer:
@@ -219,7 +219,7 @@ class Buffers:
         return array
 
     def get(self, name: str) -> buffer_pb2.Buffer:
-        return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name))
+        return self._call(self._stub.GetBuffer, buffer_pb2.GetBufferRequest(name=name)).buffer
 
     @explained(buffer_pb2.ListBuffersRequest, covered=("page_size", "page_token"))
     def list(self, **filters) -> List[buffer_pb2.Buffer]:
@@ -233,7 +233,7 @@ class Buffers:
 
         return pages(page, "buffers")
 
-    def watch(self) -> Iterator[buffer_pb2.BufferEvent]:
+    def watch(self) -> Iterator[buffer_pb2.WatchBuffersResponse]:
         """Yields all buffers, then each change; leaving the loop ends it."""
         call = self._stub.WatchBuffers(buffer_pb2.WatchBuffersRequest(), metadata=self._metadata)
         with errors.raising(self.address):
@@ -245,7 +245,7 @@ class Buffers:
     def update(self, name: str, *, labels: Optional[Dict[str, str]] = None, ttl_seconds: Optional[float] = None, etag: str = "") -> buffer_pb2.Buffer:
         return self._call(self._stub.UpdateBuffer, message(buffer_pb2.UpdateBufferRequest, dict(
             name=name, labels=labels, ttl_seconds=ttl_seconds, etag=etag,
-            update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl_seconds", ttl_seconds)) if value is not None]))))
+            update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl_seconds", ttl_seconds)) if value is not None])))).buffer
 
     def destroy(self, name: str, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
         self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token,
@@ -253,7 +253,7 @@ class Buffers:
 
     def sync(self, name: str, source: int, targets: Sequence[int] = ()) -> buffer_pb2.Buffer:
         """Copies one replica to others (all), from device to device."""
-        return self._call(self._stub.SyncReplicas, message(buffer_pb2.SyncReplicasRequest, dict(name=name, source=source, targets=targets)))
+        return self._call(self._stub.SyncReplicas, message(buffer_pb2.SyncReplicasRequest, dict(name=name, source=source, targets=targets))).buffer
 
     @explained(buffer_pb2.ApplyOpRequest, covered=("input", "operations"))
     def apply(self, name: str, *operations, output: str = "", **fields) -> buffer_pb2.Buffer:
@@ -261,9 +261,9 @@ class Buffers:
         an existing one. Returns when they are enqueued; later reads run after them, and wait()
         waits for their end."""
         return self._call(self._stub.ApplyOp, message(buffer_pb2.ApplyOpRequest, dict(
-            input=name, output=output, operations=[array_operation(o) for o in operations], **fields)))
+            input=name, output=output, operations=[array_operation(o) for o in operations], **fields))).buffer
 
     def wait(self, name: str) -> buffer_pb2.Buffer:
         """Waits until all work requested on a buffer is done."""
         with errors.raising(self.address):
-            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata)
+            return self._stub.WaitBuffer(buffer_pb2.WaitBufferRequest(name=name), metadata=self._metadata).buffer

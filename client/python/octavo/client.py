@@ -102,7 +102,7 @@ class Client(VolumeCalls, JobCalls):
                  client is gone
         """
         spec = _spec(source, pattern, fields)
-        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session)))
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session))).scan
         errors.tell(scan.name, scan.warnings)
         return scan
 
@@ -130,7 +130,7 @@ class Client(VolumeCalls, JobCalls):
 
     def scan(self, name: str) -> scan_pb2.Scan:
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name))
+        return self._call(self._scans.GetScan, scan_pb2.GetScanRequest(name=name)).scan
 
     def scans(self) -> List[scan_pb2.Scan]:
         """All scans that the server knows, newest first."""
@@ -141,7 +141,8 @@ class Client(VolumeCalls, JobCalls):
         final state."""
         errors.check_kind("name", name, "scans")
         with errors.raising(self.address):
-            yield from self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name))
+            for answer in self._scans.WatchScan(scan_pb2.WatchScanRequest(name=name)):
+                yield answer.scan
 
     def wait(self, name: str) -> scan_pb2.Scan:
         """Waits for the end of a scan. Issues Scan.warnings as Python warnings (OctavoWarning),
@@ -157,22 +158,22 @@ class Client(VolumeCalls, JobCalls):
         others stay as they are. Without it, `processing` replaces the earlier one as a whole."""
         errors.check_kind("name", name, "scans")
         return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
-            name=name, processing=processing, update_mask=dict(paths=list(only)) if only else None)))
+            name=name, processing=processing, update_mask=dict(paths=list(only)) if only else None))).scan
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name))
+        return self._call(self._scans.StopScan, scan_pb2.StopScanRequest(name=name)).scan
 
     def cancel(self, name: str) -> scan_pb2.Scan:
         """Ends at once."""
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name))
+        return self._call(self._scans.CancelScan, scan_pb2.CancelScanRequest(name=name)).scan
 
     def mark(self, name: str, marker: str) -> types_pb2.ScanEvent:
         """Puts a marker at the record that is being processed now."""
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker))
+        return self._call(self._scans.MarkScan, scan_pb2.MarkScanRequest(name=name, marker=marker)).event
 
     # -- sources
 
@@ -300,7 +301,7 @@ class Client(VolumeCalls, JobCalls):
         """A session that keeps itself alive, or (secret) a session of this or another process,
         revived if it has expired."""
         if secret:
-            alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret))
+            alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret)).session
             config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
             return sessions.Session(self, alive.name, secret, config.heartbeat_seconds, config.expiry_seconds)
         opened = self._call(self._sessions.OpenSession, session_pb2.OpenSessionRequest(client=client))
@@ -391,13 +392,13 @@ class Client(VolumeCalls, JobCalls):
 
     # -- the server
 
-    def info(self) -> system_pb2.Info:
+    def info(self) -> system_pb2.GetInfoResponse:
         return self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
 
     def devices(self) -> List[system_pb2.DeviceStatus]:
         return list(self._call(self._system.ListDevices, system_pb2.ListDevicesRequest()).devices)
 
-    def memory(self) -> system_pb2.Memory:
+    def memory(self) -> system_pb2.GetMemoryResponse:
         """The holders of device memory, and the spilled volumes."""
         return self._call(self._system.GetMemory, system_pb2.GetMemoryRequest())
 

@@ -100,13 +100,13 @@ def frames(messages) -> Iterator[Frame]:
     """Assembles the chunks of each frame."""
     head, buffer = None, bytearray()
     for message in messages:
-        if message.offset == 0:
-            head, buffer = message, bytearray(message.total_bytes)
+        if message.HasField("frame"):
+            head, buffer = message.frame, bytearray(message.total_bytes)
         buffer[message.offset:message.offset + len(message.data)] = message.data
         if message.offset + len(message.data) < message.total_bytes:
             continue
         array = None
-        if head.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
+        if message.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
             array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
         yield Frame(scan=head.scan, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,

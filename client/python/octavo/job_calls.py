@@ -29,7 +29,7 @@ class JobCalls:
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
-                                                                        session_secret=secret_of(session)))
+                                                                        session_secret=secret_of(session))).job
         errors.tell(job.name, job.warnings)
         return job
 
@@ -40,7 +40,7 @@ class JobCalls:
 
     def job(self, name: str) -> job_pb2.Job:
         errors.check_kind("name", name, "jobs")
-        return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name))
+        return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=name)).job
 
     def jobs(self, states: Sequence[Union[str, int]] = ()) -> List[job_pb2.Job]:
         """All jobs that the server knows (or those in `states`: "queued", "running", "done", ...),
@@ -53,7 +53,8 @@ class JobCalls:
         final state."""
         errors.check_kind("name", name, "jobs")
         with errors.raising(self.address):
-            yield from self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name))
+            for answer in self._jobs.WatchJob(job_pb2.WatchJobRequest(name=name)):
+                yield answer.job
 
     def wait_job(self, name: str, check: bool = True) -> job_pb2.Job:
         """Waits for the end of a job. check: raises OctavoError unless it is DONE."""
@@ -69,4 +70,4 @@ class JobCalls:
     def cancel_job(self, name: str) -> job_pb2.Job:
         """Ends a job at any time and frees all its memory."""
         errors.check_kind("name", name, "jobs")
-        return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name))
+        return self._call(self._jobs.CancelJob, job_pb2.CancelJobRequest(name=name)).job

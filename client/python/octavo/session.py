@@ -53,7 +53,7 @@ class Session:
         """Ends the session now: its leases end, and the server treats its volumes as
         Retention.orphan says."""
         self.stop()
-        return self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret))
+        return self._client._call(self._client._sessions.CloseSession, session_pb2.CloseSessionRequest(secret=self.secret)).session
 
     def __enter__(self) -> "Session":
         return self
@@ -84,7 +84,7 @@ class Lease:
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
         """Extends the lease to `seconds` from now; 0 = as long as its
         session."""
-        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, seconds=seconds))
+        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, seconds=seconds)).lease
 
     def release(self) -> None:
         self._client._call(self._client._sessions.ReleaseLease, session_pb2.ReleaseLeaseRequest(token=self.token))
@@ -124,4 +124,4 @@ def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float,
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
                                               seconds=seconds, wait_seconds=wait, holder=holder,
                                               session_secret=secret_of(session))
-    return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait))
+    return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait).lease)

@@ -60,7 +60,7 @@ class VolumeCalls:
 
     def volume(self, name: str) -> volume_pb2.Volume:
         self._check_volume(name)
-        return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name))
+        return self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume
 
     def read(self, name: str, start: Sequence[int] = (), count: Sequence[int] = ()) -> np.ndarray:
         """The voxels of a volume, or of the box at `start` of extent `count`, along its axes (Volume.axes): [y, x, z], of tomograms [z, y, x]."""
@@ -85,20 +85,20 @@ class VolumeCalls:
         """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed.
         release: ends the hold."""
         self._check_volume(name)
-        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease)))
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease))).volume
 
     def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
         self._check_volume(name)
         request = message(volume_pb2.SpillVolumeRequest, dict(name=name, tier=tier, lease_token=_token(lease)))
         with errors.raising(self.address):
-            return self._volumes.SpillVolume(request)  # as long as it takes
+            return self._volumes.SpillVolume(request).volume  # as long as it takes
 
     def restore(self, name: str) -> volume_pb2.Volume:
         """Moves the bytes back to the volume's device."""
         self._check_volume(name)
         with errors.raising(self.address):
-            return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name))  # as long as it takes
+            return self._volumes.RestoreVolume(volume_pb2.RestoreVolumeRequest(name=name)).volume  # as long as it takes
 
     @explained(formats.commit_options)
     def commit(self, name: str, destination: str, format: str = "", progress: Optional[Callable] = None, request_id: str = "",
@@ -122,14 +122,14 @@ class VolumeCalls:
 
     @explained(formats.commit_options)
     def commit_iter(self, name: str, destination: str, format: str = "", request_id: str = "", lease: Optional[Lease] = None,
-                    **options) -> Iterator[volume_pb2.CommitProgress]:
+                    **options) -> Iterator[volume_pb2.CommitVolumeResponse]:
         """The same, step by step: leaving the loop cancels the commit."""
         self._check_volume(name)
         request = volume_pb2.CommitVolumeRequest(name=name, request_id=request_id, lease_token=_token(lease),
                                                  options=formats.commit_options(destination, format, **options))
         return self._commit(request, lease)
 
-    def _commit(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[volume_pb2.CommitProgress]:
+    def _commit(self, request: volume_pb2.CommitVolumeRequest, lease: Optional[Lease]) -> Iterator[volume_pb2.CommitVolumeResponse]:
         call = self._volumes.CommitVolume(request)
         with errors.raising(self.address):
             try:
@@ -155,16 +155,16 @@ class VolumeCalls:
             axes = buffers.axes_after(made[-1].array, axes)
         request = volume_pb2.DeriveVolumeRequest(name=name, request_id=request_id, asynchronous=asynchronous, operations=made)
         with errors.raising(self.address):
-            return self._volumes.DeriveVolume(request)  # as long as it takes
+            return self._volumes.DeriveVolume(request).volume  # as long as it takes
 
     def _axes(self, name: str) -> tuple:
-        return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).axes)
+        return tuple(self._call(self._volumes.GetVolume, volume_pb2.GetVolumeRequest(name=name)).volume.axes)
 
     def wait_volume(self, name: str) -> volume_pb2.Volume:
         """Waits until a volume is complete (HELD, or a later state)."""
         self._check_volume(name)
         with errors.raising(self.address):
-            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name))
+            return self._volumes.WaitVolume(volume_pb2.WaitVolumeRequest(name=name)).volume
 
     def chain(self, scan: str, name: str) -> Iterator[volume_pb2.Volume]:
         """Yields the results of a chain of the scan (scan_spec(chains={name: [...]})), one per
@@ -196,7 +196,7 @@ class VolumeCalls:
         map it."""
         self._check_volume(name)
         request = volume_pb2.DiscardVolumeRequest(name=name, detach_exports=detach_exports, lease_token=_token(lease))
-        volume = self._call(self._volumes.DiscardVolume, request)
+        volume = self._call(self._volumes.DiscardVolume, request).volume
         if lease is not None:
             lease.ended = True
         return volume

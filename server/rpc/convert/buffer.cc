@@ -118,7 +118,7 @@ absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) 
   return backends;
 }
 
-void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportTicket* out) {
+void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportResponse* out) {
   out->set_nonce(in.ticket.nonce);
   out->set_socket_path(in.ticket.path);
   out->set_expires_seconds(in.ticket.expires_seconds);

@@ -20,7 +20,7 @@ model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
 /// Names of the backends whose memory the client can map.
 absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& request);
-void EncodeExportTicket(const exports::ExportTicket& ticket, v1::ExportTicket* out);
+void EncodeExportTicket(const exports::ExportTicket& ticket, v1::ExportResponse* out);
 void EncodeExport(const exports::ExportStatus& status, v1::ExportStatus* out);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);

@@ -31,7 +31,7 @@ void EncodeScanEvent(const model::ScanEvent& event, v1::ScanEvent* out);
 void EncodeSourceStatus(const model::SourceCounts& counts, v1::SourceStatus* out);
 void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out);
 void EncodeMeasured(const engine::Measured& figure, v1::Measurement* out);
-void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out);
+void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out);
 absl::Status CheckFinite(const char* field, double value);
 absl::Status CheckEnum(const char* field, int value,
                        bool valid);  // `valid`: the result of E_IsValid

@@ -66,7 +66,7 @@ void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out
   out->set_peak_bytes(device.peak_bytes);
 }
 
-void EncodeMemory(const model::MemoryStatus& memory, v1::Memory* out) {
+void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out) {
   for (const auto& device : memory.devices) EncodeDeviceStatus(device, out->add_devices());
   for (const auto& holder : memory.holders) {
     auto* item = out->add_holders();

@@ -251,7 +251,7 @@ class Buffers(DaemonTest):
         def follow():
             for event in watch:
                 seen.append((event.kind, event.buffer.name))
-                if event.kind == buffer_pb2.BufferEvent.KIND_GONE:
+                if event.kind == buffer_pb2.WatchBuffersResponse.KIND_GONE:
                     return
 
         thread = threading.Thread(target=follow)
@@ -263,7 +263,7 @@ class Buffers(DaemonTest):
         self.assertEqual(self.buffers.list(labels={"kind": "test"}), [])
         self.buffers.destroy(buffer.name, etag=changed.etag)
         thread.join(30)
-        self.assertEqual(seen[-1], (buffer_pb2.BufferEvent.KIND_GONE, buffer.name))
+        self.assertEqual(seen[-1], (buffer_pb2.WatchBuffersResponse.KIND_GONE, buffer.name))
 
 
 class Volumes(DaemonTest):

@@ -21,10 +21,10 @@ MISTAKES = [
     ("o.subscribe({ products: ['MIP'], image: { colormap: 'VIRIDIS' } }).next()", ["image.colormap is no field", "colour_map"]),
     ("o.commit(v, { destination: 'x', formt: 'NPY' })", ["options.formt is no field of CommitOptions", "did you mean format"]),
     ("o.volumes.listVolumes({ state: ['HELD'] })", ["state is no field", "states"]),
-    ("o.volumes.deriveVolume({ name: v, operations: [{ mip: { axis: 2 } }] })", ["operations[0].mip is no field of Operation", "cartesian, angiography"]),
+    ("o.volumes.deriveVolume({ name: v, operations: [{ mip: { axis: 2 } }] })", ["operations[0].mip is no field of VolumeOperation", "cartesian, angiography"]),
     # -- texts of enums
     ("o.scans.submitScan({ spec: { processing: { window: 'HANNING' } } })", ['spec.processing.window is "HANNING"', "RECT, HANN, HAMMING"]),
-    ("o.scans.submitScan({ spec: { acquisition: { raw_type: 'UINT16' } } })", ["raw_type", "RAW_U8, RAW_U16"]),
+    ("o.scans.submitScan({ spec: { acquisition: { raw_type: 'UINT16' } } })", ["raw_type", "U8, U16"]),
     ("o.subscribe({ products: ['MIPP'] }).next()", ['products[0] is "MIPP"', "MIP, AIP, BSCAN", "did you mean MIP"]),
     ("o.subscribe({ products: ['MIP'], encoding: 'JPG' }).next()", ['encoding is "JPG"', "RAW, PNG, JPEG"]),
     ("o.volumes.listVolumes({ states: ['KEPT'] })", ['states[0] is "KEPT"', "ACQUIRING, HELD"]),
@@ -73,8 +73,8 @@ import { readFileSync } from "node:fs";
 import { connect } from "./octavo.mjs";
 const { address, v } = JSON.parse(readFileSync(0));
 const o = connect(address);
-const volume = await o.volumes.getVolume({ name: v });
-const scan = await o.scans.getScan({ name: volume.scan });
+const { volume } = await o.volumes.getVolume({ name: v });
+const { scan } = await o.scans.getScan({ name: volume.scan });
 const planned = await o.scans.planScan({ spec: { ...scan.spec, request_id: undefined, title: "again" } });
 const again = await o.scans.planScan({ spec: { simulated: { seed: 2n ** 63n }, acquisition: { samples_per_record: 256, raw_type: "raw_u16" },
   pattern: { raster: { ascans_per_bscan: 16, bscans_per_volume: 8, volumes: 1 } }, processing: { window_values: new Float32Array(256).fill(1) } } });

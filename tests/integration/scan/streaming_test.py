@@ -40,8 +40,8 @@ class Streaming(DaemonTest):
                 scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
             got = 0
             for message in call:
-                if message.offset == 0:
-                    stalled.append((message.sequence, message.dropped_before))
+                if message.HasField("frame"):
+                    stalled.append((message.frame.sequence, message.frame.dropped_before))
                     got += 1
                     if got == 1:
                         time.sleep(10)  # the stall itself, not a wait for something

@@ -69,7 +69,7 @@ class WatchersTest(LimitsCase):
             watchers.append((peer, peer.call("/octavo.v1.BufferService/WatchBuffers")))
         before = self.memory()
         channel = self.client.channel.unary_unary("/octavo.v1.BufferService/UpdateBuffer", request_serializer=lambda m: m.SerializeToString(),
-                                                  response_deserializer=buffer_pb2.Buffer.FromString)
+                                                  response_deserializer=buffer_pb2.UpdateBufferResponse.FromString)
         changes = 1500
         for i in range(changes):
             labels = {f"label.{j}": f"{i}-".ljust(250, "x") for j in range(60)}
@@ -80,8 +80,8 @@ class WatchersTest(LimitsCase):
             events = []
             while not events or not events[-1].buffer.labels.get("label.7", "").startswith(f"{changes - 1}-"):
                 self.assertTrue(peer.read_frame())
-                events = [buffer_pb2.BufferEvent.FromString(m) for m in peer.messages(stream)]
-            self.assertEqual(events[0].kind, buffer_pb2.BufferEvent.KIND_EXISTS)
+                events = [buffer_pb2.WatchBuffersResponse.FromString(m) for m in peer.messages(stream)]
+            self.assertEqual(events[0].kind, buffer_pb2.WatchBuffersResponse.KIND_EXISTS)
             self.assertLessEqual(len(events), 4)
             peer.close()
 

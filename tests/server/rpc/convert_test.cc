@@ -246,16 +246,16 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
        {int64_t{0}, int64_t{1}, int64_t{127}, int64_t{128}, int64_t{100'000}, int64_t{3'000'000}}) {
     auto memory = std::make_shared<std::string>(static_cast<size_t>(size) + 5, 'x');
     for (size_t i = 0; i < memory->size(); ++i) (*memory)[i] = static_cast<char>(i * 7);
-    v1::Frame header;
-    header.set_scan("scans/a");
+    v1::SubscribeResponse header;
+    header.mutable_frame()->set_scan("scans/a");
     header.set_total_bytes(size);
     {
       grpc::ByteBuffer buffer =
-          WithPayload(header, v1::Frame::kDataFieldNumber,
+          WithPayload(header, v1::SubscribeResponse::kDataFieldNumber,
                       {.owner = memory, .data = memory->data(), .size = size + 5}, 5, size);
-      v1::Frame parsed;
+      v1::SubscribeResponse parsed;
       ASSERT_TRUE(ParseRequest(buffer, &parsed));
-      v1::Frame wanted = header;
+      v1::SubscribeResponse wanted = header;
       wanted.set_data(memory->substr(5));
       EXPECT_EQ(parsed.SerializeAsString(), wanted.SerializeAsString());
       if (size > 0) EXPECT_GT(memory.use_count(), 1) << "by reference";

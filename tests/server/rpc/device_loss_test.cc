@@ -68,25 +68,28 @@ class DeviceLossTest : public ::testing::Test {
     spec->mutable_pattern()->mutable_raster()->set_volumes(volumes);
     spec->set_device(device);
     grpc::ClientContext context;
-    return scans_->SubmitScan(&context, request, scan);
+    v1::SubmitScanResponse answer;
+    const grpc::Status status = scans_->SubmitScan(&context, request, &answer);
+    *scan = answer.scan();
+    return status;
   }
   v1::Scan WaitForTheEnd(const std::string& name) {
     grpc::ClientContext context;
     v1::WatchScanRequest request;
     request.set_name(name);
     auto stream = scans_->WatchScan(&context, request);
-    v1::Scan scan;
-    while (stream->Read(&scan)) {
+    v1::WatchScanResponse answer;
+    while (stream->Read(&answer)) {
     }
-    return scan;
+    return answer.scan();
   }
   v1::Scan Get(const std::string& name) {
     grpc::ClientContext context;
     v1::GetScanRequest request;
     request.set_name(name);
-    v1::Scan scan;
-    EXPECT_TRUE(scans_->GetScan(&context, request, &scan).ok());
-    return scan;
+    v1::GetScanResponse answer;
+    EXPECT_TRUE(scans_->GetScan(&context, request, &answer).ok());
+    return answer.scan();
   }
   bool Serving(const std::string& service) {
     grpc::GenericStub stub(channel_);

@@ -195,7 +195,7 @@ class HandlerFaultsTest : public ::testing::Test {
   std::string Submit(const v1::ScanSpec& spec) {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = spec;
-    return Ask<v1::Scan>("ScanService/SubmitScan", request).name();
+    return Ask<v1::SubmitScanResponse>("ScanService/SubmitScan", request).scan().name();
   }
   template <class F>
   void Until(const F& done) {
@@ -220,7 +220,7 @@ class HandlerFaultsTest : public ::testing::Test {
     v1::SpillVolumeRequest request;
     request.set_name(HeldVolume());
     request.set_tier(v1::TIER_HOST);
-    (void)Ask<v1::Volume>("VolumeService/SpillVolume", request);
+    (void)Ask<v1::SpillVolumeResponse>("VolumeService/SpillVolume", request).volume();
     return request.name();
   }
   v1::CreateBufferRequest NewBuffer() {
@@ -230,13 +230,15 @@ class HandlerFaultsTest : public ::testing::Test {
     request.set_request_id(Id());
     return request;
   }
-  std::string Buffer() { return Ask<v1::Buffer>("BufferService/CreateBuffer", NewBuffer()).name(); }
+  std::string Buffer() {
+    return Ask<v1::CreateBufferResponse>("BufferService/CreateBuffer", NewBuffer()).buffer().name();
+  }
   v1::LeaseGrant Lease(const std::string& resource, v1::LeaseMode mode) {
     v1::AcquireLeaseRequest request;
     request.set_resource(resource);
     request.set_mode(mode);
     request.set_seconds(100);
-    return Ask<v1::LeaseGrant>("SessionService/AcquireLease", request);
+    return Ask<v1::AcquireLeaseResponse>("SessionService/AcquireLease", request).lease();
   }
   std::string Session() {
     return Ask<v1::OpenSessionResponse>("SessionService/OpenSession", v1::OpenSessionRequest())
@@ -252,7 +254,9 @@ class HandlerFaultsTest : public ::testing::Test {
     tomography->mutable_push()->set_dtype(v1::DTYPE_U16);
     return request;
   }
-  std::string Job() { return Ask<v1::Job>("JobService/SubmitJob", PushedJob()).name(); }
+  std::string Job() {
+    return Ask<v1::SubmitJobResponse>("JobService/SubmitJob", PushedJob()).job().name();
+  }
 
   template <class Request>
   static std::function<std::vector<std::string>()> One(
@@ -369,7 +373,7 @@ class HandlerFaultsTest : public ::testing::Test {
         {.requests = One<v1::RevokeExportRequest>([this](auto& r) {
            v1::ExportRequest request;
            request.set_name(HeldVolume());
-           r.set_name(Ask<v1::ExportTicket>("BufferService/Export", request).name());
+           r.set_name(Ask<v1::ExportResponse>("BufferService/Export", request).name());
          }),
          .again = {NOT_FOUND}});
     add("BufferService/ListExports", {One<v1::ListExportsRequest>()});
