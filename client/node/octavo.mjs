@@ -21,7 +21,7 @@ import { checked, wrong } from "./checked.mjs";
 const protobuf = createRequire(createRequire(import.meta.url).resolve("@grpc/proto-loader"))("protobufjs");
 
 const PROTOS = process.env.OCTAVO_PROTOS ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../../proto");
-const FILES = ["scan", "volume", "stream", "system", "buffer", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
+const FILES = ["scan", "volume", "stream", "system", "buffer", "export", "ingest", "job", "session"].map((name) => `octavo/v1/${name}.proto`);
 // Times since the epoch in ns need 64 bits; everything else that is an int64 fits a Number.
 const OPTIONS = { includeDirs: [PROTOS], keepCase: true, longs: Number, enums: String, defaults: true, oneofs: true };
 

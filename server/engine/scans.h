@@ -36,7 +36,7 @@ struct RingTicket {
   int64_t total_bytes = 0, slots = 0, block_records = 0, record_bytes = 0, total_records = 0;
 };
 
-/// Scans and their sources: the engine's part for ScanService and SourceService.
+/// Scans and their sources: the engine's part for ScanService and IngestService.
 class Scans final : private scan::ScanObserver {
  public:
   Scans(Components* components, Devices* devices);

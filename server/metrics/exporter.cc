@@ -291,7 +291,7 @@ class Page final : public prometheus::Collectable {
             std::pair{"revoked", exports.revoked}, std::pair{"overdue", exports.overdue}}) {
         value(now, {{"state", state}}, static_cast<double>(count));
       }
-      one("octavo_export_limbo_bytes", "Memory that only exports keep", kGauge,
+      one("octavo_export_detached_bytes", "Memory that only exports keep", kGauge,
           static_cast<double>(exports.detached_bytes));
       one("octavo_exports_granted_total", "Exports granted", kCounter,
           static_cast<double>(exports.granted));

@@ -32,11 +32,11 @@ std::string WaitsFor(const ScanStatus& scan) {
   const bool silent = scan.source.connected;
   if (std::holds_alternative<PushSource>(scan.spec.source)) {
     return silent ? "records from the client that is connected"
-                  : "a client that pushes its records (SourceService.Push)";
+                  : "a client that pushes its records (IngestService.Push)";
   }
   if (std::holds_alternative<RingSource>(scan.spec.source)) {
     return silent ? "records from the producer that is attached"
-                  : "a producer of its ring (SourceService.OpenRing)";
+                  : "a producer of its ring (IngestService.OpenRing)";
   }
   if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) {
     return camera->trigger_source.empty()

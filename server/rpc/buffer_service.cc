@@ -142,17 +142,12 @@ using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<
                                 v1::BufferService::WithCallbackMethod_SyncReplicas<
                                     v1::BufferService::WithCallbackMethod_ApplyOp<
                                         v1::BufferService::WithCallbackMethod_WaitBuffer<
-                                            v1::BufferService::WithCallbackMethod_Export<
-                                                v1::BufferService::WithCallbackMethod_RevokeExport<
-                                                    v1::BufferService::
-                                                        WithCallbackMethod_ListExports<
-                                                            v1::BufferService::
-                                                                Service>>>>>>>>>>>>>>;
+                                            v1::BufferService::Service>>>>>>>>>>>;
 
 class BufferServiceImpl final : public BufferBase {
  public:
   BufferServiceImpl(engine::Engine* engine, base::WorkerPool* workers)
-      : buffers_(&engine->buffers()), exports_(engine->exports()), workers_(workers) {}
+      : buffers_(&engine->buffers()), workers_(workers) {}
 
   ServerUnaryReactor* CreateBuffer(CallbackServerContext* context,
                                    const v1::CreateBufferRequest* request,
@@ -222,43 +217,6 @@ class BufferServiceImpl final : public BufferBase {
     return ReplyOn(workers_, context, request, response, [this, request, context] {
       return buffers_->Destroy(request->name(), request->etag(), request->lease_token(),
                                CallerOf(*context), request->detach_exports());
-    });
-  }
-  ServerUnaryReactor* Export(CallbackServerContext* context, const v1::ExportRequest* request,
-                             v1::ExportResponse* response) override {
-    return ReplyOn(workers_, context, request, response,
-                   [this, request, response, context]() -> absl::Status {
-                     const model::Caller caller = CallerOf(*context);
-                     exports::ExportPeer peer = LocalPeerOf(context->peer());
-                     OCTAVO_ASSIGN_OR_RETURN(peer.accept, DecodeAccept(*request));
-                     peer.client = caller.client;
-                     OCTAVO_ASSIGN_OR_RETURN(
-                         const auto ticket, exports_.Export({.name = request->name(),
-                                                             .replica = request->replica(),
-                                                             .lease_token = request->lease_token(),
-                                                             .lease_fence = request->lease_fence()},
-                                                            caller, peer));
-                     PassPoint(MethodOf<v1::ExportRequest>(), ".answer");
-                     EncodeExportTicket(ticket, response);
-                     return absl::OkStatus();
-                   });
-  }
-  ServerUnaryReactor* RevokeExport(CallbackServerContext* context,
-                                   const v1::RevokeExportRequest* request,
-                                   v1::RevokeExportResponse* response) override {
-    return Reply(context, request, response, [&]() -> absl::Status {
-      OCTAVO_ASSIGN_OR_RETURN(const int64_t count, exports_.store().Revoke(request->name()));
-      response->set_exports(static_cast<int32_t>(count));
-      return absl::OkStatus();
-    });
-  }
-  ServerUnaryReactor* ListExports(CallbackServerContext* context,
-                                  const v1::ListExportsRequest* request,
-                                  v1::ListExportsResponse* response) override {
-    return Reply(context, request, response, [&]() -> absl::Status {
-      for (const auto& status : exports_.store().List(request->of()))
-        EncodeExport(status, response->add_exports());
-      return absl::OkStatus();
     });
   }
   ServerUnaryReactor* WaitBuffer(CallbackServerContext* context,
@@ -401,7 +359,6 @@ class BufferServiceImpl final : public BufferBase {
   }
 
   buffer::BufferStore* const buffers_;
-  engine::Exports& exports_;
   base::WorkerPool* const workers_;
 };
 

@@ -41,8 +41,9 @@ class RpcServerImpl final : public RpcServer {
     services_.push_back(MakeVolumeService(engine));
     services_.push_back(MakeJobService(engine, &slow_));
     services_.push_back(MakeBufferService(engine, &buffer_workers_));
+    services_.push_back(MakeExportService(engine, &buffer_workers_));
     services_.push_back(MakeStreamService(engine, &workers_));
-    services_.push_back(MakeSourceService(engine, &slow_.cameras, &copy_workers_));
+    services_.push_back(MakeIngestService(engine, &slow_.cameras, &copy_workers_));
     services_.push_back(MakeSessionService(engine));
     services_.push_back(MakeSystemService(engine, &measure_workers_, std::move(info)));
     grpc::EnableDefaultHealthCheckService(true);
@@ -117,8 +118,8 @@ class RpcServerImpl final : public RpcServer {
         "", serving);  // without a name it would be that of every service, the devices included
     for (const char* service :
          {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
-          "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.SourceService",
-          "octavo.v1.SystemService", "octavo.v1.SessionService"}) {
+          "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.IngestService",
+          "octavo.v1.SystemService", "octavo.v1.SessionService", "octavo.v1.ExportService"}) {
       health->SetServingStatus(service, serving);
     }
   }

@@ -14,7 +14,7 @@ import harness
 from harness import until
 import octavo
 from octavo import mapping
-from octavo.v1 import buffer_pb2
+from octavo.v1 import export_pb2
 
 ON_HOST = os.environ.get("OCTAVO_DEVICE_BACKEND", "host") == "host"  # else client.map gives mapping.Mapped, not NumPy arrays
 MAPPER = """
@@ -89,10 +89,10 @@ class HandoffCase(harness.DaemonTest):
                                        **{"processing": octavo.processing(dtype="u8"), **fields})
 
     def ticket(self, name, **fields):
-        return self.client.buffers._call(self.client.buffers._stub.Export, buffer_pb2.ExportRequest(name=name, **fields))
+        return self.client._call(self.client._exports.Export, export_pb2.ExportRequest(name=name, **fields))
 
     def detached(self):
-        return self.client.memory().devices[0].limbo_bytes
+        return self.client.memory().devices[0].detached_bytes
 
     def page(self):
         return urllib.request.urlopen(f"http://{self.daemon.metrics}/metrics", timeout=10).read().decode()

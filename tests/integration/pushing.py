@@ -1,4 +1,4 @@
-"""Clients that push to SourceService by hand, and a connection that can be cut."""
+"""Clients that push to IngestService by hand, and a connection that can be cut."""
 
 import queue
 import socket
@@ -7,18 +7,18 @@ import threading
 import grpc
 
 from harness import octavo
-from octavo.v1 import source_pb2_grpc
+from octavo.v1 import ingest_pb2_grpc
 
 
 class RawStream:
-    """A stream of a method of SourceService that begins with `hello`; `requests` takes the other
+    """A stream of a method of IngestService that begins with `hello`; `requests` takes the other
     messages."""
 
     def __init__(self, address, method, hello):
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self.requests = queue.Queue()
         self.requests.put(hello)
-        self.call = getattr(source_pb2_grpc.SourceServiceStub(self.channel), method)(iter(self.requests.get, None))
+        self.call = getattr(ingest_pb2_grpc.IngestServiceStub(self.channel), method)(iter(self.requests.get, None))
 
     def until(self, wanted):
         """Reads answers until one is as wanted."""

@@ -1,6 +1,6 @@
 #include <iostream>
 
-#include "octavo/v1/source.grpc.pb.h"
+#include "octavo/v1/ingest.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/terminal.h"
@@ -10,7 +10,7 @@ namespace {
 
 void List(Session& session) {
   v1::ListCamerasResponse answer;
-  if (!Check(session, v1::SourceService::NewStub(session.channel())
+  if (!Check(session, v1::IngestService::NewStub(session.channel())
                           ->ListCameras(session.Context().get(), {}, &answer)))
     return;
   for (const auto& camera : answer.cameras()) {

@@ -204,7 +204,7 @@ void FilePush::Send(Session& session, const std::string& scan) {
                        ->CancelScan(session.Context().get(), request, &answer));
   });
   grpc::ClientContext context;
-  const auto stream = v1::SourceService::NewStub(session.channel())->Push(&context);
+  const auto stream = v1::IngestService::NewStub(session.channel())->Push(&context);
   v1::PushRequest hello;
   hello.set_scan(scan);
   stream->Write(hello);

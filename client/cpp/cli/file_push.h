@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "octavo/v1/source.grpc.pb.h"
+#include "octavo/v1/ingest.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
 

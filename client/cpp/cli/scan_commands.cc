@@ -2,8 +2,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "octavo/v1/ingest.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
-#include "octavo/v1/source.grpc.pb.h"
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/field_flags.h"
@@ -317,7 +317,7 @@ void AddScanCommands(CLI::App& app, Session& session) {
     v1::OpenRingRequest request;
     request.set_scan(*name);
     v1::OpenRingResponse answer;
-    if (!Check(session, v1::SourceService::NewStub(session.channel())
+    if (!Check(session, v1::IngestService::NewStub(session.channel())
                             ->OpenRing(session.Context().get(), request, &answer)))
       return;
     if (session.json) {

@@ -26,7 +26,7 @@ void Memory(Session& session) {
     std::cout << device.name() << "  budget " << bytes(device.budget_bytes()) << ": reserved "
               << bytes(device.reserved_bytes()) << ", held " << bytes(device.held_bytes())
               << ", buffers " << bytes(device.buffer_bytes()) << ", cached "
-              << bytes(device.cached_bytes()) << ", detached " << bytes(device.limbo_bytes())
+              << bytes(device.cached_bytes()) << ", detached " << bytes(device.detached_bytes())
               << ", free " << bytes(device.free_bytes()) << " (most ever "
               << bytes(device.peak_bytes()) << ")\n";
     for (const auto& holder : memory.holders()) {

@@ -5,9 +5,9 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 
-#include "octavo/v1/buffer.grpc.pb.h"
+#include "octavo/v1/export.grpc.pb.h"
+#include "octavo/v1/ingest.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
-#include "octavo/v1/source.grpc.pb.h"
 #include "octavo/v1/stream.grpc.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
@@ -35,8 +35,8 @@ class Client::Impl {
     channel_ = grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
     scans_ = v1::ScanService::NewStub(channel_);
     volumes_ = v1::VolumeService::NewStub(channel_);
-    buffers_ = v1::BufferService::NewStub(channel_);
-    sources_ = v1::SourceService::NewStub(channel_);
+    exports_ = v1::ExportService::NewStub(channel_);
+    sources_ = v1::IngestService::NewStub(channel_);
     streams_ = v1::StreamService::NewStub(channel_);
     system_ = v1::SystemService::NewStub(channel_);
   }
@@ -65,8 +65,8 @@ class Client::Impl {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::ScanService::Stub> scans_;
   std::unique_ptr<v1::VolumeService::Stub> volumes_;
-  std::unique_ptr<v1::BufferService::Stub> buffers_;
-  std::unique_ptr<v1::SourceService::Stub> sources_;
+  std::unique_ptr<v1::ExportService::Stub> exports_;
+  std::unique_ptr<v1::IngestService::Stub> sources_;
   std::unique_ptr<v1::StreamService::Stub> streams_;
   std::unique_ptr<v1::SystemService::Stub> system_;
 
@@ -193,7 +193,7 @@ RingTicket Client::OpenRing(const std::string& scan) {
   v1::OpenRingRequest request;
   request.set_scan(scan);
   const auto answer = impl_->Call<v1::OpenRingResponse>(
-      *impl_->sources_, &v1::SourceService::Stub::OpenRing, request);
+      *impl_->sources_, &v1::IngestService::Stub::OpenRing, request);
   return {.socket = answer.socket(),
           .ticket = answer.ticket(),
           .expires_seconds = answer.expires_seconds()};
@@ -332,7 +332,7 @@ Mapped Client::Map(const std::string& name, const MapOptions& options) {
   for (const MemoryKind kind : options.accept)
     request.add_accept(static_cast<v1::ExportKind>(kind));
   const auto ticket =
-      impl_->Call<v1::ExportResponse>(*impl_->buffers_, &v1::BufferService::Stub::Export, request);
+      impl_->Call<v1::ExportResponse>(*impl_->exports_, &v1::ExportService::Stub::Export, request);
   return impl_->ConnectTo(ticket.socket_path())->Present(ticket.nonce());
 }
 

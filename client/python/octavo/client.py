@@ -20,8 +20,8 @@ from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
 from octavo.paging import pages
-from octavo.v1 import (buffer_pb2, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2, session_pb2_grpc, source_pb2, source_pb2_grpc, stream_pb2,
-                       stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
+from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2,
+                       session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
 def _address(address: str) -> str:
@@ -67,7 +67,8 @@ class Client(VolumeCalls, JobCalls):
         self._volumes = volume_pb2_grpc.VolumeServiceStub(self.channel)
         self._streams = stream_pb2_grpc.StreamServiceStub(self.channel)
         self._jobs = job_pb2_grpc.JobServiceStub(self.channel)
-        self._sources = source_pb2_grpc.SourceServiceStub(self.channel)
+        self._ingest = ingest_pb2_grpc.IngestServiceStub(self.channel)
+        self._exports = export_pb2_grpc.ExportServiceStub(self.channel)
         self._system = system_pb2_grpc.SystemServiceStub(self.channel)
         self._sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self._metadata = buffers.caller(client, key)
@@ -195,7 +196,7 @@ class Client(VolumeCalls, JobCalls):
         """
         errors.check_kind("scan", scan, "scans")
         acquisition = self.scan(scan).spec.acquisition
-        pushed = push.push(self._sources.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
+        pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
         now = self.scan(scan)
         if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
@@ -205,12 +206,12 @@ class Client(VolumeCalls, JobCalls):
         errors.tell(scan, now.warnings)
         return pushed.result
 
-    def ring_ticket(self, scan: str) -> source_pb2.OpenRingResponse:
+    def ring_ticket(self, scan: str) -> ingest_pb2.OpenRingResponse:
         """A ticket for a process on the server's host to open the ring of a scan whose source is
         `ring`: `socket` and `ticket`, for octavo.Ring or for octavo_ring_open of
         client/cpp/include/octavo/octavo_ring.h. Valid once."""
         errors.check_kind("scan", scan, "scans")
-        return self._call(self._sources.OpenRing, source_pb2.OpenRingRequest(scan=scan))
+        return self._call(self._ingest.OpenRing, ingest_pb2.OpenRingRequest(scan=scan))
 
     def open_ring(self, scan: str) -> ring.Ring:
         """Attaches this process to the ring of a scan, as its producer (see octavo.Ring)."""
@@ -237,14 +238,14 @@ class Client(VolumeCalls, JobCalls):
         """
         errors.check_kind("job", job, "jobs")
         with errors.raising(self.address):
-            pushed = push.push_projections(self._sources.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
+            pushed = push.push_projections(self._ingest.PushProjections, job, frames, end=end, reconnect=reconnect, progress=progress,
                                            tell=functools.partial(errors.tell, job, stacklevel=6))
         errors.tell(job, pushed.doubts)
         return pushed.result
 
-    def cameras(self) -> List[source_pb2.CameraInfo]:
+    def cameras(self) -> List[ingest_pb2.CameraInfo]:
         """Cameras that the server can reach now. Takes about a second."""
-        return list(self._call(self._sources.ListCameras, source_pb2.ListCamerasRequest()).cameras)
+        return list(self._call(self._ingest.ListCameras, ingest_pb2.ListCamerasRequest()).cameras)
 
     # -- memory of the server in this process
 
@@ -264,7 +265,7 @@ class Client(VolumeCalls, JobCalls):
                     if error.reason not in ("SERVER_GONE", "NO_GRANT"):
                         raise
             if mapped is None:
-                ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(
+                ticket = self._call(self._exports.Export, export_pb2.ExportRequest(
                     name=name, replica=replica, lease_token=sessions.token_of(lease), lease_fence=lease.fence if lease else 0))
                 if self._handoff is None or not self._handoff.alive or self._handoff.path != ticket.socket_path:
                     self._handoff = mapping.Connection(ticket.socket_path, self.timeout)
@@ -278,7 +279,7 @@ class Client(VolumeCalls, JobCalls):
         it announces a volume, so the volume cannot be removed in between; a volume of a LIVE scan
         is kept while it is mapped. See octavo.mapping.Volumes for most, every, timeout;
         mapping.owner(array) has index, skipped and sealed_ns."""
-        ticket = self.buffers._call(self.buffers._stub.Export, buffer_pb2.ExportRequest(name=scan))
+        ticket = self._call(self._exports.Export, export_pb2.ExportRequest(name=scan))
         return _MappedVolumes(ticket.socket_path, ticket.nonce, most=most, every=every, timeout=timeout, writable=writable)
 
     @staticmethod
@@ -286,14 +287,14 @@ class Client(VolumeCalls, JobCalls):
         """Gives back the result of map() now. It must not be used any more."""
         mapping.owner(mapped).release()
 
-    def exports(self, of: str = "") -> List[buffer_pb2.ExportStatus]:
+    def exports(self, of: str = "") -> List[export_pb2.ExportStatus]:
         """The memory that other processes (and this one) map, oldest first."""
-        return list(self.buffers._call(self.buffers._stub.ListExports, buffer_pb2.ListExportsRequest(of=of)).exports)
+        return list(self._call(self._exports.ListExports, export_pb2.ListExportsRequest(of=of)).exports)
 
     def revoke_export(self, name: str) -> int:
         """Asks for exports/..., or all exports of volumes/... or buffers/..., back. Returns
         their number."""
-        return self.buffers._call(self.buffers._stub.RevokeExport, buffer_pb2.RevokeExportRequest(name=name)).exports
+        return self._call(self._exports.RevokeExport, export_pb2.RevokeExportRequest(name=name)).exports
 
     # -- sessions and leases
 

@@ -1,7 +1,7 @@
 """Memory of the server in this process, without a copy: held volumes and buffers by file descriptors, on the same host.
 
 Needs NumPy and, for memory of a GPU, libcuda, but not gRPC: a program with a ticket
-(BufferService.Export) can use this module alone.
+(ExportService.Export) can use this module alone.
 
     connection = Connection(ticket.socket_path)
     mapped = connection.present(ticket.nonce)       # the first use of a piece of memory: a descriptor comes, and is mapped
@@ -41,7 +41,7 @@ _MOST_BYTES = 64 << 10
 
 class HandoffError(Exception):
     """The hand-over was refused, revoked or has ended. reason: TICKET_USED, TICKET_EXPIRED, TICKET_UNKNOWN, WRONG_PEER, EXPORT_REVOKED,
-    SERVER_GONE, CUDA, RELEASED, TIMEOUT, and those of BufferService.Export."""
+    SERVER_GONE, CUDA, RELEASED, TIMEOUT, and those of ExportService.Export."""
 
     def __init__(self, reason: str, message: str, code: str = ""):
         super().__init__(f"{reason}: {message}")

@@ -1,4 +1,4 @@
-"""The client's side of SourceService.Push and PushProjections: credit, acknowledgement, new connections."""
+"""The client's side of IngestService.Push and PushProjections: credit, acknowledgement, new connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from octavo import errors
 from octavo.arguments import explained, real, short, whole
 from octavo.names import Names, short_name
-from octavo.v1 import scan_pb2, source_pb2, types_pb2
+from octavo.v1 import scan_pb2, ingest_pb2, types_pb2
 
 Block = Union[np.ndarray, Tuple[int, np.ndarray], Tuple[int, np.ndarray, List[Tuple[str, int]]]]
 Blocks = Union[Iterable[Block], Callable[[int], Iterable[Block]]]
@@ -240,10 +240,10 @@ class _RecordPusher(_Pusher):
         return any(word in text for word in self.told_of)
 
     def hello(self):
-        return source_pb2.PushRequest(scan=self.scan)
+        return ingest_pb2.PushRequest(scan=self.scan)
 
     def goodbye(self):
-        return source_pb2.PushRequest(end=True)
+        return ingest_pb2.PushRequest(end=True)
 
     def split(self, answer):
         most = min(answer.max_block_records, max(1, MESSAGE_BYTES // answer.record_bytes))
@@ -385,8 +385,8 @@ def _projection_frames(projections, angles_rad, flats, darks) -> Iterator[Projec
         yield ProjectionFrame(next(sequence), array, "projection", float(angle))
 
 
-_KINDS = Names({"projection": source_pb2.PushProjectionsRequest.KIND_PROJECTION, "flat": source_pb2.PushProjectionsRequest.KIND_FLAT,
-                "dark": source_pb2.PushProjectionsRequest.KIND_DARK}, aliases={"white": "flat"}, of=source_pb2.PushProjectionsRequest.Kind)
+_KINDS = Names({"projection": ingest_pb2.PushProjectionsRequest.KIND_PROJECTION, "flat": ingest_pb2.PushProjectionsRequest.KIND_FLAT,
+                "dark": ingest_pb2.PushProjectionsRequest.KIND_DARK}, aliases={"white": "flat"}, of=ingest_pb2.PushProjectionsRequest.Kind)
 _TYPES = {types_pb2.DTYPE_U8: np.dtype("u1"), types_pb2.DTYPE_U16: np.dtype("<u2"), types_pb2.DTYPE_I16: np.dtype("<i2"), types_pb2.DTYPE_F32: np.dtype("<f4")}
 
 
@@ -401,10 +401,10 @@ class _ProjectionPusher(_Pusher):
         self.first_beyond = 2 ** 64
 
     def hello(self):
-        return source_pb2.PushProjectionsRequest(job=self.job)
+        return ingest_pb2.PushProjectionsRequest(job=self.job)
 
     def goodbye(self):
-        return source_pb2.PushProjectionsRequest(end=True)
+        return ingest_pb2.PushProjectionsRequest(end=True)
 
     def split(self, answer):
         dtype = _TYPES[answer.dtype]
@@ -423,7 +423,7 @@ class _ProjectionPusher(_Pusher):
             kind, angle = _KINDS.pick(f"kind of frame {sequence}", frame.kind), real(f"angle_rad of frame {sequence}", frame.angle_rad)
             for row in range(0, answer.rows, most):
                 part = array[row:row + most]
-                yield source_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
+                yield ingest_pb2.PushProjectionsRequest(sequence=sequence, kind=kind, angle_rad=angle, first_row=row, rows=len(part),
                                                         data=part.tobytes())
 
     def count_in(self, sequence: int, frames: int) -> None:
@@ -496,7 +496,7 @@ def _doubts(array: np.ndarray, acquisition: scan_pb2.Acquisition) -> List[str]:
             f"bits that they have, or leave adc_bits out, which means all {8 * look.dtype.itemsize}"]
 
 
-def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[source_pb2.PushRequest]:
+def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[ingest_pb2.PushRequest]:
     """A block as requests of at most `most` records."""
     starts = range(first, first + len(array), most)
     for start in starts:
@@ -504,8 +504,8 @@ def _parts(first: int, array: np.ndarray, markers: list, most: int) -> Iterator[
         # before and after the block.
         brought = [m for m in markers if (m[1] >= start or start == starts[0]) and (m[1] < start + most or start == starts[-1])]
         part = array[start - first:start - first + most]
-        yield source_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
-                                     markers=[source_pb2.PushMarker(name=name, record=record) for name, record in brought])
+        yield ingest_pb2.PushRequest(first_record=start, records=len(part), data=part.tobytes(),
+                                     markers=[ingest_pb2.PushMarker(name=name, record=record) for name, record in brought])
 
 
 def push(method, scan: str, blocks: Blocks, acquisition: scan_pb2.Acquisition, *, end: bool, reconnect: float, progress: Optional[Callable],

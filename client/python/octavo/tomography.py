@@ -14,7 +14,7 @@ from octavo import errors
 from octavo.arguments import array, builder, explained, message, several, short, whole
 from octavo.client import Client
 from octavo.names import Names, Types, closest
-from octavo.v1 import job_pb2, source_pb2, tomography_pb2 as t, types_pb2
+from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2 as t, types_pb2
 
 _OPTIONS = t.TomographyAlgorithmOptions
 _RINGS = t.TomographyPreparation.Rings
@@ -52,7 +52,7 @@ FILE_FORMATS = Names({"data_exchange": t.PROJECTION_FORMAT_DATA_EXCHANGE, "nxtom
                      aliases={"dx": "data_exchange"}, of=t.ProjectionFormat)
 ANGLE_UNITS = Names({"degrees": t.ANGLE_UNIT_DEGREES, "radians": t.ANGLE_UNIT_RADIANS}, aliases={"deg": "degrees", "degree": "degrees", "rad": "radians", "radian": "radians"},
                     of=t.AngleUnit)
-Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, source_pb2.PushedProjections]
+Input = Union[str, dict, t.ProjectionFile, t.ProjectionArrays, ingest_pb2.PushedProjections]
 
 
 @builder(t.ProjectionFile)
@@ -68,11 +68,11 @@ def ProjectionArrays(**fields) -> t.ProjectionArrays:
     return message(t.ProjectionArrays, fields)
 
 
-@builder(source_pb2.PushedProjections)
-def PushedProjections(**fields) -> source_pb2.PushedProjections:
+@builder(ingest_pb2.PushedProjections)
+def PushedProjections(**fields) -> ingest_pb2.PushedProjections:
     """The message of this name: projections that Client.push_projections sends. rows, columns  of a frame;  frames  how many will come: projections,
     flat and dark fields together;  dtype  "u8", "u16" (the default), "i16", "f32"."""
-    return message(source_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
+    return message(ingest_pb2.PushedProjections, fields, names={"dtype": FRAME_DTYPES})
 
 
 def _range(name: str, value) -> Optional[t.IndexRange]:
@@ -210,7 +210,7 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
 
 
 def _set_input(job: t.TomographyJob, input) -> None:
-    for name, kind in (("file", t.ProjectionFile), ("arrays", t.ProjectionArrays), ("push", source_pb2.PushedProjections)):
+    for name, kind in (("file", t.ProjectionFile), ("arrays", t.ProjectionArrays), ("push", ingest_pb2.PushedProjections)):
         if isinstance(input, kind):
             getattr(job, name).CopyFrom(input)
             return

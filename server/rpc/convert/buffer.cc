@@ -106,53 +106,6 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
   return out;
 }
 
-absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) {
-  std::set<std::string> backends;
-  for (const int kind : in.accept()) {
-    if (kind != v1::EXPORT_KIND_HOST_MEMFD && kind != v1::EXPORT_KIND_CUDA_VMM) {
-      return InvalidField(
-          "accept", absl::StrCat("has the unknown value ", kind, "; allowed HOST_MEMFD, CUDA_VMM"));
-    }
-    backends.insert(kind == v1::EXPORT_KIND_CUDA_VMM ? "cuda" : "host");
-  }
-  return backends;
-}
-
-void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportResponse* out) {
-  out->set_nonce(in.ticket.nonce);
-  out->set_socket_path(in.ticket.path);
-  out->set_expires_seconds(in.ticket.expires_seconds);
-  out->set_name(in.status.name);
-  if (in.memory.name.empty()) return;  // for the volumes of a scan: there is no memory yet
-  out->set_kind(in.memory.backend == "cuda" ? v1::EXPORT_KIND_CUDA_VMM
-                                            : v1::EXPORT_KIND_HOST_MEMFD);
-  out->set_device_uuid(in.memory.device_uuid);
-  out->set_byte_size(in.memory.type.bytes());
-  out->set_mapped_bytes(in.memory.memory.mapped_bytes);
-  EncodeElementType(in.memory.type, out->mutable_type());
-  for (const int64_t extent : in.memory.type.dims) out->add_shape(extent);
-  out->set_version(in.memory.version);
-  out->set_memory(absl::StrCat(absl::Hex(in.memory.memory.id, absl::kZeroPad16)));
-  out->set_generation(in.status.generation);
-}
-
-void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
-  out->set_name(in.name);
-  out->set_of(in.of);
-  out->set_replica(in.replica);
-  out->set_device(in.device);
-  out->set_state(static_cast<v1::ExportStatus::State>(in.state));
-  out->set_uid(in.uid.has_value() ? static_cast<int64_t>(*in.uid) : -1);
-  out->set_pid(in.pid);
-  out->set_client(in.client);
-  out->set_mapped_bytes(in.mapped_bytes);
-  EncodeTime(in.created, out->mutable_create_time());
-  out->set_memory(absl::StrCat(absl::Hex(in.memory, absl::kZeroPad16)));
-  out->set_generation(in.generation);
-  out->set_limbo(in.detached);
-  out->set_overdue(in.overdue);
-}
-
 void EncodeElementType(const ArrayType& type, v1::ElementType* out) {
   out->set_dtype(static_cast<v1::Dtype>(type.scalar));
   out->set_lanes(static_cast<uint32_t>(type.lanes));

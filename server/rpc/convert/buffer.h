@@ -5,7 +5,6 @@
 
 #include "octavo/v1/buffer.pb.h"
 
-#include "server/exports/export_store.h"
 #include "server/model/buffer_types.h"
 
 namespace octavo::rpc {
@@ -18,10 +17,6 @@ absl::StatusOr<model::BufferWriteSpec> DecodeWriteHeader(
     const v1::WriteBufferRequest::Header& header);
 model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& request);
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& request);
-/// Names of the backends whose memory the client can map.
-absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& request);
-void EncodeExportTicket(const exports::ExportTicket& ticket, v1::ExportResponse* out);
-void EncodeExport(const exports::ExportStatus& status, v1::ExportStatus* out);
 void EncodeElementType(const ArrayType& type, v1::ElementType* out);
 void EncodeBuffer(const model::BufferStatus& status, v1::Buffer* out);
 

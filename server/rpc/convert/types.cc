@@ -58,7 +58,7 @@ void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out
   out->set_held_bytes(device.held_bytes);
   out->set_used_bytes(device.used_bytes);
   out->set_cached_bytes(device.cached_bytes);
-  out->set_limbo_bytes(device.detached_bytes);
+  out->set_detached_bytes(device.detached_bytes);
   out->set_free_bytes(device.free_bytes);
   out->set_running_scans(device.running_scans);
   out->set_running_jobs(device.running_jobs);

@@ -15,7 +15,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
 from pushing import CuttingProxy, RawStream
-from octavo.v1 import scan_pb2, source_pb2
+from octavo.v1 import scan_pb2, ingest_pb2
 
 push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
@@ -43,11 +43,11 @@ class RawPush(RawStream):
     """A client that can violate the protocol."""
 
     def __init__(self, address, scan, **hello):
-        super().__init__(address, "Push", source_pb2.PushRequest(scan=scan, **hello))
+        super().__init__(address, "Push", ingest_pb2.PushRequest(scan=scan, **hello))
 
     def send(self, first, count, **fields):
         fields.setdefault("data", records(first, count).tobytes())
-        self.requests.put(source_pb2.PushRequest(first_record=first, records=count, **fields))
+        self.requests.put(ingest_pb2.PushRequest(first_record=first, records=count, **fields))
 
 
 class Push(DaemonTest):
@@ -272,14 +272,14 @@ class Push(DaemonTest):
             (dict(scan=scan), dict(first_record=0, records=4, data=bytes(1023)), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
             (dict(scan=scan), dict(first_record=0, records=4), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "data"),
             (dict(scan=scan), dict(scan=scan), grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "scan"),
-            (dict(scan=scan), dict(first_record=0, records=4, data=bytes(1024), markers=[source_pb2.PushMarker(record=1)]),
+            (dict(scan=scan), dict(first_record=0, records=4, data=bytes(1024), markers=[ingest_pb2.PushMarker(record=1)]),
              grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "markers.name"),
         ]
         for hello, block, code, reason, field in cases:
             push = RawPush(self.daemon.address, **hello)
             if block is not None:
                 push.until(lambda a: a.credit > 0)
-                push.requests.put(source_pb2.PushRequest(**block))
+                push.requests.put(ingest_pb2.PushRequest(**block))
             error = push.error()
             push.close()
             self.assertEqual((error.code, error.reason, error.field), (code, reason, field), (hello, block, error))
@@ -291,7 +291,7 @@ class Push(DaemonTest):
 
     def test_bytes_that_are_no_message(self):
         channel = grpc.insecure_channel(self.daemon.address)
-        method = channel.stream_stream("/octavo.v1.SourceService/Push", request_serializer=lambda b: b, response_deserializer=bytes)
+        method = channel.stream_stream("/octavo.v1.IngestService/Push", request_serializer=lambda b: b, response_deserializer=bytes)
         for garbage in (b"\xff", b"\x0a\x05ab", b"\x7a\x05ab", b"\x7a\x01a\x08\x01", b"\x0b", b"\x08" + b"\xff" * 11, b"\x0d\x00\x00"):
             with self.assertRaises(grpc.RpcError) as caught:
                 list(method(iter([garbage])))

@@ -194,7 +194,7 @@ class Streaming(DaemonTest):
         command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--scan", scan, "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(process.stderr.readline(),
-                         f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (SourceService.Push)\n")
+                         f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (IngestService.Push)\n")
         self.client.push(scan, np.zeros((16 * 8, 64), np.uint16) + np.arange(64, dtype=np.uint16))
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
@@ -219,7 +219,7 @@ class Streaming(DaemonTest):
         queued = self.client.submit_scan(octavo.simulated(1), raster, samples=64, queue="bench").name
         self.assertEqual(self.client.waits_for(queued), "its turn: the scan that runs is before it in the queue bench")
         self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))
-        self.assertIn(f"{pushed}: nothing comes yet: it waits for a client that pushes its records (SourceService.Push)", told(pushed))
+        self.assertIn(f"{pushed}: nothing comes yet: it waits for a client that pushes its records (IngestService.Push)", told(pushed))
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name
         until(lambda: self.client.job(job).stage == "projections")
         self.assertIn(f"{job}: nothing comes yet: it waits for frames that are pushed: 0 of 9 are in", told(job))

@@ -194,7 +194,7 @@ def figures(pid):
 
 class Soak(unittest.TestCase):
     def ledger(self, client):
-        return [(d.reserved_bytes, d.held_bytes, d.buffer_bytes, d.limbo_bytes) for d in client.devices()]
+        return [(d.reserved_bytes, d.held_bytes, d.buffer_bytes, d.detached_bytes) for d in client.devices()]
 
     def settled(self, client):
         """Waits until sessions and times to live have removed leftovers, and discards volumes
@@ -256,7 +256,7 @@ class Soak(unittest.TestCase):
                     samples.append(figures(daemon.process.pid))
                     next_sample = time.monotonic() + max(1.0, SECONDS / 60)
                     for device in client.devices():
-                        self.assertLessEqual(device.reserved_bytes + device.held_bytes + device.buffer_bytes + device.limbo_bytes + device.cached_bytes,
+                        self.assertLessEqual(device.reserved_bytes + device.held_bytes + device.buffer_bytes + device.detached_bytes + device.cached_bytes,
                                              device.budget_bytes)
                 time.sleep(0.05)
             self.settled(client)

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from harness import DATA, Daemon, DaemonTest, octavo
-from octavo.v1 import job_pb2, source_pb2, tomography_pb2, types_pb2
+from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2, types_pb2
 from pushing import CuttingProxy, RawStream
 
 TOOTH = os.path.join(DATA, "tomo")
@@ -39,7 +39,7 @@ def phantom(angles=24, rows=2, columns=32, seed=5):
 
 def push_spec(projections, flats, darks, **fields):
     types = {"uint8": types_pb2.DTYPE_U8, "uint16": types_pb2.DTYPE_U16, "int16": types_pb2.DTYPE_I16, "float32": types_pb2.DTYPE_F32}
-    return source_pb2.PushedProjections(rows=projections.shape[1], columns=projections.shape[2], frames=len(projections) + len(flats) + len(darks),
+    return ingest_pb2.PushedProjections(rows=projections.shape[1], columns=projections.shape[2], frames=len(projections) + len(flats) + len(darks),
                                         dtype=types[str(projections.dtype)], **fields)
 
 
@@ -55,11 +55,11 @@ class RawPush(RawStream):
     """A client that can violate the protocol."""
 
     def __init__(self, address, name):
-        super().__init__(address, "PushProjections", source_pb2.PushProjectionsRequest(job=name))
+        super().__init__(address, "PushProjections", ingest_pb2.PushProjectionsRequest(job=name))
 
     def send(self, sequence, array, **fields):
         fields.setdefault("rows", len(array))
-        self.requests.put(source_pb2.PushProjectionsRequest(sequence=sequence, data=np.ascontiguousarray(array).tobytes(), **fields))
+        self.requests.put(ingest_pb2.PushProjectionsRequest(sequence=sequence, data=np.ascontiguousarray(array).tobytes(), **fields))
 
 
 class TomographyPush(DaemonTest):
@@ -181,7 +181,7 @@ class TomographyPush(DaemonTest):
         self.assertEqual([(r.first, r.count) for r in volume.missing_frame_ranges], [(12, 2), (28, 1)])
         # The same as of a job that was never to get them
         kept = [f for f in frames if f.sequence not in (12, 13, 28)]
-        fewer = source_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.DTYPE_U16)
+        fewer = ingest_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.DTYPE_U16)
         other = self.client.submit_job(job(push=fewer)).name
         self.client.push_projections(other, [octavo.ProjectionFrame(i, f.array, f.kind, f.angle_rad) for i, f in enumerate(kept)])
         whole = self.client.wait_job(other)
@@ -283,7 +283,7 @@ class TomographyPush(DaemonTest):
                 self.assertIn(field, str(error))
         nothing = self.raw(name)
         nothing.until(lambda a: a.credit > 0)
-        nothing.requests.put(source_pb2.PushProjectionsRequest())
+        nothing.requests.put(ingest_pb2.PushProjectionsRequest())
         self.assertIn("rows: is 0 in a message that brings nothing", str(nothing.error()))
         newer = self.raw(name)
         newer.until(lambda a: a.credit > 0)

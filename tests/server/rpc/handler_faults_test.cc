@@ -22,10 +22,10 @@
 #include "gtest/gtest.h"
 
 #include "octavo/v1/buffer.pb.h"
+#include "octavo/v1/ingest.pb.h"
 #include "octavo/v1/job.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/session.pb.h"
-#include "octavo/v1/source.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/volume.pb.h"
@@ -368,33 +368,33 @@ class HandlerFaultsTest : public ::testing::Test {
           r.add_operations()->mutable_mip()->set_axis(0);
         })});
     add("BufferService/WaitBuffer", {OfBuffer<v1::WaitBufferRequest>()});
-    add("BufferService/Export", {OfVolume<v1::ExportRequest>()});
-    add("BufferService/RevokeExport",
+    add("ExportService/Export", {OfVolume<v1::ExportRequest>()});
+    add("ExportService/RevokeExport",
         {.requests = One<v1::RevokeExportRequest>([this](auto& r) {
            v1::ExportRequest request;
            request.set_name(HeldVolume());
-           r.set_name(Ask<v1::ExportResponse>("BufferService/Export", request).name());
+           r.set_name(Ask<v1::ExportResponse>("ExportService/Export", request).name());
          }),
          .again = {NOT_FOUND}});
-    add("BufferService/ListExports", {One<v1::ListExportsRequest>()});
+    add("ExportService/ListExports", {One<v1::ListExportsRequest>()});
     add("StreamService/Subscribe",
         {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_scan(Submit(Spec(0))); }),
          .read = 1});
-    add("SourceService/Push", {.requests = One<v1::PushRequest>([this](auto& r) {
+    add("IngestService/Push", {.requests = One<v1::PushRequest>([this](auto& r) {
                                  v1::ScanSpec spec = Spec(1);
                                  spec.mutable_push();
                                  r.set_scan(Submit(spec));
                                }),
                                .read = 1});
-    add("SourceService/PushProjections",
+    add("IngestService/PushProjections",
         {.requests = One<v1::PushProjectionsRequest>([this](auto& r) { r.set_job(Job()); }),
          .read = 1});
-    add("SourceService/OpenRing", {One<v1::OpenRingRequest>([this](auto& r) {
+    add("IngestService/OpenRing", {One<v1::OpenRingRequest>([this](auto& r) {
           v1::ScanSpec spec = Spec(1);
           spec.mutable_ring();
           r.set_scan(Submit(spec));
         })});
-    add("SourceService/ListCameras", {One<v1::ListCamerasRequest>()});
+    add("IngestService/ListCameras", {One<v1::ListCamerasRequest>()});
     add("SessionService/OpenSession", {One<v1::OpenSessionRequest>()});
     add("SessionService/KeepAlive",
         {One<v1::KeepAliveRequest>([this](auto& r) { r.set_secret(Session()); })});
@@ -534,7 +534,7 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
     if (one.read >= 0) Until(ended);
     std::vector<std::string> points = PassedFailpoints();
     ArmFailpoint("");
-    EXPECT_TRUE(whole.status.ok() || method == "/octavo.v1.SourceService/ListCameras")
+    EXPECT_TRUE(whole.status.ok() || method == "/octavo.v1.IngestService/ListCameras")
         << whole.status.error_message();
     Taken start = Cleared();
     EXPECT_NE(std::find(points.begin(), points.end(), prefix + "begin"), points.end())

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-#include "octavo/v1/source.pb.h"
+#include "octavo/v1/ingest.pb.h"
 
 #include "tests/support/rooms.h"
 

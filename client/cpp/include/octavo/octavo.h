@@ -470,7 +470,7 @@ class Client {
   /// copy. The server must be on this host and have a hand-over socket (handoff.unix). The first
   /// use of a piece of memory brings a descriptor, which is mapped; a later volume in memory that
   /// is already mapped needs only one message. GPU: needs libcuda.so.1 when it runs, not when it is
-  /// linked. Throws Error with the reasons of BufferService.Export and of the socket, SERVER_GONE,
+  /// linked. Throws Error with the reasons of ExportService.Export and of the socket, SERVER_GONE,
   /// CUDA.
   Mapped Map(const std::string& name, const MapOptions& options = {});
   /// Unmaps unused memory that is kept for later volumes.

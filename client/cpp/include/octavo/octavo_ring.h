@@ -6,7 +6,7 @@
  * First submit a scan with source `ring` (`octavo scan submit --source ring …`). Then request a
  * ticket, which prints the socket's path and the ticket:
  *   octavo scan ring scans/<id>
- * or call Client::OpenRing (client/cpp/include/octavo/octavo.h) or SourceService.OpenRing. The
+ * or call Client::OpenRing (client/cpp/include/octavo/octavo.h) or IngestService.OpenRing. The
  * ticket is valid once, for half a minute, for the user that requested it. Then, from one thread (a
  * ring has one producer):
  *
@@ -85,8 +85,9 @@ typedef struct octavo_ring_facts {
   uint32_t channels;      /* interleaved in a record */
   uint64_t total_records; /* that the scan wants; 0 = until stopped */
 } octavo_ring_facts;
-#define OCTAVO_RING_MAY_WAIT 1u /* the scan knows that its producer waits while the ring is full \
-                                 */
+#define OCTAVO_RING_MAY_WAIT                                          \
+  1u /* the scan knows that its producer waits while the ring is full \
+      */
 
 enum octavo_ring_state { OCTAVO_RING_QUEUED = 0, OCTAVO_RING_RUNNING = 1, OCTAVO_RING_CLOSED = 2 };
 
@@ -135,8 +136,9 @@ typedef struct octavo_ring_descriptor {
   int64_t time_ns; /* CLOCK_MONOTONIC at its last record; 0 = now */
   uint64_t reserved[4];
 } octavo_ring_descriptor;
-#define OCTAVO_RING_OVERRUN 1u /* records before the block were dropped because the ring was full \
-                                */
+#define OCTAVO_RING_OVERRUN                                             \
+  1u /* records before the block were dropped because the ring was full \
+      */
 
 /* ---- The producer. Its functions are for one thread. ---- */
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "octavo/v1/source.grpc.pb.h"
+#include "octavo/v1/ingest.grpc.pb.h"
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
@@ -220,13 +220,13 @@ class ProjectionStream final : public PushStreamBase {
   int64_t connection_ = 0;
 };
 
-class SourceServiceImpl final
-    : public v1::SourceService::WithRawCallbackMethod_Push<
-          v1::SourceService::WithRawCallbackMethod_PushProjections<
-              v1::SourceService::WithCallbackMethod_OpenRing<
-                  v1::SourceService::WithCallbackMethod_ListCameras<v1::SourceService::Service>>>> {
+class IngestServiceImpl final
+    : public v1::IngestService::WithRawCallbackMethod_Push<
+          v1::IngestService::WithRawCallbackMethod_PushProjections<
+              v1::IngestService::WithCallbackMethod_OpenRing<
+                  v1::IngestService::WithCallbackMethod_ListCameras<v1::IngestService::Service>>>> {
  public:
-  SourceServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
+  IngestServiceImpl(engine::Engine* engine, base::WorkerPool* workers, base::WorkerPool* copiers)
       : scans_(engine->scans()), jobs_(engine->jobs()), workers_(workers), copiers_(copiers) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
@@ -290,9 +290,9 @@ class SourceServiceImpl final
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeSourceService(engine::Engine* engine, base::WorkerPool* workers,
+std::unique_ptr<grpc::Service> MakeIngestService(engine::Engine* engine, base::WorkerPool* workers,
                                                  base::WorkerPool* copiers) {
-  return std::make_unique<SourceServiceImpl>(engine, workers, copiers);
+  return std::make_unique<IngestServiceImpl>(engine, workers, copiers);
 }
 
 }  // namespace octavo::rpc
