@@ -2,6 +2,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "google/rpc/status.pb.h"
 #include "octavo/v1/ingest.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
 

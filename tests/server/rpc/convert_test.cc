@@ -354,7 +354,7 @@ TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   engine::MemoryStatus memory;
   memory.devices.emplace_back().reason = bad;
   memory.tiers.emplace_back().path = bad;
-  v1::Memory memory_read, memory_message;
+  v1::GetMemoryResponse memory_read, memory_message;
   EncodeMemory(memory, &memory_message);
   EXPECT_TRUE(memory_read.ParseFromString(memory_message.SerializeAsString()));
   storage::CommitOutcome outcome;
