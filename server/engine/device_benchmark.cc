@@ -394,7 +394,7 @@ absl::Status ResolveMeasure(MeasureSpec* spec, const Device& device) {
   }
   if (spec->seconds == 0) spec->seconds = 0.5;
   if (!(spec->seconds >= 0.01 && spec->seconds <= 10))
-    return FieldNotAllowed("seconds", spec->seconds, "0 (0.5) or 0.01 to 10");
+    return FieldNotAllowed("duration", spec->seconds, "unset (0.5 s) or 0.01 to 10 s");
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/field_mask.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -197,15 +198,15 @@ class BufferServiceImpl final : public BufferBase {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
       OCTAVO_ASSIGN_OR_RETURN(const auto changed,
-                              FieldsOfMask(request->update_mask(), {"labels", "ttl_seconds"}));
+                              FieldsOfMask(request->update_mask(), {"labels", "ttl"}));
       OCTAVO_ASSIGN_OR_RETURN(
           const auto status,
           buffers_->Change({.name = request->name(),
                             .etag = request->etag(),
                             .set_labels = changed.count("labels") > 0,
-                            .set_ttl = changed.count("ttl_seconds") > 0,
+                            .set_ttl = changed.count("ttl") > 0,
                             .labels = {request->labels().begin(), request->labels().end()},
-                            .ttl_seconds = request->ttl_seconds()},
+                            .ttl_seconds = ToSeconds(request->ttl())},
                            CallerOf(*context)));
       EncodeBuffer(status, response->mutable_buffer());
       return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
@@ -252,7 +253,7 @@ class IngestServiceImpl final
       PassPoint(MethodOf<v1::OpenRingRequest>(), ".answer");
       response->set_socket(ticket.path);
       response->set_ticket(ticket.nonce);
-      response->set_expires_seconds(ticket.expires_seconds);
+      *response->mutable_expire_time() = TimeFromNow(ticket.expires_seconds);
       response->set_total_bytes(static_cast<uint64_t>(ticket.total_bytes));
       response->set_slots(static_cast<uint32_t>(ticket.slots));
       response->set_block_records(static_cast<uint32_t>(ticket.block_records));

@@ -7,6 +7,7 @@
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
 
@@ -20,9 +21,9 @@ void EncodeSession(const session::SessionStatus& in, v1::ClientSession* out) {
   out->set_name(in.name);
   out->set_client(in.client);
   out->set_alive(in.alive);
-  EncodeTime(in.opened, out->mutable_opened());
-  EncodeTime(in.seen, out->mutable_seen());
-  out->set_expires_seconds(in.expires_seconds);
+  *out->mutable_create_time() = WallTime(in.opened);
+  *out->mutable_last_seen_time() = WallTime(in.seen);
+  *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
   out->set_volumes(in.volumes);
   out->set_leases(in.leases);
   out->set_bytes(in.bytes);
@@ -35,8 +36,8 @@ void EncodeLease(const session::Lease& in, int64_t now_ns, v1::LeaseGrant* out) 
   out->set_fence(in.fence);
   out->set_session(in.session);
   out->set_holder(in.holder);
-  out->set_expires_seconds(in.expires_ns == 0 ? 0
-                                              : static_cast<double>(in.expires_ns - now_ns) * 1e-9);
+  if (in.expires_ns != 0)
+    *out->mutable_expire_time() = TimeFromNow(static_cast<double>(in.expires_ns - now_ns) * 1e-9);
 }
 
 absl::Status CheckText(const char* field, const std::string& text) {
@@ -57,8 +58,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       OCTAVO_ASSIGN_OR_RETURN(const auto opened, clients_.Open(request->client()));
       EncodeSession(opened.session, response->mutable_session());
       response->set_secret(opened.secret);
-      response->set_heartbeat_seconds(clients_.config().heartbeat_seconds);
-      response->set_expiry_seconds(clients_.config().expiry_seconds);
+      *response->mutable_heartbeat_interval() = ToDuration(clients_.config().heartbeat_seconds);
+      *response->mutable_expiry() = ToDuration(clients_.config().expiry_seconds);
       return absl::OkStatus();
     });
   }
@@ -117,7 +118,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  v1::RenewLeaseResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(const auto lease,
-                              clients_.leases().Renew(request->token(), request->seconds()));
+                              clients_.leases().Renew(request->token(), ToSeconds(request->ttl())));
       EncodeLease(lease, clock_.Now().monotonic_ns, response->mutable_lease());
       return absl::OkStatus();
     });
@@ -153,16 +154,16 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                           : session::LeaseMode::kShared,
                               .session = "",
                               .holder = in.holder(),
-                              .seconds = in.seconds(),
-                              .wait_seconds = in.wait_seconds()};
+                              .seconds = ToSeconds(in.ttl()),
+                              .wait_seconds = ToSeconds(in.wait())};
     if (!in.session_secret().empty()) {
       OCTAVO_ASSIGN_OR_RETURN(const auto session, clients_.Find(in.session_secret()));
       out.session = session.name;
       if (out.holder.empty()) out.holder = session.client;
-    } else if (in.seconds() == 0) {
-      return InvalidField("seconds",
+    } else if (ToSeconds(in.ttl()) == 0) {
+      return InvalidField("ttl",
                           "is 0: without a session (session_secret) a lease has to end by itself; "
-                          "allowed 0 < seconds <= 86400");
+                          "allowed more than 0, at most 86400 s");
     }
     return out;
   }

@@ -6,6 +6,7 @@
 
 #include "gpu/base/memory_limit.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/services.h"
@@ -42,7 +43,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
       }
       for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
-      EncodeTime(info_.started, response->mutable_started());
+      *response->mutable_start_time() = WallTime(info_.started);
       response->set_draining(engine_.draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
       for (const auto& address : info_.open_addresses) response->add_insecure_listening(address);
@@ -54,8 +55,9 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
         source->set_reason(Utf8(kind.reason));
       }
       for (const auto& line : info_.recovered) response->add_recovered(Utf8(line));
-      response->set_heartbeat_seconds(engine_.clients().config().heartbeat_seconds);
-      response->set_expiry_seconds(engine_.clients().config().expiry_seconds);
+      *response->mutable_heartbeat_interval() =
+          ToDuration(engine_.clients().config().heartbeat_seconds);
+      *response->mutable_session_expiry() = ToDuration(engine_.clients().config().expiry_seconds);
       return absl::OkStatus();
     });
   }
@@ -100,7 +102,7 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     const engine::MeasureSpec spec{.device = asked.device(),
                                    .samples = asked.samples(),
                                    .records = asked.records_per_block(),
-                                   .seconds = asked.seconds()};
+                                   .seconds = ToSeconds(asked.duration())};
     const auto devices = engine_.devices().List();
     const absl::Status status =
         engine_.devices().Measure(spec, [&](const engine::Measured& figure) -> absl::Status {

@@ -6,6 +6,7 @@
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
 #include "server/rpc/services.h"
@@ -197,7 +198,7 @@ class VolumeServiceImpl final : public Base {
                   message.set_done_bytes(progress.done_bytes);
                   message.set_total_bytes(progress.total_bytes);
                   message.set_disk_bytes(progress.disk_bytes);
-                  message.set_seconds(progress.seconds);
+                  *message.mutable_elapsed() = ToDuration(progress.seconds);
                   message.set_stage(progress.stage);
                   to->Push(std::move(message), /*replace=*/true);
                 });
@@ -213,7 +214,7 @@ class VolumeServiceImpl final : public Base {
               message.set_done_bytes(outcome->raw_bytes);
               message.set_total_bytes(outcome->raw_bytes);
               message.set_disk_bytes(outcome->disk_bytes);
-              message.set_seconds(outcome->seconds);
+              *message.mutable_elapsed() = ToDuration(outcome->seconds);
               EncodeCommitResult(*outcome, message.mutable_result());
               if (const auto volume = volumes_.Get(name); volume.ok())
                 EncodeVolume(*volume, message.mutable_volume());

@@ -203,10 +203,10 @@ absl::Status ResolveRetention(model::ScanSpec& spec) {
                         "AUTO_COMMIT and AUTO_DISCARD none");
   }
   if (r.ttl_seconds != 0)
-    OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl_seconds", r.ttl_seconds, 1.0, 31536000.0));
+    OCTAVO_RETURN_IF_ERROR(InRange("retention.ttl", r.ttl_seconds, 1.0, 31536000.0));
   if (r.ttl_warning_seconds == 0) r.ttl_warning_seconds = std::min(60.0, r.ttl_seconds / 2);
   OCTAVO_RETURN_IF_ERROR(
-      InRange("retention.ttl_warning_seconds", r.ttl_warning_seconds, 0.0, r.ttl_seconds / 2));
+      InRange("retention.ttl_warning", r.ttl_warning_seconds, 0.0, r.ttl_seconds / 2));
   if (spec.session.empty() && r.orphan != model::Orphan::kDefault &&
       r.orphan != model::Orphan::kKeep) {
     return InvalidField("retention.orphan",

@@ -37,8 +37,8 @@ absl::Status LeaseTable::CheckRequest(const LeaseRequest& request) const {
   if (request.mode != LeaseMode::kShared && request.mode != LeaseMode::kExclusive) {
     return FieldNotAllowed("mode", static_cast<int>(request.mode), "SHARED, EXCLUSIVE");
   }
-  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", request.seconds, kLongestLeaseSeconds));
-  OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait_seconds", request.wait_seconds, kLongestWaitSeconds));
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("ttl", request.seconds, kLongestLeaseSeconds));
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("wait", request.wait_seconds, kLongestWaitSeconds));
   if (request.mode == LeaseMode::kExclusive && absl::StartsWith(request.resource, "volumes/")) {
     return WithInfo(
         absl::FailedPreconditionError(absl::StrCat(
@@ -277,7 +277,7 @@ Lease* LeaseTable::FindToken(const std::string& token, Told* told) {
 }
 
 absl::StatusOr<Lease> LeaseTable::Renew(const std::string& token, double seconds) {
-  OCTAVO_RETURN_IF_ERROR(CheckSeconds("seconds", seconds, kLongestLeaseSeconds));
+  OCTAVO_RETURN_IF_ERROR(CheckSeconds("ttl", seconds, kLongestLeaseSeconds));
   Told told;
   absl::StatusOr<Lease> renewed = Lost("it expired, was given back, or never was");
   {

@@ -303,7 +303,7 @@ absl::StatusOr<model::SourceTraits> InspectCamera(const model::ScanSpec& spec,
     if (!std::isfinite(value) || value < 0) return FieldNotAllowed(field, value, ">= 0");
   }
   if (!std::isfinite(s.frame_timeout_s) || s.frame_timeout_s > 1e9) {
-    return FieldNotAllowed("camera.frame_timeout_s", s.frame_timeout_s,
+    return FieldNotAllowed("camera.frame_timeout", s.frame_timeout_s,
                            "at most 1e9; negative = never");
   }
   if (s.buffers < 2 || s.buffers > 1024)

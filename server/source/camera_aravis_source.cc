@@ -172,7 +172,7 @@ class CameraRecords final : public Source {
             absl::DeadlineExceededError(absl::StrCat("camera ", opened_.id,
                                                      " has sent no whole frame for ",
                                                      source_.frame_timeout_s, " s")),
-            {.reason = Reason::kSourceStalled, .field = "camera.frame_timeout_s", .numbers = {}});
+            {.reason = Reason::kSourceStalled, .field = "camera.frame_timeout", .numbers = {}});
       }
       return absl::OkStatus();
     }

@@ -113,7 +113,7 @@ absl::Status ProjectionPort::Check(const model::PushedProjectionsSpec& spec) {
   if (!(spec.pixel_size_um >= 0 && spec.pixel_size_um <= 1e6))
     return FieldNotAllowed("push.pixel_size_um", spec.pixel_size_um, "0 (not known) to 1e6");
   if (!(spec.idle_timeout_s <= 1e9) || std::isinf(spec.idle_timeout_s))
-    return FieldNotAllowed("push.idle_timeout_s", spec.idle_timeout_s,
+    return FieldNotAllowed("push.idle_timeout", spec.idle_timeout_s,
                            "at most 1e9; negative = never");
   return absl::OkStatus();
 }
@@ -335,7 +335,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
                           "no projections came for ", spec_.idle_timeout_s, " s (", who, "); ",
                           counts_.frames, " of ", spec_.frames, " frames are in")),
                       {.reason = Reason::kSourceStalled,
-                       .field = "push.idle_timeout_s",
+                       .field = "push.idle_timeout",
                        .numbers = {{"frames", absl::StrCat(counts_.frames)}}});
     }
     const Seconds left = Seconds(at_most_s) - (std::chrono::steady_clock::now() - began);

@@ -377,7 +377,7 @@ absl::Status PushPort::WaitForRecords(MutexLock& lock, const std::stop_token& st
                           absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,
                                        "); the next would be record ", next_record_)),
                       {.reason = Reason::kSourceStalled,
-                       .field = "push.idle_timeout_s",
+                       .field = "push.idle_timeout",
                        .numbers = {{"next_record", absl::StrCat(next_record_)}}});
     }
     cv_.WaitFor(

@@ -52,7 +52,7 @@ absl::StatusOr<model::SourceTraits> InspectPush(const model::ScanSpec& spec,
     return FieldNotAllowed("push.credit_blocks", given.credit_blocks, "0 (4) to 64");
   }
   if (!std::isfinite(s.idle_timeout_s) || s.idle_timeout_s > 1e9) {
-    return FieldNotAllowed("push.idle_timeout_s", given.idle_timeout_s,
+    return FieldNotAllowed("push.idle_timeout", given.idle_timeout_s,
                            "at most 1e9; negative = never");
   }
   return TraitsOfDelivered(spec.acquisition, "a push source");

@@ -200,7 +200,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
     left = std::min(left, Seconds(std::max(limits_.restart_grace_s, 0.0)) - Seconds(now - gone_));
     if (left.count() <= 0) {
       const ErrorInfo info{.reason = Reason::kSourceLost,
-                           .field = "ring.restart_grace_s",
+                           .field = "ring.restart_grace",
                            .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(
           absl::UnavailableError(absl::StrCat("the producer is gone and no other came within ",
@@ -217,7 +217,7 @@ absl::StatusOr<std::chrono::nanoseconds> RingPort::MayWait(Steady::time_point be
                         : feeding_               ? "a producer is attached, but silent"
                                                  : "the producer broke the ring";
       const ErrorInfo info{.reason = Reason::kSourceStalled,
-                           .field = "ring.idle_timeout_s",
+                           .field = "ring.idle_timeout",
                            .numbers = {{"next_record", absl::StrCat(next_record_)}}};
       return WithInfo(absl::DeadlineExceededError(
                           absl::StrCat("no records came for ", limits_.idle_timeout_s, " s (", who,

@@ -90,8 +90,8 @@ model::RingSource WithDefaults(const model::RingSource& given) {
 
 absl::StatusOr<model::SourceTraits> InspectRing(const model::ScanSpec& spec,
                                                 const model::RingSource& given) {
-  for (const auto& [field, seconds] : {std::pair("ring.idle_timeout_s", given.idle_timeout_s),
-                                       std::pair("ring.restart_grace_s", given.restart_grace_s)}) {
+  for (const auto& [field, seconds] : {std::pair("ring.idle_timeout", given.idle_timeout_s),
+                                       std::pair("ring.restart_grace", given.restart_grace_s)}) {
     if (!std::isfinite(seconds) || seconds > 1e9)
       return FieldNotAllowed(field, seconds, "at most 1e9");
   }

@@ -209,7 +209,7 @@ TEST_P(MappingTest, BuffersNeedAnExclusiveLease) {
   v1::AcquireLeaseRequest ask;
   ask.set_resource(answer.buffer().name());
   ask.set_mode(v1::LEASE_MODE_EXCLUSIVE);
-  ask.set_seconds(60);
+  ask.mutable_ttl()->set_seconds(60);
   v1::AcquireLeaseResponse lease_answer;
   {
     grpc::ClientContext context;

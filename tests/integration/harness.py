@@ -77,6 +77,11 @@ def held_bytes(client):
     return sum(d.held_bytes + d.reserved_bytes for d in client.devices())
 
 
+def seconds_until(timestamp):
+    """The time left until a Timestamp of the contract."""
+    return timestamp.ToNanoseconds() * 1e-9 - time.time()
+
+
 def until(done, seconds=100):
     """Waits for a condition that becomes true by itself and soon, and has no event to
     wait for."""

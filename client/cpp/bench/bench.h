@@ -99,7 +99,7 @@ std::string ProblemOf(const v1::Scan& scan, uint32_t volumes);
 int64_t MonotonicNs();
 /// Whether the server and this process share a monotonic clock: both run on one host, since one
 /// boot.
-bool SameHost(const v1::Time& of_server);
+bool SameHost(const v1::Frame& frame);
 double Percentile(std::vector<double> values, double percent);
 /// The throughput of a TCP connection within this host, in GB/s, measured with `bytes`.
 double SocketRate(int64_t bytes);

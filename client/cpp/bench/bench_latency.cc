@@ -10,6 +10,7 @@
 #include "octavo/v1/stream.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -37,14 +38,14 @@ struct Arrival {
 
 Arrival ArrivalOf(const v1::Frame& head, int64_t received_ns) {
   const v1::StageTimes& s = head.stages();
-  const std::array<int64_t, kStages + 1> at = {head.acquired().monotonic_ns(),
+  const std::array<int64_t, kStages + 1> at = {head.acquire_monotonic_ns(),
                                                s.taken_ns(),
                                                s.uploaded_ns(),
                                                s.processed_ns(),
                                                s.on_host_ns(),
                                                s.seen_ns(),
                                                s.sealed_ns(),
-                                               head.published().monotonic_ns(),
+                                               head.publish_monotonic_ns(),
                                                s.sent_ns(),
                                                received_ns};
   Arrival out{
@@ -92,7 +93,7 @@ double HalfTheStreamingRate(Session& session, const BenchFlags& flags, const Ben
   if (const double known = report.ValueOf("streamed"); known > 0) return known / 2;
   v1::MeasureRequest request;
   request.set_samples(flags.samples);
-  request.set_seconds(0.1);
+  *request.mutable_duration() = DurationOf(0.1);
   grpc::ClientContext context;
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   double rate = 0;
@@ -161,7 +162,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
                 " is not that of its voxels";
     if (problem.empty() && (head.dropped_before() != 0 || !head.complete()))
       problem = "a frame was dropped or incomplete";
-    same_host &= SameHost(head.published());
+    same_host &= SameHost(head);
     if (head.volume_index() >= warm_up) arrivals.push_back(ArrivalOf(head, received));
   }
   *overrun = false;

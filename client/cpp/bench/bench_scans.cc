@@ -15,6 +15,7 @@
 
 #include "client/cpp/bench/bench.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 
@@ -128,12 +129,14 @@ int64_t MonotonicNs() {
       .count();
 }
 
-bool SameHost(const v1::Time& of_server) {
+bool SameHost(const v1::Frame& frame) {
   const int64_t unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                               std::chrono::system_clock::now().time_since_epoch())
                               .count();
   const int64_t booted_here = unix_ns - MonotonicNs(),
-                booted_there = of_server.unix_ns() - of_server.monotonic_ns();
+                booted_there =
+                    google::protobuf::util::TimeUtil::TimestampToNanoseconds(frame.publish_time()) -
+                    frame.publish_monotonic_ns();
   return std::abs(booted_here - booted_there) < 50'000'000;
 }
 

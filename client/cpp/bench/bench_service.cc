@@ -12,6 +12,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -74,7 +75,7 @@ void RemoveCommitted(const std::string& uri) {
 void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) {
   v1::MeasureRequest request;
   request.set_samples(flags.samples);
-  request.set_seconds(flags.seconds);
+  *request.mutable_duration() = DurationOf(flags.seconds);
   grpc::ClientContext context;
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   for (v1::MeasureResponse answer; reader->Read(&answer);) {
@@ -95,7 +96,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
                    {"samples", m.samples()},
                    {"records_per_block", m.records_per_block()},
                    {"rounds", m.rounds()},
-                   {"seconds_per_round", m.seconds_per_round()}};
+                   {"seconds_per_round", SecondsOf(m.round_duration())}};
     if (m.unit() == "A-scans/s") figure.more["ns_per_ascan"] = 1e9 / m.value();
     report.Add(figure);
   }

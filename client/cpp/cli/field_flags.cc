@@ -95,7 +95,7 @@ constexpr FieldFlag kFields[] = {
     {"retention.hold_slots", "--hold-slots"},
     {"retention.hold_raw", "--hold-raw"},
     {"retention.keep_last", "--keep-last"},
-    {"retention.ttl_seconds", "--ttl"},
+    {"retention.ttl", "--ttl"},
     {"retention.on_full", "--on-full"},
     {"retention.on_tier_full", "--on-tier-full"},
     {"auto_commit.destination", "--destination"},

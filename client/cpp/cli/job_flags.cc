@@ -17,6 +17,7 @@
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 
@@ -29,7 +30,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_QUEUED) std::cout << " #" << job.queue_position();
   if (job.state() == v1::JOB_STATE_RUNNING) {
     std::cout << "  " << job.stage() << " " << std::lround(100 * job.fraction()) << " %";
-    if (job.eta_seconds() > 0) std::cout << ", " << Seconds(job.eta_seconds()) << " left";
+    if (job.has_eta()) std::cout << ", " << Seconds(SecondsOf(job.eta())) << " left";
   }
   if (!job.device().empty()) std::cout << "  " << job.device();
   std::cout << "  " << Bytes(static_cast<double>(job.memory_bytes()));
@@ -116,7 +117,7 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
         absl::string_view warning = line.text();
         const bool warns = absl::ConsumePrefix(&warning, "warning: ");
         if (warns && !how.told.insert(std::string(warning)).second) continue;
-        std::cout << "[" << Seconds(line.seconds()) << "] "
+        std::cout << "[" << Seconds(SecondsOf(line.elapsed())) << "] "
                   << (warns ? WithFlags(session, line.text()) : line.text()) << "\n";
       }
       told = job.log_lines_total();
@@ -128,7 +129,7 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
         text << ", residual " << job.history(job.history_size() - 1).residual_norm();
       }
       if (job.state() == v1::JOB_STATE_RUNNING)
-        bar.Update(job.fraction(), text.str(), job.eta_seconds());
+        bar.Update(job.fraction(), text.str(), SecondsOf(job.eta()));
     }
   }
   const grpc::Status status = reader->Finish();

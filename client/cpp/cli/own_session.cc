@@ -4,6 +4,8 @@
 
 #include "octavo/v1/session.grpc.pb.h"
 
+#include "client/cpp/lib/wire_time.h"
+
 namespace octavo::cli {
 
 OwnSession::OwnSession(Session& session, const std::string& client) : session_(session) {
@@ -14,9 +16,8 @@ OwnSession::OwnSession(Session& session, const std::string& client) : session_(s
                           ->OpenSession(session.Context().get(), request, &opened)))
     return;
   secret_ = opened.secret();
-  thread_ = std::jthread([this, seconds = opened.heartbeat_seconds()](const std::stop_token& stop) {
-    KeepAlive(stop, seconds);
-  });
+  thread_ = std::jthread([this, seconds = SecondsOf(opened.heartbeat_interval())](
+                             const std::stop_token& stop) { KeepAlive(stop, seconds); });
 }
 
 OwnSession::~OwnSession() {

@@ -18,6 +18,7 @@
 #include "client/cpp/cli/own_session.h"
 #include "client/cpp/cli/recon_flags.h"
 #include "client/cpp/cli/trials.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -178,7 +179,7 @@ void Run(Session& session, const ReconFlags& flags) {
   constexpr double kTimeToLive = 3600;
   std::optional<OwnSession> own;
   if (commits) {
-    if (spec.ttl_seconds() == 0) spec.set_ttl_seconds(kTimeToLive);
+    if (!spec.has_ttl()) *spec.mutable_ttl() = DurationOf(kTimeToLive);
   } else if (!flags.png().empty() || spec.tomography().has_try_centers()) {
     if (own.emplace(session, "octavo recon").secret().empty()) return;
     spec.set_orphan(v1::ORPHAN_DISCARD);

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "google/rpc/status.pb.h"
+
 #include "octavo/v1/ingest.grpc.pb.h"
 #include "octavo/v1/scan.grpc.pb.h"
 
@@ -15,6 +16,7 @@
 #include "client/cpp/cli/scan_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -106,10 +108,10 @@ void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
   std::cout << "a volume is " << Bytes(static_cast<double>(report.volume_bytes()));
   if (report.run_bytes() > 0)
     std::cout << ", the run " << Bytes(static_cast<double>(report.run_bytes()));
-  if (report.seconds_to_memory_full() > 0)
-    std::cout << "; memory is full after " << Seconds(report.seconds_to_memory_full());
-  if (report.seconds_to_disk_full() > 0)
-    std::cout << "; the disk after " << Seconds(report.seconds_to_disk_full());
+  if (report.has_time_to_memory_full())
+    std::cout << "; memory is full after " << Seconds(SecondsOf(report.time_to_memory_full()));
+  if (report.has_time_to_disk_full())
+    std::cout << "; the disk after " << Seconds(SecondsOf(report.time_to_disk_full()));
   std::cout << "\n";
   for (const auto& need : report.needs())
     std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " ("

@@ -9,6 +9,7 @@
 #include "client/cpp/cli/format_flags.h"
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -266,7 +267,7 @@ void ScanFlags::SetRetention(v1::Retention* to) const {
   if (Given("--on-full")) to->set_on_full(ValueOf<v1::OnFull>(on_full_));
   if (Given("--on-tier-full")) to->set_on_tier_full(ValueOf<v1::OnFull>(on_tier_full_));
   if (Given("--keep-last")) to->set_keep_last(keep_last_);
-  if (Given("--ttl")) to->set_ttl_seconds(ttl_);
+  if (Given("--ttl")) *to->mutable_ttl() = DurationOf(ttl_);
   if (Given("--disposition")) to->set_disposition(ValueOf<v1::Disposition>(disposition_));
   if (Given("--destination")) to->mutable_auto_commit()->set_destination(destination_);
   if (Given("--format")) to->mutable_auto_commit()->set_format(ParseFormat(format_));

@@ -7,6 +7,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -59,7 +60,8 @@ void PrintSession(Session& session, const v1::ClientSession& one) {
     return;
   }
   std::cout << one.name() << "  " << (one.client().empty() ? "-" : one.client()) << "  "
-            << (one.alive() ? "alive, expires in " + Seconds(one.expires_seconds()) : "EXPIRED")
+            << (one.alive() ? "alive, expires in " + Seconds(SecondsUntil(one.expire_time()))
+                            : "EXPIRED")
             << "  " << one.volumes() << " volumes, " << one.leases() << " leases, "
             << Bytes(static_cast<double>(one.bytes())) << "\n";
 }
@@ -72,7 +74,8 @@ void PrintLease(Session& session, const v1::LeaseGrant& lease) {
   std::cout << lease.resource() << "  "
             << (lease.mode() == v1::LEASE_MODE_EXCLUSIVE ? "EXCLUSIVE" : "SHARED") << "  fence "
             << lease.fence() << "  " << (lease.holder().empty() ? lease.session() : lease.holder())
-            << (lease.expires_seconds() > 0 ? "  for " + Seconds(lease.expires_seconds()) : "")
+            << (lease.has_expire_time() ? "  for " + Seconds(SecondsUntil(lease.expire_time()))
+                                        : "")
             << (lease.token().empty() ? "" : "  token " + lease.token()) << "\n";
 }
 
@@ -118,8 +121,8 @@ void AddSessionCommands(CLI::App& app, Session& session) {
     v1::AcquireLeaseRequest request;
     request.set_resource(*resource);
     request.set_mode(*exclusive ? v1::LEASE_MODE_EXCLUSIVE : v1::LEASE_MODE_SHARED);
-    request.set_seconds(*seconds);
-    request.set_wait_seconds(*wait);
+    if (*seconds != 0) *request.mutable_ttl() = DurationOf(*seconds);
+    if (*wait != 0) *request.mutable_wait() = DurationOf(*wait);
     request.set_holder(*holder);
     v1::AcquireLeaseResponse answer;
     grpc::ClientContext context;  // as long as it waits
@@ -133,7 +136,7 @@ void AddSessionCommands(CLI::App& app, Session& session) {
   renew->callback([&session, token, seconds] {
     v1::RenewLeaseRequest request;
     request.set_token(*token);
-    request.set_seconds(*seconds);
+    *request.mutable_ttl() = DurationOf(*seconds);
     v1::RenewLeaseResponse answer;
     if (Check(session, v1::SessionService::NewStub(session.channel())
                            ->RenewLease(session.Context().get(), request, &answer))) {

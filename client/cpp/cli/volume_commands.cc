@@ -13,6 +13,7 @@
 #include "client/cpp/cli/output_file.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::cli {
 namespace {
@@ -26,7 +27,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
             << "  [" << volume.shape(0) << ", " << volume.shape(1) << ", " << volume.shape(2)
             << "] " << ShortName(volume.dtype()) << "  "
             << Bytes(static_cast<double>(volume.bytes())) << "  held "
-            << Seconds(volume.held_seconds());
+            << Seconds(volume.has_hold_time() ? -SecondsUntil(volume.hold_time()) : 0);
   if (volume.missing_ascans() > 0)
     std::cout << "  " << volume.missing_ascans() << " A-scans missing";
   if (volume.missing_frames() > 0)
@@ -40,8 +41,8 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
   if (volume.tier() > v1::TIER_DEVICE) std::cout << "  " << ShortName(volume.tier());
   if (!volume.moving().empty()) std::cout << "  " << volume.moving();
   if (volume.marked()) std::cout << "  marked";
-  if (volume.expires_seconds() > 0)
-    std::cout << "  expires in " << Seconds(volume.expires_seconds());
+  if (volume.has_expire_time())
+    std::cout << "  expires in " << Seconds(SecondsUntil(volume.expire_time()));
   if (volume.orphaned()) std::cout << "  orphaned";
   if (volume.recovered()) std::cout << "  recovered";
   if (volume.shared_leases() > 0) std::cout << "  " << volume.shared_leases() << " leases";
@@ -209,8 +210,8 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
     ProgressBar bar("committing");
     while (reader->Read(&step)) {
       if (session.json) PrintJson(step);
-      const double rate =
-          step.seconds() > 0 ? static_cast<double>(step.done_bytes()) / step.seconds() : 0;
+      const double seconds = SecondsOf(step.elapsed());
+      const double rate = seconds > 0 ? static_cast<double>(step.done_bytes()) / seconds : 0;
       if (!session.json && step.total_bytes() > 0) {
         bar.Update(
             static_cast<double>(step.done_bytes()) / static_cast<double>(step.total_bytes()),
@@ -222,7 +223,8 @@ void CommitVolume(Session& session, const v1::CommitVolumeRequest& request) {
   if (!CheckVolume(session, request.name(), reader->Finish()) || session.json) return;
   std::cout << step.result().uri() << "  " << Bytes(static_cast<double>(step.result().raw_bytes()))
             << " as " << Bytes(static_cast<double>(step.result().bytes())) << " in "
-            << Seconds(step.result().seconds()) << "  " << step.result().checksum() << "\n";
+            << Seconds(SecondsOf(step.result().elapsed())) << "  " << step.result().checksum()
+            << "\n";
 }
 
 void AddVolumeCommands(CLI::App& app, Session& session) {

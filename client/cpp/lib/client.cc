@@ -16,6 +16,7 @@
 #include "client/cpp/lib/convert.h"
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::client {
 
@@ -196,7 +197,7 @@ RingTicket Client::OpenRing(const std::string& scan) {
       *impl_->sources_, &v1::IngestService::Stub::OpenRing, request);
   return {.socket = answer.socket(),
           .ticket = answer.ticket(),
-          .expires_seconds = answer.expires_seconds()};
+          .expires_seconds = SecondsUntil(answer.expire_time())};
 }
 
 Scan Client::StopScan(const std::string& name) {
@@ -290,13 +291,13 @@ CommitResult Client::Commit(const std::string& name, const CommitOptions& option
                 .checksum = r.checksum(),
                 .bytes = r.bytes(),
                 .raw_bytes = r.raw_bytes(),
-                .seconds = r.seconds()};
+                .seconds = SecondsOf(r.elapsed())};
     }
     if (!wanted || !progress) continue;
     wanted = progress({.done_bytes = step.done_bytes(),
                        .total_bytes = step.total_bytes(),
                        .disk_bytes = step.disk_bytes(),
-                       .seconds = step.seconds(),
+                       .seconds = SecondsOf(step.elapsed()),
                        .stage = step.stage()});
     if (!wanted) context.TryCancel();
   }

@@ -7,6 +7,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "client/cpp/lib/error_details.h"
+#include "client/cpp/lib/wire_time.h"
 
 namespace octavo::client {
 namespace {
@@ -102,8 +103,10 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
     out->mutable_simulated()->set_as_fast_as_possible(simulated->as_fast_as_possible);
   } else if (const auto* ring = std::get_if<Ring>(&in.source)) {
     out->mutable_ring()->set_slots(ring->slots);
-    out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
-    out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
+    if (ring->idle_timeout_s != 0)
+      *out->mutable_ring()->mutable_idle_timeout() = DurationOf(ring->idle_timeout_s);
+    if (ring->restart_grace_s != 0)
+      *out->mutable_ring()->mutable_restart_grace() = DurationOf(ring->restart_grace_s);
     out->mutable_ring()->set_producer_waits(ring->producer_waits);
   } else if (const auto* replay = std::get_if<Replay>(&in.source)) {
     out->mutable_replay()->set_path(replay->path);
@@ -230,8 +233,8 @@ Frame Decode(const v1::Frame& in) {
             .spacing_um = ListOf(in.spacing_um()),
             .display = {in.display().lo(), in.display().hi()},
             .scale_bar_um = in.scale_bar_um(),
-            .acquired_ns = in.acquired().monotonic_ns(),
-            .published_ns = in.published().monotonic_ns(),
+            .acquired_ns = in.acquire_monotonic_ns(),
+            .published_ns = in.publish_monotonic_ns(),
             .event = in.event()};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());

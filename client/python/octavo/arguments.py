@@ -3,22 +3,26 @@ allowed names it and lists what is."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import numbers
 import os
-from typing import Callable, Dict, List, Mapping, Optional
+from typing import Callable, Dict, List, Mapping, Optional, Union
 
 import numpy as np
 from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from octavo.names import Names, closest, likest, short
 
+Seconds = Union[float, datetime.timedelta]
 _WHOLE = {Field.CPPTYPE_INT32: (-2 ** 31, 2 ** 31 - 1), Field.CPPTYPE_UINT32: (0, 2 ** 32 - 1), Field.CPPTYPE_INT64: (-2 ** 63, 2 ** 63 - 1),
           Field.CPPTYPE_UINT64: (0, 2 ** 64 - 1)}
 _REAL = (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
+_MOST_SECONDS = 9e9  # what 64 bits of nanoseconds hold
 
 
 # -- values
@@ -132,10 +136,22 @@ def _list(field, label: str, value, names: Optional[Names]) -> list:
     return [_scalar(field, f"{label}[{i}]", one, names) for i, one in enumerate(value)]
 
 
+def duration(label: str, value) -> Duration:
+    """A Duration of seconds, or of a timedelta."""
+    seconds = value.total_seconds() if isinstance(value, datetime.timedelta) else real(label, value)
+    if not abs(seconds) < _MOST_SECONDS:
+        raise ValueError(f"{label} is {short(value)}; allowed are seconds, less than {_MOST_SECONDS:g}, and a timedelta")
+    made = Duration()
+    made.FromNanoseconds(round(seconds * 1e9))
+    return made
+
+
 def _message(field, label: str, value):
     kind = _class_of(field.message_type)
     if isinstance(value, kind):
         return value
+    if field.message_type.full_name == Duration.DESCRIPTOR.full_name:
+        return duration(label, value)
     if isinstance(value, Mapping):
         return message(kind, value, label + ".")
     raise ValueError(f"{label} is {short(value)}; allowed is {kind.DESCRIPTOR.full_name}, or a dict of its fields: "

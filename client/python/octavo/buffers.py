@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 
 from octavo import errors
-from octavo.arguments import explained, explained_methods, message, short, whole
+from octavo.arguments import Seconds, explained, explained_methods, message, short, whole
 from octavo.names import Names, Types, closest
 from octavo.paging import pages
 from octavo.v1 import buffer_pb2, buffer_pb2_grpc, array_operation_pb2, types_pb2
@@ -159,13 +159,13 @@ class Buffers:
 
     @explained()
     def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[int] = (), uninitialized: bool = False,
-               labels: Optional[Dict[str, str]] = None, ttl_seconds: float = 0, private: bool = False, request_id: str = "") -> buffer_pb2.Buffer:
+               labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> buffer_pb2.Buffer:
         """A new buffer on all devices (or those named), full of zeros."""
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
             type=message(buffer_pb2.ElementType, dict(scalar=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=devices)),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
-            ttl_seconds=ttl_seconds, private=private, request_id=request_id))).buffer
+            ttl=ttl, private=private, request_id=request_id))).buffer
 
     @explained(create, covered=("shape", "dtype", "uninitialized"))
     def put(self, array: np.ndarray, *, lanes: int = 1, **fields) -> buffer_pb2.Buffer:
@@ -242,10 +242,10 @@ class Buffers:
             finally:
                 call.cancel()
 
-    def update(self, name: str, *, labels: Optional[Dict[str, str]] = None, ttl_seconds: Optional[float] = None, etag: str = "") -> buffer_pb2.Buffer:
+    def update(self, name: str, *, labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, etag: str = "") -> buffer_pb2.Buffer:
         return self._call(self._stub.UpdateBuffer, message(buffer_pb2.UpdateBufferRequest, dict(
-            name=name, labels=labels, ttl_seconds=ttl_seconds, etag=etag,
-            update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl_seconds", ttl_seconds)) if value is not None])))).buffer
+            name=name, labels=labels, ttl=ttl, etag=etag,
+            update_mask=dict(paths=[field for field, value in (("labels", labels), ("ttl", ttl)) if value is not None])))).buffer
 
     def destroy(self, name: str, *, etag: str = "", lease_token: str = "", detach_exports: bool = False) -> None:
         self._call(self._stub.DestroyBuffer, buffer_pb2.DestroyBufferRequest(name=name, etag=etag, lease_token=lease_token,

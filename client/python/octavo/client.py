@@ -304,9 +304,11 @@ class Client(VolumeCalls, JobCalls):
         if secret:
             alive = self._call(self._sessions.KeepAlive, session_pb2.KeepAliveRequest(secret=secret)).session
             config = self._call(self._system.GetInfo, system_pb2.GetInfoRequest())
-            return sessions.Session(self, alive.name, secret, config.heartbeat_seconds, config.expiry_seconds)
+            return sessions.Session(self, alive.name, secret, config.heartbeat_interval.ToTimedelta().total_seconds(),
+                                    config.session_expiry.ToTimedelta().total_seconds())
         opened = self._call(self._sessions.OpenSession, session_pb2.OpenSessionRequest(client=client))
-        return sessions.Session(self, opened.session.name, opened.secret, opened.heartbeat_seconds, opened.expiry_seconds)
+        return sessions.Session(self, opened.session.name, opened.secret, opened.heartbeat_interval.ToTimedelta().total_seconds(),
+                                opened.expiry.ToTimedelta().total_seconds())
 
     def sessions(self) -> List[session_pb2.ClientSession]:
         return list(self._call(self._sessions.ListSessions, session_pb2.ListSessionsRequest()).sessions)

@@ -111,7 +111,7 @@ def frames(messages) -> Iterator[Frame]:
         yield Frame(scan=head.scan, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
-                    display=(head.display.lo, head.display.hi), acquired_ns=head.acquired.monotonic_ns,
-                    published_ns=head.published.monotonic_ns, event=head.event, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
+                    display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
+                    published_ns=head.publish_monotonic_ns, event=head.event, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
                     scan_event=head.scan_event if head.HasField("scan_event") else None,
                     stages=head.stages if head.HasField("stages") else None)

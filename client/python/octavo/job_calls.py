@@ -25,7 +25,7 @@ class JobCalls:
         session  the session that the job belongs to, for orphan="discard" when the client is gone
                  (the job is cancelled, its volumes are discarded) ...
         fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan,
-                 ttl_seconds: the fate of its volumes
+                 ttl: the fate of its volumes
         What might be a mistake is an OctavoWarning.
         """
         job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),

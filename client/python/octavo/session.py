@@ -8,7 +8,7 @@ from typing import Optional
 import grpc
 
 from octavo import errors
-from octavo.arguments import explained_methods, short
+from octavo.arguments import duration, explained_methods, short
 from octavo.v1 import session_pb2
 
 
@@ -84,7 +84,7 @@ class Lease:
     def renew(self, seconds: float) -> session_pb2.LeaseGrant:
         """Extends the lease to `seconds` from now; 0 = as long as its
         session."""
-        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, seconds=seconds)).lease
+        return self._client._call(self._client._sessions.RenewLease, session_pb2.RenewLeaseRequest(token=self.token, ttl=duration("seconds", seconds))).lease
 
     def release(self) -> None:
         self._client._call(self._client._sessions.ReleaseLease, session_pb2.ReleaseLeaseRequest(token=self.token))
@@ -122,6 +122,9 @@ def token_of(lease: Optional[Lease]) -> str:
 
 def acquire(client, resource: str, exclusive: bool, seconds: float, wait: float, session: Optional[Session], holder: str) -> Lease:
     request = session_pb2.AcquireLeaseRequest(resource=resource, mode=session_pb2.LEASE_MODE_EXCLUSIVE if exclusive else session_pb2.LEASE_MODE_SHARED,
-                                              seconds=seconds, wait_seconds=wait, holder=holder,
-                                              session_secret=secret_of(session))
+                                              holder=holder, session_secret=secret_of(session))
+    if seconds:
+        request.ttl.CopyFrom(duration("seconds", seconds))
+    if wait:
+        request.wait.CopyFrom(duration("wait", wait))
     return Lease(client, client._call(client._sessions.AcquireLease, request, extra=wait).lease)

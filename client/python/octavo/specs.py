@@ -9,7 +9,7 @@ from typing import Mapping, Optional, Sequence, Union
 import numpy as np
 
 from octavo import arguments, buffers
-from octavo.arguments import array, builder, message, several, short
+from octavo.arguments import Seconds, array, builder, message, several, short
 from octavo.names import Names, Types
 from octavo.v1 import job_pb2, scan_pb2, tomography_pb2, types_pb2
 
@@ -64,17 +64,17 @@ def replay(path: str, *, loops: int = 1, rate_hz: float = 0.0, header_bytes: int
 
 
 @builder()
-def push(*, credit_blocks: int = 0, idle_timeout_s: float = 0.0) -> scan_pb2.Push:
+def push(*, credit_blocks: int = 0, idle_timeout: Optional[Seconds] = None) -> scan_pb2.Push:
     """Records that Client.push sends. The scan needs `samples`, and `raw_type` unless that is u16."""
-    return message(scan_pb2.Push, dict(credit_blocks=credit_blocks, idle_timeout_s=idle_timeout_s))
+    return message(scan_pb2.Push, dict(credit_blocks=credit_blocks, idle_timeout=idle_timeout))
 
 
 @builder()
-def ring(*, slots: int = 0, idle_timeout_s: float = 0.0, restart_grace_s: float = 0.0, producer_waits: bool = False) -> scan_pb2.Ring:
+def ring(*, slots: int = 0, idle_timeout: Optional[Seconds] = None, restart_grace: Optional[Seconds] = None, producer_waits: bool = False) -> scan_pb2.Ring:
     """Records that a process on the server's host writes into shared memory (Client.open_ring,
     client/cpp/include/octavo/octavo_ring.h). The scan needs `samples`, and `raw_type` unless that
     is u16. producer_waits: the producer waits while the ring is full, instead of losing records."""
-    return message(scan_pb2.Ring, dict(slots=slots, idle_timeout_s=idle_timeout_s, restart_grace_s=restart_grace_s, producer_waits=producer_waits))
+    return message(scan_pb2.Ring, dict(slots=slots, idle_timeout=idle_timeout, restart_grace=restart_grace, producer_waits=producer_waits))
 
 
 @builder(scan_pb2.Camera)

@@ -379,7 +379,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
         try:
             for array_ in (tomo, init_recon):
                 if array_ is not None:
-                    made.append(client.buffers.put(array_, ttl_seconds=_BUFFER_TTL_S).name)
+                    made.append(client.buffers.put(array_, ttl=_BUFFER_TTL_S).name)
             arrays = t.ProjectionArrays(projections=made[0], sinogram_order=sinogram_order)
             job = client.submit_job(tomography(arrays, initial=made[1] if init_recon is not None else "", **work), device=device, session=session,
                                     orphan="discard")
@@ -390,7 +390,7 @@ def _recon(client: Client, tomo: np.ndarray, init_recon: Optional[np.ndarray], s
                     if time.monotonic() - renewed > _BUFFER_TTL_S / 10:
                         renewed = time.monotonic()
                         for buffer in made:
-                            client.buffers.update(buffer, ttl_seconds=_BUFFER_TTL_S)
+                            client.buffers.update(buffer, ttl=_BUFFER_TTL_S)
                     if progress:
                         progress(job)
             except BaseException:

@@ -9,6 +9,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
 
@@ -38,7 +39,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
       .devices = {in.placement().devices().begin(), in.placement().devices().end()},
       .uninitialized = in.fill() == v1::CreateBufferRequest::FILL_UNINITIALIZED,
       .labels = {in.labels().begin(), in.labels().end()},
-      .ttl_seconds = in.ttl_seconds(),
+      .ttl_seconds = ToSeconds(in.ttl()),
       .is_private = in.private_(),
       .request_id = in.request_id(),
       .request_digest = absl::StrCat("create:", body.SerializeAsString())};
@@ -92,7 +93,7 @@ absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in)
   model::BufferApplySpec out{.input = in.input(),
                              .output = in.output(),
                              .labels = {in.labels().begin(), in.labels().end()},
-                             .ttl_seconds = in.ttl_seconds(),
+                             .ttl_seconds = ToSeconds(in.ttl()),
                              .request_id = in.request_id(),
                              .request_digest = absl::StrCat("apply:", body.SerializeAsString()),
                              .input_lease_token = in.input_lease_token(),
@@ -132,8 +133,8 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   out->set_owner(in.owner);
   out->set_private_(in.is_private);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
-  EncodeTime(in.created, out->mutable_create_time());
-  out->set_expires_seconds(in.expires_seconds);
+  *out->mutable_create_time() = WallTime(in.created);
+  if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
   out->set_exclusive_leases(static_cast<int32_t>(in.exclusive_leases));
   out->set_charged_bytes(in.charged_bytes);

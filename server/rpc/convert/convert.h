@@ -25,7 +25,6 @@
 namespace octavo::rpc {
 
 // types.cc
-void EncodeTime(const TimePoint& time, v1::Time* out);
 void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out);
 void EncodeScanEvent(const model::ScanEvent& event, v1::ScanEvent* out);
 void EncodeSourceStatus(const model::SourceCounts& counts, v1::SourceStatus* out);

@@ -5,6 +5,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/buffer.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
 
@@ -23,7 +24,7 @@ absl::StatusOr<std::set<std::string>> DecodeAccept(const v1::ExportRequest& in) 
 void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportResponse* out) {
   out->set_nonce(in.ticket.nonce);
   out->set_socket_path(in.ticket.path);
-  out->set_expires_seconds(in.ticket.expires_seconds);
+  *out->mutable_expire_time() = TimeFromNow(in.ticket.expires_seconds);
   out->set_name(in.status.name);
   if (in.memory.name.empty()) return;  // for the volumes of a scan: there is no memory yet
   out->set_kind(in.memory.backend == "cuda" ? v1::EXPORT_KIND_CUDA_VMM
@@ -48,7 +49,7 @@ void EncodeExport(const exports::ExportStatus& in, v1::ExportStatus* out) {
   out->set_pid(in.pid);
   out->set_client(in.client);
   out->set_mapped_bytes(in.mapped_bytes);
-  EncodeTime(in.created, out->mutable_create_time());
+  *out->mutable_create_time() = WallTime(in.created);
   out->set_memory(absl::StrCat(absl::Hex(in.memory, absl::kZeroPad16)));
   out->set_generation(in.generation);
   out->set_detached(in.detached);

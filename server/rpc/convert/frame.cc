@@ -8,6 +8,7 @@
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/enum_name.h"
+#include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
 
@@ -174,8 +175,10 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
   out->set_axis(static_cast<v1::Axis>(in.axis));
   out->set_sequence(in.sequence);
   out->set_dropped_before(dropped_before);
-  EncodeTime(in.acquired, out->mutable_acquired());
-  EncodeTime(in.published, out->mutable_published());
+  *out->mutable_acquire_time() = WallTime(in.acquired);
+  out->set_acquire_monotonic_ns(in.acquired.monotonic_ns);
+  *out->mutable_publish_time() = WallTime(in.published);
+  out->set_publish_monotonic_ns(in.published.monotonic_ns);
   for (const int64_t extent : in.shape) out->add_shape(extent);
   for (const auto& axis : in.axes) out->add_axes(axis);
   for (const double spacing : in.spacing_um) out->add_spacing_um(spacing);

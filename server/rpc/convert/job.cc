@@ -7,6 +7,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/tomography.h"
 #include "server/rpc/convert/utf8.h"
 
@@ -136,8 +137,9 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   if (in.priority() < -100 || in.priority() > 100)
     return FieldOutOfRange("priority", in.priority(), -100, 100);
   OCTAVO_RETURN_IF_ERROR(CheckEnum("orphan", in.orphan(), v1::Orphan_IsValid(in.orphan())));
-  if (const double ttl = in.ttl_seconds(); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
-    return FieldNotAllowed("ttl_seconds", ttl, "0 (never) or 1 to 31536000");
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
+  if (const double ttl = ToSeconds(in.ttl()); ttl != 0 && !(ttl >= 1 && ttl <= 31'536'000)) {
+    return FieldNotAllowed("ttl", ttl, "unset (never) or 1 to 31536000 s");
   }
   if (in.group().size() > 128)
     return InvalidField("group",
@@ -152,7 +154,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
   out.priority = in.priority();
   out.device = in.device();
   out.orphan = static_cast<model::Orphan>(in.orphan());
-  out.ttl_seconds = in.ttl_seconds();
+  out.ttl_seconds = ToSeconds(in.ttl());
   out.group = in.group().empty() ? client : in.group();
   switch (in.work_case()) {
     case v1::JobSpec::kReprocess: {
@@ -186,7 +188,7 @@ void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
   out->set_priority(in.priority);
   out->set_device(in.device);
   out->set_orphan(static_cast<v1::Orphan>(in.orphan));
-  out->set_ttl_seconds(in.ttl_seconds);
+  if (in.ttl_seconds > 0) *out->mutable_ttl() = ToDuration(in.ttl_seconds);
   out->set_group(in.group);
   std::visit([out](const auto& work) { Encode(work, out); }, in.work);
 }
@@ -199,9 +201,9 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_state(static_cast<v1::JobState>(in.state));
   out->set_reason(Utf8(in.reason));
   out->set_reason_code(in.reason_code);
-  EncodeTime(in.created, out->mutable_created());
-  EncodeTime(in.started, out->mutable_started());
-  EncodeTime(in.ended, out->mutable_ended());
+  *out->mutable_create_time() = WallTime(in.created);
+  if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
+  if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);
   out->set_device(in.device);
   out->set_queue_position(static_cast<uint32_t>(in.queue_position));
   out->set_plan(Utf8(in.plan));
@@ -211,7 +213,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_fraction(in.fraction);
   out->set_step(in.step);
   out->set_steps(in.steps);
-  out->set_eta_seconds(in.eta_seconds);
+  if (in.eta_seconds > 0) *out->mutable_eta() = ToDuration(in.eta_seconds);
   out->set_step_count(in.step_count);
   out->set_log_lines_total(in.log_count);
   for (const auto& volume : in.volumes) out->add_volumes(volume);
@@ -222,11 +224,11 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
     to->set_stage(step.stage);
     to->set_step(step.step);
     to->set_residual_norm(step.residual_norm);
-    to->set_seconds(step.seconds);
+    *to->mutable_elapsed() = ToDuration(step.seconds);
   }
   for (const auto& line : in.log) {
     auto* to = out->add_log_lines();
-    to->set_seconds(line.seconds);
+    *to->mutable_elapsed() = ToDuration(line.seconds);
     to->set_text(Utf8(line.text));
   }
 }

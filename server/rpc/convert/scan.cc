@@ -9,6 +9,7 @@
 #include "gpu/device/digest.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
@@ -114,10 +115,10 @@ v1::RawType RawTypeOf(DType dtype, math::Packing packing) {
 absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
   for (const auto& [field, value] :
        {std::pair{"camera.exposure_us", in.exposure_us()}, std::pair{"camera.gain", in.gain()},
-        std::pair{"camera.frame_rate_hz", in.frame_rate_hz()},
-        std::pair{"camera.frame_timeout_s", in.frame_timeout_s()}}) {
+        std::pair{"camera.frame_rate_hz", in.frame_rate_hz()}}) {
     OCTAVO_RETURN_IF_ERROR(CheckFinite(field, value));
   }
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("camera.frame_timeout", in.frame_timeout()));
   for (const auto& [field, text] :
        {std::pair{"camera.id", &in.id()}, std::pair{"camera.pixel_format", &in.pixel_format()},
         std::pair{"camera.trigger_source", &in.trigger_source()}}) {
@@ -135,7 +136,7 @@ absl::StatusOr<model::CameraSource> DecodeCamera(const v1::Camera& in) {
                              .frame_rate_hz = in.frame_rate_hz(),
                              .trigger_source = in.trigger_source(),
                              .buffers = in.buffers(),
-                             .frame_timeout_s = in.frame_timeout_s()};
+                             .frame_timeout_s = ToSeconds(in.frame_timeout())};
 }
 
 void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
@@ -150,7 +151,7 @@ void EncodeCamera(const model::CameraSource& in, v1::Camera* out) {
   out->set_frame_rate_hz(in.frame_rate_hz);
   out->set_trigger_source(in.trigger_source);
   out->set_buffers(static_cast<uint32_t>(in.buffers));
-  out->set_frame_timeout_s(in.frame_timeout_s);
+  *out->mutable_frame_timeout() = ToDuration(in.frame_timeout_s);
 }
 
 absl::Status DecodeQueueAndMarkers(const v1::ScanSpec& in, model::ScanSpec* out) {
@@ -190,8 +191,10 @@ absl::StatusOr<model::Retention> DecodeRetention(const v1::Retention& in) {
   model::Retention out;
   out.keep_last = in.keep_last();
   out.on_tier_full = static_cast<model::OnFull>(in.on_tier_full());
-  out.ttl_seconds = in.ttl_seconds();
-  out.ttl_warning_seconds = in.ttl_warning_seconds();
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("retention.ttl", in.ttl()));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("retention.ttl_warning", in.ttl_warning()));
+  out.ttl_seconds = ToSeconds(in.ttl());
+  out.ttl_warning_seconds = ToSeconds(in.ttl_warning());
   out.orphan = static_cast<model::Orphan>(in.orphan());
   out.mode = static_cast<model::RetentionMode>(in.mode());
   out.hold_slots = in.hold_slots();
@@ -237,13 +240,13 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
                                      .header_bytes = in.replay().header_bytes(),
                                      .allow_partial = in.replay().allow_partial()};
   } else if (in.has_push()) {
-    OCTAVO_RETURN_IF_ERROR(CheckFinite("push.idle_timeout_s", in.push().idle_timeout_s()));
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("push.idle_timeout", in.push().idle_timeout()));
     out.source = model::PushSource{.credit_blocks = in.push().credit_blocks(),
-                                   .idle_timeout_s = in.push().idle_timeout_s()};
+                                   .idle_timeout_s = ToSeconds(in.push().idle_timeout())};
   } else if (in.has_ring()) {
     out.source = model::RingSource{.slots = in.ring().slots(),
-                                   .idle_timeout_s = in.ring().idle_timeout_s(),
-                                   .restart_grace_s = in.ring().restart_grace_s(),
+                                   .idle_timeout_s = ToSeconds(in.ring().idle_timeout()),
+                                   .restart_grace_s = ToSeconds(in.ring().restart_grace()),
                                    .producer_waits = in.ring().producer_waits()};
   } else if (in.has_camera()) {
     OCTAVO_ASSIGN_OR_RETURN(out.source, DecodeCamera(in.camera()));
@@ -307,12 +310,12 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   }
   if (const auto* push = std::get_if<model::PushSource>(&in.source)) {
     out->mutable_push()->set_credit_blocks(static_cast<uint32_t>(push->credit_blocks));
-    out->mutable_push()->set_idle_timeout_s(push->idle_timeout_s);
+    *out->mutable_push()->mutable_idle_timeout() = ToDuration(push->idle_timeout_s);
   }
   if (const auto* ring = std::get_if<model::RingSource>(&in.source)) {
     out->mutable_ring()->set_slots(static_cast<uint32_t>(ring->slots));
-    out->mutable_ring()->set_idle_timeout_s(ring->idle_timeout_s);
-    out->mutable_ring()->set_restart_grace_s(ring->restart_grace_s);
+    *out->mutable_ring()->mutable_idle_timeout() = ToDuration(ring->idle_timeout_s);
+    *out->mutable_ring()->mutable_restart_grace() = ToDuration(ring->restart_grace_s);
     out->mutable_ring()->set_producer_waits(ring->producer_waits);
   }
   if (const auto* camera = std::get_if<model::CameraSource>(&in.source))
@@ -357,8 +360,10 @@ void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
   EncodeCommitOptions(in.retention.auto_commit, r->mutable_auto_commit());
   r->set_keep_last(static_cast<uint32_t>(in.retention.keep_last));
   r->set_on_tier_full(static_cast<v1::OnFull>(in.retention.on_tier_full));
-  r->set_ttl_seconds(in.retention.ttl_seconds);
-  r->set_ttl_warning_seconds(in.retention.ttl_warning_seconds);
+  if (in.retention.ttl_seconds > 0) {
+    *r->mutable_ttl() = ToDuration(in.retention.ttl_seconds);
+    *r->mutable_ttl_warning() = ToDuration(in.retention.ttl_warning_seconds);
+  }
   r->set_orphan(static_cast<v1::Orphan>(in.retention.orphan));
   r->set_hold_raw(in.retention.hold_raw);
   out->set_device(in.device);
@@ -376,9 +381,9 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   out->set_state(static_cast<v1::ScanState>(in.state));
   out->set_reason(Utf8(in.reason));
   out->set_reason_code(in.reason_code);
-  EncodeTime(in.created, out->mutable_created());
-  EncodeTime(in.started, out->mutable_started());
-  EncodeTime(in.ended, out->mutable_ended());
+  *out->mutable_create_time() = WallTime(in.created);
+  if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
+  if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);
   out->set_records(in.records);
   out->set_volumes_done(in.volumes_done);
   out->set_volumes_held(in.volumes_held);

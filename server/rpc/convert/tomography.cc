@@ -12,6 +12,7 @@
 #include "server/base/errors.h"
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/source/push_projections.h"
 
 namespace octavo::rpc {
@@ -56,15 +57,15 @@ absl::StatusOr<model::ProjectionFileSpec> Decode(const v1::ProjectionFile& in) {
 }
 
 absl::StatusOr<model::PushedProjectionsSpec> Decode(const v1::PushedProjections& in) {
-  OCTAVO_RETURN_IF_ERROR(CheckFinites(
-      "push", {{"pixel_size_um", in.pixel_size_um()}, {"idle_timeout_s", in.idle_timeout_s()}}));
+  OCTAVO_RETURN_IF_ERROR(CheckFinites("push", {{"pixel_size_um", in.pixel_size_um()}}));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("tomography.push.idle_timeout", in.idle_timeout()));
   model::PushedProjectionsSpec out{.rows = in.rows(),
                                    .columns = in.columns(),
                                    .frames = in.frames(),
                                    .dtype = DType::kU16,
                                    .pixel_size_um = in.pixel_size_um(),
                                    .credit_messages = in.credit_messages(),
-                                   .idle_timeout_s = in.idle_timeout_s()};
+                                   .idle_timeout_s = ToSeconds(in.idle_timeout())};
   OCTAVO_RETURN_IF_ERROR(CheckEnum("tomography.push.on_missing", in.on_missing(),
                                    v1::MissingFrames_IsValid(in.on_missing())));
   out.on_missing = static_cast<model::MissingFrames>(in.on_missing());

@@ -4,14 +4,10 @@
 
 #include "gpu/base/status.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 
 namespace octavo::rpc {
-
-void EncodeTime(const TimePoint& time, v1::Time* out) {
-  out->set_monotonic_ns(time.monotonic_ns);
-  out->set_unix_ns(time.unix_ns);
-}
 
 void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out) {
   out->set_admitted(report.admitted);
@@ -36,13 +32,16 @@ void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionRe
   out->set_retryable(report.retryable);
   out->set_volume_bytes(report.volume_bytes);
   out->set_run_bytes(report.run_bytes);
-  out->set_seconds_to_memory_full(report.seconds_to_memory_full);
+  if (report.seconds_to_memory_full > 0)
+    *out->mutable_time_to_memory_full() = ToDuration(report.seconds_to_memory_full);
   out->set_volumes_per_second(report.volumes_per_second);
   out->set_disk_free_bytes(report.disk_free_bytes);
-  out->set_seconds_to_disk_full(report.seconds_to_disk_full);
+  if (report.seconds_to_disk_full > 0)
+    *out->mutable_time_to_disk_full() = ToDuration(report.seconds_to_disk_full);
   out->set_pinned_bytes(report.pinned_bytes);
   out->set_spill_free_bytes(report.spill_free_bytes);
-  out->set_seconds_to_spill_full(report.seconds_to_spill_full);
+  if (report.seconds_to_spill_full > 0)
+    *out->mutable_time_to_spill_full() = ToDuration(report.seconds_to_spill_full);
 }
 
 void EncodeDeviceStatus(const model::DeviceStatus& device, v1::DeviceStatus* out) {
@@ -99,7 +98,7 @@ void EncodeMeasured(const engine::Measured& in, v1::Measurement* out) {
   out->set_ceiling(in.ceiling);
   out->set_ceiling_name(in.ceiling_name);
   out->set_rounds(in.rounds);
-  out->set_seconds_per_round(in.seconds_per_round);
+  *out->mutable_round_duration() = ToDuration(in.seconds_per_round);
   out->set_verified(in.verified);
   out->set_samples(static_cast<uint32_t>(in.samples));
   out->set_records_per_block(static_cast<uint32_t>(in.records));
@@ -144,7 +143,8 @@ void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {
   out->set_record(in.record);
   out->set_count(in.count);
   out->set_marker(in.marker);
-  EncodeTime(in.time, out->mutable_time());
+  *out->mutable_event_time() = WallTime(in.time);
+  out->set_monotonic_ns(in.time.monotonic_ns);
 }
 
 void EncodeSourceStatus(const model::SourceCounts& in, v1::SourceStatus* out) {

@@ -9,6 +9,7 @@
 #include "server/model/resolved_scan.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
+#include "server/rpc/convert/time.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/volume/commit_format.h"
 
@@ -106,7 +107,7 @@ void EncodeCommitResult(const storage::CommitOutcome& in, v1::CommitResult* out)
   out->set_uri(Utf8(in.path));
   out->set_format(static_cast<v1::Format>(in.format));
   out->set_bytes(in.disk_bytes);
-  out->set_seconds(in.seconds);
+  *out->mutable_elapsed() = ToDuration(in.seconds);
   out->set_checksum(in.checksum);
   out->set_raw_bytes(in.raw_bytes);
 }
@@ -196,8 +197,14 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
     out->mutable_levels()->set_hi(in.level_hi);
   }
   out->set_value(static_cast<v1::Value>(in.value));
-  EncodeTime(in.acquired_begin, out->mutable_acquired_begin());
-  EncodeTime(in.acquired_end, out->mutable_acquired_end());
+  if (in.acquired_begin.unix_ns != 0) {
+    *out->mutable_acquire_begin_time() = WallTime(in.acquired_begin);
+    out->set_acquire_begin_monotonic_ns(in.acquired_begin.monotonic_ns);
+  }
+  if (in.acquired_end.unix_ns != 0) {
+    *out->mutable_acquire_end_time() = WallTime(in.acquired_end);
+    out->set_acquire_end_monotonic_ns(in.acquired_end.monotonic_ns);
+  }
   out->set_complete(in.complete);
   out->set_missing_ascans(in.missing_ascans);
   for (const auto& [first, count] : in.missing) {
@@ -214,14 +221,14 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_title(in.title);
   if (in.has_commit) EncodeCommitResult(in.commit, out->mutable_commit());
   out->set_last_error(Utf8(in.last_error));
-  out->set_held_seconds(in.held_seconds);
+  if (in.held_seconds > 0) *out->mutable_hold_time() = TimeFromNow(-in.held_seconds);
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
   out->set_quantity(in.quantity);
   out->set_tier(static_cast<v1::Tier>(in.tier));
   out->set_moving(Name(in.moving));
-  out->set_expires_seconds(in.expires_seconds);
+  if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
   out->set_session(in.session);
   out->set_orphaned(in.orphaned);
   out->set_recovered(in.recovered);

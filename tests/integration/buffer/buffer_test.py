@@ -71,7 +71,7 @@ class Buffers(DaemonTest):
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**30 + 1,), "u8")
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**63, 2**63, 2**63), "u8")
         self.refused(invalid, "BAD_PLACEMENT", self.buffers.create, (4,), devices=[77])
-        self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), ttl_seconds=0.1)
+        self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), ttl=0.1)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), private=True)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), labels={"Bad Key": "x"})
         buffer = self.buffers.create((10, 20))

@@ -41,7 +41,7 @@ class Cameras(DaemonTest):
 
     def submit(self, camera, volumes=2, width=WIDTH, height=HEIGHT, pixel_format="Mono16", **fields):
         spec = dict(frame_rate_hz=100, exposure_us=10000)
-        spec.update({k: fields.pop(k) for k in list(fields) if k in ("frame_rate_hz", "exposure_us", "gain", "trigger_source", "buffers", "frame_timeout_s", "offset_x",
+        spec.update({k: fields.pop(k) for k in list(fields) if k in ("frame_rate_hz", "exposure_us", "gain", "trigger_source", "buffers", "frame_timeout", "offset_x",
                                                                      "offset_y")})
         fields.setdefault("processing", PROCESSING)
         source = octavo.camera(camera, width=width, height=height, pixel_format=pixel_format, **spec)
@@ -147,7 +147,7 @@ class Cameras(DaemonTest):
         try:
             # This camera gets no trigger, which is an error only if the scan
             # says so.
-            scan = self.submit(camera.id, trigger_source="Software", frame_timeout_s=0.5)
+            scan = self.submit(camera.id, trigger_source="Software", frame_timeout=0.5)
             end = self.client.wait(scan)
             self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))
         finally:
@@ -170,7 +170,7 @@ class Cameras(DaemonTest):
 
     def test_a_camera_that_disappears_and_comes_back(self):
         camera = FakeCamera("GONE")
-        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=4, on_full=scan_pb2.ON_FULL_DROP_NEW), frame_timeout_s=-1)
+        scan = self.submit(camera.id, volumes=0, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=4, on_full=scan_pb2.ON_FULL_DROP_NEW), frame_timeout=-1)
         for status in self.client.watch(scan):
             if status.volumes_done >= 2:
                 break
@@ -190,7 +190,7 @@ class Cameras(DaemonTest):
 
     def test_a_camera_that_stalls(self):
         camera = FakeCamera("STAL")
-        scan = self.submit(camera.id, volumes=0, frame_timeout_s=0.5)
+        scan = self.submit(camera.id, volumes=0, frame_timeout=0.5)
         for status in self.client.watch(scan):
             if status.source.frames > 4:
                 break

@@ -220,7 +220,7 @@ class Push(DaemonTest):
 
     def test_no_credit_while_the_scan_waits(self):
         # A scan that waits in a queue takes only as much from its client as it has room for.
-        first = self.submit(queue="instrument", push=octavo.push(idle_timeout_s=-1))
+        first = self.submit(queue="instrument", push=octavo.push(idle_timeout=-1))
         second = self.submit(queue="instrument", push=octavo.push(credit_blocks=3), acquisition=dict(records_per_block=16))
         answers = []
         thread = threading.Thread(target=lambda: answers.append(self.client.push(second, (records(i, 16) for i in range(0, 2 * VOLUME, 16)))))
@@ -242,7 +242,7 @@ class Push(DaemonTest):
         self.check(second, 1)
 
     def test_more_than_the_credit_ends_the_connection_not_the_scan(self):
-        first = self.submit(queue="instrument", push=octavo.push(idle_timeout_s=-1))
+        first = self.submit(queue="instrument", push=octavo.push(idle_timeout=-1))
         second = self.submit(queue="instrument", push=octavo.push(credit_blocks=2), acquisition=dict(records_per_block=16))
         push = RawPush(self.daemon.address, second)
         self.assertEqual(push.until(lambda a: True).credit, 2)
@@ -299,7 +299,7 @@ class Push(DaemonTest):
         channel.close()
 
     def test_bad_specs(self):
-        cases = [(dict(push=octavo.push(credit_blocks=65)), "push.credit_blocks"), (dict(push=octavo.push(idle_timeout_s=float("nan"))), "push.idle_timeout_s"),
+        cases = [(dict(push=octavo.push(credit_blocks=65)), "push.credit_blocks"), (dict(push=octavo.push(idle_timeout=2e9)), "push.idle_timeout"),
                  (dict(queue="Nice Queue"), "queue.name"), (dict(markers=[octavo.marker("", "bscan")]), "markers[0].name"),
                  (dict(markers=[octavo.marker("x", "record", every=10)]), "markers[0].every"),
                  (dict(markers=[octavo.marker("x", "volume", offset=2)]), "markers[0].offset"),
@@ -381,7 +381,7 @@ class Push(DaemonTest):
         self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
 
     def test_a_source_that_stalls(self):
-        scan = self.submit(push=octavo.push(idle_timeout_s=0.3))
+        scan = self.submit(push=octavo.push(idle_timeout=0.3))
         push = RawPush(self.daemon.address, scan)
         push.until(lambda a: a.credit > 0)
         push.send(0, VOLUME)
@@ -397,7 +397,7 @@ class Push(DaemonTest):
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.FAILED_PRECONDITION, "SCAN_STATE"))
 
     def test_nobody_ever_comes(self):
-        scan = self.submit(push=octavo.push(idle_timeout_s=0.2))
+        scan = self.submit(push=octavo.push(idle_timeout=0.2))
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.volumes_done), ("SOURCE_STALLED", 0))
         self.assertIn("no client ever connected", end.reason)

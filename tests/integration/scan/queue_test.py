@@ -44,8 +44,8 @@ class Queue(DaemonTest):
             self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 2, 0, 0))
         for before, after in zip(scans, scans[1:]):
             last = [v for v in self.client.volumes(before.name)][-1]
-            self.assertGreaterEqual(after.started.monotonic_ns, last.acquired_end.monotonic_ns)  # not before its last record
-            self.assertLessEqual(after.started.monotonic_ns, before.ended.monotonic_ns)          # while it drains
+            self.assertGreaterEqual(after.start_time.ToNanoseconds(), last.acquire_end_time.ToNanoseconds())  # not before its last record
+            self.assertLessEqual(after.start_time.ToNanoseconds(), before.end_time.ToNanoseconds())          # while it drains
 
     def test_queues_are_independent_and_scans_without_one_start_at_once(self):
         a, b = self.submit(queue="a", volumes=0), self.submit(queue="b", volumes=0)
@@ -86,7 +86,7 @@ class Queue(DaemonTest):
                 self.assertGreaterEqual(end.volumes_done, 1)
             first, second = self.client.wait(urgent), self.client.wait(waiting)
             self.assertEqual((first.reason_code, second.reason_code), ("COMPLETED", "COMPLETED"))
-            self.assertLess(first.started.monotonic_ns, second.started.monotonic_ns)
+            self.assertLess(first.start_time.ToNanoseconds(), second.start_time.ToNanoseconds())
             self.tearDown()
 
     def test_an_interrupt_of_an_empty_queue_just_starts(self):
@@ -152,7 +152,7 @@ class Queue(DaemonTest):
         last = 3 * volume - 5 - 3
         self.assertEqual([r for r in at["laser"] if r < last], list(range(7, last, 100)))
         # Their times are those of the records: equal distances, whatever the blocks.
-        times = np.array([m.time.monotonic_ns for m in marks if m.marker == "laser"])
+        times = np.array([m.monotonic_ns for m in marks if m.marker == "laser"])
         records = np.array(at["laser"])
         period = np.polyfit(records, times - times[0], 1)[0]
         self.assertLess(abs(period - 1e9 / 3000), 0.1 * 1e9 / 3000)

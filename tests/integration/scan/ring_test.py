@@ -128,7 +128,7 @@ class Ring(DaemonTest):
         self.check_all(scan)
 
     def test_killed_in_mid_block_and_followed_by_another(self):
-        scan = self.submit(block=64, ring=dict(restart_grace_s=30))
+        scan = self.submit(block=64, ring=dict(restart_grace=30))
         for number, at in enumerate((100, 700, 1200)):
             process = self.feed(scan, "--block", "40", "--hang-at", str(at))
             self.assertIn("hangs in the block", process.stdout.readline())
@@ -143,7 +143,7 @@ class Ring(DaemonTest):
         self.assertEqual(told[:3], ["producer 1 attached", "producer 1 gone", "producer 2 attached"])
 
     def test_killed_at_any_time(self):
-        scan = self.submit(block=4, ring=dict(restart_grace_s=30, slots=8))
+        scan = self.submit(block=4, ring=dict(restart_grace=30, slots=8))
         for pause in np.random.default_rng().uniform(0, 0.05, 8):
             try:
                 process = self.feed(scan, "--rate", "30000")
@@ -166,7 +166,7 @@ class Ring(DaemonTest):
 
     def test_no_other_producer_in_time(self):
         for grace, least in ((-1, 0), (0.3, 0.3)):
-            scan = self.submit(ring=dict(restart_grace_s=grace), block=64)
+            scan = self.submit(ring=dict(restart_grace=grace), block=64)
             process = self.feed(scan, "--hang-at", "500")
             process.stdout.readline()
             began = time.monotonic()
@@ -183,7 +183,7 @@ class Ring(DaemonTest):
 
     def test_silence(self):
         for who in ("no producer ever attached", "attached, but silent"):
-            scan = self.submit(ring=dict(idle_timeout_s=0.3))
+            scan = self.submit(ring=dict(idle_timeout=0.3))
             ring = self.client.open_ring(scan) if "silent" in who else None
             end = self.client.wait(scan)
             self.assertEqual(end.reason_code, "SOURCE_STALLED")
@@ -195,7 +195,7 @@ class Ring(DaemonTest):
     def fill_while_queued(self, **fields):
         """A digitizer writes while the scan waits in its queue: it fills 4 slots of 16 records, and
         later records are lost."""
-        first = self.client.submit_scan(octavo.push(idle_timeout_s=-1), octavo.raster(ASCANS, BSCANS, volumes=1), samples=SAMPLES, queue="desk").name
+        first = self.client.submit_scan(octavo.push(idle_timeout=-1), octavo.raster(ASCANS, BSCANS, volumes=1), samples=SAMPLES, queue="desk").name
         scan = self.submit(ring=dict(slots=4), queue="desk", **fields)
         ring = self.client.open_ring(scan)
         for at in range(0, 160, 16):
@@ -261,7 +261,7 @@ class Ring(DaemonTest):
         self.assertEqual((end.reason_code, end.source.records, end.volumes_done), ("SOURCE_ENDED", 300, 2))
 
     def test_a_producer_that_breaks_the_ring_is_cut_off(self):
-        scan = self.submit(ring=dict(restart_grace_s=30))
+        scan = self.submit(ring=dict(restart_grace=30))
         ring = self.client.open_ring(scan)
         ring.begin(10)[:] = self.records[:16]
         ring.publish(16)
@@ -278,7 +278,7 @@ class Ring(DaemonTest):
         self.assertEqual(end.source.broken_blocks, 1)
 
     def test_refusals(self):
-        scan = self.submit(ring=dict(idle_timeout_s=-1))
+        scan = self.submit(ring=dict(idle_timeout=-1))
         other = self.client.submit_scan(octavo.push(), octavo.raster(8, 8, volumes=1), samples=SAMPLES).name
         for name, code, reason in (("scans/none", grpc.StatusCode.NOT_FOUND, "NO_SCAN"), (other, grpc.StatusCode.FAILED_PRECONDITION, "NOT_RING")):
             with self.assertRaises(octavo.OctavoError) as raised:
@@ -301,8 +301,8 @@ class Ring(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as raised:
             self.client.ring_ticket(scan)
         self.assertEqual(raised.exception.reason, "SCAN_STATE")
-        for field, spec in (("ring.slots", dict(slots=1)), ("ring.idle_timeout_s", dict(idle_timeout_s=float("nan"))),
-                            ("ring.restart_grace_s", dict(restart_grace_s=2e9))):
+        for field, spec in (("ring.slots", dict(slots=1)), ("ring.idle_timeout", dict(idle_timeout=3e9)),
+                            ("ring.restart_grace", dict(restart_grace=2e9))):
             with self.assertRaises(octavo.OctavoError) as raised:
                 self.submit(ring=spec)
             self.assertEqual((raised.exception.code, raised.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, field))

@@ -12,6 +12,7 @@ import unittest
 import grpc
 import numpy as np
 
+from google.protobuf.duration_pb2 import Duration
 from harness import DaemonTest, octavo
 from octavo.v1 import scan_pb2, stream_pb2, types_pb2, volume_pb2
 
@@ -208,11 +209,12 @@ SCANS = [
     (T + "on_tier_full", scan_pb2.ON_FULL_SPILL_DISK, BAD, "retention.on_tier_full"),
     (T + "orphan", 9, BAD, "retention.orphan"),
     (T + "orphan", scan_pb2.ORPHAN_DISCARD, BAD, "retention.orphan"),  # of nobody's
-    (T + "ttl_seconds", 0.5, BAD, "retention.ttl_seconds"),
-    (T + "ttl_seconds", -1.0, BAD, "retention.ttl_seconds"),
-    (T + "ttl_seconds", float("nan"), BAD, "retention.ttl_seconds"),
-    (T + "ttl_seconds", float("inf"), BAD, "retention.ttl_seconds"),
-    (T + "ttl_warning_seconds", 1.0, BAD, "retention.ttl_warning_seconds"),  # without a time to live
+    (T + "ttl", Duration(nanos=500000000), BAD, "retention.ttl"),
+    (T + "ttl", Duration(seconds=-1), BAD, "retention.ttl"),
+    (T + "ttl", Duration(seconds=2, nanos=-1), BAD, "retention.ttl"),
+    (T + "ttl", Duration(nanos=1000000000), BAD, "retention.ttl"),
+    (T + "ttl", Duration(seconds=2 ** 62), BAD, "retention.ttl"),
+    (T + "ttl_warning", Duration(seconds=1), BAD, "retention.ttl_warning"),  # without a time to live
     ("retention", scan_pb2.Retention(disposition=2), BAD, "retention.auto_commit.destination"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="../x")), BAD, "retention.auto_commit.destination"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="{what}")), BAD, "retention.auto_commit.destination"),

@@ -46,7 +46,7 @@ class RandomClient:
         self.mapped = []   # (array that is the server's memory, digest)
 
     def scan(self):
-        retention = dict(mode=self.random.choice([scan_pb2.RETENTION_MODE_CAPTURE, scan_pb2.RETENTION_MODE_LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl_seconds=60,
+        retention = dict(mode=self.random.choice([scan_pb2.RETENTION_MODE_CAPTURE, scan_pb2.RETENTION_MODE_LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl=60,
                          hold_slots=self.random.randint(2, 4))
         if retention["mode"] == scan_pb2.RETENTION_MODE_CAPTURE:
             retention["on_full"] = self.random.choice([scan_pb2.ON_FULL_STOP_AT_VOLUME, scan_pb2.ON_FULL_DROP_NEW, scan_pb2.ON_FULL_SPILL_DISK, scan_pb2.ON_FULL_SPILL_HOST])
@@ -103,11 +103,11 @@ class RandomClient:
 
     def create(self):
         array = self.array.integers(0, 1 << 16, (self.random.randint(1, 64), self.random.randint(1, 4096)), dtype=np.uint16)
-        self.buffers[self.client.buffers.put(array, ttl_seconds=TTL, private=self.random.random() < 0.5).name] = array
+        self.buffers[self.client.buffers.put(array, ttl=TTL, private=self.random.random() < 0.5).name] = array
 
     def operate(self):
         name = self.some(self.buffers)
-        made = self.client.buffers.apply(name, {"reduce": {"kind": "max", "axes": [0]}}, ttl_seconds=TTL)
+        made = self.client.buffers.apply(name, {"reduce": {"kind": "max", "axes": [0]}}, ttl=TTL)
         np.testing.assert_array_equal(self.client.buffers.read(made.name).reshape(-1), self.buffers[name].max(axis=0))
         self.client.buffers.destroy(made.name)
 

@@ -296,7 +296,7 @@ class TomographyPush(DaemonTest):
 
     def test_silence_fails_the_job(self):
         projections, flats, darks, angles = phantom()
-        name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout_s=0.3))).name
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout=0.3))).name
         end = self.client.wait_job(name, check=False)
         self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_FAILED, "SOURCE_STALLED"))
         self.assertIn("0 of 29 frames", end.reason)

@@ -16,7 +16,8 @@ import urllib.request
 
 import numpy as np
 
-from harness import BUILD, Daemon, DaemonTest, octavo, until
+from google.protobuf.duration_pb2 import Duration
+from harness import BUILD, Daemon, DaemonTest, octavo, seconds_until, until
 from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
@@ -94,8 +95,8 @@ class Tiers(DaemonTest):
         report = self.client.plan_scan(octavo.simulated(1), octavo.raster(512, 512), samples=1024, rate_hz=1e6,
                                        retention={**SPILL, "hold_slots": 4}).report
         self.assertGreater(report.spill_free_bytes, 0)
-        self.assertGreater(report.seconds_to_memory_full, 0)
-        self.assertGreater(report.seconds_to_spill_full, report.seconds_to_memory_full)
+        self.assertGreater(report.time_to_memory_full.ToNanoseconds(), 0)
+        self.assertGreater(report.time_to_spill_full.ToNanoseconds(), report.time_to_memory_full.ToNanoseconds())
 
     def test_tier_and_mode_are_checked(self):
         name = self.client.volumes(self.capture(1, hold_slots=4).name)[0].name
@@ -250,7 +251,7 @@ time.sleep(1000)
         with self.client.lease(buffer, exclusive=True, seconds=60):
             impatient = octavo.Client(self.daemon.address, timeout=0.3)
             with self.assertRaises(octavo.OctavoError) as caught:
-                request = octavo.v1.session_pb2.AcquireLeaseRequest(resource=buffer, mode=2, seconds=60, wait_seconds=60)
+                request = octavo.v1.session_pb2.AcquireLeaseRequest(resource=buffer, mode=2, ttl=Duration(seconds=60), wait=Duration(seconds=60))
                 impatient._call(impatient._sessions.AcquireLease, request)
             self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
             impatient.close()
@@ -283,10 +284,10 @@ time.sleep(1000)
 class TimeToLive(DaemonTest):
     def test_warned_and_gone(self):
         scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(32, 8, volumes=2), samples=256,
-                                       retention=dict(ttl_seconds=6, ttl_warning_seconds=3))
+                                       retention=dict(ttl=6, ttl_warning=3))
         self.client.wait(scan.name)
         first, second = self.client.volumes(scan.name)
-        self.assertGreater(first.expires_seconds, 0)
+        self.assertGreater(seconds_until(first.expire_time), 0)
         self.client.hold(first.name)
         until(lambda: len(self.client.volumes(scan.name)) == 1)
         self.assertEqual(self.client.volumes(scan.name)[0].name, first.name)

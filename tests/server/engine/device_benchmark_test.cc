@@ -85,8 +85,8 @@ TEST_F(MeasureTest, BadFieldsAreNamed) {
       {{.samples = 20000}, "samples"},
       {{.records = 15}, "records_per_block"},
       {{.samples = 16384, .records = 262144}, "records_per_block"},
-      {{.seconds = 11}, "seconds"},
-      {{.seconds = std::nan("")}, "seconds"}};
+      {{.seconds = 11}, "duration"},
+      {{.seconds = std::nan("")}, "duration"}};
   for (auto [spec, field] : bad) {
     const absl::Status status = ResolveMeasure(&spec, device_);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;

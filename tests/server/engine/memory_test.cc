@@ -394,11 +394,11 @@ TEST_F(MemoryTest, RetentionIsChecked) {
     EXPECT_EQ(scan.status().code(), absl::StatusCode::kInvalidArgument) << field;
     EXPECT_EQ(InfoOf(scan.status()).field, field) << scan.status();
   };
-  refused({.ttl_seconds = 0.5}, "retention.ttl_seconds");
-  refused({.ttl_seconds = -1}, "retention.ttl_seconds");
-  refused({.ttl_seconds = std::numeric_limits<double>::quiet_NaN()}, "retention.ttl_seconds");
-  refused({.ttl_seconds = 10, .ttl_warning_seconds = 6}, "retention.ttl_warning_seconds");
-  refused({.ttl_warning_seconds = 1}, "retention.ttl_warning_seconds");
+  refused({.ttl_seconds = 0.5}, "retention.ttl");
+  refused({.ttl_seconds = -1}, "retention.ttl");
+  refused({.ttl_seconds = std::numeric_limits<double>::quiet_NaN()}, "retention.ttl");
+  refused({.ttl_seconds = 10, .ttl_warning_seconds = 6}, "retention.ttl_warning");
+  refused({.ttl_warning_seconds = 1}, "retention.ttl_warning");
   refused({.keep_last = 3}, "retention.keep_last");
   refused({.on_full = OnFull::kSpillDisk, .on_tier_full = OnFull::kSpillHost},
           "retention.on_tier_full");

@@ -237,7 +237,7 @@ class HandlerFaultsTest : public ::testing::Test {
     v1::AcquireLeaseRequest request;
     request.set_resource(resource);
     request.set_mode(mode);
-    request.set_seconds(100);
+    request.mutable_ttl()->set_seconds(100);
     return Ask<v1::AcquireLeaseResponse>("SessionService/AcquireLease", request).lease();
   }
   std::string Session() {
@@ -403,11 +403,11 @@ class HandlerFaultsTest : public ::testing::Test {
     add("SessionService/ListSessions", {One<v1::ListSessionsRequest>()});
     add("SessionService/AcquireLease", {One<v1::AcquireLeaseRequest>([this](auto& r) {
           r.set_resource(HeldVolume());
-          r.set_seconds(100);
+          r.mutable_ttl()->set_seconds(100);
         })});
     add("SessionService/RenewLease", {One<v1::RenewLeaseRequest>([this](auto& r) {
           r.set_token(Lease(HeldVolume(), v1::LEASE_MODE_SHARED).token());
-          r.set_seconds(50);
+          r.mutable_ttl()->set_seconds(50);
         })});
     add("SessionService/ReleaseLease",
         {.requests = One<v1::ReleaseLeaseRequest>(
@@ -419,7 +419,7 @@ class HandlerFaultsTest : public ::testing::Test {
     add("SystemService/Measure", {One<v1::MeasureRequest>([](auto& r) {
           r.set_samples(64);
           r.set_records_per_block(16);
-          r.set_seconds(0.01);
+          r.mutable_duration()->set_nanos(10'000'000);
         })});
     add("SystemService/GetMemory", {One<v1::GetMemoryRequest>()});
     return cases;

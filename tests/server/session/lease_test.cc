@@ -129,7 +129,7 @@ TEST_F(LeaseTest, AWaitIsBounded) {
   EXPECT_THAT(table_.Release(held.token), IsOk());
   EXPECT_THAT(answers_.at("b"), IsOk());
   EXPECT_THAT(table_.TryAcquire({.resource = "buffers/a", .mode = kShared, .wait_seconds = 301}),
-              IsError(absl::StatusCode::kInvalidArgument, "wait_seconds: is 301"));
+              IsError(absl::StatusCode::kInvalidArgument, "wait: is 301"));
 }
 
 TEST_F(LeaseTest, OneThatGivesUpLetsThoseBehindHimThrough) {

@@ -336,7 +336,7 @@ TEST_F(ProjectionPortTest, BadSpecsNameTheField) {
   refused("push.dtype: is c64; allowed u8, u16, i16, f32", [](auto& s) { s.dtype = DType::kC64; });
   refused("push.credit_messages: is 257", [](auto& s) { s.credit_messages = 257; });
   refused("push.pixel_size_um: is nan", [](auto& s) { s.pixel_size_um = NAN; });
-  refused("push.idle_timeout_s: is inf", [](auto& s) { s.idle_timeout_s = INFINITY; });
+  refused("push.idle_timeout: is inf", [](auto& s) { s.idle_timeout_s = INFINITY; });
 }
 
 TEST_F(ProjectionPortTest, HostMemoryIsCountedAndGivenBack) {
