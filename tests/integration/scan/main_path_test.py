@@ -119,10 +119,7 @@ class Retention(DaemonTest):
             disposition=scan_pb2.AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination="{title}/{index:03}")))
         end = self.client.wait(scan.name)
         self.assertEqual((end.state, end.volumes_done), (DONE, 7))
-        for _ in range(2000):  # the last commits end after the scan; bounded by calls, each a round trip
-            if self.client.scan(scan.name).volumes_committed == 7:
-                break
-        self.assertEqual(self.client.scan(scan.name).volumes_committed, 7)
+        until(lambda: self.client.scan(scan.name).volumes_committed == 7)  # the last commits end after the scan
 
     def test_tombstone_tells_what_became_of_a_volume(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=1), samples=256)

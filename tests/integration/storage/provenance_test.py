@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 import ome_rules
-from harness import Daemon, DaemonTest, octavo
+from harness import Daemon, DaemonTest, octavo, until
 from readers import READERS, read_tiff_stack
 
 M, N, SAMPLES = 6, 10, 128
@@ -158,9 +158,7 @@ class Provenance(DaemonTest):
     def test_warnings_of_automatic_commits_derived_volumes_and_reprocessed_ones(self):
         retention = dict(disposition=2, auto_commit=octavo.commit_options("auto", "npy"))
         scan, _ = self.scanned(self.raw_file(records=M * N + 5), retention=retention)
-        for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip
-            if self.client.scan(scan.name).volumes_committed == 1:
-                break
+        until(lambda: self.client.scan(scan.name).volumes_committed == 1)  # the last commits end after the scan
         self.assertEqual(json.load(open(os.path.join(self.daemon.root, "auto.npy.json")))["warnings"], list(scan.warnings))
         scan, name = self.scanned(self.raw_file(records=M * N + 5), retention=dict(hold_raw=True))
         made = self.client.derive(name, {"mip": {"axis": 2}}).name

@@ -236,7 +236,13 @@ TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
       RecordForm form = FormOf(reading, scene.samples);
       if (!writer.left && scenes_.Whole(0, 1) == 1)
         form.adc_bits = reading == Reading::kF32 ? 32 : writer.bits;
-      const auto doubts = FindRecordDoubts(writer.Bytes(scene), form);
+      const std::string bytes = writer.Bytes(scene);
+      const auto doubts = FindRecordDoubts(bytes, form);
+      // A converter of few bits rounds a dark scene to nothing but zeros, which is rightly told.
+      if (bytes.find_first_not_of('\0') == std::string::npos) {
+        EXPECT_EQ(doubts.size(), 1u);
+        continue;
+      }
       auto& [doubted, all] = rates[absl::StrCat(NameOf(reading), ", ", scene.name)];
       ++all;
       if (doubts.empty()) continue;
