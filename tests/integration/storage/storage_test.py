@@ -1,4 +1,5 @@
-"""Commits through the daemon: files equal volumes by independent readers; refusals leave the volume held."""
+"""Commits through the daemon: independent readers find files equal to the volumes, and a refusal
+leaves the volume held."""
 
 import json
 import os
@@ -98,7 +99,7 @@ class Storage(DaemonTest):
             disposition=scan_pb2.AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
         self.assertEqual(scan.spec.retention.auto_commit.codec, scan_pb2.CODEC_GZIP)
         self.client.wait(scan.name)
-        for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip
+        for _ in range(5000):  # the last commits end after the scan; the loop is bounded by calls, each a round trip
             if self.client.scan(scan.name).volumes_committed == 2:
                 break
         self.assertEqual(READERS["nrrd"](os.path.join(self.daemon.root, "auto", "1.nrrd")).array.shape, (8, 16, 128))
