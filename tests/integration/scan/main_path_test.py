@@ -23,7 +23,7 @@ class GroundTruth(DaemonTest):
     def acquire(self, bidirectional=False, flyback=0, **chain):
         source = simulated(layers=self.LAYERS, nonlinearity=0.02, dispersion_a2=6e-5, dispersion_a3=1e-8)
         scan = self.client.submit_scan(source, octavo.raster(40, 6, volumes=1, bidirectional=bidirectional, flyback_records=flyback),
-                                       processing=octavo.processing(value="magnitude", dtype="f32", background="none", **chain))  # it would remove flat layers
+                                       processing=octavo.processing(value="magnitude", dtype="f32", background="none", **chain))  # flat layers are background
         self.assertEqual(self.client.wait(scan.name).state, DONE)
         volume = self.client.volumes(scan.name)[0]
         return self.client.read(volume.name), volume
