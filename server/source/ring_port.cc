@@ -310,7 +310,7 @@ void RingPort::Return(int64_t loan) {
     GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
     TellProducer();
   }
-  WakeProducer();  // a system call: Lend does not wait for it
+  WakeProducer();  // makes a system call, so Lend does not wait for it
 }
 
 double RingPort::Occupancy() {
@@ -358,7 +358,7 @@ void RingPort::CloseMemory() {
     memory = std::move(memory_);
     locked = std::move(locked_);
   }
-  locked = PinnedBuffer();  // before the mapping goes
+  locked = PinnedBuffer();  // freed before the mapping
 }
 
 }  // namespace octavo::source

@@ -24,7 +24,7 @@ struct SourceBlock {
   int64_t first_record =
       0;  // counted from the start of the scan; a jump means records were lost before it
   int64_t records = 0;  // 0 = the source has ended
-  TimePoint acquired;   // when its last record was there
+  TimePoint acquired;   // when its last record arrived
 };
 
 /// An external event at a record.
