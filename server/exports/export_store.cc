@@ -342,7 +342,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
 }
 
 bool ExportStore::End(const std::string& name) {
-  Entry gone;  // its memory may go with it, without the lock
+  Entry gone;  // its memory may be freed with it, without the lock
   MutexLock lock(mutex_);
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const auto& e) { return e.second.status.name == name; });
