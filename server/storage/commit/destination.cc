@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   }
   try {
     (void)nlohmann::json(destination).dump();
-  } catch (const nlohmann::json::exception&) {  // the journal could not keep it
+  } catch (const nlohmann::json::exception&) {  // the journal could not store it
     return InvalidField(kField, "is not UTF-8");
   }
   std::vector<absl::string_view> parts;  // a/./b and a//b are a/b: one file has one spelling

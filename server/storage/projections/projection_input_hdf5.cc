@@ -304,7 +304,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<TomoEntry> entries, FindEntries(*file));
   if (entries.empty()) {
-    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // the places where it may be
+    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // an entry may be in a place that was left out
     if (options.format == "nxtomo")
       return BadProjections(path, "/", "has no NXtomo entry",
                             "an entry with frames and their image_key");

@@ -19,7 +19,7 @@ struct ChunkCodec {
   int level = 1;
   Shuffle shuffle = Shuffle::kNone;  // of Blosc
   int64_t type_bytes = 1;            // of Blosc
-  bool zlib = false;                 // of kGzip: a zlib stream instead, as Zarr v2 has too
+  bool zlib = false;                 // of kGzip: a zlib stream instead, which Zarr v2 also has
 
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
