@@ -240,7 +240,7 @@ void BlockPipeline::End(const BlockContext& last) {
   VolumeBuilder& builder = *context_.builder;
   const bool aborted = context_.life->aborted().stop_requested();
   if (builder.active() != nullptr && !aborted &&
-      builder.active()->coverage.all_seen()) {  // it waited for the end of a group
+      builder.active()->coverage.all_seen()) {  // the volume waited for the end of a group
     (void)EndVolume(last, builder.active()->status.acquired_end);
   }
   const absl::Status source = context_.acquirer->ring().close_status();

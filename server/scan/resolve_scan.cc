@@ -131,7 +131,7 @@ void CompareShapes(model::ResolvedScan* scan) {
   const int64_t ascans = shape.back(), bscans = shape[shape.size() - 2];
   const bool of_volume =
       shape.size() == 3 ||
-      p.volumes == 1;  // else the B-scans of several volumes may stand in one row
+      p.volumes == 1;  // otherwise the B-scans of several volumes may stand in one row
   const bool fits_ascans =
       ascans == p.ascans_per_bscan || ascans == p.ascans_per_bscan + p.flyback_records;
   const bool fits_bscans =
@@ -363,7 +363,7 @@ std::string DescribeSource(const model::ResolvedScan& scan) {
     absl::StrAppend(&text, "camera ", camera->id, ",");
   if (std::holds_alternative<model::RingSource>(scan.spec.source))
     text += "ring, a process on this host writes";
-  const double wanted =  // may be more than an integer holds
+  const double wanted =  // may exceed the range of integers
       static_cast<double>(scan.spec.pattern.volumes) *
       static_cast<double>(scan.volume_records * scan.spec.acquisition.record_average);
   return absl::StrCat(text, " records of ", scan.source.samples_per_record, " samples (",

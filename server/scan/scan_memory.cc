@@ -281,7 +281,7 @@ void ScanMemory::Begin() {
   for (auto& slot : made_raw_) raw_slots_->Add(std::move(slot));
   made_.clear();
   made_raw_.clear();
-  for (size_t d = 1; d < devices_.size(); ++d) {  // of a striped scan first those of the parts
+  for (size_t d = 1; d < devices_.size(); ++d) {  // first the charges of a striped scan's parts
     const auto& of_peer = devices_[d].charges;
     const auto parts = static_cast<std::ptrdiff_t>(scan_.stripe_devices > 1 ? slot_count_ : 0);
     charges_.insert(charges_.end(), of_peer.begin() + parts, of_peer.end());

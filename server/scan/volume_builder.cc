@@ -53,7 +53,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
     over_ = true;
     return absl::OkStatus();
   }
-  if (index > next_volume_) {  // lost as a whole in a gap
+  if (index > next_volume_) {  // a gap contains the whole volume
     context_.progress->VolumesDropped(index - next_volume_);
     context_.progress->missing_ascans += (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
   }
@@ -81,7 +81,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
       AddToStore(std::move(raw), block, volume->raw_slot, &volume->raw_status);
     }
   }
-  active_ = std::move(volume);  // before what may fail: the end of the scan finds it
+  active_ = std::move(volume);  // before any step that may fail: the end of the scan finds it
   context_.progress->VolumeBegun(index);
   if (active_->slot != nullptr) {
     context_.events->Record({.kind = model::EventKind::kVolumeStarted,
