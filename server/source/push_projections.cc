@@ -239,7 +239,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
 }
 
 // Removes the frame from the runs of missing frames, and counts those before the last one that
-// came.
+// arrived.
 void ProjectionPort::Arrived(int64_t sequence) {
   auto run = std::prev(missing_.upper_bound(sequence));
   const int64_t first = run->first, end = first + run->second;

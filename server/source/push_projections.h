@@ -117,9 +117,9 @@ class ProjectionPort {
   /// taken), ResourceExhausted (CREDIT_EXCEEDED). Rows with unusable numbers are counted, and the
   /// call returns OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// This connection sends no more frames. The push ends with frames missing when at least one
-  /// connection has said this, all open ones have, and none has said so, broken off or connected
-  /// within the last seconds (another client may be about to connect).
+  /// This connection sends no more frames. The push ends with frames missing once at least one
+  /// connection has declared its end, all open ones have, and for some seconds no connection has
+  /// declared its end, broken off or connected (another client may be about to connect).
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -135,13 +135,13 @@ class ProjectionPort {
   absl::StatusOr<ProjectionsSoFar> Wait(int64_t seen_frames, double at_most_s,
                                         std::stop_token stop);
   /// The frames that have arrived, as an input: projections, flats and darks in the order of their
-  /// sequence numbers, with their positions. The input does not change while more frames come, and
-  /// keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
+  /// sequence numbers, with their positions. The input does not change while more frames arrive,
+  /// and keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
-  /// Runs of frames that have not come: first, count.
+  /// Runs of frames that have not arrived: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
-  /// No more frames are taken; clients are told `done`. The job's work calls it when it is
-  /// destroyed.
+  /// The port takes no more frames and sends `done` to the clients. The job's work calls this when
+  /// it is destroyed.
   void Close();
 
  private:

@@ -66,7 +66,7 @@ class PushPort {
   /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted
   /// (REPLACED). Blocks with unusable numbers are counted, and the call returns OK.
   absl::Status Offer(int64_t connection, PushBlock block);
-  /// No more records will come.
+  /// No more records will arrive.
   absl::Status EndOfRecords(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -86,7 +86,7 @@ class PushPort {
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
   model::SourceCounts Counts();
-  /// No more records are taken; not while Next runs.
+  /// The port takes no more records. Do not call while Next runs.
   void Close();
 
  private:

@@ -287,7 +287,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
     }
     CutIfBroken();
     std::atomic_ref<uint32_t>(server()->waits).store(1);
-    // Either the producer sees that we wait, or we see what it published.
+    // Either the producer sees that the server waits, or the server sees the published block.
     if (feeding && std::atomic_ref<uint64_t>(page.published).load() != seen) {
       std::atomic_ref<uint32_t>(server()->waits).store(0);
       continue;

@@ -81,7 +81,7 @@ class RingPort {
   void Return(int64_t loan);  // do not call while CloseMemory runs
   double Occupancy();
   model::SourceCounts Counts();
-  /// No more records are taken; not while Lend runs.
+  /// The port takes no more records. Do not call while Lend runs.
   void Close();
   void CloseMemory();
 
