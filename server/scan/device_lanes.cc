@@ -20,7 +20,7 @@ struct DeviceLanes::Lane {
   DeviceBuffer placement[2];  // of even and odd volumes; empty: the raster rule
   std::shared_ptr<SpectralProcessor> processor;
 
-  // -- of a lane that sends what it makes home
+  // -- of a lane that sends its results home
   memory::VolumeSlot part;  // its B-scans in their places; the others' are stale. Not with stripes
   Stream sending;
   Event processed, sent;  // of compute and sending
@@ -255,7 +255,7 @@ absl::Status DeviceLanes::EndBlock(size_t raw) {
   return replaced_.empty() ? absl::OkStatus() : Join();
 }
 
-// `part`: a slot or a stripe of so many A-scans on the lane's device.
+// `part`: a slot or a stripe of `ascans` A-scans on the lane's device.
 template <class Part>
 absl::Status DeviceLanes::ClearProjections(size_t l, const Part& part, int64_t ascans) {
   Device& device = lanes_[l]->device;

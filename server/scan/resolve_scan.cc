@@ -85,8 +85,8 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
-// What a file holds and the scan does not take, or takes several times: mostly a wrong length or
-// number of records.
+// Warns of records in the file that the scan does not take, or takes several times: mostly a sign
+// of a wrong length or number of records.
 void CompareWithFile(model::ResolvedScan* scan) {
   const int64_t holds = scan->source.file_records, volumes = scan->spec.pattern.volumes;
   const auto* replay = std::get_if<model::ReplaySource>(&scan->spec.source);
@@ -121,7 +121,7 @@ void CompareWithFile(model::ResolvedScan* scan) {
   }
 }
 
-// The axes of a file may say how its records stand in B-scans and volumes.
+// The axes of a file may show the order of its records in B-scans and volumes.
 void CompareShapes(model::ResolvedScan* scan) {
   const std::vector<int64_t>& shape = scan->source.file_shape;
   const pattern::Pattern& p = scan->spec.pattern;
@@ -154,8 +154,8 @@ void NoteAssumed(const pattern::Pattern& given, model::ResolvedScan* scan) {
   scan->spacing_assumed[1] = radii || (extents && given.extent_x_mm == 0);
 }
 
-// No scanner goes so far, and no microscope is so fine: mostly micrometres or metres that were
-// given as millimetres.
+// No scanner reaches so far, and no microscope is so fine: mostly the client gave micrometres or
+// metres as millimetres.
 void DoubtExtents(model::ResolvedScan* scan) {
   constexpr double kMostMm = 100, kLeastPixelUm = 0.2;
   const pattern::Pattern& p = scan->spec.pattern;

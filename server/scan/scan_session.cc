@@ -208,8 +208,8 @@ model::ScanStatus ScanSession::Status() {
   status.volumes_expired = counts.expired;
   status.spill_failures = context_.relief->SpillFailures(name_);
   status.volumes = counts.in_memory;
-  // In the source's records: those that the source refused and those for which the scan had no
-  // place.
+  // Counted in records of the source: those that the source refused, and those without a place in
+  // the scan.
   const int64_t average = acquirer_.record_average();
   status.duplicate_records =
       status.source.duplicate_records + progress_.duplicate_records * average;
@@ -308,8 +308,8 @@ void ScanSession::Finish() {
   FreeMemory();
   progress_.End();
   WarnOfMissing();
-  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that
-  // are there end after the last event.
+  // Before the state changes: a client that has seen the new state asks for B-scans of the held
+  // volumes. Existing streams end after the last event.
   context_.publisher->ScanEnding(name_);
   life_.SetState(end);
   context_.publisher->ScanEnded(name_);

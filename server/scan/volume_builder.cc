@@ -21,7 +21,7 @@ AscanCoverage CoverageOf(const model::ResolvedScan& scan, int64_t volume) {
                        scan.spec.pattern.averaged() ? scan.spec.pattern.passes() : 1);
 }
 
-// What a status tells of gaps: the first 32.
+// The gaps that a status lists: the first 32.
 std::vector<std::pair<int64_t, int64_t>> FirstOf(
     const std::vector<std::pair<int64_t, int64_t>>& missing) {
   return {missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing))};
@@ -139,7 +139,7 @@ model::VolumeStatus VolumeBuilder::Describe(const memory::VolumeSlot& slot) cons
   return status;
 }
 
-// What all volumes of the scan tell of it.
+// The part of the description that all volumes of the scan share.
 void VolumeBuilder::AddToStore(model::VolumeStatus status, const source::SourceBlock& block,
                                const std::shared_ptr<memory::VolumeSlot>& slot,
                                model::VolumeStatus* out) {
