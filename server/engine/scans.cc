@@ -141,7 +141,7 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
   const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
-  // A scan that has ended meanwhile has let go of what would be resolved.
+  // If the scan has ended meanwhile, it has freed the data that ResolveUpdate needs.
   if (!updated.ok()) {
     OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
     return updated.status();
