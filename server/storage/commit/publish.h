@@ -56,7 +56,7 @@ struct HeldPaths {
   /// Replaces the names of open folders by the names that users know.
   absl::Status Named(const absl::Status& status) const;
 };
-/// NotFound if the folder is not there; InvalidArgument if its path leads somewhere else (now), or
+/// NotFound if the folder does not exist; InvalidArgument if its path now leads elsewhere, or
 /// outside of the roots.
 absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths);
 

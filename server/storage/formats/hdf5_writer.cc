@@ -27,8 +27,8 @@ namespace {
 
 using Id = Hdf5Id;
 
-/// The type in the file: little-endian, whatever this machine is; half precision and complex are
-/// built from the library's types.
+/// The type in the file: little-endian on every machine. Half precision and complex are built from
+/// the library's types.
 Id TypeOf(DType dtype) {
   const auto copy = [](hid_t type) { return Id(H5Tcopy(type), H5Tclose); };
   switch (dtype) {

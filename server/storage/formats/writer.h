@@ -25,7 +25,7 @@ enum class Format : uint8_t {
 inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,     Format::kNrrd,
                                       Format::kNifti,     Format::kOmeTiff, Format::kMatlab,
                                       Format::kHdf5,      Format::kBin};
-/// What a page of a TIFF shows. Values equal octavo.v1.TiffPlane.
+/// The content of a page of a TIFF. Values equal octavo.v1.TiffPlane.
 enum class TiffPlane : uint8_t { kDefault = 0, kBscan = 1, kEnFace = 2 };
 
 struct WriterOptions {

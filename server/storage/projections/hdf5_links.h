@@ -34,8 +34,8 @@ class Hdf5Links {
   /// exist; InvalidArgument for a link that is dangling, leads outside of the roots or to no HDF5
   /// file, or is circular.
   absl::StatusOr<std::optional<Hdf5Place>> Find(const std::string& name);
-  /// The same for what a dataset at `from` names: dataset `name` of file `file` ("." = its own).
-  /// `what`: what names it, for errors.
+  /// The same for a dataset that the dataset at `from` refers to: dataset `name` of file `file`
+  /// ("." = its own). `what`: the referring object, for errors.
   absl::StatusOr<Hdf5Place> FindSource(const Hdf5Place& from, const std::string& file,
                                        const std::string& name);
 

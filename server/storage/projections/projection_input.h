@@ -25,7 +25,7 @@ enum class AngleUnit : uint8_t {
   kRadians,
 };
 
-/// How to read a file. Every member may be left out if the file itself says it.
+/// How to read a file. A member may be left out if the file itself gives it.
 struct ProjectionOptions {
   /// "" = derived from the path: a folder is "zarr", a name that ends in .npy is "npy", else it is
   /// HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".

@@ -168,7 +168,7 @@ class File final : public SpillFile {
       return;
     }
     quota_->Give(charged_);
-    // Else a power loss may bring it back.
+    // Otherwise a power loss may restore the file.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
       Log(LogLevel::kError,
           "spill directory not synced; after a power loss the next start may hold the removed "

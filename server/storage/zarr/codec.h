@@ -23,8 +23,8 @@ struct ChunkCodec {
 
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
-  /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest.
-  /// Unimplemented for others.
+  /// The decoder for a codec of this name: "zstd", "gzip", "zlib" or "blosc". Their data contain
+  /// all other parameters. Unimplemented for other names.
   static absl::StatusOr<ChunkCodec> Named(const std::string& name);
 };
 
