@@ -43,8 +43,8 @@ enum class VolumeState : uint8_t {
 /// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
 enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 const char* Name(Tier tier);  // "DISK"
-/// What is being done to the memory of a held volume: it goes to another tier, comes back to its
-/// device, or goes to another slot of its device, because a process does not give this one back.
+/// The present move of a held volume's memory: to another tier, back to its device, or to another
+/// slot of its device, because a process does not return the present one.
 enum class Move : uint8_t { kNone, kSpilling, kRestoring, kRelocating };
 const char* Name(Move move);  // "SPILLING"; empty for kNone
 inline Tier TierOf(OnFull on_full) {
@@ -127,8 +127,8 @@ struct ScanStatus {
 /// records"; empty = none.
 std::string WaitsFor(const ScanStatus& scan);
 
-/// What a volume is: where it comes from and what its voxels are. Fixed once the volume is sealed.
-/// Fields as in octavo.v1.Volume.
+/// The description of a volume: its origin and the meaning of its voxels. Fixed once the volume is
+/// sealed. Fields as in octavo.v1.Volume.
 struct VolumeDescription {
   std::string name, scan, title;
   int64_t index = 0;
@@ -174,7 +174,7 @@ struct VolumeDescription {
   std::vector<std::string> job_warnings;  // warnings of the ended job
 };
 
-/// A volume's description and what has become of it so far. All fields as in octavo.v1.Volume.
+/// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
   VolumeState state = VolumeState::kAcquiring;
   std::string reason;
