@@ -172,7 +172,7 @@ class ExportStore final : public volume::VolumeMappings {
   /// Slots of a scan's volumes that exports keep, those of volumes that are gone included.
   int64_t SlotsOf(const std::string& scan);
 
-  /// Memory that was not given back in time.
+  /// Memory that clients did not return in time.
   struct Overdue {
     std::string of;
     uint32_t replica = 0;
