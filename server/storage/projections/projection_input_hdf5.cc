@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
   parts.format = "data_exchange";
   const std::string data = options.projections.empty() ? "/exchange/data" : options.projections;
   OCTAVO_ASSIGN_OR_RETURN(parts.array[kProjection], file->Frames(data, /*flat=*/false));
-  // "theta:y:x" is the order of all other descriptions.
+  // All other fields assume the order "theta:y:x".
   if (const std::string axes = file->TextAttribute(data, "axes");
       !axes.empty() && !absl::StartsWith(axes, "theta:") && !absl::StartsWith(axes, "angle"))
     return BadProjections(parts.path, absl::StrCat(data, "@axes"), absl::StrCat("is '", axes, "'"),
