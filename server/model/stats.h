@@ -73,7 +73,7 @@ struct Stats {
   std::vector<DeviceStatus> devices;
   struct Buffers {       // of clients
     int64_t count = 0;   // now
-    int64_t owners = 0;  // clients that have some
+    int64_t owners = 0;  // clients that have at least one
     // bytes of the client with the most, over all devices
     int64_t largest_owner_bytes = 0;
     int64_t quota_bytes = 0;                         // an owner's; 0 = no limit

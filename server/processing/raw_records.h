@@ -30,7 +30,7 @@ struct RawRecords {
   int64_t active_records = 0;  // one past the last record that carries an A-scan
   std::vector<Run> lead;       // oldest first, consecutive from volume_records on
   bool lead_is_all = false;    // earlier records do not count
-  std::vector<Run> came;       // ascending; the others are zeros
+  std::vector<Run> came;       // ascending; all other records are zeros
   std::vector<std::pair<int64_t, int64_t>> missing_ascans;  // first, count
 
   /// The longest window of a rolling background with such groups that can be computed exactly as in

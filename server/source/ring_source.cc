@@ -75,8 +75,8 @@ class RingRecords final : public Source, public ZeroCopySource {
 
  private:
   const std::shared_ptr<RingPort> port_;
-  BorrowedBlock current_;  // of Next
-  int64_t copied_ = 0;     // records of it
+  BorrowedBlock current_;  // the block of Next
+  int64_t copied_ = 0;     // records of it that are copied
 };
 
 }  // namespace

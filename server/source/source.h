@@ -24,7 +24,7 @@ struct SourceBlock {
   int64_t first_record =
       0;  // counted from the start of the scan; a jump means records were lost before it
   int64_t records = 0;  // 0 = the source has ended
-  TimePoint acquired;   // when its last record was there
+  TimePoint acquired;   // when its last record arrived
 };
 
 /// An external event at a record.
@@ -79,10 +79,11 @@ class Source {
   /// possible).
   virtual bool CanWait() const = 0;
 
-  /// Before the first record: how many the scan wants in all; 0 = until stopped.
+  /// Call before the first record. `total_records`: number of records that the scan wants; 0 =
+  /// until stopped.
   virtual void Want(int64_t total_records) { (void)total_records; }
-  /// Before the first record: whom to tell what changes at the source ("a client connected"), from
-  /// any thread, until Close.
+  /// Call before the first record. The source calls `tell` when something changes at it ("a client
+  /// connected"), from any thread, until Close.
   virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
 
   // -- any thread

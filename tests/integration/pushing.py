@@ -11,8 +11,8 @@ from octavo.v1 import source_pb2_grpc
 
 
 class RawStream:
-    """A stream of a method of SourceService that begins with `hello`; `requests` takes the other
-    messages."""
+    """A stream of a method of SourceService. Its first message is `hello`; `requests` provides the
+    others."""
 
     def __init__(self, address, method, hello):
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -21,14 +21,14 @@ class RawStream:
         self.call = getattr(source_pb2_grpc.SourceServiceStub(self.channel), method)(iter(self.requests.get, None))
 
     def until(self, wanted):
-        """Reads answers until one is as wanted."""
+        """Reads answers until one meets the condition."""
         for answer in self.call:
             if wanted(answer):
                 return answer
         raise AssertionError("the stream ended")
 
     def error(self):
-        """Reads to the end, which must be an error."""
+        """Reads to the end, which must be an error, and returns it."""
         try:
             for _ in self.call:
                 pass

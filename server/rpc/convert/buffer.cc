@@ -123,7 +123,7 @@ void EncodeExportTicket(const exports::ExportTicket& in, v1::ExportTicket* out) 
   out->set_socket_path(in.ticket.path);
   out->set_expires_seconds(in.ticket.expires_seconds);
   out->set_name(in.status.name);
-  if (in.memory.name.empty()) return;  // for the volumes of a scan: there is no memory yet
+  if (in.memory.name.empty()) return;  // for the volumes of a scan, whose memory does not exist yet
   out->set_kind(in.memory.backend == "cuda" ? v1::CUDA_VMM : v1::HOST_MEMFD);
   out->set_device_uuid(in.memory.device_uuid);
   out->set_byte_size(in.memory.type.bytes());

@@ -1,5 +1,5 @@
-"""The metadata of a volume in files: known or assumed spacing, warnings, missing data. Through
-scans, jobs, derived volumes, moves to disk and restarts."""
+"""The metadata of a volume in files: known or assumed spacing, warnings, missing data. The volumes
+come from scans, jobs, derived volumes, moves to disk and restarts."""
 
 import json
 import os
@@ -48,8 +48,7 @@ class Provenance(DaemonTest):
         return scan, scan.volumes[0]
 
     def told(self, name, client=None):
-        """The axes that a file marks as assumed, which must be those without a
-        unit."""
+        """The axes that a file marks as assumed. They must be those without a unit."""
         path = (client or self.client).commit(name, f"told/{name.split('/')[1]}").uri
         meta, units = about(path)
         self.assertEqual(ome_rules.problems(path), [])
@@ -137,10 +136,10 @@ class Provenance(DaemonTest):
                     self.assertEqual("".join(sorted(meta.get("spacing_assumed", []))), assumed)
                     self.assertEqual(meta.get("warnings", []), doubts[name])
 
-    # -- what was doubted
+    # -- warnings
 
     def test_warnings_are_in_the_files(self):
-        """Warnings of the scan up to the commit, in every format; none if there are none."""
+        """The warnings of the scan up to the commit, in every format; none if there are none."""
         doubted = self.raw_file(records=M * N + 5)
         for format, read in {**READERS, "tiff-stack": read_tiff_stack}.items():
             with self.subTest(format=format):

@@ -1,4 +1,5 @@
-"""Commits through the daemon: files equal volumes by independent readers; refusals leave the volume held."""
+"""Commits through the daemon: independent readers find files equal to the volumes, and a refusal
+leaves the volume held."""
 
 import json
 import os
