@@ -86,7 +86,7 @@ class CommitKill(unittest.TestCase):
         shutil.rmtree(os.path.join(self.directory, "data"))
 
     def test_at_every_named_point(self):
-        # The other formats go through the same code as these, and through every point in commit_store_test.cc.
+        # The other formats go through the same code as these, and through every point in commit_faults_test.cc.
         for format in ("zarr", "npy", "nifti", "hdf5"):
             for point in POINTS + ([] if format == "zarr" else ["side_renamed"]):
                 with self.subTest(format=format, point=point):
