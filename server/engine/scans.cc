@@ -67,7 +67,10 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
 absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
                                                    model::AdmissionReport* report,
                                                    base::RequestClaim* claim) {
-  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+  if (const absl::Status draining = components_.drain.Check(); !draining.ok()) {
+    components_.scans.CountRejected(draining);
+    return draining;
+  }
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
     components_.scans.CountRejected(admitted.status());

@@ -22,9 +22,9 @@ namespace octavo::processing {
 /// volume is held.
 struct RawRecords {
   struct Run {
-    int64_t first = 0,
-            // of the records before the volume: numbers within the scan; else within the volume
-        records = 0;
+    /// Of the records before the volume: a number within the scan; else within the volume.
+    int64_t first = 0;
+    int64_t records = 0;
   };
   int64_t record_bytes = 0, volume_records = 0, volume_index = 0;
   int64_t active_records = 0;  // one past the last record that carries an A-scan

@@ -35,9 +35,7 @@ Acquirer::Acquirer(std::unique_ptr<source::Source> source, const model::Resolved
       wanted_records_(RecordsWanted(scan)),
       overrun_(scan.spec.overrun),
       ring_blocks_(scan.spec.acquisition.ring_blocks),
-      lent_slots_(std::holds_alternative<model::RingSource>(scan.spec.source)
-                      ? source::LimitsOfRing(scan.spec).slots
-                      : 0) {}
+      lent_slots_(source_->lender() == nullptr ? 0 : source_->lender()->slots()) {}
 
 absl::Status Acquirer::Allocate(Device& device) {
   const int64_t block_bytes = upload_records_ * record_bytes_;

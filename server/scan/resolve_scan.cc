@@ -294,10 +294,7 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
                                                 const std::vector<std::string>& replay_roots) {
   model::ResolvedScan scan;
   scan.spec = spec;
-  if (std::holds_alternative<std::monostate>(spec.source)) {
-    return InvalidField("source",
-                        "is not given; allowed are simulated, replay, push, camera, ring");
-  }
+  if (std::holds_alternative<std::monostate>(spec.source)) return source::NoSource();
   model::Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;
   if (a.record_average == 0) a.record_average = 1;

@@ -8,7 +8,6 @@
 #include "server/model/volume_operation.h"
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
-#include "server/source/ring_port.h"
 
 namespace octavo::scan {
 namespace {
@@ -140,10 +139,9 @@ std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
 int64_t PinnedBytes(const model::ResolvedScan& scan) {
   const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block *
                         RecordBytes(scan.chain);
-  int64_t ring = slots;
-  if (std::holds_alternative<model::RingSource>(scan.spec.source))
-    ring =
-        source::LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  const int64_t lent = source::LentBytes(scan.spec);
+  // Means of records are made in slots, even of records that are lent.
+  const int64_t ring = lent == 0 ? slots : lent + (scan.chain.record_average > 1 ? slots : 0);
   return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 

@@ -67,6 +67,7 @@ class RingRecords final : public Source, public ZeroCopySource {
   std::shared_ptr<RingPort> ring() override { return port_; }
   ZeroCopySource* lender() override { return this; }
 
+  int64_t slots() const override { return port_->limits().slots; }
   absl::Status OpenMemory(Device& device) override { return port_->OpenMemory(device); }
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop) override { return port_->Lend(stop); }
   void Return(int64_t loan) override { port_->Return(loan); }

@@ -48,6 +48,8 @@ struct BorrowedBlock {
 class ZeroCopySource {
  public:
   virtual ~ZeroCopySource() = default;
+  /// Most loans that are out at once, >= 1. Fixed from the start.
+  virtual int64_t slots() const = 0;
   /// Makes the memory and page-locks it for `device`, which must outlive it. Before the first
   /// record; takes milliseconds.
   virtual absl::Status OpenMemory(Device& device) = 0;
@@ -104,6 +106,13 @@ class Source {
   /// can fill slots too (Next).
   virtual ZeroCopySource* lender() { return nullptr; }
 };
+
+/// InvalidArgument: the request names no source; the message lists those that there are.
+absl::Status NoSource();
+
+/// Page-locked bytes that the source of this request lends (Source::lender); 0 if it lends none.
+/// `resolved`: the request as OpenSource gets it.
+int64_t LentBytes(const model::ScanSpec& resolved);
 
 /// Checks source parameters and opens files; reads no records. InvalidArgument names the field
 /// ("simulated.bandwidth_nm", "replay.path"); NotFound, PermissionDenied for files; paths are

@@ -87,7 +87,7 @@ class CommitKill(unittest.TestCase):
         shutil.rmtree(os.path.join(self.directory, "data"))
 
     def test_at_every_named_point(self):
-        # The other formats use the same code as these; commit_store_test.cc takes them through
+        # The other formats use the same code as these; commit_faults_test.cc takes them through
         # every point.
         for format in ("zarr", "npy", "nifti", "hdf5"):
             for point in POINTS + ([] if format == "zarr" else ["side_renamed"]):

@@ -58,6 +58,13 @@ std::vector<Way> Ways() {
   return out;
 }
 
+std::vector<Way> SingleFileWays() {
+  std::vector<Way> out;
+  for (const Way& way : Ways())
+    if (IsSingleFile({.format = way.format, .tiff_stack = way.stack})) out.push_back(way);
+  return out;
+}
+
 class CommitFault : public CommitFaultTest,
                     public ::testing::WithParamInterface<std::tuple<const char*, Way>> {
  protected:
@@ -93,8 +100,8 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
   const std::string final = WithExtension(root() + "/deep/er/x", options());
-  const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename",
-                                          "parent_synced"};
+  const std::set<std::string> complete = {"manifest_written", "before_rename", "side_renamed",
+                                          "after_rename", "parent_synced"};
   EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
   for (const std::string& name : Files()) {
     if (!name.starts_with(".octavo-quarantine"))
@@ -130,6 +137,12 @@ INSTANTIATE_TEST_SUITE_P(Points, CommitFault,
                            return absl::StrCat(std::get<0>(item.param), "_",
                                                NameOf(std::get<1>(item.param)));
                          });
+
+// Between the two renames of a single file and its metadata.
+INSTANTIATE_TEST_SUITE_P(BetweenRenames, CommitFault,
+                         ::testing::Combine(::testing::Values("side_renamed"),
+                                            ::testing::ValuesIn(SingleFileWays())),
+                         [](const auto& item) { return NameOf(std::get<1>(item.param)); });
 
 class RootAway : public CommitFault {};
 
