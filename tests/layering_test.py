@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Who may include whom: reads the #include lines of every file of ours against the tables below. Also: no committed file holds a path of
-somebody's machine."""
+"""Checks the #include lines of every file of ours against the tables below, and that no committed
+file holds a path of a developer's machine."""
 
 import os
 import re
@@ -14,10 +14,11 @@ CUDA = ("cuda", "cufft", "nvrtc")
 GRPC = ("grpc", "google/protobuf", "octavo/v1")
 PROMETHEUS = ("prometheus",)
 
-# gpu, lowest line first. A folder may include those on the lines below its own. Twins (host/, cuda/) include what their family may, the family
-# itself, and the twins of the same kind of gpu/device; only gpu/backend knows all twins.
+# gpu, lowest line first. A folder may include those on the lines below its own. Twins (host/,
+# cuda/) may include whatever their family may, the family itself, and the twins of the same kind of
+# gpu/device. Only gpu/backend includes all twins.
 GPU = [["base", "math"], ["device"], ["spectral", "array"], ["tomography", "mosaic"], ["backend"]]
-# server, lowest line first; never a folder on the same line.
+# server, lowest line first. A folder never includes another one on its own line.
 SERVER = [
     ["base"],
     ["pattern", "storage", "handoff", "security"],
@@ -33,10 +34,10 @@ SERVER = [
 # Within storage and rpc.
 STORAGE = [["io"], ["direct"], ["zarr", "tiff"], ["formats"], ["commit", "projections", "spill", "history"]]
 RPC = [["convert"], ["transport"], [""]]
-# Files of server/ itself: the process. They include everything below them but proto types.
+# Files of server/ itself: the process. They may include everything below them except proto types.
 PROCESS = ("main", "daemon", "config", "config_text", "config_reload", "drain", "host_budget", "listen_address", "probe_main", "probe_malloc", "toml",
            "watchdog")
-# Headers that programs of others include: the standard library and nothing else.
+# Headers that programs of users include: they may include only the standard library.
 PUBLIC = ("client/cpp/include/octavo/octavo.h",)
 # The command that works on files by itself, and the one that reads files of records for a push.
 EXCEPTIONS = {"client/cpp/cli/convert_command.cc": {"server/storage/commit"},
@@ -45,12 +46,12 @@ EXCEPTIONS = {"client/cpp/cli/convert_command.cc": {"server/storage/commit"},
 OURS = ("gpu/", "server/", "client/", "tests/")
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
 
-# Absolute paths of somebody's machine.
+# Absolute paths of a developer's machine.
 MACHINE_PATHS = tuple(f"/{top}/" for top in ("home", "work", "root", "Users"))
 
 
 def below(lines, name):
-    """Names on the lines below that of `name`; None if it stands on none."""
+    """Names on the lines below that of `name`; None if no line has it."""
     for i, line in enumerate(lines):
         if name in line:
             return {n for lower in lines[:i] for n in lower}
@@ -101,7 +102,8 @@ def client_allowed(folder):
 
 
 def rules_of(path):
-    """(folders that the file may include, third-party prefixes that it must not); None for a folder that no table has."""
+    """Returns (folders that the file may include, third-party prefixes that it must not); None for
+    a folder that is in no table."""
     folder = os.path.dirname(path)
     if folder.startswith("gpu/"):
         allowed = gpu_allowed(folder)
@@ -123,10 +125,10 @@ def rules_of(path):
 
 
 def include_problems(path, text):
-    """What is wrong with the include lines of one file of ours."""
+    """The problems in the include lines of one file of ours."""
     folder = os.path.dirname(path)
     if folder.startswith("tests"):
-        allowed, forbidden = None, CUDA  # tests look at everything, through the same headers as everybody
+        allowed, forbidden = None, CUDA  # tests may include everything, through the same headers as other code
     else:
         rules = rules_of(path)
         if rules is None:
@@ -153,7 +155,7 @@ def path_problems(path, text):
 
 
 def self_check():
-    """Each rule sees what it is there to see."""
+    """Each rule detects its own problems."""
     planted = [
         include_problems("gpu/spectral/spectral.cc", '#include "server/engine/engine.h"'),
         include_problems("gpu/spectral/spectral.cc", '#include "gpu/array/project.h"'),

@@ -11,7 +11,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOP = (".ci", "client", "deploy", "docker", "gpu", "proto", "server", "tests")
-# A record of the past: its paths are those of the day.
+# A record of the past: its paths are those of its day.
 HISTORY = ("tests/bench/RESULTS.md",)
 MOST_README_LINES = 150
 
@@ -33,7 +33,7 @@ def documents():
 
 
 def anchors(text):
-    """The anchors that GitHub makes of a document's headings."""
+    """The anchors that GitHub makes from a document's headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M)
     return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-") for heading in headings}
 
@@ -42,13 +42,13 @@ def link_problems(path, text, read):
     problems = []
     for target in LINK.findall(BACKTICKS.sub("", FENCE.sub("", text))):
         if re.match(r"[a-z][a-z0-9+.-]*:", target):
-            continue  # elsewhere
+            continue  # a link to another site
         name, _, anchor = target.partition("#")
         full = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
         if full.startswith(".."):
             problems.append(f"{path}: the link {target} leads out of the repository")
         elif not os.path.exists(os.path.join(ROOT, full)):
-            if full.split("/")[0] not in TOP or os.path.isdir(os.path.join(ROOT, full.split("/")[0])):  # an image is built without docker/
+            if full.split("/")[0] not in TOP or os.path.isdir(os.path.join(ROOT, full.split("/")[0])):  # the image is built without docker/
                 problems.append(f"{path}: the link {target} leads to {full}, which is not there")
         elif anchor and anchor not in anchors(read(full) if name else text):
             problems.append(f"{path}: {full} has no heading for the link {target}")
@@ -60,7 +60,8 @@ def there(name):
 
 
 def path_problems(path, text):
-    """Paths in backticks, from the root or from the document's folder, and programs of ours in command lines."""
+    """The problems of paths in backticks, from the root or from the document's folder, and of
+    programs of ours in command lines."""
     if path in HISTORY:
         return []
     folder = os.path.dirname(path)

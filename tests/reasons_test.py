@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The list of reasons that clients read (proto/ERRORS.md) says what gpu/base/reason.h says; `--write` brings it up to date."""
+"""Compares the list of reasons that clients read (proto/ERRORS.md) with gpu/base/reason.h;
+`--write` updates it."""
 
 import pathlib
 import re
@@ -18,7 +19,7 @@ status code instead. This page lists `gpu/base/reason.h`; `tests/reasons_test.py
 def page():
     text = re.search(r"#define OCTAVO_REASONS\(X\)(.*?)\n\n|#define OCTAVO_REASONS\(X\)(.*?)\nenum", HEADER.read_text(), re.DOTALL).group(0)
     text = re.sub(r"\s*\\\n\s*", " ", text)
-    text = re.sub(r'"\s+"', "", text)  # a meaning that goes on on the next line
+    text = re.sub(r'"\s+"', "", text)  # a meaning may continue on the next line
     lines = [INTRODUCTION]
     for heading, entry in re.findall(r'/\* (.*?) \*/|X\((k\w+,\s*"\w+",\s*"(?:[^"\\]|\\.)*")\)', text):
         if heading:

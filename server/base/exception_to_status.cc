@@ -51,7 +51,7 @@ absl::Status StatusOfException() noexcept {
     return Describe();
   } catch (...) {
     return absl::Status(absl::StatusCode::kResourceExhausted,
-                        "");  // without a message it takes no memory
+                        "");  // an empty message needs no memory
   }
 }
 

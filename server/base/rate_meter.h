@@ -36,7 +36,7 @@ class RateMeter {
  private:
   static constexpr int64_t kWindowNs = 2'000'000'000;
   int64_t total_ = 0;
-  std::deque<std::pair<int64_t, int64_t>> samples_;  // (time, total then)
+  std::deque<std::pair<int64_t, int64_t>> samples_;  // (time, total at that time)
 };
 
 }  // namespace octavo::base

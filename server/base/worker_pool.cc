@@ -61,7 +61,7 @@ void WorkerPool::Run() {
     }
     try {
       task();
-    } catch (...) {  // an exception of a library ends the task, not the process
+    } catch (...) {  // a library's exception ends the task, not the process
       Log(LogLevel::kError, "a task broke off", {{"error", StatusOfException().ToString()}});
     }
     task = nullptr;  // destroy its captures before it counts as finished

@@ -30,7 +30,7 @@ absl::StatusOr<session::SessionStatus> Clients::KeepAlive(const std::string& sec
 
 absl::StatusOr<session::SessionStatus> Clients::Close(const std::string& secret) {
   OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, components_.sessions.Close(secret));
-  components_.leases.EndSession(session.name);  // Lifetimes does the rest
+  components_.leases.EndSession(session.name);  // Lifetimes does the other work
   return WithHoldings({session})[0];
 }
 

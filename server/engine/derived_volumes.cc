@@ -15,7 +15,7 @@ constexpr int64_t kMostChainsWaiting = 8;
 void DerivedVolumes::OnVolumeChanged(const model::VolumeStatus& volume) {
   if (!model::IsComplete(volume.state)) {
     MutexLock lock(mutex_);
-    asked_.erase(volume.name);  // a volume that has left memory has no origin any more
+    asked_.erase(volume.name);  // a volume that has left memory no longer has its origin
     return;
   }
   if (volume.origin == nullptr || volume.origin->spec.chains == nullptr ||

@@ -372,7 +372,7 @@ class Bench {
   PinnedBuffer pinned_[2];
   DeviceBuffer on_device_[2], volume_, mip_;
   Event uploaded_[2], used_[2];
-  Stream upload_, compute_;  // last: their end waits for what uses the rest
+  Stream upload_, compute_;  // last: their destructors wait for work that uses the rest
   double upload_rate_ = 0, device_rate_ = 0;
 };
 

@@ -149,7 +149,7 @@ absl::StatusOr<std::vector<int>> Devices::ChooseFor(model::ResolvedScan* scan) {
     scan->stripe_devices = named > 0 ? named : healthy;
   }
   memory::DeviceWish wish{.device = scan->spec.device, .spread = scan->spec.spread};
-  for (const auto& device : components_.owned_devices) {  // what one needs, they all need
+  for (const auto& device : components_.owned_devices) {  // the needs of all devices are equal
     if (!device->Health().ok()) continue;
     wish.home_bytes = BytesOf(scan::Needs(*scan, *device));
     wish.peer_bytes = BytesOf(scan::PeerNeeds(*scan, *device));

@@ -17,7 +17,7 @@ class DrainState {
   absl::Status Check() const {
     if (!draining_) return absl::OkStatus();
     return WithInfo(absl::UnavailableError(
-                        "the server is draining and takes no new scans; try another one or later"),
+                        "the server is draining and takes no new work; try another one or later"),
                     {.reason = Reason::kDraining, .field = "", .numbers = {{"retryable", "true"}}});
   }
 

@@ -86,8 +86,8 @@ class Engine {
   Clients clients_;
   OrphanPolicy orphans_;
   Lifetimes lifetimes_;
-  // Last: their threads use the rest. Two, because a disk may hang: what must go on then does not
-  // wait for what touches one.
+  // Last: their threads use the rest. There are two, because a disk may hang: tasks that must
+  // continue then do not wait for tasks that use a disk.
   Housekeeping beats_, upkeep_;
 };
 

@@ -34,11 +34,11 @@ struct EngineConfig {
   int64_t spill_host_bytes = 0;  // page-locked host memory for spilled volumes; 0 = no tier HOST
   int spill_threads = 2;
   storage::SpillFolder* spill_folder = nullptr;      // null = no tier DISK; must outlive the engine
-  std::vector<storage::SpillFolder::Found> spilled;  // its finds at the start: held again
+  std::vector<storage::SpillFolder::Found> spilled;  // found at the start: held again
   session::SessionConfig sessions;
-  int64_t most_leases = 65'536;                // granted and waiting
+  int64_t most_leases = 65'536;                // granted ones and waiters
   int64_t history_entries = 1000;              // ended scans that stay listed
-  int64_t history_bytes = int64_t{256} << 20;  // of host memory for them
+  int64_t history_bytes = int64_t{256} << 20;  // host memory for them
   handoff::FdSocket* handoff =
       nullptr;  // null = no hand-over of descriptors; must be stopped before the engine ends
 };

@@ -41,7 +41,7 @@ namespace octavo::engine {
 ///   1. ExportFeeds: processes that map volumes as they complete wait for nothing else;
 ///   2. VolumeEvents: subscribers of the scan's events;
 ///   3. VolumeWaiters: clients that wait for this volume;
-///   4. DerivedVolumes: what the scan wants made of the volume takes longer than the rest.
+///   4. DerivedVolumes: the volumes that the scan derives from it take longer than the rest.
 struct Components {
   Components(EngineConfig config, std::vector<std::unique_ptr<Device>> devices,
              const std::vector<int64_t>& budgets, std::vector<Stream> streams,

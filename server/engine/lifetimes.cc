@@ -35,7 +35,7 @@ void Lifetimes::Check() {
 }
 
 void Lifetimes::EndWorkOf(const std::set<std::string>& sessions) {
-  // Scratch: nobody will look at what would come.
+  // Scratch scans: no client will look at their further results.
   for (const auto& scan : context_.scans->All()) {
     if (sessions.count(scan->client_session()) == 0 || scan->finished() ||
         scan->Resolved().spec.retention.orphan != model::Orphan::kDiscard)

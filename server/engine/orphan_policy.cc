@@ -17,7 +17,8 @@ void OrphanPolicy::Apply(const model::VolumeStatus& volume) {
   if (!volume.job.empty()) retention = {.orphan = volume.job_orphan};
   const absl::Status done = Do(volume, retention);
   if (InfoOf(done).reason == Reason::kLeased) {
-    // Somebody leased it since the store looked; the store tells again when the lease has ended.
+    // A client leased it since the store checked; the store reports it again when the lease has
+    // ended.
     return volumes_->expiry().TellOrphanAgain(volume.name);
   }
   Log(LogLevel::kInfo, "volume orphaned",
@@ -32,7 +33,7 @@ absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
   const volume::ClientVerb asked{.detach_exports = true, .of_orphans = true};
   switch (retention.orphan) {
     case model::Orphan::kSpillDisk: {
-      // What the spiller tells at once; it logs what goes wrong later, and the volume stays held.
+      // The spiller's immediate error. It logs later errors, and the volume stays held.
       auto begun = std::make_shared<absl::Status>();
       const auto done = [begun, here = std::this_thread::get_id()](
                             const absl::StatusOr<model::VolumeStatus>& spilled) {
@@ -50,7 +51,7 @@ absl::Status OrphanPolicy::Do(const model::VolumeStatus& volume,
                 ? "orphaned/{scan}_{index:05}"
                 : absl::StrCat("orphaned/", absl::StripPrefix(volume.job, "jobs/"), "_{index:05}");
       }
-      // Nor may what a scan keeps beside a volume: its raw records, and what was derived from it.
+      // Nor may a volume have the name of its raw records or of the volumes derived from it.
       if (volume.is_raw) options.destination += "_raw";
       if (!volume.derived_from.empty())
         options.destination += absl::StrCat("_", absl::StripPrefix(volume.name, "volumes/"));

@@ -161,7 +161,7 @@ int64_t ScanRegistry::SpareSlots(const model::VolumeStatus& volume) {
   if (volume.origin == nullptr) return std::numeric_limits<int64_t>::max();
   const model::Retention& retention = volume.origin->spec.retention;
   if (retention.mode == model::RetentionMode::kLive)
-    return retention.hold_slots;  // those beside the ring's own
+    return retention.hold_slots;  // hold slots, in addition to the ring's own
   // A held volume keeps its slot anyhow.
   if (retention.disposition == model::Disposition::kAsk && !model::Spills(retention.on_full))
     return std::numeric_limits<int64_t>::max();

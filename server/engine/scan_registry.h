@@ -26,7 +26,7 @@ class ScanRegistry final : public exports::ScanLookup {
  public:
   struct Limits {
     int64_t entries = 1000;              // ended scans that stay listed
-    int64_t bytes = int64_t{256} << 20;  // of host memory for them
+    int64_t bytes = int64_t{256} << 20;  // host memory for them
   };
   ScanRegistry(Limits limits, volume::VolumeStore* volumes, volume::Spiller* spiller)
       : limits_(limits), volumes_(volumes), spiller_(spiller) {}

@@ -86,7 +86,7 @@ void StatusWatches<Status>::Run(std::stop_token stop) {
     for (const auto& watch : watches) {
       const auto now = std::chrono::steady_clock::now();
       const auto status = get_(watch->name);
-      bool over = !status.ok();  // it is forgotten: ended ones are, when there are very many
+      bool over = !status.ok();  // the scan is forgotten: the engine forgets old ended scans
       {
         std::lock_guard lock(watch->mutex);
         const bool due = over || watch->told != status->state ||

@@ -67,7 +67,10 @@ absl::StatusOr<model::ScanStatus> Scans::Submit(const model::ScanSpec& spec,
 absl::StatusOr<model::ScanStatus> Scans::SubmitNow(const model::ScanSpec& spec,
                                                    model::AdmissionReport* report,
                                                    base::RequestClaim* claim) {
-  OCTAVO_RETURN_IF_ERROR(components_.drain.Check());
+  if (const absl::Status draining = components_.drain.Check(); !draining.ok()) {
+    components_.scans.CountRejected(draining);
+    return draining;
+  }
   auto admitted = Admit(spec, report);
   if (!admitted.ok()) {
     components_.scans.CountRejected(admitted.status());
@@ -141,7 +144,7 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
   const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
-  // A scan that has ended meanwhile has let go of what would be resolved.
+  // If the scan has ended meanwhile, it has freed the data that ResolveUpdate needs.
   if (!updated.ok()) {
     OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
     return updated.status();
@@ -254,7 +257,7 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
       .relief = std::make_shared<scan::StorageRelief>(&components_.spiller, &components_.committer),
       .observer = this};
   const model::QueueOptions queue = scan.spec.queue;
-  (void)charges.Keep();  // the session's from here on, or they end with it
+  (void)charges.Keep();  // from here on the session owns the charges and ends them
   auto created = scan::ScanSession::Create(name, std::move(scan), std::move(source), grant->charges,
                                            std::move(context));
   if (!created.ok()) {
@@ -263,14 +266,14 @@ absl::StatusOr<std::shared_ptr<scan::ScanSession>> Scans::Admit(const model::Sca
                     absl::StrCat("while allocating for the scan on ", base::DeviceName(index)));
   }
   std::shared_ptr<scan::ScanSession> session = *std::move(created);
-  absl::Cleanup unlisted = [&] { components_.scans.Remove(name); };  // it ends with that
+  absl::Cleanup unlisted = [&] { components_.scans.Remove(name); };  // the session ends with it
   components_.scans.Add(session);
   queues_.Add(session, queue);
   (void)Failpoint("scan_begun");
   std::move(unlisted).Cancel();
   if (components_.drain.draining())
     session->Stop(Reason::kDrained,
-                  "the server is draining");  // it may have begun since this scan was let in
+                  "the server is draining");  // draining may have begun meanwhile
   return session;
 }
 

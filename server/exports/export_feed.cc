@@ -113,7 +113,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   void Offer(const model::VolumeStatus& volume) {
     MutexLock turn(turn_);
     if (link_ == nullptr || volume.index < next_index_)
-      return;  // held again, after a commit that failed or from another tier
+      return;  // held again, after a failed commit or a return from another tier
     next_index_ = volume.index + 1;
     if (every_) {
       WaitLocked(volume);
@@ -129,7 +129,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     if (link_ == nullptr || end_told_) return;
     CatchUpLocked();
     if (!waiting_.empty() && !all_->context_.exports->draining())
-      return;  // as volumes are given back
+      return;  // more follow as the client returns volumes
     while (!waiting_.empty()) {
       waiting_.pop_front();
       SkipLocked();
@@ -182,7 +182,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     auto answer = context.exports->Take(volume.name, peer_, who_, have, link_, &name, spare);
     if (!answer.ok()) return false;
     if (mapped_.size() >= kMostMapped)
-      mapped_.clear();  // then a descriptor comes once more, and is closed there
+      mapped_.clear();  // then the server sends a descriptor again, and the client closes it
     mapped_.insert(answer->message["memory"].get<std::string>());
     taken_[name] = std::move(loan);
     answer->message.update(
@@ -195,7 +195,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
     ++all_->told_;
     (void)link_->Send(
         std::move(answer->message),
-        answer->fds);  // where it fails the connection ends, and with it all that was taken
+        answer->fds);  // if this fails, the connection ends, and with it all its exports
     return true;
   }
   void GiveBackLocked(std::map<std::string, volume::VolumeHold>::iterator it)
@@ -214,7 +214,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   }
 
   ExportFeeds* const all_;
-  Mutex turn_;  // one message after the other; taken before the locks of the stores
+  Mutex turn_;  // makes messages wait for each other; taken before the locks of the stores
   ExportPeer peer_ ABSL_GUARDED_BY(turn_);
   handoff::Peer who_ ABSL_GUARDED_BY(turn_);
   std::shared_ptr<handoff::Link> link_ ABSL_GUARDED_BY(turn_);
@@ -223,7 +223,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
   int64_t next_index_ ABSL_GUARDED_BY(turn_) = 0;
   int64_t skipped_ ABSL_GUARDED_BY(turn_) = 0;  // since the last message
   std::set<std::string> mapped_
-      ABSL_GUARDED_BY(turn_);  // memory whose descriptor the client has had
+      ABSL_GUARDED_BY(turn_);  // memory whose descriptor the client has received
   /// By export: the loan of its volume, empty for volumes of no ring.
   std::map<std::string, volume::VolumeHold> taken_ ABSL_GUARDED_BY(turn_);
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(turn_);  // volumes, oldest first

@@ -206,8 +206,8 @@ ExportStore::Entry& ExportStore::AddLocked(const std::string& name, ExportedMemo
   Entry& entry = entries_.emplace(next_++, std::move(made)).first->second;
   ++counts_.granted;
   if (uses_.size() > kMostUses) {
-    // Of memory that nobody maps; a generation that begins anew belongs to an id that nobody has
-    // cached in earnest.
+    // Forgets memory without exports. Its generations start again, but no client is expected to
+    // still have it cached.
     std::set<uint64_t> mapped;
     for (const auto& [number_of, other] : entries_) mapped.insert(other.status.memory);
     std::erase_if(uses_, [&](const auto& item) { return mapped.count(item.first) == 0; });
@@ -342,7 +342,7 @@ absl::StatusOr<handoff::Answer> ExportStore::Take(const std::string& of, const E
 }
 
 bool ExportStore::End(const std::string& name) {
-  Entry gone;  // its memory may go with it, without the lock
+  Entry gone;  // its memory may be freed with it, without the lock
   MutexLock lock(mutex_);
   const auto it = std::find_if(entries_.begin(), entries_.end(),
                                [&](const auto& e) { return e.second.status.name == name; });

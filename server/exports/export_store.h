@@ -46,7 +46,7 @@ struct ExportedMemory {
 struct ExportPeer {
   bool local = false;            // connected by a Unix socket or loopback
   std::optional<uid_t> uid;      // if the kernel reports it
-  std::string client;            // the name that it gives itself
+  std::string client;            // the client's own name for itself
   std::set<std::string> accept;  // backends whose memory it can map; empty = all
   bool borrows = false;  // returns memory soon: may map volumes lent to it (HoldKind::kLoan)
 };
@@ -70,7 +70,7 @@ struct ExportStatus {
   TimePoint created;
   uint64_t memory = 0, generation = 0;
   bool detached =
-      false;  // its object is gone or its bytes have moved; only the export keeps the memory
+      false;  // its object has ended or its bytes have moved; only the export keeps the memory
   bool overdue = false;  // revoked, and the deadline to return it has passed
 };
 
@@ -172,7 +172,7 @@ class ExportStore final : public volume::VolumeMappings {
   /// Slots of a scan's volumes that exports keep, those of volumes that are gone included.
   int64_t SlotsOf(const std::string& scan);
 
-  /// Memory that was not given back in time.
+  /// Memory that clients did not return in time.
   struct Overdue {
     std::string of;
     uint32_t replica = 0;
@@ -188,8 +188,8 @@ class ExportStore final : public volume::VolumeMappings {
   struct Counts {
     int64_t exports = 0, waiting = 0, revoked = 0, overdue = 0, detached_bytes = 0;  // now
     int64_t granted = 0, descriptors_sent = 0;  // since the start
-    int64_t moved = 0, not_moved = 0;           // out of overdue memory; failed tries
-    std::map<std::string, int64_t> refused;     // by reason; the socket's included
+    int64_t moved = 0, not_moved = 0;           // moves out of overdue memory; failed attempts
+    std::map<std::string, int64_t> refused;     // by reason, the socket's reasons included
   };
   Counts Count();
 
@@ -202,7 +202,7 @@ class ExportStore final : public volume::VolumeMappings {
     int64_t asked_ns = 0;                 // when TakeOverdue last returned it
     std::shared_ptr<handoff::Link> link;  // once open
   };
-  using Entries = std::map<uint64_t, Entry>;  // by order of making
+  using Entries = std::map<uint64_t, Entry>;  // by order of creation
   Entry& AddLocked(const std::string& name, ExportedMemory memory, const ExportPeer& peer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AdmitLocked(const ExportPeer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -231,7 +231,7 @@ class ExportStore final : public volume::VolumeMappings {
     std::string of;
     uint64_t version = 0, generation = 0;
   };
-  std::map<uint64_t, Use> uses_ ABSL_GUARDED_BY(mutex_);  // by memory: its last export
+  std::map<uint64_t, Use> uses_ ABSL_GUARDED_BY(mutex_);  // by memory: the last export of it
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -95,7 +95,7 @@ class FdSocket::Connection {
     MutexLock lock(mutex_);
     if (closed_) return false;
     if (SendPacket(fd_.get(), message, fds)) return true;
-    CutLocked();  // the client is gone or does not read, so it would miss this message
+    CutLocked();  // the client has disconnected or does not read, so it would miss this message
     return false;
   }
   void Cut() {
@@ -119,7 +119,7 @@ class FdSocket::Connection {
     const ssize_t got = ::recvmsg(fd_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
     if (got <= 0) return "";
-    if ((header.msg_flags & MSG_TRUNC) != 0) return "oversized";  // parses as nothing
+    if ((header.msg_flags & MSG_TRUNC) != 0) return "oversized";  // does not parse
     text.resize(static_cast<size_t>(got));
     return text;
   }
@@ -131,7 +131,7 @@ class FdSocket::Connection {
  private:
   void CutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     closed_ = true;
-    ::shutdown(fd_.get(), SHUT_RDWR);  // the thread sees it end
+    ::shutdown(fd_.get(), SHUT_RDWR);  // the thread then sees the end
   }
   UniqueFd fd_;  // only the thread reads from it; Send and Cut check closed_ first
   Mutex mutex_;

@@ -64,8 +64,8 @@ enum class GrantEnd : uint8_t {
   kExpired = 1,   // the ticket was not presented in time
   kReleased = 2,  // the client ended it
   kHungUp = 3,    // the connection ended
-  kRefused = 4,   // its ticket was presented by another user, or Open failed
-  kStopped = 5    // the server stops
+  kRefused = 4,   // another user presented its ticket, or Open failed
+  kStopped = 5    // the server stopped
 };
 
 /// The object behind a ticket: memory or a ring. The socket's thread makes all calls, one at a
@@ -90,7 +90,7 @@ struct FdSocketConfig {
   std::string group;             // of the socket file; empty = the process'
   uint32_t mode = 0660;          // of the socket file
   double ticket_seconds = 30;    // how long a ticket is valid
-  double stranger_seconds = 10;  // how long a connection may last without a grant
+  double stranger_seconds = 10;  // longest time that a connection may exist without a grant
 };
 
 struct Ticket {
@@ -153,13 +153,13 @@ class FdSocket {
   const FdSocketConfig config_;
   const Clock* const clock_;
   const UniqueFd listener_, epoll_, wake_;
-  std::map<int, std::shared_ptr<Connection>> connections_;  // the thread's own
-  uint64_t next_grant_ = 1;                                 // the thread's own
+  std::map<int, std::shared_ptr<Connection>> connections_;  // only the thread uses it
+  uint64_t next_grant_ = 1;                                 // only the thread uses it
   Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // by nonce
   std::map<std::string, std::pair<Reason, int64_t>> spent_
-      ABSL_GUARDED_BY(mutex_);  // nonce → why it is void, and until when that is remembered
+      ABSL_GUARDED_BY(mutex_);  // nonce → why it is invalid, and how long that is remembered
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::jthread thread_;
 };

@@ -14,7 +14,7 @@ namespace octavo::memory {
 /// The state of a device for a placement.
 struct DeviceLoad {
   absl::Status health;
-  int running = 0;  // scans and jobs at work on it
+  int running = 0;  // scans and jobs that run on it
   int waiting = 0;  // scans and jobs that have memory there and wait for their turn
   int64_t free_bytes = 0;
 };
@@ -22,9 +22,9 @@ struct DeviceLoad {
 /// A placement request and the device memory that it needs.
 struct DeviceWish {
   std::string device;      // home: "" and "auto" = chosen, or devices/<n>
-  model::Spread spread;    // unset: the home device alone
+  model::Spread spread;    // unset: only the home device
   int64_t home_bytes = 0;  // on the home device
-  int64_t peer_bytes = 0;  // on each further one
+  int64_t peer_bytes = 0;  // on each of the other devices
 };
 
 /// Chooses the devices, home first. A device that may be chosen freely is the least loaded healthy

@@ -48,7 +48,7 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   const Sizes sizes_;
   Mutex mutex_;
   int64_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // the part of it that frames hold now
+  int64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;  // the part that frames hold now
   int64_t client_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of it that client reads and writes hold
   std::map<int64_t, std::vector<std::unique_ptr<PinnedBuffer>>> free_ ABSL_GUARDED_BY(mutex_);
 };

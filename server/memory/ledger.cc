@@ -150,7 +150,7 @@ Ledger::Grant Ledger::GrantLocked(int device, const std::string& owner, const st
     if (grant.reused == static_cast<size_t>(needs[0].count)) break;
     if (it == charges_.end() || it->second.kind != ChargeKind::kCached ||
         it->second.device != device || it->second.bytes != needs[0].bytes / needs[0].count) {
-      continue;  // its room was granted to another owner meanwhile
+      continue;  // another owner has been granted its room meanwhile
     }
     it->second.owner = owner;
     it->second.title = title;
@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<std::vector<Ledger::ChargeId>>> Ledger::ReserveAll(
     std::vector<model::AdmissionReport>* reports) {
   std::vector<std::vector<ChargeId>> charges;
   std::vector<ChargeId> reclaimed;
-  std::vector<ChargeHolder> held;  // until all are there
+  std::vector<ChargeHolder> held;  // holds charges until all are granted
   {
     MutexLock lock(mutex_);
     absl::Status refused = absl::OkStatus();

@@ -21,7 +21,7 @@ enum class ChargeKind : uint8_t {
   kHeld = 1,      // a volume
   kBuffer = 2,    // a buffer that a client made
   kCached = 3,   // a slot of an ended scan, kept for the next one; makes room for any other request
-  kDetached = 4  // gone for the API, but another process still maps it
+  kDetached = 4  // released for the API, but another process still maps it
 };
 
 /// The account of device memory: owner, purpose and bytes of each charge on each device. Plain
@@ -86,7 +86,7 @@ class Ledger {
 
   struct Use {
     int64_t budget = 0, reserved = 0, held = 0, buffers = 0, cached = 0, detached = 0;
-    int64_t peak = 0;  // most that was ever granted at once, without cached charges
+    int64_t peak = 0;  // largest total ever granted at once, without cached charges
     int64_t granted() const { return reserved + held + buffers + detached; }
     /// Bytes that can be granted: cached charges make room.
     int64_t free() const { return budget - granted(); }

@@ -15,7 +15,7 @@ namespace octavo::memory {
 /// next run on the second, and so on in turn; on each device they follow each other without gaps.
 /// Devices are in the order of VolumeStatus.spread_devices.
 struct StripeRule {
-  int64_t bscans = 1;   // neighbouring ones on one device
+  int64_t bscans = 1;   // neighbouring B-scans on one device
   int64_t devices = 1;  // >= 1
 
   int64_t DeviceOf(int64_t y) const { return y / bscans % devices; }

@@ -69,7 +69,7 @@ void SlotCache::Shrink(int device, int64_t bytes) {
     }
   }
   for (const auto charge : longest_cached) {
-    if (!ledger_->Claim(charge)) continue;  // reused or freed at this moment
+    if (!ledger_->Claim(charge)) continue;  // it is being reused or freed at this moment
     (void)Take(charge);
     ledger_->Release(charge);
   }

@@ -42,7 +42,7 @@ struct VolumeSlot {
   std::vector<VolumeStripe> stripes;
   int64_t stripe_bscans = 0;  // neighbouring B-scans on one device
 
-  /// Bytes charged for it, on all devices.
+  /// Ids of its charges, on all devices.
   std::vector<Ledger::ChargeId> charges() const;
 };
 
@@ -87,10 +87,10 @@ class SlotCache {
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // longest cached first
 };
 
-/// The slots of one scan. A volume takes a slot, which returns unfreed when its last reference ends
-/// (the volume's own, a reader's, a commit's). After Close, returning slots go to the cache
-/// (without a cache: they are freed and their charge ends). Thread-safe; references keep the pool
-/// alive.
+/// The slots of one scan. A volume takes a slot. The slot goes back to the pool, still allocated,
+/// when its last reference ends (the volume's own, a reader's, a commit's). After Close, returning
+/// slots go to the cache (without a cache: they are freed and their charge ends). Thread-safe;
+/// references keep the pool alive.
 class SlotPool : public std::enable_shared_from_this<SlotPool> {
  public:
   explicit SlotPool(Ledger* ledger, SlotCache* cache = nullptr, SlotLayout layout = {})

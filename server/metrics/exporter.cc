@@ -136,8 +136,8 @@ class Page final : public prometheus::Collectable {
           "reason", {"gap", "overrun", "duplicate", "out_of_range"}, stats.source_records_lost);
     one("octavo_ring_producers", "Processes that feed a ring now", kGauge,
         static_cast<double>(stats.ring_producers));
-    one("octavo_ring_broken_blocks_total", "Blocks in producers' rings that made no sense",
-        kCounter, static_cast<double>(stats.ring_blocks_broken));
+    one("octavo_ring_broken_blocks_total", "Invalid blocks in producers' rings", kCounter,
+        static_cast<double>(stats.ring_blocks_broken));
     every("octavo_camera_frames_lost_total",
           "Camera frames that never came (lost) or came incomplete (broken)", kCounter, "reason",
           {"lost", "broken"}, stats.camera_frames_lost);

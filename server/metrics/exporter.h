@@ -16,7 +16,7 @@ struct PageSource {
   engine::Engine* engine = nullptr;
   std::string version, backend;
   const std::atomic<int64_t>* reloads = nullptr;        // of the configuration; null = 0
-  const std::atomic<int64_t>* reload_errors = nullptr;  // the same
+  const std::atomic<int64_t>* reload_errors = nullptr;  // failed ones; null = 0
 };
 
 /// The Prometheus page: reads Engine::Snapshot() when it is scraped, and only then. Takes no lock

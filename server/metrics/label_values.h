@@ -1,7 +1,7 @@
 #pragma once
 
-// The values of the labels of the page: each series is there, at 0, from the first scrape on, or
-// the first failure would be no increase.
+// The values of the labels of the page. Each series exists, at 0, from the first scrape on;
+// otherwise its first failure would not show as an increase.
 
 #include <initializer_list>
 #include <string>

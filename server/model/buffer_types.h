@@ -22,7 +22,7 @@ const char* Name(BufferState state);  // "READY"
 
 /// The caller.
 struct Caller {
-  std::string client;  // name that it gives itself; empty = anonymous
+  std::string client;  // the client's own name for itself; empty = anonymous
   std::string key;     // opens its private buffers
 };
 

@@ -45,9 +45,8 @@ struct Frame {
   int64_t volume_index = -1;
   Product product = Product::kMip;
   FrameAxis axis = FrameAxis::kZ;
-  int64_t plane_index =
-      -1;  // kBscan of a complete volume: the plane along the axis, where it is known
-  uint64_t sequence = 0;  // per topic, without gaps at the producer
+  int64_t plane_index = -1;  // kBscan of a complete volume: the plane along the axis, if known
+  uint64_t sequence = 0;     // per topic, without gaps at the producer
   TimePoint acquired, published;
   StageTimes stages;
   std::vector<int64_t> shape;  // image: [rows, columns]; volume: its own; event: empty

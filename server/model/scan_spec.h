@@ -65,9 +65,9 @@ struct RingSource {
 
 struct CameraSource {
   std::string id;                                             // empty = the only one
-  std::string pixel_format;                                   // empty = as the camera has it
-  int64_t offset_x = 0, offset_y = 0, width = 0, height = 0;  // 0 = as the camera has it
-  double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = as the camera has it
+  std::string pixel_format;                                   // empty = the camera's setting
+  int64_t offset_x = 0, offset_y = 0, width = 0, height = 0;  // 0 = the camera's setting
+  double exposure_us = 0, gain = 0, frame_rate_hz = 0;        // 0 = the camera's setting
   std::string trigger_source;                                 // empty = free running
   int64_t buffers = 0;                                        // 0 = 16
   double frame_timeout_s = 0;  // 0 = 5, with a trigger never; negative = never
@@ -91,7 +91,7 @@ struct MarkerRule {
   std::string name;
   MarkerAt at = MarkerAt::kVolumeStart;
   int64_t every = 0;   // 0 = 1
-  int64_t offset = 0;  // the first one
+  int64_t offset = 0;  // index of the first one
 };
 
 struct Acquisition {
@@ -203,7 +203,7 @@ struct Retention {
   OnFull on_full = OnFull::kDefault;
   Disposition disposition = Disposition::kDefault;
   CommitOptions auto_commit;
-  int64_t keep_last = 0;                   // LIVE; 0 = as many as there is room for
+  int64_t keep_last = 0;                   // LIVE; 0 = as many as fit
   OnFull on_tier_full = OnFull::kDefault;  // kStopAtVolume or kDropNew
   double ttl_seconds = 0;                  // 0 = never
   double ttl_warning_seconds = 0;
@@ -244,7 +244,7 @@ struct ScanSpec {
   Overrun overrun = Overrun::kDefault;
   QueueOptions queue;
   std::vector<MarkerRule> markers;
-  std::string session;  // sessions/<id> that it belongs to; not part of the client's specification
+  std::string session;  // sessions/<id> that owns the scan; not part of the client's specification
   std::shared_ptr<const DerivedVolumeRecipes> chains;  // null: none
 };
 

@@ -22,14 +22,14 @@ struct Histogram {
   void Merge(const Histogram& other);
 };
 
-/// Everything the metrics page shows, copied at one moment. Keys of maps are label values, all from
-/// small fixed sets.
+/// Everything the metrics page shows, copied at one moment. Keys of maps are label values; the
+/// exporter folds those that it does not know into "other".
 struct Stats {
   std::map<std::string, int64_t> scans_by_state;  // "RUNNING" → n
   std::map<std::string, int64_t> scans_finished;  // by reason code
   std::map<std::string, int64_t> scans_rejected;  // by reason
   int64_t records = 0;
-  std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun", "no_slot"
+  std::map<std::string, int64_t> blocks_dropped;         // by reason: "overrun"
   std::map<std::string, int64_t> records_without_place;  // by reason: "duplicate", "out_of_range"
   int64_t records_not_finite = 0, source_overruns = 0;
   int64_t ring_producers = 0, ring_blocks_broken = 0;
@@ -73,7 +73,7 @@ struct Stats {
   std::vector<DeviceStatus> devices;
   struct Buffers {       // of clients
     int64_t count = 0;   // now
-    int64_t owners = 0;  // clients that have some
+    int64_t owners = 0;  // clients that have at least one
     // bytes of the client with the most, over all devices
     int64_t largest_owner_bytes = 0;
     int64_t quota_bytes = 0;                         // an owner's; 0 = no limit

@@ -29,14 +29,14 @@ std::string WaitsFor(const ScanStatus& scan) {
                         " before it in the queue ", scan.spec.queue.name);
   }
   if (scan.state != ScanState::kRunning || scan.records_per_second > 0) return "";
-  const bool silent = scan.source.connected;
+  const bool connected = scan.source.connected;
   if (std::holds_alternative<PushSource>(scan.spec.source)) {
-    return silent ? "records from the client that is connected"
-                  : "a client that pushes its records (IngestService.Push)";
+    return connected ? "records from the client that is connected"
+                     : "a client that pushes its records (IngestService.Push)";
   }
   if (std::holds_alternative<RingSource>(scan.spec.source)) {
-    return silent ? "records from the producer that is attached"
-                  : "a producer of its ring (IngestService.OpenRing)";
+    return connected ? "records from the producer that is attached"
+                     : "a producer of its ring (IngestService.OpenRing)";
   }
   if (const auto* camera = std::get_if<CameraSource>(&scan.spec.source)) {
     return camera->trigger_source.empty()

@@ -43,8 +43,8 @@ enum class VolumeState : uint8_t {
 /// Where the bytes of a held volume are. Values as in octavo.v1.Tier.
 enum class Tier : uint8_t { kDevice = 1, kHost = 2, kDisk = 3 };
 const char* Name(Tier tier);  // "DISK"
-/// What is being done to the memory of a held volume: it goes to another tier, comes back to its
-/// device, or goes to another slot of its device, because a process does not give this one back.
+/// The present move of a held volume's memory: to another tier, back to its device, or to another
+/// slot of its device, because a process does not return the present one.
 enum class Move : uint8_t { kNone, kSpilling, kRestoring, kRelocating };
 const char* Name(Move move);  // "SPILLING"; empty for kNone
 inline Tier TierOf(OnFull on_full) {
@@ -108,7 +108,7 @@ struct ScanStatus {
   int64_t blocks_dropped = 0, missing_ascans = 0, duplicate_records = 0, out_of_range_records = 0,
           non_finite_records = 0;
   std::string device;
-  std::vector<std::string> spread_devices;  // home first; empty: `device` alone
+  std::vector<std::string> spread_devices;  // home first; empty: only `device`
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0, ring_occupancy = 0;
   int64_t current_volume = -1;
   double current_fraction = 0;
@@ -127,8 +127,8 @@ struct ScanStatus {
 /// records"; empty = none.
 std::string WaitsFor(const ScanStatus& scan);
 
-/// What a volume is: where it comes from and what its voxels are. Fixed once the volume is sealed.
-/// Fields as in octavo.v1.Volume.
+/// The description of a volume: its origin and the meaning of its voxels. Fixed once the volume is
+/// sealed. Fields as in octavo.v1.Volume.
 struct VolumeDescription {
   std::string name, scan, title;
   int64_t index = 0;
@@ -147,19 +147,19 @@ struct VolumeDescription {
   std::vector<std::pair<int64_t, int64_t>> missing;               // first 32 ranges: first, count
   int64_t missing_frames = 0, expected_frames = 0;                // of pushed projections
   std::vector<std::pair<int64_t, int64_t>> missing_frame_ranges;  // first 32: first, count
-  std::vector<std::string> spread_devices;  // that computed it, home first; empty: `device` alone
+  std::vector<std::string> spread_devices;  // computed it, home first; empty: only `device`
   int64_t bytes = 0;
   std::string digest;
   std::map<std::string, std::string> labels;
   /// All missing ranges; null: those of `missing` are all.
   std::shared_ptr<const std::vector<std::pair<int64_t, int64_t>>> all_missing;
   std::string derived_from;             // name of its source volume; empty: acquired
-  std::vector<std::string> operations;  // the operations on that, in words
-  std::string chain;                    // of ScanSpec.chains, if that made it
+  std::vector<std::string> operations;  // the operations on the source volume, in words
+  std::string chain;                    // the entry of ScanSpec.chains that made it, if any
   std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
                                         // "amplitude_decorrelation", "phase_rad"
   double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
-  double ttl_seconds = 0;                 // discarded so long after its seal; 0 = never
+  double ttl_seconds = 0;                 // discarded this long after its seal; 0 = never
   double ttl_warning_seconds = 0;
   std::string session;     // of the scan's client
   bool recovered = false;  // found in the spill directory at start
@@ -171,10 +171,10 @@ struct VolumeDescription {
   bool is_raw = false;                    // raw spectra (Retention.hold_raw)
   Orphan job_orphan = Orphan::kDefault;   // JobSpec.orphan
   std::string job, job_kind;              // the job that made it; empty: none
-  std::vector<std::string> job_warnings;  // that it ended with
+  std::vector<std::string> job_warnings;  // warnings of the ended job
 };
 
-/// A volume's description and what has become of it so far. All fields as in octavo.v1.Volume.
+/// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
   VolumeState state = VolumeState::kAcquiring;
   std::string reason;
@@ -189,14 +189,14 @@ struct VolumeStatus : VolumeDescription {
   Tier tier = Tier::kDevice;
   Move moving = Move::kNone;
   double expires_seconds = 0;  // until its time to live ends; 0 = never
-  bool orphaned = false;       // that session has expired, and the orphan policy was applied
+  bool orphaned = false;       // the session has expired, and the orphan policy was applied
   bool marked = false;         // HoldVolume
   int64_t shared_leases = 0;
   // Only while it is in memory:
-  std::shared_ptr<const ResolvedScan> origin;  // how it was acquired and processed
+  std::shared_ptr<const ResolvedScan> origin;  // its acquisition and processing
   std::shared_ptr<const pattern::Pattern>
       recovered_pattern;       // as recovered_meta: how its A-scans lie; null: not known
-  std::string job_parameters;  // what the job that made it was asked for, as JSON
+  std::string job_parameters;  // parameters of the job that made it, as JSON
 };
 
 /// All fields as in octavo.v1.AdmissionReport.

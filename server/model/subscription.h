@@ -21,8 +21,8 @@ enum class Delivery : uint8_t {
 const char* Name(Delivery delivery);  // "latest"
 
 struct SubscribeSpec {
-  std::string scan;                           // empty = all, now and later
-  std::map<std::string, std::string> labels;  // only scans that carry all of these
+  std::string scan;                           // empty = all present and future scans
+  std::map<std::string, std::string> labels;  // only scans with all of these labels
   std::vector<Product> products;              // at least one
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
   bool axis_given =

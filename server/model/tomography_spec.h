@@ -20,7 +20,7 @@ namespace octavo::model {
 /// All fields as in octavo.v1.ProjectionFile.
 struct ProjectionFileSpec {
   std::string path;
-  storage::ProjectionOptions options;  // angle_values: those of the job
+  storage::ProjectionOptions options;  // angle_values: the angles of the job
 };
 
 /// All fields as in octavo.v1.ProjectionArrays.

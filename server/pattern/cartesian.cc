@@ -88,7 +88,7 @@ class RadialTaps {
     const bool whole = std::abs(span - 360) < 1e-9, half = std::abs(span - 180) < 1e-9;
     int64_t first = static_cast<int64_t>(steps);
     double t = steps - static_cast<double>(first);
-    if (n == 1) {  // a single line: points on it, within half its pitch
+    if (n == 1) {  // a single line: it contains points within half its pitch
       const double off =
           std::abs(std::remainder(angle_deg - p_.angle_begin_deg, 360.0)) * kRadPerDeg;
       const double pitch = std::abs(p_.radius_end_mm - p_.radius_begin_mm) /

@@ -16,8 +16,7 @@ struct CartesianGrid {
   int64_t rows = 0, columns = 0;  // y, x
   double extent_x_mm = 0, extent_y_mm = 0;
   double centre_x_mm = 0, centre_y_mm = 0;  // set by ResolveGrid: the pattern's offset
-  double reach_mm =
-      0;  // Lissajous, freeform: records farther away do not count; 0 = 4 mean pitches
+  double reach_mm = 0;  // Lissajous, freeform: farther records do not count; 0 = 4 mean pitches
 };
 
 /// The A-scans that contribute to each point of a grid: [rows * columns, taps].

@@ -22,7 +22,7 @@ double AxisProfile::At(double t) const {
     return move.from +
            t * (move.from_velocity +
                 0.5 * t * (plateau > move.from_velocity ? acceleration : -acceleration));
-  const double left = seconds - t;  // from the end backwards, so that the end is met exactly
+  const double left = seconds - t;  // computed from the end backwards, so that the end is exact
   if (left < down)
     return move.to -
            left * (move.to_velocity +

@@ -38,7 +38,7 @@ struct PatternPlan;  // plan.h
 struct Pattern {
   int64_t ascans_per_bscan = 0;  // along a segment; spiral, Lissajous: records of a stored row
   int64_t bscans_per_volume =
-      0;  // distinct segments of a volume, repeats not counted; freeform: from the points
+      0;  // distinct segments of a volume, without repeats; freeform: given by the points
   int64_t volumes = 0;          // 0 = continuous
   bool bidirectional = false;   // every second segment, in the order of the scan, runs backwards
   int64_t flyback_records = 0;  // after each segment
@@ -48,7 +48,7 @@ struct Pattern {
 
   PatternKind kind = PatternKind::kRaster;
   bool bidirectional_volumes = false;  // odd volumes visit the segments in reverse order
-  int64_t repeat_count = 0;            // how often each segment is scanned
+  int64_t repeat_count = 0;            // number of passes over each segment
   int64_t repeat_period = 0;           // segments scanned in order before they are repeated
   RepeatStrategy repeat_strategy = RepeatStrategy::kDefault;
   double radius_begin_mm = 0,

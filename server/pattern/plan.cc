@@ -466,8 +466,7 @@ absl::StatusOr<PatternWaveform> MakeWaveform(const Pattern& p, const PatternPlan
   wave.x.resize(static_cast<size_t>(plan.volume_records));
   wave.y.resize(static_cast<size_t>(plan.volume_records));
   const double rate =
-      rate_hz > 0 ? rate_hz
-                  : 1;  // without limits only the shape of the flyback matters, not its time
+      rate_hz > 0 ? rate_hz : 1;  // without limits, only the shape of the flyback matters
   for (size_t i = 0; i < kind.segments.size(); ++i) {
     const PatternSegment& s = kind.segments[i];
     for (int64_t j = 0; j < s.ascans; ++j) {

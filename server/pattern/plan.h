@@ -16,9 +16,9 @@ namespace octavo::pattern {
 struct PatternSegment {
   int64_t first_record = 0;  // within the volume
   int64_t ascans = 0;
-  int64_t bscan = 0;      // which segment, 0 ... bscans_per_volume-1
-  int64_t repeat = 0;     // number of the pass over it
-  int64_t row = 0;        // row of the stored volume for it (spiral, Lissajous: for its first row)
+  int64_t bscan = 0;      // the segment, 0 ... bscans_per_volume-1
+  int64_t repeat = 0;     // number of the pass over the segment
+  int64_t row = 0;        // its row in the stored volume (spiral, Lissajous: its first row)
   bool reversed = false;  // runs from the last A-scan to the first
 };
 
@@ -34,7 +34,7 @@ struct PatternPlan {
         placement;  // [volume_records]: A-scan index y * columns + x, or -1 for flyback
     int64_t active_records = 0;  // one past the last record that is an A-scan
     int64_t pitch =
-        0;  // records from one segment's first record to the next segment's; 0: it varies
+        0;  // records from one segment's first record to the next segment's; 0: not constant
   } kind[2];
   const Kind& Of(int64_t volume) const { return kind[kinds == 2 ? volume & 1 : 0]; }
 };

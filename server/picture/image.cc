@@ -25,7 +25,7 @@ constexpr int64_t kMostValues = int64_t{1} << 28;
 // A frame's values while they are converted to pixels.
 struct Values {
   int64_t rows = 0, columns = 0;
-  std::vector<float> data;  // [row, column]; NaN = nothing there
+  std::vector<float> data;  // [row, column]; NaN = no value there
 };
 
 float HalfToFloat(uint16_t half) {
@@ -170,7 +170,7 @@ Pixels Coloured(const Values& values, double lo, double hi, ColourMap map) {
   for (const float value : values.data) {
     const double v = (static_cast<double>(value) - lo) * scale;
     const Rgb colour =
-        table[v > 0 ? static_cast<size_t>(std::min(v + 0.5, 255.0)) : 0];  // NaN is not above 0
+        table[v > 0 ? static_cast<size_t>(std::min(v + 0.5, 255.0)) : 0];  // NaN gives 0
     *out++ = colour.red;
     if (grey) continue;
     *out++ = colour.green;
@@ -188,7 +188,7 @@ model::Bytes Raw(const Values& values, DType* dtype) {
     for (const float value : values.data) {
       if constexpr (std::is_integral_v<Sample>) {
         out->push_back(static_cast<Sample>(
-            std::lround(value)));  // a mean of such values: within their range, and finite
+            std::lround(value)));  // the mean of such values is finite and within their range
       } else {
         out->push_back(value);
       }

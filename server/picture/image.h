@@ -34,7 +34,7 @@ struct ImageOptions {
 /// frame's.
 struct Picture {
   model::Bytes data;
-  DType dtype = DType::kU8;    // type of the values that are shown
+  DType dtype = DType::kU8;    // type of the shown values
   std::vector<int64_t> shape;  // [rows, columns]
   std::vector<std::string> axes;
   std::vector<double> spacing_um;

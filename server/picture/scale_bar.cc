@@ -50,7 +50,7 @@ double DrawScaleBar(double um_per_column, Pixels* pixels) {
   }
   const int64_t length = std::llround(length_um / um_per_column);
   const int64_t size = std::max<int64_t>(
-      1, std::min(pixels->columns / 256, pixels->rows / 96));  // of a square of the font
+      1, std::min(pixels->columns / 256, pixels->rows / 96));  // pixels per square of the font
   const int64_t thick = 2 * size, margin = kMargin * size;
   if (length < kShortest || pixels->rows < thick + 2 * margin ||
       pixels->columns < length + 2 * margin)

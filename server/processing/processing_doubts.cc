@@ -39,7 +39,7 @@ void DoubtBackground(const SpectralConfig& c, std::vector<std::string>* doubts) 
 /// The course of a phase over the samples that the window passes.
 struct PhaseRun {
   double most = 0;  // of its size, rad
-  double jump = 0;  // largest from one sample to the next
+  double jump = 0;  // largest step between two samples
 };
 
 template <typename At>

@@ -22,15 +22,15 @@ namespace octavo::processing {
 /// volume is held.
 struct RawRecords {
   struct Run {
-    int64_t first = 0,
-            // of the records before the volume: numbers within the scan; else within the volume
-        records = 0;
+    /// Of the records before the volume: a number within the scan; else within the volume.
+    int64_t first = 0;
+    int64_t records = 0;
   };
   int64_t record_bytes = 0, volume_records = 0, volume_index = 0;
   int64_t active_records = 0;  // one past the last record that carries an A-scan
   std::vector<Run> lead;       // oldest first, consecutive from volume_records on
   bool lead_is_all = false;    // earlier records do not count
-  std::vector<Run> came;       // ascending; the others are zeros
+  std::vector<Run> came;       // ascending; all other records are zeros
   std::vector<std::pair<int64_t, int64_t>> missing_ascans;  // first, count
 
   /// The longest window of a rolling background with such groups that can be computed exactly as in

@@ -235,7 +235,7 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan) {
     return InvalidField("processing.background.spectrum", "is given; it needs mode STATIC");
   }
   if (p.background == model::BackgroundMode::kRolling) {
-    if (p.background_group_records == 0) {  // it stays on the device until it is complete
+    if (p.background_group_records == 0) {  // the group stays on the device until it is complete
       p.background_group_records =
           std::min({DefaultGroupRecords(BscanRecords(scan), scan.volume_records),
                     RollingShape::kMostRecords, kMostBlockBytes / RecordBytes(c)});

@@ -61,7 +61,7 @@ class RpcServerImpl final : public RpcServer {
     quota.Resize(static_cast<size_t>(config.memory_bytes));
     builder.SetResourceQuota(quota);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                               20'000);  // for the first bytes of a connection
+                               20'000);  // for the first bytes of a connection, ms
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, config.max_concurrent_streams);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
@@ -115,7 +115,7 @@ class RpcServerImpl final : public RpcServer {
     const bool serving = serving_ && any_device_;
     auto* health = server_->GetHealthCheckService();
     health->SetServingStatus(
-        "", serving);  // without a name it would be that of every service, the devices included
+        "", serving);  // an empty name would stand for every service, devices included
     for (const char* service :
          {"octavo.v1.ScanService", "octavo.v1.VolumeService", "octavo.v1.BufferService",
           "octavo.v1.JobService", "octavo.v1.StreamService", "octavo.v1.IngestService",
@@ -126,7 +126,7 @@ class RpcServerImpl final : public RpcServer {
 
   void Shutdown(std::chrono::milliseconds grace) override {
     if (server_ == nullptr) return;
-    devices_ = nullptr;  // no part of it uses the server any more
+    devices_ = nullptr;  // no part of the server uses it any more
     listener_->Stop();
     auto done = std::async(std::launch::async,
                            [&] { server_->Shutdown(std::chrono::system_clock::now() + grace); });

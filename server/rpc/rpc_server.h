@@ -14,9 +14,9 @@
 namespace octavo::rpc {
 
 struct RpcConfig {
-  std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free one
+  std::vector<std::string> tcp = {"127.0.0.1:50051"};  // host:port; port 0 = any free port
   std::string unix_path;                               // empty = no Unix socket
-  int64_t memory_bytes = 512 << 20;                    // of requests on their way in
+  int64_t memory_bytes = 512 << 20;                    // for incoming requests
   // Descriptors that connections leave free; 0 = a quarter of the process' limit, at most 1024.
   int spare_descriptors = 0;
   double stalled_seconds = 30;        // a peer that reads nothing for this long is disconnected

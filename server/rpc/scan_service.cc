@@ -116,7 +116,7 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
       for (size_t i = page.begin; i < page.end; ++i) {
         EncodeScan(scans[i], response->add_scans());
         response->mutable_scans(response->scans_size() - 1)
-            ->clear_events();  // a page of them would be megabytes
+            ->clear_events();  // a page with events would take megabytes
       }
       response->set_next_page_token(page.next_token);
       return absl::OkStatus();

@@ -33,7 +33,7 @@ struct SlowWork {
   base::WorkerPool plans{"oct-plan", 1, 5};  // PlanScan: patterns of many records, waveforms, plots
   base::WorkerPool submits{"oct-submit", 2};  // SubmitScan, UpdateScan: the same, and memory
   base::WorkerPool jobs{"oct-job-plan",
-                        4};  // SubmitJob, PlanJob: they open files, on storage that may hang
+                        4};  // SubmitJob, PlanJob: they open files on storage that may hang
 };
 /// Calls of one kind that may wait or run.
 constexpr int kMostPlans = 16, kMostSubmits = 64;

@@ -136,7 +136,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
       for (const auto& lease : clients_.leases().List(request->resource())) {
         auto* row = response->add_leases();
         EncodeLease(lease, clock_.Now().monotonic_ns, row);
-        row->clear_token();  // the holder's own
+        row->clear_token();  // only the holder may know it
       }
       return absl::OkStatus();
     });

@@ -35,15 +35,13 @@ Acquirer::Acquirer(std::unique_ptr<source::Source> source, const model::Resolved
       wanted_records_(RecordsWanted(scan)),
       overrun_(scan.spec.overrun),
       ring_blocks_(scan.spec.acquisition.ring_blocks),
-      lent_slots_(std::holds_alternative<model::RingSource>(scan.spec.source)
-                      ? source::LimitsOfRing(scan.spec).slots
-                      : 0) {}
+      lent_slots_(source_->lender() == nullptr ? 0 : source_->lender()->slots()) {}
 
 absl::Status Acquirer::Allocate(Device& device) {
   const int64_t block_bytes = upload_records_ * record_bytes_;
   if (source::ZeroCopySource* lender = source_->lender(); lender != nullptr) {
     OCTAVO_RETURN_IF_ERROR(lender->OpenMemory(device));
-    if (record_average_ == 1) lender_ = lender;  // means are made in slots
+    if (record_average_ == 1) lender_ = lender;  // the slots are needed for averaging
   }
   for (int64_t i = 0; lender_ == nullptr && i < ring_blocks_; ++i) {
     OCTAVO_ASSIGN_OR_RETURN(auto memory, device.AllocatePinned(block_bytes));
@@ -65,7 +63,7 @@ void Acquirer::RunCopying(const std::stop_token& stop, const std::stop_token& ab
   absl::Status ended = absl::OkStatus();
   source::RecordGroups groups(record_average_, record_bytes_ / record_average_);
   int64_t next = 0;    // the first record that was neither taken nor skipped
-  int64_t beyond = 0;  // records in a row past the last volume
+  int64_t beyond = 0;  // consecutive records past the last volume
   int slot = -1;       // being filled
   int64_t held = 0;    // records in it
   const auto seal = [&] {
@@ -170,7 +168,7 @@ void Acquirer::Release(int slot, int64_t loan) {
 
 double Acquirer::Occupancy() {
   if (lender_ == nullptr) return ring_->Occupancy();
-  MutexLock lock(source_mutex_);  // the memory goes with the source
+  MutexLock lock(source_mutex_);  // its memory is freed with the source
   return source_gone_ ? 0 : lender_->Occupancy();
 }
 
@@ -179,7 +177,7 @@ model::SourceCounts Acquirer::Counts() {
   if (!source_gone_) return source_->Counts();
   if (push_ == nullptr) return last_counts_;
   model::SourceCounts counts =
-      push_->Counts();  // clients may still send what the scan does not take
+      push_->Counts();  // clients may still send records that the scan does not take
   counts.connected = false;
   return counts;
 }
@@ -190,10 +188,10 @@ void Acquirer::FreeMemory() {
 }
 
 void Acquirer::LetGo() {
-  std::unique_ptr<source::Source> source;  // goes without the lock: a camera takes its time
+  std::unique_ptr<source::Source> source;  // destroyed without the lock: a camera takes its time
   MutexLock lock(source_mutex_);
   last_counts_ = source_->Counts();
-  last_counts_.connected = false;  // nobody feeds what is gone
+  last_counts_.connected = false;  // a destroyed source has no producer
   source_gone_ = true;
   source = std::move(source_);
 }

@@ -88,7 +88,7 @@ class Acquirer {
 
   Mutex source_mutex_;
   bool source_gone_ ABSL_GUARDED_BY(source_mutex_) = false;
-  model::SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a source that is gone
+  model::SourceCounts last_counts_ ABSL_GUARDED_BY(source_mutex_);  // of a destroyed source
 };
 
 }  // namespace octavo::scan

@@ -99,9 +99,9 @@ absl::StatusOr<bool> BlockPipeline::Place(BlockContext& block) {
   return false;
 }
 
-// How many of the next records of the block have no place: those that came already (or too late,
-// when their place was given up), and those below 0 or beyond the last volume. They are counted and
-// touch nothing.
+// The number of the next records of the block that have no place: those that arrived already (or
+// too late, after their place was declared missing), and those below 0 or beyond the last volume.
+// The pipeline counts them and drops them.
 int64_t BlockPipeline::WithoutPlace(const BlockContext& block) {
   const int64_t left = block.block().records - block.done;
   const int64_t first = block.block().first_record + block.done;
@@ -240,7 +240,7 @@ void BlockPipeline::End(const BlockContext& last) {
   VolumeBuilder& builder = *context_.builder;
   const bool aborted = context_.life->aborted().stop_requested();
   if (builder.active() != nullptr && !aborted &&
-      builder.active()->coverage.all_seen()) {  // it waited for the end of a group
+      builder.active()->coverage.all_seen()) {  // the volume waited for the end of a group
     (void)EndVolume(last, builder.active()->status.acquired_end);
   }
   const absl::Status source = context_.acquirer->ring().close_status();

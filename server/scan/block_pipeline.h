@@ -38,7 +38,7 @@ struct BlockContext {
 };
 
 /// The body of the compute thread: takes blocks from the ring and enqueues all device work for
-/// them. It never waits for the device.
+/// them. It only enqueues; the thread waits for a free slot or a free event, never for a kernel.
 class BlockPipeline {
  public:
   struct Context {

@@ -97,7 +97,7 @@ class BlockRing {
   std::vector<int> free_ ABSL_GUARDED_BY(mutex_);
   std::vector<Full> full_ ABSL_GUARDED_BY(mutex_);  // a circle
   size_t first_full_ ABSL_GUARDED_BY(mutex_) = 0, full_count_ ABSL_GUARDED_BY(mutex_) = 0;
-  int taken_ ABSL_GUARDED_BY(mutex_) = 0;  // parts in use by the device
+  int taken_ ABSL_GUARDED_BY(mutex_) = 0;  // parts that the device uses
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };

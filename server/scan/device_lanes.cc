@@ -20,7 +20,7 @@ struct DeviceLanes::Lane {
   DeviceBuffer placement[2];  // of even and odd volumes; empty: the raster rule
   std::shared_ptr<SpectralProcessor> processor;
 
-  // -- of a lane that sends what it makes home
+  // -- of a lane that sends its results home
   memory::VolumeSlot part;  // its B-scans in their places; the others' are stale. Not with stripes
   Stream sending;
   Event processed, sent;  // of compute and sending
@@ -89,7 +89,7 @@ absl::Status DeviceLanes::AllocatePlacement(size_t index) {
   const auto& plan = scan_.spec.pattern.plan;
   for (int k = 0; plan != nullptr && k < plan->kinds; ++k) {
     std::vector<int32_t> table = plan->kind[k].placement;
-    if (striped_) {  // within the device's own part; what goes elsewhere has no place here
+    if (striped_) {  // only records of the device's own part have a place
       const memory::StripeRule rule = StripesOf(scan_);
       const int64_t columns = scan_.shape[1];
       for (int32_t& place : table) {
@@ -255,7 +255,7 @@ absl::Status DeviceLanes::EndBlock(size_t raw) {
   return replaced_.empty() ? absl::OkStatus() : Join();
 }
 
-// `part`: a slot or a stripe of so many A-scans on the lane's device.
+// `part`: a slot or a stripe of `ascans` A-scans on the lane's device.
 template <class Part>
 absl::Status DeviceLanes::ClearProjections(size_t l, const Part& part, int64_t ascans) {
   Device& device = lanes_[l]->device;
@@ -274,7 +274,8 @@ absl::Status DeviceLanes::BeginVolume(const memory::VolumeSlot* slot) {
   const int64_t plane = scan_.shape[0] * scan_.shape[1];
   if (slot != nullptr) {
     OCTAVO_RETURN_IF_ERROR(ClearProjections(0, *slot, plane));
-    for (size_t l = 0; l < slot->stripes.size(); ++l) {  // rows go home whole, whatever was missing
+    // Whole rows go home, missing A-scans included.
+    for (size_t l = 0; l < slot->stripes.size(); ++l) {
       OCTAVO_RETURN_IF_ERROR(ClearProjections(
           l, slot->stripes[l], StripesOf(scan_).MostRows(scan_.shape[0]) * scan_.shape[1]));
     }
@@ -285,7 +286,7 @@ absl::Status DeviceLanes::BeginVolume(const memory::VolumeSlot* slot) {
   for (size_t l = 1; l < lanes_.size(); ++l) {
     Lane& lane = *lanes_[l];
     const StreamRef stream = lane.compute.ref();
-    OCTAVO_RETURN_IF_ERROR(lane.sent.EnqueueWait(stream));  // the volume before has gone
+    OCTAVO_RETURN_IF_ERROR(lane.sent.EnqueueWait(stream));  // the previous volume was sent
     OCTAVO_RETURN_IF_ERROR(lane.processor->BeginVolume(stream));
     lane.rows.Clear();
     if (!striped_) OCTAVO_RETURN_IF_ERROR(ClearProjections(l, lane.part, plane));
@@ -393,7 +394,7 @@ absl::Status DeviceLanes::EnqueueSeal(StreamRef stream, const memory::VolumeSlot
       home().Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
   OCTAVO_RETURN_IF_ERROR(
       home().CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
-  for (size_t l = 1; l < lanes_.size(); ++l) {  // their digests count for nothing: see Sum
+  for (size_t l = 1; l < lanes_.size(); ++l) {  // the digests of other lanes do not count: see Sum
     Lane& lane = *lanes_[l];
     OCTAVO_RETURN_IF_ERROR(lane.device.CopyToHost(
         lane.compute.ref(), words + static_cast<int64_t>(l) * memory::kSealWords,
@@ -430,7 +431,7 @@ DeviceLanes::SealSum DeviceLanes::Sum(const uint64_t* words) const {
   SealSum sum;
   for (size_t l = 0; l < devices_.size(); ++l) {
     const uint64_t* of_lane = words + static_cast<int64_t>(l) * memory::kSealWords;
-    if (l == 0 || striped_) sum.digest += of_lane[0];  // else the volume lies at home
+    if (l == 0 || striped_) sum.digest += of_lane[0];  // otherwise the volume lies at home
     sum.clipped_below += static_cast<int64_t>(of_lane[1]);
     sum.clipped_above += static_cast<int64_t>(of_lane[2]);
   }
@@ -478,7 +479,7 @@ absl::StatusOr<const void*> DeviceLanes::MakeMip(StreamRef stream, const memory:
 
 absl::StatusOr<bool> DeviceLanes::Replace(std::vector<std::shared_ptr<SpectralProcessor>> next,
                                           int64_t volume) {
-  for (const auto& lane : lanes_)  // what is left of the volumes before
+  for (const auto& lane : lanes_)  // leftovers of the previous volumes
     OCTAVO_RETURN_IF_ERROR(lane->processor->Advance(lane->compute.ref(), volume, 0));
   bool goes_on = true;
   const size_t before = replaced_.size();

@@ -109,7 +109,7 @@ int64_t ProcessingUpdates::ListedBytes() {
 }
 
 void ProcessingUpdates::Close() {
-  std::vector<std::shared_ptr<SpectralProcessor>> unused;  // they go without the lock
+  std::vector<std::shared_ptr<SpectralProcessor>> unused;  // destroyed without the lock
   MutexLock lock(mutex_);
   closed_ = true;
   unused.swap(next_);

@@ -73,7 +73,7 @@ absl::Status ProductMaker::Make(const ActiveVolume& volume, Completion* item) {
     if (!Makes(key)) continue;
     if (allowance > 0 && RingFills()) allowance = 0;
     if (allowance == 0) {
-      if (!full) turn_ = first + i;  // it goes first the next time
+      if (!full) turn_ = first + i;  // it is the first of the next volume
       full = true;
       leave_out(key);
       continue;
@@ -121,7 +121,7 @@ absl::Status ProductMaker::MakeProjections(const ActiveVolume& volume, bool comp
 // Whether a topic is one of planes or projections that are made for subscribers alone.
 bool ProductMaker::Makes(const publish::TopicKey& key) const {
   const Axis axis = AxisOf(key.axis);
-  if (key.product == model::Product::kBscan)  // else of another scan's volumes
+  if (key.product == model::Product::kBscan)  // the others belong to another scan's volumes
     return key.plane_index < scan_.shape[static_cast<int>(axis)];
   return key.product == model::Product::kMip && (axis != Axis::kZ || !scan_.spec.products.mip);
 }
@@ -136,7 +136,7 @@ absl::Status ProductMaker::MakeWanted(const ActiveVolume& volume, const publish:
       const void* const made,
       bscan ? lanes_.CutPlane(stream_.ref(), *volume.slot, axis, index, scratch_.data())
             : lanes_.MakeMip(stream_.ref(), *volume.slot, axis, scratch_.data()));
-  if (made == nullptr) {  // across devices: refused when a subscription names the scan
+  if (made == nullptr) {  // across devices: the subscription is refused when it names the scan
     item->frames.push_back({.key = key, .frame = {}, .lost = true});
     return absl::OkStatus();
   }
@@ -147,7 +147,7 @@ absl::Status ProductMaker::MakeWanted(const ActiveVolume& volume, const publish:
 
 size_t ProductMaker::Allowance() {
   constexpr size_t kMost = 1 << 16;
-  constexpr int kPiledUp = 2;  // volumes; the next ones wait for their slots
+  constexpr int kPiledUp = 2;  // volumes; later ones wait for their slots
   if (context_.source_waits) return kMost;
   const int behind = context_.volumes_behind();
   if (behind == 0) allowance_ = std::min(allowance_ * 2, kMost);

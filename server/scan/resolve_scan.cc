@@ -85,8 +85,8 @@ absl::Status ResolveAcquisition(model::ResolvedScan& scan) {
   return absl::OkStatus();
 }
 
-// What a file holds and the scan does not take, or takes several times: mostly a wrong length or
-// number of records.
+// Warns of records in the file that the scan does not take, or takes several times: mostly a sign
+// of a wrong length or number of records.
 void CompareWithFile(model::ResolvedScan* scan) {
   const int64_t holds = scan->source.file_records, volumes = scan->spec.pattern.volumes;
   const auto* replay = std::get_if<model::ReplaySource>(&scan->spec.source);
@@ -121,7 +121,7 @@ void CompareWithFile(model::ResolvedScan* scan) {
   }
 }
 
-// The axes of a file may say how its records stand in B-scans and volumes.
+// The axes of a file may show the order of its records in B-scans and volumes.
 void CompareShapes(model::ResolvedScan* scan) {
   const std::vector<int64_t>& shape = scan->source.file_shape;
   const pattern::Pattern& p = scan->spec.pattern;
@@ -131,7 +131,7 @@ void CompareShapes(model::ResolvedScan* scan) {
   const int64_t ascans = shape.back(), bscans = shape[shape.size() - 2];
   const bool of_volume =
       shape.size() == 3 ||
-      p.volumes == 1;  // else the B-scans of several volumes may stand in one row
+      p.volumes == 1;  // otherwise the B-scans of several volumes may stand in one row
   const bool fits_ascans =
       ascans == p.ascans_per_bscan || ascans == p.ascans_per_bscan + p.flyback_records;
   const bool fits_bscans =
@@ -154,8 +154,8 @@ void NoteAssumed(const pattern::Pattern& given, model::ResolvedScan* scan) {
   scan->spacing_assumed[1] = radii || (extents && given.extent_x_mm == 0);
 }
 
-// No scanner goes so far, and no microscope is so fine: mostly micrometres or metres that were
-// given as millimetres.
+// No scanner reaches so far, and no microscope is so fine: mostly the client gave micrometres or
+// metres as millimetres.
 void DoubtExtents(model::ResolvedScan* scan) {
   constexpr double kMostMm = 100, kLeastPixelUm = 0.2;
   const pattern::Pattern& p = scan->spec.pattern;
@@ -294,10 +294,7 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
                                                 const std::vector<std::string>& replay_roots) {
   model::ResolvedScan scan;
   scan.spec = spec;
-  if (std::holds_alternative<std::monostate>(spec.source)) {
-    return InvalidField("source",
-                        "is not given; allowed are simulated, replay, push, camera, ring");
-  }
+  if (std::holds_alternative<std::monostate>(spec.source)) return source::NoSource();
   model::Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;
   if (a.record_average == 0) a.record_average = 1;
@@ -363,7 +360,7 @@ std::string DescribeSource(const model::ResolvedScan& scan) {
     absl::StrAppend(&text, "camera ", camera->id, ",");
   if (std::holds_alternative<model::RingSource>(scan.spec.source))
     text += "ring, a process on this host writes";
-  const double wanted =  // may be more than an integer holds
+  const double wanted =  // may exceed the range of integers
       static_cast<double>(scan.spec.pattern.volumes) *
       static_cast<double>(scan.volume_records * scan.spec.acquisition.record_average);
   return absl::StrCat(text, " records of ", scan.source.samples_per_record, " samples (",

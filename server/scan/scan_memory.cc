@@ -8,7 +8,6 @@
 #include "server/model/volume_operation.h"
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
-#include "server/source/ring_port.h"
 
 namespace octavo::scan {
 namespace {
@@ -18,7 +17,7 @@ constexpr int64_t kPreparedFrameBytes = 64 << 20;
 
 int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// Of one device's part of a striped volume.
+// The memory of one device's part of a striped volume.
 memory::SlotLayout BytesOfStripe(const model::ResolvedScan& scan) {
   const int64_t ascans = StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1];
   return {.device = 0,
@@ -91,7 +90,8 @@ int64_t LargestPlane(const model::ResolvedScan& scan) {
 int64_t VolumeSlots(const model::ResolvedScan& scan) {
   const model::Retention& retention = scan.spec.retention;
   int64_t slots = retention.hold_slots;
-  // A ring needs slots beside the kept ones: one filling, one being finished, one to look at.
+  // A ring needs slots beside the kept ones: one is being filled, one is being finished, and one is
+  // for readers.
   if (retention.mode == model::RetentionMode::kLive)
     slots += retention.keep_last > 0 ? 2 + retention.keep_last : 3;
   // One is filled, one is being finished, one is on its way to the other tier.
@@ -139,10 +139,9 @@ std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
 int64_t PinnedBytes(const model::ResolvedScan& scan) {
   const int64_t slots = scan.spec.acquisition.ring_blocks * scan.chain.max_records_per_block *
                         RecordBytes(scan.chain);
-  int64_t ring = slots;
-  if (std::holds_alternative<model::RingSource>(scan.spec.source))
-    ring =
-        source::LimitsOfRing(scan.spec).total_bytes() + (scan.chain.record_average > 1 ? slots : 0);
+  const int64_t lent = source::LentBytes(scan.spec);
+  // Means of records are made in slots, even of records that are lent.
+  const int64_t ring = lent == 0 ? slots : lent + (scan.chain.record_average > 1 ? slots : 0);
   return ring + PreparedFrames(scan) * FrameBytes(scan);
 }
 
@@ -208,7 +207,7 @@ absl::Status ScanMemory::AllocateSlots(StreamRef stream) {
     std::unique_ptr<memory::VolumeSlot> slot =
         cache_ == nullptr ? nullptr : cache_->Take(charges[i]);
     if (slot != nullptr) {
-      // It held somebody else's volumes.
+      // The slot held volumes of another scan.
       for (const DeviceBuffer* part : {&slot->volume, &slot->mip, &slot->aip, &slot->digest}) {
         if (part->bytes() > 0)
           OCTAVO_RETURN_IF_ERROR(home.Fill(stream, part->data(), part->bytes(), 0));
@@ -281,7 +280,7 @@ void ScanMemory::Begin() {
   for (auto& slot : made_raw_) raw_slots_->Add(std::move(slot));
   made_.clear();
   made_raw_.clear();
-  for (size_t d = 1; d < devices_.size(); ++d) {  // of a striped scan first those of the parts
+  for (size_t d = 1; d < devices_.size(); ++d) {  // first the charges of a striped scan's parts
     const auto& of_peer = devices_[d].charges;
     const auto parts = static_cast<std::ptrdiff_t>(scan_.stripe_devices > 1 ? slot_count_ : 0);
     charges_.insert(charges_.end(), of_peer.begin() + parts, of_peer.end());

@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<ScanSession>> ScanSession::Create(
   memory::SlotCache* const cache = context.slot_cache;
   // Declared before the session: memory is freed first, then the charges end.
   memory::ChargeHolder held(context.ledger, [cache](memory::Ledger::ChargeId id) {
-    if (cache != nullptr) (void)cache->Take(id);  // freed: it was to be used by this scan
+    if (cache != nullptr) (void)cache->Take(id);  // freed, because this scan was to use it
   });
   held.Add(charges);
   for (const ScanDevice& peer : context.peers) held.Add(peer.charges);
@@ -152,7 +152,7 @@ absl::Status ScanSession::Allocate() {
                                    .has_aip = scan_.spec.products.aip,
                                    .has_angiogram = scan_.spec.products.angiography != 0,
                                    .striped = scan_.stripe_devices > 1});
-  memory_.Begin();  // last: from here on the session ends as a scan does
+  memory_.Begin();  // last: from here on, the session ends like any scan
   return absl::OkStatus();
 }
 
@@ -187,7 +187,7 @@ model::ScanStatus ScanSession::Status() {
   model::ScanStatus status;
   status.source = acquirer_.Counts();
   updates_.AddTo(&status);
-  life_.AddTo(&status);  // before the counts: those of a final state do not change any more
+  life_.AddTo(&status);  // before the counts: the counts of a final state no longer change
   progress_.AddTo(&status);
   if (IsFinal(status.state)) {
     const double seconds = static_cast<double>(std::max<int64_t>(
@@ -208,8 +208,8 @@ model::ScanStatus ScanSession::Status() {
   status.volumes_expired = counts.expired;
   status.spill_failures = context_.relief->SpillFailures(name_);
   status.volumes = counts.in_memory;
-  // In the source's records: those that the source refused and those for which the scan had no
-  // place.
+  // Counted in records of the source: those that the source refused, and those without a place in
+  // the scan.
   const int64_t average = acquirer_.record_average();
   status.duplicate_records =
       status.source.duplicate_records + progress_.duplicate_records * average;
@@ -247,7 +247,7 @@ void ScanSession::Stop(Reason reason_code, const std::string& reason) {
 
 void ScanSession::Cancel(Reason reason_code, const std::string& reason) {
   life_.Cancel(reason_code, reason);
-  Start();  // a QUEUED one goes the way of all scans, only without a record
+  Start();  // a QUEUED scan takes the way of all scans, without records
 }
 
 void ScanSession::DeviceLost() {
@@ -255,7 +255,7 @@ void ScanSession::DeviceLost() {
   const DeviceLanes::Failure failure = lanes_.FailureOf(absl::UnavailableError("a device is lost"));
   life_.Fail(failure.code, failure.reason);
   life_.SetState(model::ScanState::kDraining);
-  Start();  // a QUEUED one goes the way of all scans, only without a record
+  Start();  // a QUEUED scan takes the way of all scans, without records
 }
 
 absl::StatusOr<model::ScanEvent> ScanSession::Mark(const std::string& marker) {
@@ -302,14 +302,14 @@ void ScanSession::Finish() {
   lanes_.Synchronize();
   sealer_.CountNonFinite(frames_.stream());
   context_.store->ring().KeepAll(name_);
-  const model::ScanState end = life_.End();  // nothing that comes now changes how the scan ended
+  const model::ScanState end = life_.End();  // later calls do not change the end of the scan
   updates_.Close();
   memory_.EndChains();
   FreeMemory();
   progress_.End();
   WarnOfMissing();
-  // Before the state: a client that has seen it asks for B-scans of what is held. The streams that
-  // are there end after the last event.
+  // Before the state changes: a client that has seen the new state asks for B-scans of the held
+  // volumes. Existing streams end after the last event.
   context_.publisher->ScanEnding(name_);
   life_.SetState(end);
   context_.publisher->ScanEnded(name_);

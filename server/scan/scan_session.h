@@ -54,7 +54,7 @@ struct SessionContext {
   ScanObserver* observer = nullptr;         // never null
 };
 
-/// One scan from its source to held volumes: THE main path. Conducts the objects that do the work;
+/// One scan from its source to held volumes. Conducts the objects that do the work;
 /// each has its part and its thread:
 ///   acquisition thread: Acquirer: source → ring of blocks;
 ///   compute thread: BlockPipeline: ring → DeviceLanes (upload, chain) → VolumeBuilder (borders of

@@ -21,7 +21,7 @@ AscanCoverage CoverageOf(const model::ResolvedScan& scan, int64_t volume) {
                        scan.spec.pattern.averaged() ? scan.spec.pattern.passes() : 1);
 }
 
-// What a status tells of gaps: the first 32.
+// The gaps that a status lists: the first 32.
 std::vector<std::pair<int64_t, int64_t>> FirstOf(
     const std::vector<std::pair<int64_t, int64_t>>& missing) {
   return {missing.begin(), missing.begin() + std::min<std::ptrdiff_t>(32, std::ssize(missing))};
@@ -53,7 +53,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
     over_ = true;
     return absl::OkStatus();
   }
-  if (index > next_volume_) {  // lost as a whole in a gap
+  if (index > next_volume_) {  // a gap contains the whole volume
     context_.progress->VolumesDropped(index - next_volume_);
     context_.progress->missing_ascans += (index - next_volume_) * scan_.shape[0] * scan_.shape[1];
   }
@@ -81,7 +81,7 @@ absl::Status VolumeBuilder::Begin(int64_t index, const source::SourceBlock& bloc
       AddToStore(std::move(raw), block, volume->raw_slot, &volume->raw_status);
     }
   }
-  active_ = std::move(volume);  // before what may fail: the end of the scan finds it
+  active_ = std::move(volume);  // before any step that may fail: the end of the scan finds it
   context_.progress->VolumeBegun(index);
   if (active_->slot != nullptr) {
     context_.events->Record({.kind = model::EventKind::kVolumeStarted,
@@ -139,7 +139,7 @@ model::VolumeStatus VolumeBuilder::Describe(const memory::VolumeSlot& slot) cons
   return status;
 }
 
-// What all volumes of the scan tell of it.
+// The part of the description that all volumes of the scan share.
 void VolumeBuilder::AddToStore(model::VolumeStatus status, const source::SourceBlock& block,
                                const std::shared_ptr<memory::VolumeSlot>& slot,
                                model::VolumeStatus* out) {

@@ -47,7 +47,7 @@ void VolumeFrames::Offer(const ActiveVolume& volume) {
     if (wanted.key != Key()) continue;
     auto pinned = store_->Hold(volume.status.name, volume::HoldKind::kRead);
     MutexLock lock(mutex_);
-    if (!pinned.ok() || copies_.size() >= kMostWaiting) {  // memory must not pile up behind it
+    if (!pinned.ok() || copies_.size() >= kMostWaiting) {  // copies must not accumulate in memory
       publisher_->Lost(scan_, Key());
     } else {
       copies_.push_back({.pinned = *std::move(pinned),
@@ -69,8 +69,7 @@ void VolumeFrames::Run() {
     }
     auto payload = volume::CopyVolumeToHost(*device_, stream_.ref(), *frames_, job.pinned);
     model::Frame frame = HeaderOf(job.pinned.status, job.display_lo, job.display_hi);
-    job.pinned.slot =
-        nullptr;  // the slot is not needed any more: let it go before subscribers are served
+    job.pinned.slot = nullptr;  // frees the slot before subscribers are served
     {
       MutexLock lock(mutex_);
       copies_.pop_front();

@@ -25,8 +25,8 @@ struct SessionStatus {
 
 struct SessionConfig {
   double heartbeat_seconds = 10;  // intervals announced to clients
-  double expiry_seconds = 60;     // without a sign of life
-  int64_t most = 10'000;          // alive at once; the same number of ended ones is remembered
+  double expiry_seconds = 60;     // longest time without a sign of life
+  int64_t most = 10'000;          // live sessions at once; as many ended ones are remembered
 };
 
 /// Client sessions, which expire when a client gives no sign of life. Expired sessions are
@@ -63,7 +63,7 @@ class ClientSessions {
   std::vector<std::string> Expire();
   const SessionConfig& config() const { return config_; }
   struct Counts {
-    int64_t alive = 0, expired = 0;  // now; ever
+    int64_t alive = 0, expired = 0;  // now; since the start
   };
   Counts Count();
 
@@ -73,7 +73,7 @@ class ClientSessions {
     std::string secret;
     uint64_t number = 0;   // in the order they were opened
     int64_t ended_ns = 0;  // 0 = alive
-    bool told = false;     // by Expire
+    bool told = false;     // Expire has reported it
   };
   // A session is in one of three lists: alive, least recently seen first; ended but not yet
   // reported by Expire; ended and reported, in the order of their ends.

@@ -137,7 +137,7 @@ class LeaseTable {
     friend class LeaseTable;
     Guard(LeaseTable* table, Lease lease, bool own)
         : table_(own ? table : nullptr), asked_(table), lease_(std::move(lease)) {}
-    LeaseTable* table_ = nullptr;  // null: nothing to give back
+    LeaseTable* table_ = nullptr;  // null: no lease to return
     LeaseTable* asked_ = nullptr;
     Lease lease_;
   };
@@ -213,7 +213,7 @@ class LeaseTable {
 
   const Clock* const clock_;
   const int64_t most_;
-  ClientSessions* const sessions_;  // null: none ends but by EndSession
+  ClientSessions* const sessions_;  // null: sessions end only through EndSession
   Mutex mutex_;
   Resources resources_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> resource_of_ ABSL_GUARDED_BY(mutex_);  // by token

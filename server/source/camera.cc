@@ -4,14 +4,6 @@
 
 namespace octavo::source {
 
-std::vector<SourceKind> SourceKinds() {
-  return {{.name = "simulated", .available = true, .reason = "part of the server"},
-          {.name = "replay", .available = true, .reason = "part of the server"},
-          {.name = "push", .available = true, .reason = "part of the server"},
-          {.name = "ring", .available = true, .reason = "part of the server"},
-          CameraSupport()};
-}
-
 model::CameraSource WithDefaults(const model::CameraSource& given) {
   model::CameraSource s = given;
   if (s.buffers == 0) s.buffers = 16;

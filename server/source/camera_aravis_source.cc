@@ -131,7 +131,7 @@ class CameraRecords final : public Source {
       if (out.records == 0) {
         out.first_record = first;
       } else if (first != out.first_record + out.records) {
-        break;  // frames were lost in between
+        break;  // frames in between were lost
       }
       const int64_t count =
           std::min<int64_t>(max_records - out.records, shape_.height - frame_used_);
@@ -191,7 +191,7 @@ class CameraRecords final : public Source {
       ++counts_.frames_broken;
       ++broken_since_;
     }
-    if (!whole || !frame.has_value()) {  // its records are a gap before the next one
+    if (!whole || !frame.has_value()) {  // its records become a gap before the next frame
       arv_stream_push_buffer(stream_.get(), buffer);
       return absl::OkStatus();
     }
@@ -223,7 +223,7 @@ class CameraRecords final : public Source {
   aravis::Object<ArvStream> stream_;
   std::atomic<bool> control_lost_{false};
   FrameNumbers ids_;
-  ArvBuffer* frame_ = nullptr;  // being copied
+  ArvBuffer* frame_ = nullptr;  // the frame being copied
   int64_t frame_record_ = 0, frame_used_ = 0, next_frame_ = 0;
   int64_t broken_since_ = 0;  // broken frames since the last whole one
   std::chrono::steady_clock::time_point last_frame_at_;

@@ -83,7 +83,7 @@ std::optional<int64_t> FrameNumbers::Number(uint64_t id) {
   if (id > last_id_) {
     ahead = id - last_id_;
     if (wrapped_ && id <= 0xFFFF && ahead > 0x7FFF)
-      return std::nullopt;  // from before the wrap: a frame that waited for its packets
+      return std::nullopt;  // from before the wrap: it had to wait for its packets
   } else if (last_id_ <= 0xFFFF && last_id_ - id > 0x7FFF) {  // wrapped
     ahead = id + (zero_seen_ ? 0x10000 : 0xFFFF) - last_id_;
     wrapped_ = true;

@@ -18,7 +18,7 @@ namespace {
 using storage::FrameKind;
 constexpr int64_t kMostFrames = 1'000'000, kMostExtent = 65536, kMostMissing = 256;
 constexpr double kGraceSeconds =
-    5;  // time for a client whose connection broke to reconnect, or for another one to connect
+    5;  // s, for a client whose connection broke to reconnect, or for another one to connect
 
 model::PushedProjectionsSpec WithDefaults(model::PushedProjectionsSpec spec) {
   if (spec.credit_messages == 0) spec.credit_messages = 16;
@@ -239,7 +239,7 @@ absl::Status ProjectionPort::Offer(int64_t connection, const PushedFrame& frame)
 }
 
 // Removes the frame from the runs of missing frames, and counts those before the last one that
-// came.
+// arrived.
 void ProjectionPort::Arrived(int64_t sequence) {
   auto run = std::prev(missing_.upper_bound(sequence));
   const int64_t first = run->first, end = first + run->second;
@@ -314,7 +314,7 @@ absl::StatusOr<ProjectionsSoFar> ProjectionPort::Wait(int64_t seen_frames, doubl
   });
   MutexLock lock(mutex_);
   const auto began = std::chrono::steady_clock::now();
-  if (!waited_) {  // frames that came before the job began do not affect the timeout
+  if (!waited_) {  // frames that arrived before the job began do not affect the timeout
     waited_ = true;
     news_ns_ = clock_->Now().monotonic_ns;
   }

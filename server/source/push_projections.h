@@ -52,15 +52,15 @@ struct PushedFrame {
 
 /// All fields as in octavo.v1.ProjectionPushStatus.
 struct ProjectionPushCounts {
-  int64_t frames = 0, projections = 0, flats = 0, darks = 0;  // whole ones, in
-  int64_t missing_frames = 0;  // not in, before the last one that came
+  int64_t frames = 0, projections = 0, flats = 0, darks = 0;  // complete ones that arrived
+  int64_t missing_frames = 0;  // that have not arrived, before the last one that did
   int64_t gaps = 0;            // runs of missing frames
   int64_t duplicate_frames = 0, out_of_range_frames = 0;
   // complete frames that the job does not take: numbered beyond its frames, or received after the
   // end
   int64_t surplus_frames = 0;
-  int64_t connections = 0;  // so far
-  bool connected = false;   // one is
+  int64_t connections = 0;  // since the start
+  bool connected = false;   // at least one is open
 };
 
 struct ProjectionPushProgress {
@@ -69,14 +69,14 @@ struct ProjectionPushProgress {
   int64_t next_sequence = 0;  // the first frame that has not arrived
   std::vector<std::pair<int64_t, int64_t>>
       missing;        // first and count of the first 256 runs of frames that have not arrived
-  bool done = false;  // the job wants no more frames, at all or from this connection
+  bool done = false;  // the job wants no more frames, from any connection or from this one
   ProjectionPushCounts counts;
 };
 
 /// The state of a push, for its job.
 struct ProjectionsSoFar {
   ProjectionPushCounts counts;
-  bool complete = false;  // no more frames will come: all have arrived, or the clients said `end`
+  bool complete = false;  // no more frames will arrive: all are here, or the clients sent `end`
 };
 
 /// Connects clients that push projections to the job that reconstructs them. The port places each
@@ -117,9 +117,9 @@ class ProjectionPort {
   /// taken), ResourceExhausted (CREDIT_EXCEEDED). Rows with unusable numbers are counted, and the
   /// call returns OK.
   absl::Status Offer(int64_t connection, const PushedFrame& frame);
-  /// This connection sends no more frames. The push ends with frames missing when at least one
-  /// connection has said this, all open ones have, and none has said so, broken off or connected
-  /// within the last seconds (another client may be about to connect).
+  /// This connection sends no more frames. The push ends with frames missing once at least one
+  /// connection has declared its end, all open ones have, and for some seconds no connection has
+  /// declared its end, broken off or connected (another client may be about to connect).
   absl::Status EndOfFrames(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -135,13 +135,13 @@ class ProjectionPort {
   absl::StatusOr<ProjectionsSoFar> Wait(int64_t seen_frames, double at_most_s,
                                         std::stop_token stop);
   /// The frames that have arrived, as an input: projections, flats and darks in the order of their
-  /// sequence numbers, with their positions. The input does not change while more frames come, and
-  /// keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
+  /// sequence numbers, with their positions. The input does not change while more frames arrive,
+  /// and keeps the memory alive. FailedPrecondition (NO_PROJECTIONS) while there is none.
   absl::StatusOr<std::shared_ptr<storage::ProjectionInput>> Snapshot();
-  /// Runs of frames that have not come: first, count.
+  /// Runs of frames that have not arrived: first, count.
   std::vector<std::pair<int64_t, int64_t>> Missing();
-  /// No more frames are taken; clients are told `done`. The job's work calls it when it is
-  /// destroyed.
+  /// The port takes no more frames and sends `done` to the clients. The job's work calls this when
+  /// it is destroyed.
   void Close();
 
  private:
@@ -155,7 +155,7 @@ class ProjectionPort {
                  const Clock* clock);
   struct Connection {
     int64_t received = 0, told_credit = 0;
-    bool ended = false;  // said `end`
+    bool ended = false;  // the client sent `end`
   };
   absl::StatusOr<Connection*> Find(int64_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Ends the push if it may end now. Else returns the remaining seconds of grace, or -1 if the end
@@ -177,15 +177,15 @@ class ProjectionPort {
   /// Runs of incomplete frames: first → count.
   std::map<int64_t, int64_t> missing_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ ABSL_GUARDED_BY(mutex_) = -1;  // highest sequence that has arrived
-  std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // that are open
+  std::map<int64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);  // open ones
   bool anyone_ended_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t moved_ns_ ABSL_GUARDED_BY(mutex_) =
-      0;  // when a connection last began, said `end`, or closed
+      0;  // when a connection last began, sent `end`, or closed
   bool ended_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
               waited_ ABSL_GUARDED_BY(mutex_) = false;
-  bool connect_is_news_ ABSL_GUARDED_BY(mutex_) = true;  // once for each frame that came
+  bool connect_is_news_ ABSL_GUARDED_BY(mutex_) = true;  // called once for each frame that arrived
   int64_t news_ns_ ABSL_GUARDED_BY(mutex_) =
-      0;  // when a frame, a client or an end last came, or the job began to wait
+      0;  // when a frame, a client or an end last arrived, or when the job began to wait
   ProjectionPushCounts counts_ ABSL_GUARDED_BY(mutex_);
   Mutex notify_mutex_;  // held while notify runs, so that Disconnect can promise silence
   std::map<int64_t, std::function<void()>> notify_ ABSL_GUARDED_BY(notify_mutex_);  // by connection

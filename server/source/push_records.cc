@@ -17,7 +17,7 @@ namespace {
 // that follow.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
 constexpr size_t kMostMarks = 4096, kMostMarksPerBlock = 64;
-constexpr size_t kMostGaps = 1024;  // gaps remembered, to recognise records that come late
+constexpr size_t kMostGaps = 1024;  // gaps remembered, to recognise records that arrive late
 constexpr size_t kLook =
     256 << 10;  // bytes of the first records that are examined, which takes some milliseconds
 
@@ -45,7 +45,7 @@ int64_t PushPort::Connect() {
 
 void PushPort::OnProgress(int64_t connection, std::function<void()> notify) {
   MutexLock lock(notify_mutex_);
-  if (connection < notify_connection_) return;  // replaced already
+  if (connection < notify_connection_) return;  // the connection was replaced already
   notify_ = std::move(notify);
   notify_connection_ = connection;
 }
@@ -181,7 +181,7 @@ void PushPort::Look(const PushBlock* block) {
       for (const auto& [data, size] : block->parts) bytes += size;
       if (block->records < 1 ||
           static_cast<int64_t>(bytes) != block->records * limits_.record_bytes)
-        return;  // it is refused
+        return;  // the message is refused
       for (const auto& [data, size] : block->parts)
         look_.append(data, std::min(size, kLook - std::min(kLook, look_.size())));
       last = total > 0 && block->first_record + static_cast<uint64_t>(block->records) >=
@@ -351,7 +351,7 @@ absl::StatusOr<SourceBlock> PushPort::Next(char* slot, int64_t max_records, std:
       counts_.records += copied;
     }
     if (current_.offset == current_.block.records) {
-      current_ = {};  // release its memory before granting credit for more
+      current_ = {};  // release its memory before more credit is granted
       Notify();
     }
     if (out.records == max_records) return out;

@@ -35,7 +35,7 @@ struct PushProgress {
   int64_t credit = 0;       // blocks that the connection may have offered in all
   int64_t received = 0;     // blocks that it has offered
   int64_t next_record = 0;  // records before it were accepted or are given up
-  bool done = false;        // no more records are wanted
+  bool done = false;        // the scan wants no more records
   model::SourceCounts counts;
 };
 
@@ -43,7 +43,7 @@ struct PushProgress {
 struct PushLimits {
   int64_t record_bytes = 0;
   int64_t block_records = 0;   // most records of a block
-  int64_t credit_blocks = 4;   // blocks that may wait here
+  int64_t credit_blocks = 4;   // blocks that may wait in the port
   double idle_timeout_s = 60;  // longest wait for records; <= 0 = for ever
   // The declared form for checking the first records; without samples they are not checked.
   storage::RecordForm form;
@@ -66,7 +66,7 @@ class PushPort {
   /// InvalidArgument (the block is not taken), ResourceExhausted (CREDIT_EXCEEDED), Aborted
   /// (REPLACED). Blocks with unusable numbers are counted, and the call returns OK.
   absl::Status Offer(int64_t connection, PushBlock block);
-  /// No more records will come.
+  /// No more records will arrive.
   absl::Status EndOfRecords(int64_t connection);
   /// Once this returns, `notify` of the connection is not called any more.
   void Disconnect(int64_t connection);
@@ -86,12 +86,12 @@ class PushPort {
   absl::StatusOr<SourceBlock> Next(char* slot, int64_t max_records, std::stop_token stop);
   std::vector<SourceMark> TakeMarks(int64_t before_record);
   model::SourceCounts Counts();
-  /// No more records are taken; not while Next runs.
+  /// The port takes no more records. Do not call while Next runs.
   void Close();
 
  private:
   struct Waiting {
-    PushBlock block;     // without the part used already
+    PushBlock block;     // without the part that was already used
     int64_t offset = 0;  // records used
     TimePoint arrived;
   };
@@ -115,7 +115,7 @@ class PushPort {
   const Clock* const clock_;
   Mutex mutex_;
   CondVar cv_;
-  Waiting current_;  // of the source's side: the block that is being copied
+  Waiting current_;  // the block that the source copies at present
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   std::multimap<int64_t, SourceMark> marks_
       ABSL_GUARDED_BY(mutex_);  // markers that wait for their record, by record
@@ -129,12 +129,12 @@ class PushPort {
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
   std::vector<std::pair<int64_t, int64_t>> given_up_
-      ABSL_GUARDED_BY(mutex_);  // [first, end) of the gaps, the first kMostGaps of them
+      ABSL_GUARDED_BY(mutex_);  // the first kMostGaps gaps as [first, end)
   bool outside_told_ ABSL_GUARDED_BY(mutex_) = false, late_told_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex doubt_mutex_;  // held while doubt_ runs
   std::function<void(const std::string&)> doubt_ ABSL_GUARDED_BY(doubt_mutex_);
   Mutex look_mutex_;
-  std::string look_ ABSL_GUARDED_BY(look_mutex_);  // the first records
+  std::string look_ ABSL_GUARDED_BY(look_mutex_);  // examines the first records
   bool looked_ ABSL_GUARDED_BY(look_mutex_) = false;
 };
 

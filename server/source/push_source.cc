@@ -22,7 +22,7 @@ class PushedRecords final : public Source {
   absl::StatusOr<SourceBlock> Skip(int64_t, std::stop_token) override {
     return absl::InternalError("a push source waits; it never skips");
   }
-  bool CanWait() const override { return true; }  // no credit, no records
+  bool CanWait() const override { return true; }  // without credit, the client sends no records
   void Want(int64_t total_records) override { port_->Want(total_records); }
   void OnNews(std::function<void(const std::string&)> tell) override {
     port_->OnNews(std::move(tell));

@@ -24,7 +24,7 @@ absl::StatusOr<SourceBlock> RecordGroups::Next(Source& source, void* slot, int64
       const int64_t wanted = held == 0 ? max_groups * size_ : size_ - held % size_;
       OCTAVO_ASSIGN_OR_RETURN(block, source.Next(bytes + held * record_bytes_, wanted, stop));
     }
-    if (block.records == 0) break;  // the end: a group that is not complete is lost
+    if (block.records == 0) break;  // the end: an incomplete group is lost
     if (held > 0 && block.first_record == first + held) {
       held += block.records;
       acquired = block.acquired;

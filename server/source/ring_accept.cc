@@ -16,7 +16,7 @@ namespace {
 // A number further ahead than this is an error, not a gap: accepting it would discard all records
 // that follow.
 constexpr int64_t kMostAhead = int64_t{1} << 31;
-constexpr int64_t kOldestNs = 60'000'000'000;  // a block is not older than a minute
+constexpr int64_t kOldestNs = 60'000'000'000;  // a block is at most a minute old
 
 // The printable beginning of a text field that another process wrote.
 std::string TextOf(const char* text) {
@@ -56,7 +56,7 @@ void RingPort::Look() {
          .numbers = {{"next_record", absl::StrCat(next_record_)}}});
   }
   if (seen_ == before) return;
-  const bool useless = count_ == 0 && returned_ == lent_;  // nothing of it can be used
+  const bool useless = count_ == 0 && returned_ == lent_;  // the scan can use none of its records
   if (useless) GiveBack(seen_);
   TellProducer();
   if (useless) WakeProducer();
@@ -116,8 +116,7 @@ void RingPort::Accept(uint64_t number) {
     acquired.monotonic_ns = time_ns;
   }
   waiting.block = {.first_record = first + known, .records = records - known, .acquired = acquired};
-  queue_[(first_ + count_++) % queue_.size()] =
-      waiting;  // no more than slots that are not released
+  queue_[(first_ + count_++) % queue_.size()] = waiting;  // at most the slots that are not released
 }
 
 // The producer is no longer trustworthy: accepted records count, but nothing that it writes from

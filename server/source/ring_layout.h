@@ -30,7 +30,7 @@ struct RingFacts {
   uint32_t samples_per_record;
   uint32_t raw_type;       // octavo.v1.RawType
   uint32_t channels;       // interleaved in a record
-  uint64_t total_records;  // that the scan wants; 0 = until stopped
+  uint64_t total_records;  // records that the scan wants; 0 = until stopped
 };
 inline constexpr uint32_t kRingMayWait = 1;  // the scan was submitted with producer_waits
 
@@ -38,10 +38,10 @@ enum class RingState : uint32_t { kQueued = 0, kRunning = 1, kClosed = 2 };
 
 /// Page 1: written by the server. `bell` moves with each change of released, state, attachment.
 struct RingServerPage {
-  uint64_t released;     // slots given back, from the beginning
+  uint64_t released;     // slots returned since the start
   uint32_t bell;         // futex
   uint32_t state;        // RingState
-  uint32_t waits;        // the server waits on RingProducerPage.bell
+  uint32_t waits;        // the server waits for RingProducerPage.bell
   uint32_t error_code;   // google.rpc.Code: why the producer was disconnected; 0 = it was not
   uint64_t attachment;   // of the producer that may write
   uint64_t next_record;  // records before it were accepted or are given up; brought up to date as
@@ -55,23 +55,22 @@ enum class RingProducerState : uint32_t { kFeeding = 0, kEnded = 1, kFailed = 2 
 
 /// Page 2: written by the producer.
 struct RingProducerPage {
-  uint64_t
-      published;   // slots filled, from the beginning; set by the server when a producer attaches
-  uint32_t bell;   // futex; moves with each change
-  uint32_t state;  // RingProducerState
-  uint32_t waits;  // the producer waits on RingServerPage.bell
+  uint64_t published;  // slots filled since the start; the server sets it when a producer attaches
+  uint32_t bell;       // futex; changes with each update
+  uint32_t state;      // RingProducerState
+  uint32_t waits;      // the producer waits for RingServerPage.bell
   uint32_t reserved;
   // the record that it would write next, which reveals records dropped at the end
   uint64_t next_record;
   uint64_t overruns;  // times that it found the ring full and dropped records
   uint64_t overrun_records;
   uint64_t padding[26];
-  char error[kRingText];  // of kFailed
+  char error[kRingText];  // the error of kFailed
 };
 
 /// One per slot, written by the producer before it publishes the slot.
 struct RingDescriptor {
-  uint64_t number;  // of the block, from 0: published before it
+  uint64_t number;  // number of the block, from 0; written before the block is published
   uint64_t first_record;
   uint32_t records;
   uint32_t flags;   // kRingOverrun

@@ -287,7 +287,7 @@ absl::StatusOr<BorrowedBlock> RingPort::Lend(std::stop_token stop) {
     }
     CutIfBroken();
     std::atomic_ref<uint32_t>(server()->waits).store(1);
-    // Either the producer sees that we wait, or we see what it published.
+    // Either the producer sees that the server waits, or the server sees the published block.
     if (feeding && std::atomic_ref<uint64_t>(page.published).load() != seen) {
       std::atomic_ref<uint32_t>(server()->waits).store(0);
       continue;
@@ -310,7 +310,7 @@ void RingPort::Return(int64_t loan) {
     GiveBack(returned_ == lent_ && count_ == 0 ? seen_ : returned_);
     TellProducer();
   }
-  WakeProducer();  // a system call: Lend does not wait for it
+  WakeProducer();  // makes a system call, so Lend does not wait for it
 }
 
 double RingPort::Occupancy() {
@@ -358,7 +358,7 @@ void RingPort::CloseMemory() {
     memory = std::move(memory_);
     locked = std::move(locked_);
   }
-  locked = PinnedBuffer();  // before the mapping goes
+  locked = PinnedBuffer();  // freed before the mapping
 }
 
 }  // namespace octavo::source

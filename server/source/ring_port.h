@@ -29,7 +29,7 @@ struct RingLimits {
   uint32_t raw_type = 0;       // octavo.v1.RawType, for the producer to compare
   double idle_timeout_s = 60;  // longest wait for records; <= 0 = for ever
   double restart_grace_s =
-      60;  // longest wait for another producer after one has gone; <= 0 = the scan ends at once
+      60;  // longest wait for another producer after one has ended; <= 0 = the scan ends at once
   bool producer_waits = false;
   bool fail_on_overrun = false;
 
@@ -78,10 +78,10 @@ class RingPort {
   /// As ZeroCopySource::Lend. DataLoss (SOURCE_OVERRUN), DeadlineExceeded (SOURCE_STALLED),
   /// Unavailable (SOURCE_LOST).
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop);
-  void Return(int64_t loan);  // not while CloseMemory runs
+  void Return(int64_t loan);  // do not call while CloseMemory runs
   double Occupancy();
   model::SourceCounts Counts();
-  /// No more records are taken; not while Lend runs.
+  /// The port takes no more records. Do not call while Lend runs.
   void Close();
   void CloseMemory();
 
@@ -90,7 +90,7 @@ class RingPort {
     SourceBlock block;
     int64_t slot = 0, offset = 0;  // records into the slot
     uint64_t end = 0;              // slots published with it
-    bool overrun = false;          // behind records that were dropped
+    bool overrun = false;          // records before it were dropped
   };
   void Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -116,7 +116,7 @@ class RingPort {
   const RingLimits limits_;
   const Clock* const clock_;
   Mutex mutex_;
-  memory::SharedPages memory_;  // set before the first thread comes, closed behind the last
+  memory::SharedPages memory_;  // from the first thread to the last
   PinnedBuffer locked_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false, closed_ ABSL_GUARDED_BY(mutex_) = false,
              running_ ABSL_GUARDED_BY(mutex_) = false;
@@ -128,14 +128,14 @@ class RingPort {
   int64_t total_records_ ABSL_GUARDED_BY(mutex_) = 0, next_record_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
   bool feeding_ ABSL_GUARDED_BY(mutex_) = false;  // a producer is attached and trusted
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // it said that it is done
-  absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // it said that it failed
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // the producer declared its end
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);   // the producer's own error
   std::chrono::steady_clock::time_point gone_ ABSL_GUARDED_BY(mutex_);
   model::SourceCounts counts_ ABSL_GUARDED_BY(mutex_);
   int64_t overruns_before_ ABSL_GUARDED_BY(mutex_) =
       0;  // counts_.overrun_records when the producer attached: a producer counts only its own
   std::function<void()> cut_ ABSL_GUARDED_BY(mutex_), cut_now_ ABSL_GUARDED_BY(mutex_);
-  std::string broken_ ABSL_GUARDED_BY(mutex_);  // unreported news
+  std::string broken_ ABSL_GUARDED_BY(mutex_);  // news not reported yet
   Mutex news_mutex_;  // held while news_ runs, so that Close can promise silence
   std::function<void(const std::string&)> news_ ABSL_GUARDED_BY(news_mutex_);
 };

@@ -67,6 +67,7 @@ class RingRecords final : public Source, public ZeroCopySource {
   std::shared_ptr<RingPort> ring() override { return port_; }
   ZeroCopySource* lender() override { return this; }
 
+  int64_t slots() const override { return port_->limits().slots; }
   absl::Status OpenMemory(Device& device) override { return port_->OpenMemory(device); }
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token stop) override { return port_->Lend(stop); }
   void Return(int64_t loan) override { port_->Return(loan); }
@@ -75,8 +76,8 @@ class RingRecords final : public Source, public ZeroCopySource {
 
  private:
   const std::shared_ptr<RingPort> port_;
-  BorrowedBlock current_;  // of Next
-  int64_t copied_ = 0;     // records of it
+  BorrowedBlock current_;  // the block of Next
+  int64_t copied_ = 0;     // records of it that are copied
 };
 
 }  // namespace

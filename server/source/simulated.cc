@@ -44,7 +44,7 @@ class SimulatedRecords final : public Source {
     return Take(records, stop);
   }
   bool CanWait() const override { return !pacer_.paced(); }
-  void Close() override {  // an ended scan stays listed, but does not need the tissue any more
+  void Close() override {  // an ended scan stays listed but no longer needs the tissue
     model_.reset();
     first_block_ = {};
     filled_.clear();
@@ -103,7 +103,7 @@ class SimulatedRecords final : public Source {
   }
 
   const model::Acquisition acquisition_;  // resolved
-  std::optional<SimulatedModel> model_;   // until Close
+  std::optional<SimulatedModel> model_;   // exists until Close
   const int64_t record_bytes_;
   const bool plain_;  // one channel, not packed
   const bool repeat_block_;

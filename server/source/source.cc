@@ -3,9 +3,29 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/source/camera.h"
+#include "server/source/ring_port.h"
 #include "server/source/sources.h"
 
 namespace octavo::source {
+
+std::vector<SourceKind> SourceKinds() {
+  return {{.name = "simulated", .available = true, .reason = "part of the server"},
+          {.name = "replay", .available = true, .reason = "part of the server"},
+          {.name = "push", .available = true, .reason = "part of the server"},
+          {.name = "ring", .available = true, .reason = "part of the server"},
+          CameraSupport()};
+}
+
+absl::Status NoSource() {
+  return InvalidField("source", "is not given; allowed are simulated, replay, push, camera, ring");
+}
+
+int64_t LentBytes(const model::ScanSpec& resolved) {
+  return std::holds_alternative<model::RingSource>(resolved.source)
+             ? LimitsOfRing(resolved).total_bytes()
+             : 0;
+}
 
 absl::StatusOr<model::SourceTraits> TraitsOfDelivered(const model::Acquisition& a,
                                                       const char* who) {
@@ -35,7 +55,7 @@ absl::StatusOr<model::SourceTraits> InspectSource(const model::ScanSpec& spec,
     return InspectCamera(spec, *camera);
   if (const auto* ring = std::get_if<model::RingSource>(&spec.source))
     return InspectRing(spec, *ring);
-  return InvalidField("source", "is not given; allowed are simulated, replay, push, camera, ring");
+  return NoSource();
 }
 
 absl::StatusOr<std::unique_ptr<Source>> OpenSource(const model::ScanSpec& resolved,
@@ -50,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Source>> OpenSource(const model::ScanSpec& resolv
   if (const auto* camera = std::get_if<model::CameraSource>(&resolved.source))
     return OpenCamera(resolved, *camera, clock);
   if (std::holds_alternative<model::RingSource>(resolved.source)) return OpenRing(resolved, clock);
-  return InvalidField("source", "is not given; allowed are simulated, replay, push, camera, ring");
+  return NoSource();
 }
 
 }  // namespace octavo::source

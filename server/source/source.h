@@ -24,7 +24,7 @@ struct SourceBlock {
   int64_t first_record =
       0;  // counted from the start of the scan; a jump means records were lost before it
   int64_t records = 0;  // 0 = the source has ended
-  TimePoint acquired;   // when its last record was there
+  TimePoint acquired;   // when its last record arrived
 };
 
 /// An external event at a record.
@@ -48,6 +48,8 @@ struct BorrowedBlock {
 class ZeroCopySource {
  public:
   virtual ~ZeroCopySource() = default;
+  /// Most loans that are out at once, >= 1. Fixed from the start.
+  virtual int64_t slots() const = 0;
   /// Makes the memory and page-locks it for `device`, which must outlive it. Before the first
   /// record; takes milliseconds.
   virtual absl::Status OpenMemory(Device& device) = 0;
@@ -79,10 +81,11 @@ class Source {
   /// possible).
   virtual bool CanWait() const = 0;
 
-  /// Before the first record: how many the scan wants in all; 0 = until stopped.
+  /// Call before the first record. `total_records`: number of records that the scan wants; 0 =
+  /// until stopped.
   virtual void Want(int64_t total_records) { (void)total_records; }
-  /// Before the first record: whom to tell what changes at the source ("a client connected"), from
-  /// any thread, until Close.
+  /// Call before the first record. The source calls `tell` when something changes at it ("a client
+  /// connected"), from any thread, until Close.
   virtual void OnNews(std::function<void(const std::string&)> tell) { (void)tell; }
 
   // -- any thread
@@ -103,6 +106,13 @@ class Source {
   /// can fill slots too (Next).
   virtual ZeroCopySource* lender() { return nullptr; }
 };
+
+/// InvalidArgument: the request names no source; the message lists those that there are.
+absl::Status NoSource();
+
+/// Page-locked bytes that the source of this request lends (Source::lender); 0 if it lends none.
+/// `resolved`: the request as OpenSource gets it.
+int64_t LentBytes(const model::ScanSpec& resolved);
 
 /// Checks source parameters and opens files; reads no records. InvalidArgument names the field
 /// ("simulated.bandwidth_nm", "replay.path"); NotFound, PermissionDenied for files; paths are

@@ -17,7 +17,8 @@ absl::StatusOr<model::SourceTraits> InspectSimulated(const model::ScanSpec& spec
 std::unique_ptr<Source> OpenSimulated(const model::ScanSpec& resolved,
                                       const model::SimulatedSource& source, const Clock* clock);
 
-/// Of a source whose producers deliver what the acquisition says; `who` needs that: "a ring".
+/// The traits of a source whose producers deliver the records that the acquisition describes. `who`
+/// names the source in errors: "a ring".
 absl::StatusOr<model::SourceTraits> TraitsOfDelivered(const model::Acquisition& acquisition,
                                                       const char* who);
 

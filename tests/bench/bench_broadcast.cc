@@ -1,8 +1,8 @@
-// One array to several devices: uploaded once and forwarded along them (what a write to all
-// replicas of a buffer does) against one upload per device, all at once and one after the other,
-// beside the ceilings of the same run: the link of each device, all links together, copies between
-// neighbours. Contents are fresh and random for every way; the memory of all devices is poisoned
-// before and compared afterwards, whole.
+// One array to several devices. The program compares three ways: one upload that is forwarded from
+// device to device (as a write to all replicas of a buffer does), one upload per device all at
+// once, and one upload per device in turn. The same run measures the ceilings: the link of each
+// device, all links together, and copies between neighbours. Contents are fresh and random for
+// every way. The memory of all devices is poisoned before and compared as a whole afterwards.
 //   bench_broadcast [--backend host|cuda] [--devices N] [--mib M] [--seconds S]
 
 #include <memory>
@@ -146,8 +146,8 @@ struct Broadcast {
     }
   }
 
-  /// The same through the store, from the memory of a client's message: copied to staging and
-  /// summed on the way.
+  /// The same through the store, from the memory of a client's message. The store copies it to
+  /// staging memory and sums it on the way.
   void Store(size_t n) {
     SystemClock clock;
     engine::Ledger ledger(std::vector<int64_t>(n, 4 * bytes));

@@ -91,8 +91,9 @@ struct Bench {
     std::fflush(stdout);
   }
 
-  // The timed output against the double-precision model, a few A-scans of it; the share of voxels
-  // that one pass clips. The counts of `counted` passes must be that many times those of one.
+  // Compares a few A-scans of the timed output with the double-precision model. Returns the share
+  // of voxels that one pass clips. The counts of `counted` passes must be that many times the
+  // counts of one pass.
   double Check(const SpectralConfig& c, const std::vector<uint16_t>& raw, StreamRef stream,
                const DeviceBuffer& volume, const DeviceBuffer& clipped,
                const std::function<void()>& pass) {
@@ -107,7 +108,7 @@ struct Bench {
     std::vector<double> background(static_cast<size_t>(samples), 2000.0);
     for (const int64_t r : {int64_t{0}, records / 3, records - 1}) {
       if (c.background ==
-          math::Background::kRolling) {  // a window as long as a volume sees each record once
+          math::Background::kRolling) {  // a window as long as a volume contains each record once
         const bool all = c.background_window_records > 0;
         const int64_t begin = all ? 0 : r / kGroup * kGroup,
                       end = all ? records : std::min(records, begin + kGroup);
@@ -232,7 +233,7 @@ struct Bench {
         Ok(processor->Process(compute.ref(), on_device[0].data(), records, placement, target));
         ++placement.volume;
       };
-      pass();  // from the second volume on a long window is full
+      pass();  // from the second volume on, a long window is full
       Ok(device.Fill(compute.ref(), volume.data(), volume_bytes, 0xA5A5A5A5u));
       Ok(device.Fill(compute.ref(), clipped.data(), 16, 0));
       const double resident = MedianSeconds(seconds, [&] {

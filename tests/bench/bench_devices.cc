@@ -1,7 +1,8 @@
-// One process, several devices: the resident chain on 1, 2, ... of them at once, the chain streamed
-// from page-locked memory to all, the upload rate of each alone and together, and the rate of
-// copies from each to the first. Records are fresh and random; every timed output was poisoned
-// before, is compared with the double-precision model and, bit for bit, between the devices.
+// One process, several devices. The program measures the resident chain on 1, 2, ... of them at
+// once, the chain streamed from page-locked memory to all, the upload rate of each alone and of all
+// together, and the rate of copies from each to the first. Records are fresh and random. Every
+// timed output is poisoned before, and compared afterwards with the double-precision model and, bit
+// for bit, between the devices.
 //   bench_devices [--backend host|cuda] [--devices N] [--samples N] [--records N] [--seconds S]
 
 #include <barrier>
@@ -81,7 +82,7 @@ struct Worker {
   }
 };
 
-/// Median seconds in which `workers` all run `work` at once, each on its own thread, as scans do.
+/// Median seconds in which all `workers` run `work` at once, each on its own thread, as scans do.
 template <class F>
 double Together(const std::vector<Worker*>& workers, double seconds, F work) {
   std::vector<double> times;

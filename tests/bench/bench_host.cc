@@ -82,7 +82,7 @@ class Bench {
   }
 
  private:
-  // A-scans per second of wall time on so many cores.
+  // A-scans per second of wall time on `cores` cores.
   double Measure(size_t cores, const std::vector<uint16_t>& raw, bench::FftwChain& fftw) {
     const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, cores);
     Device& device = *opened_.devices[0];
@@ -145,7 +145,8 @@ class Bench {
     return rate;
   }
 
-  // The timed output against the double-precision model, a few A-scans of it, and every projection.
+  // Compares a few A-scans of the timed output, and every projection, with the double-precision
+  // model.
   void Check(const std::string& who, const std::vector<uint16_t>& raw,
              const std::vector<uint8_t>& volume, const std::vector<uint8_t>& mip) const {
     const std::vector<double> background(config_.background_spectrum.begin(),

@@ -22,10 +22,11 @@ FLAT, DARK = 60000, 100
 
 
 def write_counts(root, size, count, slices):
-    """The scan as .npy files of counts [angle, row, column] below `root`; the phantom and each slice's density."""
+    """Writes the scan as .npy files of counts [angle, row, column] below `root`. Returns the
+    phantom and each slice's density."""
     angles = np.linspace(0, np.pi, count, endpoint=False)
     image, sinogram = shepp_logan(size, angles, (size - 1) / 2)
-    densities = np.linspace(0.5, 1.0, slices) * 3.0 / sinogram.max()  # attenuation of at most 3: 5 % come through
+    densities = np.linspace(0.5, 1.0, slices) * 3.0 / sinogram.max()  # attenuation of at most 3: 5 % of the light comes through
     counts = np.lib.format.open_memmap(os.path.join(root, "counts.npy"), "w+", np.uint16, (count, slices, size))
     for row, density in enumerate(densities):
         counts[:, row] = np.rint(DARK + (FLAT - DARK) * np.exp(-density * sinogram)).astype(np.uint16)
@@ -53,7 +54,7 @@ def main():
             iterative = algorithm != "fbp"
             work = octavo.tomography(file, algorithm=algorithm, iterations=a.iterations if iterative else 1, angles=angles)
             rounds = []
-            for _ in range(2):  # the second finds the file in memory and the device's pools filled
+            for _ in range(2):  # the second run finds the file in memory and the device's pools filled
                 began = time.perf_counter()
                 job = client.wait_job(client.submit_job(work).name)
                 rounds.append(time.perf_counter() - began)

@@ -77,7 +77,8 @@ int Main(int argc, char** argv) {
     for (const float v : result) {
       if (!(std::abs(v) < 5)) Die(std::string(what) + ": a result is not finite or far off");
     }
-    // Raw data once, results once: the traffic of every implementation.
+    // Memory traffic that no implementation avoids: reading the raw data once and writing the
+    // results once.
     std::printf(
         "{\"bench\": \"prepare\", \"backend\": \"%s\", \"stage\": \"%s\", \"size\": %lld, "
         "\"angles\": %lld, \"slices\": %lld, \"ms_per_slice\": "

@@ -30,10 +30,10 @@
 namespace octavo::bench {
 namespace {
 
-constexpr int kBuffers = 3;  // as a session has
-constexpr int kKinds = 4;    // blocks that differ, in turn
-// Records after which a block repeats itself, so that the producer's own reading costs the
-// machine's memory nothing: a digitizer's program has its data from a device.
+constexpr int kBuffers = 3;  // as in a session
+constexpr int kKinds = 4;    // different blocks, in turn
+// Number of records after which a block repeats itself. With so few, the producer's own reading
+// costs no memory bandwidth: a digitizer's program receives its data from a device.
 constexpr int64_t kTile = 64;
 
 // Block `kind` of the run: the same in both processes.
@@ -51,7 +51,7 @@ RandomRecords BlockOf(const SpectralConfig& c, int64_t records, uint64_t seed, i
 
 // -- the other process
 
-// As a device writes: past the caches, without reading what it overwrites.
+// Writes as a device does: past the caches, without reading the overwritten memory.
 void WritePast(char* to, const char* from, size_t bytes) {
 #ifdef __SSE2__
   size_t at = 0;
@@ -90,7 +90,7 @@ class Copiers {
       });
     }
   }
-  // `bytes` of a tile of `tile` bytes again and again.
+  // Fills `bytes` with repeated copies of a tile of `tile` bytes.
   void Copy(char* to, const char* from, size_t tile, size_t bytes) {
     to_ = to;
     from_ = from;
@@ -203,8 +203,8 @@ struct Chain {
   }
 };
 
-// Seconds of `blocks` blocks, kFlight at most on their way; `next` gives a block, `done` takes it
-// back, on a thread that follows the device.
+// Seconds for `blocks` blocks, with at most kFlight under way. `next` gives a block; `done` takes
+// it back, on a thread that follows the device.
 template <class Next, class Done>
 double StreamBlocks(Chain& chain, int64_t blocks, Next next, Done done) {
   constexpr int64_t kFlight = 8;
@@ -282,7 +282,7 @@ Figures FromRing(Device& device, const SpectralConfig& c, int64_t records, int64
     };
     const auto done = [&](int64_t i) { port.Return(loans[static_cast<size_t>(i)]); };
     (void)StreamBlocks(chain, std::min<int64_t>(blocks, 2 * slots), next,
-                       done);  // warm, and the producer is there
+                       done);  // warm-up; the producer is connected
     // The warm-up ends at a multiple of the kinds, so that block i stays kind i % kKinds.
     const double cpu = CpuSeconds();
     figures.seconds = StreamBlocks(chain, blocks, next, done);
@@ -335,7 +335,7 @@ int main(int argc, char** argv) {
                 piece = records * RecordBytes(c);
   c.max_records_per_block = records;
 
-  // The ceiling: copies from page-locked memory of this program's own, nothing beside them.
+  // The ceiling: copies from this program's own page-locked memory, with no other work beside them.
   std::vector<PinnedBuffer> own;
   std::vector<const void*> places;
   const uint64_t own_seed = std::random_device{}();

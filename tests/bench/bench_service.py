@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Throughput of the daemon as clients see it: ReadVolume and Subscribe over TCP and the Unix socket beside a raw socket, commits
-beside fio (or a plain write) on the same directory, a scrape. One JSON object a line; every result is checked.
+"""Throughput of the daemon as clients see it: ReadVolume and Subscribe over TCP and the Unix
+socket, compared with a raw socket; commits, compared with fio (or a plain write) on the same
+directory; and a scrape. One JSON object a line; every result is checked.
   OCTAVO_BUILD_DIR=build/default tests/bench/bench_service.py
 """
 
@@ -84,8 +85,7 @@ def read_rates(daemon, client):
                 rates.append(array.nbytes / (time.perf_counter() - began) * 1e-9)
             used = cpu_seconds(daemon.process.pid) - before
             np.testing.assert_array_equal(array, wanted)
-            # The same without assembling the array: the rate of the server and
-            # the wire.
+            # The same without assembling the array: the rate of the server and the connection.
             raw_rates = []
             method = other.channel.unary_stream("/octavo.v1.VolumeService/ReadVolume", request_serializer=volume_pb2.ReadVolumeRequest.SerializeToString,
                                                 response_deserializer=lambda b: len(b))
@@ -101,8 +101,8 @@ def read_rates(daemon, client):
 
 def subscribe_rate(daemon, client):
     """Volumes of a scan whose work is small compared with its output: 64 samples in, 32 bins of f32
-    out. The frames are received undecoded, so that the measurement excludes the client's Python;
-    bytes lost to a full queue are counted."""
+    out. The client does not decode the frames, so that the measurement excludes its Python; it
+    counts the bytes that a full queue drops."""
     for kind, address in (("tcp", daemon.address), ("unix", "unix:" + daemon.ready["unix"])):
         with octavo.Client(address) as other:
             scan = other.submit_scan(octavo.simulated(3, fast=True), octavo.raster(1024, 256, volumes=60), samples=64,

@@ -1,11 +1,11 @@
 // The chain streamed in pieces: upload from page-locked memory, chain and en face projection,
-// overlapped on two streams by events, for pieces of 64 KiB to 64 MiB, u16 and 12 bits packed, with
-// and without MIP; each as a share of the link rate of the same run, and of copies of that very
-// size alone. Records are fresh and random; every timed output was poisoned before and is compared
-// with the double-precision model, and all of it, at most one step apart, with the host backend's
-// where --compare-host is given.
-// --explain 1 instead takes apart what keeps a stream from the link's rate: copies of that very
-// size alone, uploads beside a chain that runs all the time on other records, two to four raw
+// overlapped on two streams by events. Pieces have 64 KiB to 64 MiB, u16 and 12 bits packed, with
+// and without MIP. Each result is given as a share of the link rate of the same run, and of copies
+// of the same size alone. Records are fresh and random. Every timed output is poisoned before and
+// compared afterwards with the double-precision model. With --compare-host, all of it is also
+// compared with the host backend's output and may differ by at most one step.
+// --explain 1 instead measures what keeps a stream from reaching the link's rate: copies of the
+// same size alone, uploads beside a chain that runs all the time on other records, two to four raw
 // buffers, short and long rounds, sizes of whole pages and others.
 //   bench_stream [--backend host|cuda] [--samples N] [--seconds S] [--largest-mib M]
 //   [--compare-host 1] [--explain 1]
@@ -18,7 +18,7 @@
 namespace octavo::bench {
 namespace {
 
-constexpr int kBuffers = 3;  // as a session has
+constexpr int kBuffers = 3;  // as in a session
 
 double LinkRate(Device& device, int64_t piece, double seconds) {
   Stream stream = Take(device.NewStream(StreamPriority::kNormal));
@@ -97,7 +97,7 @@ struct Pieces {
       if (compare_host) CompareWithHost(c, raw, records, got);
     }
     double mip_share = 0;
-    if (gpu) {  // resident, so that the link does not hide what the projection costs
+    if (gpu) {  // resident, so that the link does not hide the cost of the projection
       double resident[2];
       for (const bool with_mip : {false, true}) {
         resident[with_mip] = MedianSeconds(seconds / 2, [&] {
@@ -136,7 +136,7 @@ struct Pieces {
     }
   }
 
-  // At most one step apart, by rounding alone.
+  // Values may differ by at most one step, by rounding alone.
   static void CompareWithHost(const SpectralConfig& c, const RandomRecords& raw, int64_t records,
                               const std::vector<uint8_t>& got) {
     auto opened = Take(OpenDevices("host"));
@@ -161,7 +161,7 @@ struct Pieces {
   }
 };
 
-/// One size of pieces taken apart.
+/// The measurements of --explain for one size of pieces.
 struct Explanation {
   Device& device;
   int64_t samples;
@@ -289,7 +289,7 @@ int main(int argc, char** argv) {
                {"--explain", &explain}});
   auto opened = Take(OpenDevices(backend));
   Device& device = *opened.devices[0];
-  // The ceiling: copies of the largest pieces with nothing beside them.
+  // The ceiling: copies of the largest pieces, with no other work beside them.
   const double link = LinkRate(device, largest_mib << 20, seconds);
   for (int64_t piece = 64 << 10; piece <= largest_mib << 20; piece *= 4) {
     std::printf(

@@ -73,8 +73,8 @@ inline RandomRecords MakeRecords(const SpectralConfig& c, int64_t records) {
   return out;
 }
 
-/// A few A-scans of a u8 volume on the device against the double-precision model. Dies where they
-/// differ by more than one step.
+/// Compares a few A-scans of a u8 volume on the device with the double-precision model. Ends the
+/// program if they differ by more than one step.
 inline void CheckAgainstModel(const SpectralConfig& c, const RandomRecords& raw, int64_t records,
                               const std::vector<uint8_t>& volume) {
   const std::vector<double> background(static_cast<size_t>(c.samples_per_record), 2000.0);

@@ -1,10 +1,10 @@
-// Seconds per slice of a reconstruction on each backend. The output that was timed is checked:
-// pixels of it against one step in double precision from the image of the iteration before, the
-// other slices against the first, of which they are multiples. With --devices N more: --batches B
-// (2 for each device) batches of --slices slices are dealt to N devices, each with a reconstructor
-// and a thread of its own that takes the next batch, uploads it, reconstructs and downloads it;
-// against one device that does as many for itself in the same run. Every batch has data of its own,
-// and its result is compared whole with the first device's, bit for bit.
+// Seconds per slice of a reconstruction on each backend. The timed output is checked: some pixels
+// against one step in double precision from the image of the previous iteration, and the other
+// slices against the first, of which they are multiples. With --devices N, the program also deals
+// --batches B (default: 2 for each device) batches of --slices slices to N devices. Each device has
+// its own reconstructor and its own thread, which takes the next batch, uploads it, reconstructs
+// and downloads it. In the same run, one device does as many batches alone. Every batch has its own
+// data, and its whole result is compared, bit for bit, with the first device's.
 //   bench_tomo [--backend host|cuda] [--algorithm sirt|mlem|cgls|fbp] [--size N] [--angles N]
 //   [--slices N] [--iterations N] [--mask 0|1] [--peer 0|1]
 //              [--interpolation linear|cubic] [--devices N] [--batches B]
@@ -145,11 +145,11 @@ struct Dealer {
   const std::vector<float>& one;  // sinogram of slice 0, [angle, detector]
   const int64_t batches;
 
-  // Exact in binary: the results of batches are multiples of each other, bit for bit, where the
-  // algorithm is linear.
+  // A power of two: where the algorithm is linear, the results of batches are multiples of each
+  // other, bit for bit.
   static float Factor(int64_t batch) { return static_cast<float>(1 << batch % 5); }
 
-  /// In page-locked memory, as a reader would leave it and a writer take it.
+  /// In page-locked memory, where a reader leaves it and a writer takes it.
   struct Batch {
     PinnedBuffer sinograms, images;
   };
@@ -195,7 +195,7 @@ struct Dealer {
 
   void Check(const Batch& batch, int64_t index, const std::vector<float>& reference) const {
     const bool exact =
-        config.algorithm != TomographyAlgorithm::kMlem;  // its floor of ratios is no multiple
+        config.algorithm != TomographyAlgorithm::kMlem;  // its floor of ratios does not scale
     for (size_t i = 0; i < reference.size(); ++i) {
       const float wanted = Factor(index) * reference[i], got = batch.images.as<float>()[i];
       if (exact ? got != wanted
@@ -321,7 +321,7 @@ int Run(int argc, char** argv) {
   const double plan_seconds = std::chrono::duration<double>(Clock::now() - plan_start).count();
   (void)Take(
       reconstructor->Run(stream.ref(), input, nullptr, out.span<float>(),
-                         [](const IterationReport& r) { return r.iteration == 0; }));  // warm
+                         [](const IterationReport& r) { return r.iteration == 0; }));  // warm-up
   Ok(device.Fill(stream.ref(), out.data(), out.bytes(), 0xA5A5A5A5u));
   Ok(stream.ref().Synchronize());
   const auto start = Clock::now();
@@ -341,7 +341,8 @@ int Run(int argc, char** argv) {
   const std::vector<float> first = fetch(out.as<float>()), last_but_one = fetch(before.as<float>());
   const double peak = testing::Largest({first.begin(), first.end()});
   double off = 0;
-  const bool checked = c.interpolation == math::RayInterpolation::kLinear;  // the Checker's
+  // The Checker supports only linear interpolation.
+  const bool checked = c.interpolation == math::RayInterpolation::kLinear;
   if (checked && c.algorithm != TomographyAlgorithm::kCgls &&
       (c.iterations > 1 || c.algorithm == TomographyAlgorithm::kFbp)) {
     const Checker checker{c, PlanTomography(c), one, center};
@@ -389,7 +390,7 @@ int Run(int argc, char** argv) {
       checked ? "true" : "false");
   std::fflush(stdout);
 
-  if (peer) {  // rotation-based as TomoPy's accelerated code does it, linear, on the same threads
+  if (peer) {  // rotation-based like TomoPy's accelerated code, linear, on the same threads
     TomographyConfig p;
     p.form = TomographyForm::kTomopy;
     p.angles_rad = c.angles_rad;

@@ -51,8 +51,7 @@ struct FftwChain::Impl {
     for (const double r : c.k_index) {
       const double left = std::floor(r);
       const auto t = static_cast<float>(r - left);
-      tap.push_back(static_cast<int32_t>(left) +
-                    2);  // two samples of border stand before the record
+      tap.push_back(static_cast<int32_t>(left) + 2);  // two border samples stand before the record
       w[0].push_back(0.5f * (-t + 2 * t * t - t * t * t));
       w[1].push_back(0.5f * (2 - 5 * t * t + 3 * t * t * t));
       w[2].push_back(0.5f * (t + 4 * t * t - 3 * t * t * t));
@@ -97,7 +96,7 @@ struct FftwChain::Impl {
     const float k = 4.342944819f * scale, shift = offset;
     for (int64_t a = 0; a < count; ++a) {
       const float* __restrict z = reinterpret_cast<const float*>(s.out + a * length);
-      // separate simple loops, so that the compiler vectorises all of them
+      // Separate simple loops, so that the compiler vectorises all of them.
       float* __restrict v = s.x;
       uint8_t* __restrict out = volume + a * depth;
       for (int64_t i = 0; i < depth; ++i)

@@ -10,9 +10,9 @@
 namespace octavo::bench {
 
 /// The spectral chain written with FFTW (single precision, patient plans), only for comparison with
-/// the host backend: background, cubic k-linearisation and window × dispersion in one loop over the
-/// samples of an A-scan, a batch of 16 transforms, then |z|², logarithm, levels and the maximum in
-/// one loop, u8 out; blocks are spread over cores by TBB in tiles of 16 A-scans, whose
+/// the host backend. One loop over the samples of an A-scan does background, cubic k-linearisation
+/// and window × dispersion. A batch of 16 transforms follows. Another loop does |z|², logarithm,
+/// levels and the maximum, u8 out. TBB spreads blocks over cores in tiles of 16 A-scans, whose
 /// intermediates stay in cache. Compiled with -O3 -ffast-math for this machine, so that its loops
 /// are vectorised.
 class FftwChain {

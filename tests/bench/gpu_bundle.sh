@@ -9,7 +9,7 @@ shift 2
 libraries="$bundle/lib:/usr/local/cuda/lib64"
 if [ -z "${OCTAVO_TEST_DATA:-}" ] && [ -d "$bundle/data" ]; then export OCTAVO_TEST_DATA=$bundle/data; fi
 
-# The daemon and what goes with it as they are called by tests: only they get the bundle's libraries, Python keeps the machine's.
+# Wraps the daemon and its programs for the tests: only they get the bundle's libraries; Python keeps the machine's.
 wrap_programs() {
   local program
   for program in octavod octavo ring_feed; do

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The hand-over of memory between processes, tested and measured without a daemon (handoff_server):
-both backends, CuPy and PyTorch if installed, either side killed, altered memory, revocation, a
-thousand hand-overs. A line of JSON for each; ends with 1 if one fails.
+"""Tests and measures the hand-over of memory between processes, without a daemon (handoff_server).
+Covers both backends, CuPy and PyTorch if installed, either side killed, altered memory, revocation,
+and a thousand hand-overs. Prints a line of JSON for each; ends with 1 if one fails.
 
-    handoff_check.py HANDOFF_SERVER host|cuda [--bscans N]      N B-scans of 1024 A-scans of 1024 depths: N MiB; default 1024 (1 GiB)
+    handoff_check.py HANDOFF_SERVER host|cuda [--bscans N]      N B-scans of 1024 A-scans of 1024
+depths: N MiB; default 1024 (1 GiB)
 """
 
 import argparse
@@ -88,7 +89,7 @@ def digest(array):
         return f"sum64:{int(x.sum(dtype=np.uint64)):016x}"
 
 
-# A separate client to be killed: maps, reports it, reads again on request.
+# A separate client that the test kills: it maps, reports it, and reads again on request.
 CHILD = """
 import importlib.util, json, sys
 spec = importlib.util.spec_from_file_location("mapping", sys.argv[1])
@@ -153,7 +154,7 @@ def hand_overs(server, bscans):
                 tell("discard", False, answer=answer)
         volumes = server.scan(2)
         for volume in volumes:
-            if turn % 2:  # both sides are awake, as they are when a program has just been told of the volume
+            if turn % 2:  # both sides are awake, as after a message about the volume
                 try:
                     connection.take("volumes/none")
                 except mapping.HandoffError:
@@ -198,9 +199,9 @@ def hand_overs(server, bscans):
 
 
 def told_or_asked(server, bscans, turns=40):
-    """The time from the completion of a volume in a mapped slot to a usable object; both processes
-    asleep before. Asking: the client waits for a line on a pipe, then requests the volume. Told:
-    the server announces the volume (mapping.Volumes)."""
+    """Measures the time from the completion of a volume in a mapped slot to a usable object; both
+    processes sleep before. Asking: the client waits for a line on a pipe, then requests the volume.
+    Told: the server announces the volume (mapping.Volumes)."""
     server.pool(2, bscans)
     connection, asked, told, right = None, [], [], True
 
@@ -281,7 +282,7 @@ def frameworks(server):
             tell("torch.as_tensor, writable", other.data_ptr() == told.pointer and bool((other == tensor).all()))
             del other, told
         right = True
-        for _ in range(300):  # its last reference goes while an exception is on its way
+        for _ in range(300):  # the last reference is dropped while an exception propagates
             try:
                 torch.from_dlpack(mapped) + undefined_name  # noqa: F821
             except NameError:
@@ -290,7 +291,7 @@ def frameworks(server):
         tell("an exception passes a tensor by", right)
         name = mapped.name
         del mapped
-        kept = server.until(lambda m: m["exports"] == 1)  # the other one is given back by a message
+        kept = server.until(lambda m: m["exports"] == 1)  # a message returns the other one
         del tensor
         gone = server.until(lambda m: m["exports"] == 0)
         tell("the tensor keeps it", kept and gone, export=name, kept=kept, gone=gone)
@@ -305,7 +306,7 @@ def killed_client(server):
     refused = server.ask("discard " + volume["name"])
     server.ask(f"discard {volume['name']} detach")
     detached = server.ask("memory")["detached"]
-    others = server.scan(1)  # the other slot; there is no third
+    others = server.scan(1)  # in the other slot; there is no third
     none = server.ask("scan 1").get("code") == "RESOURCE_EXHAUSTED"
     same = again(process) == total
     process.kill()
@@ -319,8 +320,8 @@ def altered(server, backend):
     volume = server.scan(1)[0]
     ticket = server.ask("export " + volume["name"])
     if backend == "cuda":
-        # Reading only is an agreement: a process that imports the memory may
-        # map it for writing.
+        # Read-only access is an agreement: a process that imports the memory may map it for
+        # writing.
         keep = mapping._CudaMemory
         mapping._CudaMemory = lambda descriptor, about: keep(descriptor, about, access=3)
         connection = mapping.Connection(ticket["socket_path"])
@@ -337,7 +338,7 @@ def altered(server, backend):
         maps = open(f"/proc/{server.process.pid}/maps").read()
         starts = [int(line.split("-")[0], 16) for line in maps.splitlines() if "memfd:octavo" in line]
         mapping.Connection(ticket["socket_path"]).present(ticket["nonce"]).release()
-        with open(f"/proc/{server.process.pid}/mem", "r+b", buffering=0) as memory:  # its own mapping; a client has no way to
+        with open(f"/proc/{server.process.pid}/mem", "r+b", buffering=0) as memory:  # its own mapping; a client cannot do this
             for start in starts:
                 memory.seek(start)
                 byte = memory.read(1)[0]
@@ -397,7 +398,7 @@ def killed_server(program, backend, bscans):
         held = 0
     process.stdin.close()
     process.wait()
-    second = Server(program, backend)  # sizes itself by what is free
+    second = Server(program, backend)  # chooses its size by the free memory
     ready = second.ask("pool 1 16 1024 1024") == {}
     second.ask("memory")
     second.kill()

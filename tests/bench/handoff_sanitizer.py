@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The reports of compute-sanitizer about memory imported from another process. Run under it, one
-case per run:
+"""Checks compute-sanitizer's reports about memory imported from another process. Run it under
+compute-sanitizer, one case per run:
 
-    compute-sanitizer --tool memcheck python3 handoff_sanitizer.py HANDOFF_SERVER read | past | write | unmapped
+    compute-sanitizer --tool memcheck python3 handoff_sanitizer.py HANDOFF_SERVER read | past |
+write | unmapped
 """
 
 import importlib.util

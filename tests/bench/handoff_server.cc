@@ -1,11 +1,12 @@
-// The parts of the server that hand memory over, without scans, daemon and gRPC, controlled by
-// lines of text: for tests and measurements of the hand-over (handoff_check.py). Volumes come into
-// the slots of a pool, as those of a running scan do. A line in, a line of JSON out:
+// The parts of the server that hand memory over, without scans, daemon and gRPC. Lines of text
+// control them. handoff_check.py uses this program to test and measure the hand-over. Volumes
+// arrive in the slots of a pool, as those of a running scan do. Each input line is answered by one
+// line of JSON:
 //   pool SLOTS Y X Z                     → {}          volumes are U8 [Y, X, Z]
 //   scan VOLUMES [PAUSE_MS]              → {"volumes": [{"name", "digest", "sealed_ns"}, ...]}
 //       random bytes; a pause before each is complete
-//   feed                                 → {"nonce", "socket_path"}    for being told of volumes as
-//       they complete
+//   feed                                 → {"nonce", "socket_path"}    announces volumes as they
+//       complete
 //   end                                  → {}          the scan has ended
 //   export NAME                          → {"nonce", "socket_path", "name"}
 //   revoke NAME                          → {"exports"}

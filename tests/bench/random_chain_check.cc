@@ -43,10 +43,10 @@ std::vector<uint8_t> Fetched(Device& device, StreamRef stream, const DeviceBuffe
   return bytes;
 }
 
-/// Fills a plan's memory with the leftovers of a chain of bad records.
+/// Runs a chain of bad records, whose leftovers fill the plan's memory.
 void RunJunk(const RandomChain& s, Device& device, StreamRef stream, SpectralProcessor& processor) {
   const SpectralConfig& c = s.config;
-  // Repeats are summed in one place for each of some neighbouring A-scans.
+  // Repeats are summed into the same place; some neighbouring A-scans have one place each.
   const int64_t across = s.raster.ascans_per_bscan,
                 records = std::min({c.max_records_per_block, s.records,
                                     c.repeats > 1 ? c.repeat_ascans : s.records}),
@@ -134,7 +134,7 @@ Result RunChain(const RandomChain& s, const std::vector<int64_t>& cuts, bool jun
   return result;
 }
 
-// -- one against the other
+// -- comparison
 
 double NumberAt(DType dtype, const uint8_t* memory, int64_t i) {
   const auto read = [&](auto v) {
@@ -221,7 +221,7 @@ class Checker {
                  top = static_cast<double>(HighestOf(c_.output)),
                  range = IsInteger(c_.output) ? top - bottom : 1;
     double slack = 3e-7 * std::max(std::abs(lo), std::abs(hi)) +
-                   (c_.value == Value::kDb ? 1e-4 : 0);  // the value's own rounding
+                   (c_.value == Value::kDb ? 1e-4 : 0);  // rounding of the value itself
     if (c_.has_levels) {
       const double from = static_cast<double>(c_.level_lo),
                    scale = range / (static_cast<double>(c_.level_hi) - from);
@@ -232,7 +232,7 @@ class Checker {
     return {lo - slack, hi + slack};
   }
   bool Holds(double got, Range range) const {
-    if (IsInteger(c_.output)) {  // one count to either side of the rounded value
+    if (IsInteger(c_.output)) {  // one count on either side of the rounded value
       const double bottom = static_cast<double>(LowestOf(c_.output)),
                    top = static_cast<double>(HighestOf(c_.output));
       range = {std::clamp(std::round(range.lo), bottom, top) - 1,
@@ -247,7 +247,7 @@ class Checker {
     return got >= range.lo && got <= range.hi;
   }
 
-  /// The sample of a record in one form of its pattern.
+  /// The sample of a record, with one of its possible patterns subtracted.
   std::complex<double> Sample(int64_t record, size_t form, int64_t z) const {
     const auto& forms = model_.of(record).forms;
     return forms[std::min(form, forms.size() - 1)][static_cast<size_t>(z)];
@@ -267,7 +267,7 @@ class Checker {
     for (const int64_t r : records)
       power += std::norm(Sample(r, form, z)) / static_cast<double>(records.size());
     const double m = std::sqrt(power);
-    // 0.05 dB above -100 dB of full scale, of what no pattern was taken away from.
+    // 0.05 dB above -100 dB of full scale, for values without a subtracted pattern.
     if (c_.value == Value::kDb && m >= 1e-5 * s_.full_scale &&
         c_.fixed_pattern == math::FixedPattern::kNone)
       error = std::min(error, 0.0057 * m);
@@ -296,7 +296,7 @@ class Checker {
       }
       if (IsInteger(c_.output)) CountClipped(all);
       if (right || told_) continue;
-      told_ = true;  // one depth of an A-scan
+      told_ = true;  // reports one depth per A-scan
       const auto wanted = Sample(records[0], 0, z);
       const std::string got = complex ? absl::StrCat(NumberAt(DType::kF32, ascan, 2 * z), " + ",
                                                      NumberAt(DType::kF32, ascan, 2 * z + 1), " i")
@@ -308,8 +308,8 @@ class Checker {
     told_ = false;
   }
 
-  /// Voxels that are clipped for certain, and those that may be: the last steps before rounding may
-  /// be off by some hundredths of a count.
+  /// Counts the voxels that are certainly clipped, and those that may be: the last steps before
+  /// rounding may be off by some hundredths of a count.
   void CountClipped(Range range) {
     constexpr double kNear = 0.05;
     const double below = static_cast<double>(LowestOf(c_.output)) - 0.5,
@@ -358,7 +358,7 @@ class Checker {
   bool told_ = false;
   struct {
     uint64_t least = 0, most = 0;
-  } clipped_[2];  // below, above; of the volume
+  } clipped_[2];  // below, above; in the volume
 };
 
 }  // namespace
@@ -381,8 +381,8 @@ ChainReport CheckChain(const RandomChain& chain, Device& device) {
                 : has("one launch")         ? "fused"
                 : has("R2C")                ? "R2C"
                                             : "C2C";
-  const bool remembers = chain.config.background ==
-                         math::Background::kRolling;  // and so would have junk in its backgrounds
+  const bool remembers =
+      chain.config.background == math::Background::kRolling;  // its backgrounds would contain junk
   const Result result = RunChain(chain, chain.cuts[0], false, device);
   Checker(chain, result, &report).Run();
   if (RunChain(chain, chain.cuts[0], !remembers, device) != result)

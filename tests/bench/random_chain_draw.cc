@@ -21,7 +21,7 @@ using math::FixedPattern;
 using math::Interpolation;
 using math::Value;
 
-/// Draws one chain; the parts in the order in which they depend on each other.
+/// Draws one chain. Its parts are drawn in the order in which they depend on each other.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) { chain_.seed = seed; }
@@ -54,7 +54,7 @@ class Draw {
   void Lengths() {
     SpectralConfig& c = chain_.config;
     const double kind = Real(0, 1);
-    if (kind < 0.35) {  // the lengths that one launch does
+    if (kind < 0.35) {  // the lengths that one launch supports
       c.fft_length = Pick<int64_t>({512, 512, 1024, 1024, 1024, 1536, 2048, 3072, 4096});
       usual_ = Chance(0.6);
     } else if (kind < 0.60) {
@@ -117,8 +117,8 @@ class Draw {
     if (c.interpolation != Interpolation::kNone) KIndex();
   }
 
-  // Positions 0 ... S-1 that do not decrease: bent, straight, or anywhere, as a spectrometer's
-  // wavelengths or as a polynomial gives them.
+  // Positions 0 ... S-1 that do not decrease: bent, straight, or arbitrary, as a spectrometer's
+  // wavelengths or a polynomial gives them.
   void KIndex() {
     SpectralConfig& c = chain_.config;
     const int64_t s = c.samples_per_record;
@@ -145,7 +145,7 @@ class Draw {
         r.push_back(std::clamp((u + bend * u * (1 - u)) * top, 0.0, top));
       }
       if (kind < 0.5) {
-        for (double& v : r) v = std::round(v);  // on the samples
+        for (double& v : r) v = std::round(v);  // exactly on the samples
       }
     }
     c.k_index.assign(r.begin(), r.end());
@@ -187,7 +187,7 @@ class Draw {
                 .flyback_records = flyback,
                 .bidirectional = Chance(0.5)};
     s.ascans = across * s.raster.bscans_per_volume;
-    // B-scans of any length, where a table places them.
+    // B-scans of any length, if a table places them.
     const bool any = s.table && !repeated && Chance(0.4);
     int64_t at = any ? Int(0, 3) : 0;
     for (int64_t y = 0; y < lines; ++y) {
@@ -271,11 +271,11 @@ class Draw {
     chain_.aip = Chance(0.6);
   }
 
-  // Levels of a plausible range of the data.
+  // Levels over a plausible range of the data.
   void Levels() {
     SpectralConfig& c = chain_.config;
     const double full = chain_.full_scale;
-    if (c.output == DType::kF16 && !c.has_levels) {  // what a half-precision number can hold
+    if (c.output == DType::kF16 && !c.has_levels) {  // the range of half precision
       const double top = c.value == Value::kPower ? full * full : full;
       c.has_levels = c.value != Value::kDb && (top > 30000 || top < 100);
     }
@@ -293,7 +293,7 @@ class Draw {
     c.level_hi = static_cast<float>(hi);
   }
 
-  // Records of noise, of fringes, dark, saturated.
+  // Records of noise or of fringes, dark or saturated.
   void Data() {
     RandomChain& s = chain_;
     SpectralConfig& c = s.config;
@@ -389,14 +389,15 @@ class Draw {
         (Chance(0.5)
              ? 1
              : Int(1, std::clamp<int64_t>((int64_t{32} << 20) / (most * RecordBytes(c)), 1, 9)));
-    // The memory of a block begins where an element may.
+    // The memory of a block may begin at any address that suits an element.
     if (c.background != Background::kRolling && Chance(0.5))
       s.shift = Int(0, 9) * (c.packing != math::Packing::kNone ? 1 : SizeOf(c.raw_type));
   }
 
   std::mt19937_64 random_;
   RandomChain chain_;
-  bool usual_ = false, many_ = false;  // what one launch may do; many records of few points
+  // A chain that one launch supports; many records of few points.
+  bool usual_ = false, many_ = false;
   int64_t points_ = 0;
 };
 

@@ -15,8 +15,8 @@ namespace octavo::bench {
 
 using Complexes = std::vector<std::complex<double>>;
 
-/// Complex depth samples of a record less its B-scan's pattern; where segments are about equally
-/// quiet, less either one's.
+/// Complex depth samples of a record, minus the pattern of its B-scan. If two segments are about
+/// equally quiet, there is one form for each.
 struct Modelled {
   std::vector<Complexes> forms;
   // [D]: |value before| + |the pattern|: rounding is relative to this sum
@@ -27,7 +27,8 @@ struct Modelled {
 class Model {
  public:
   explicit Model(const RandomChain& chain) : s_(chain), c_(chain.config) {
-    // -132 dB of full scale; more of short transforms: sums of N rounded terms, 1/F.
+    // -132 dB of full scale, and more for short transforms: the error of a sum of
+    // N rounded terms, divided by F.
     error_ =
         s_.full_scale * std::max(2.5e-7, 6e-7 * std::sqrt(static_cast<double>(c_.window.size())) /
                                              static_cast<double>(c_.fft_length));
@@ -43,7 +44,7 @@ class Model {
   }
 
   const Modelled& of(int64_t record) const { return records_[static_cast<size_t>(record)]; }
-  /// How far a depth sample of `size` may be from the model's.
+  /// Allowed difference between a depth sample and the model, for a sample of `size`.
   double ErrorOf(double size) const { return error_ + 1.5e-6 * size; }
 
  private:
@@ -65,7 +66,7 @@ class Model {
     return mean;
   }
   /// For groups of records, which restart with each volume: the mean of the last records up to the
-  /// group's end.
+  /// end of the group.
   std::vector<double> RollingOf(int64_t record) const {
     const int64_t volume = record / s_.records * s_.records, group = c_.background_group_records;
     int64_t begin = volume + (record - volume) / group * group;

@@ -1,7 +1,8 @@
-// Spectral chains drawn at random, with scans, blocks and data that go with them, each checked
-// against a model in double precision, run twice and with the stream cut otherwise (the same bits).
-// Prints the whole configuration of a chain that is wrong, and a summary; ends with 1 if any is
-// wrong. Chain i has seed S + i: `--count 1 --seed S+i` repeats it.
+// Random spectral chains with matching scans, blocks and data. Each chain is checked against a
+// model in double precision, then run again, and run with the stream cut differently; both runs
+// must give the same bits. The program prints the whole configuration of a wrong chain, and a
+// summary. It ends with 1 if any chain is wrong. Chain i has seed S + i: `--count 1 --seed S+i`
+// repeats it.
 //   random_chains [--backend host|cuda] [--count N] [--seed S]
 
 #include <cinttypes>
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
     form.worst = std::max(form.worst, report.worst);
     if (report.wrong.empty()) continue;
     ++form.wrong;
-    if (++wrong > 20) continue;  // after twenty failures print no more
+    if (++wrong > 20) continue;  // after twenty failures, prints no more
     std::printf("WRONG: seed %" PRIu64 "\n%s%s", chain.seed, Describe(chain).c_str(),
                 report.description.substr(report.description.rfind("backend:")).c_str());
     for (const std::string& what : report.wrong) std::printf("  %s\n", what.c_str());

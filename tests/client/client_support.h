@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests of the client library: a daemon in this process, and a check of the exception of a
-// call.
+// For tests of the client library: a daemon in this process, and a check of the exception that a
+// call throws.
 
 #include <chrono>
 #include <filesystem>
@@ -21,8 +21,8 @@
 
 namespace octavo::client::testing {
 
-/// On the host backend, with ports of the system's choice and its files in `folder`; `change` may
-/// set more.
+/// Starts a daemon on the host backend, with ports that the system chooses and with its files in
+/// `folder`; `change` may set more.
 inline absl::StatusOr<std::unique_ptr<Daemon>> StartDaemon(
     const octavo::testing::TempFolder& folder,
     const std::function<void(Config&)>& change = nullptr) {
@@ -47,7 +47,7 @@ inline size_t OpenDescriptors() {
                                            std::filesystem::directory_iterator()));
 }
 
-/// Waits for a condition that becomes true by itself, and soon.
+/// Waits for a condition that other threads make true soon.
 template <class Done>
 bool Until(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -58,7 +58,7 @@ bool Until(Done done) {
   return true;
 }
 
-/// The exception of `call`.
+/// The exception that `call` throws.
 template <class Call>
 Error Thrown(Call call) {
   try {

@@ -33,7 +33,7 @@ using testing::Until;
 
 constexpr int64_t kMappedBytes = 2 << 20;
 
-/// Hands over a memory file as if it were a device's memory.
+/// Hands over a memory file as if it were the memory of a device.
 class FakeDeviceGrant final : public handoff::Grant {
  public:
   FakeDeviceGrant(int fd, std::string uuid) : fd_(fd), uuid_(std::move(uuid)) {}
@@ -111,13 +111,13 @@ TEST_F(DeviceMappingTest, TheDriversCallsInTheirOrder) {
     EXPECT_THROW(mapped.as<uint16_t>(), std::logic_error);
     EXPECT_EQ(fake_cuda_mapped(), 1);
     EXPECT_EQ(fake_cuda_open(),
-              2);  // the mapping and its addresses: no handle is left, no context is current
+              2);  // the mapping and its addresses; no handle is left, no context is current
     const int synchronized = fake_cuda_synchronized();
     mapped.Release();
     EXPECT_EQ(fake_cuda_synchronized(), synchronized + 1);  // enqueued work may still read it
   }
   {
-    const Mapped again = connection_->Take("volumes/1");  // mapped already
+    const Mapped again = connection_->Take("volumes/1");  // already mapped
     EXPECT_EQ(grant->sent, 1);
     EXPECT_EQ(fake_cuda_mapped(), 1);
   }
@@ -135,7 +135,7 @@ TEST_F(DeviceMappingTest, WhatTheDriverRefusesLeavesNothing) {
   EXPECT_EQ(fake_cuda_open(), 0);
   EXPECT_EQ(connection_->kept(), 0u);
   EXPECT_TRUE(Until([&] { return grant->released == 1; }));  // the server has it back
-  const size_t descriptors = OpenDescriptors();  // the server has taken the connection by now
+  const size_t descriptors = OpenDescriptors();  // by now the server has accepted the connection
   grant = Offer("GPU-00000000-0000-0000-0000-000000000000");
   const Error hidden = Thrown([&] { connection_->Present(nonce_); });
   EXPECT_EQ(hidden.reason, "CUDA");

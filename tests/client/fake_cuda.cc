@@ -1,5 +1,5 @@
 // A stand-in for libcuda.so.1 (this library's soname): one device whose memory is a memory file. It
-// enforces the call order of the real library, and counts resources that were not given back.
+// enforces the call order of the real library and counts resources that the caller has not freed.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +101,7 @@ int cuMemAddressFree(uint64_t address, size_t size) {
 int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t) {
   const std::lock_guard lock(mutex);
   if (ranges.count(address) == 0 || handles.count(handle) == 0) return kInvalidValue;
-  // It must not be read before its access is set.
+  // The caller must not read it before it has set its access.
   if (::mmap(reinterpret_cast<void*>(address), size, PROT_NONE, MAP_SHARED | MAP_FIXED,
              handles[handle], static_cast<off_t>(offset)) == MAP_FAILED) {
     return kInvalidValue;

@@ -1,5 +1,5 @@
-// liboctavo against a daemon in this process. The header comes first and alone: it must need
-// nothing before it.
+// liboctavo against a daemon in this process. The library's header is included first, so that this
+// file compiles only if the header needs nothing before it.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -38,7 +38,7 @@ class LiboctavoTest : public ::testing::Test {
             .samples_per_record = 256,
             .title = "small"};
   }
-  /// Submits and waits; the names of its volumes.
+  /// Submits a scan, waits for its end, and returns the names of its volumes.
   std::vector<std::string> Done(const ScanSpec& spec) {
     const Scan scan = client_.WaitScan(client_.SubmitScan(spec).name);
     EXPECT_EQ(scan.state, ScanState::kDone) << scan.reason;
@@ -72,7 +72,7 @@ TEST_F(LiboctavoTest, AWholeDay) {
   spec.processing.dtype = DType::kF32;
   spec.request_id = "day";
   const Scan submitted = client_.SubmitScan(spec);
-  EXPECT_EQ(client_.SubmitScan(spec).name, submitted.name);  // the same request
+  EXPECT_EQ(client_.SubmitScan(spec).name, submitted.name);  // a retry of the same request
   std::vector<ScanState> states;
   const Scan scan = client_.WatchScan(submitted.name, [&](const Scan& now) {
     states.push_back(now.state);
@@ -122,7 +122,7 @@ TEST_F(LiboctavoTest, AWholeDay) {
 TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   ScanSpec spec = Small(4);
   spec.source = Simulated{.seed = 3};
-  spec.record_rate_hz = 1500;  // three volumes a second: a busy machine sees two of four
+  spec.record_rate_hz = 1500;  // three volumes a second: a busy machine may see only two of four
   spec.aip = true;
   const Scan scan = client_.SubmitScan(spec);
   std::vector<uint64_t> sequences;
@@ -197,7 +197,7 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   other.join();
   EXPECT_FALSE(stream.Next(&frame));
   {
-    FrameStream dropped = client_.Subscribe({.scan = scan.name});  // destroyed unread
+    FrameStream dropped = client_.Subscribe({.scan = scan.name});  // destroyed without being read
     FrameStream moved = std::move(dropped);
     moved = client_.Subscribe({.scan = scan.name});
     EXPECT_TRUE(moved.Next(&frame));
@@ -207,7 +207,7 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
     Client short_lived(client_.address());
     orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.scan = scan.name}));
   }
-  EXPECT_TRUE(orphan->Next(&frame));  // it holds its connection
+  EXPECT_TRUE(orphan->Next(&frame));  // the stream keeps its connection open
   orphan = nullptr;
   int seen = 0;
   client_.WatchScan(scan.name, [&](const Scan& now) {

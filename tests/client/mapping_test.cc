@@ -1,5 +1,4 @@
-// Client::Map against a daemon in this process: memory files, and memory of a GPU where there is
-// one.
+// Client::Map against a daemon in this process: memory files, and memory of a GPU if there is one.
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -113,7 +112,7 @@ TEST_P(MappingTest, AVolumeIsItsBytesWithoutACopy) {
   mapped.Check();
   Mapped moved = std::move(mapped);
   moved.Release();
-  moved.Release();  // twice does no harm
+  moved.Release();  // a second call does no harm
   EXPECT_EQ(Thrown([&] { moved.Check(); }).reason, "RELEASED");
   EXPECT_EQ(Thrown([&] { (void)moved.Copy(); }).reason, "RELEASED");
   EXPECT_TRUE(Until([&] { return Exports().empty(); }));
@@ -145,11 +144,11 @@ TEST_P(MappingTest, ALaterVolumeInAMappedSlotIsOneMessage) {
     EXPECT_EQ(first.info().generation, generation);
     ExpectSame(second, volumes[1]);
   }
-  EXPECT_EQ(OpenDescriptors(), descriptors);  // none is kept, here or there
+  EXPECT_EQ(OpenDescriptors(), descriptors);  // neither side keeps a descriptor
   EXPECT_TRUE(Until([&] { return Exports().empty(); }));
   client_->DiscardVolume(volumes[0]);
   client_->DiscardVolume(volumes[1]);
-  // The slots of the ended scan serve the next one: other bytes in the memory that is mapped.
+  // The slots of the ended scan serve the next one: the mapped memory now holds other bytes.
   const auto later = Volumes(2, 4);
   bool reused = false;
   for (const auto& name : later) {
@@ -162,7 +161,7 @@ TEST_P(MappingTest, ALaterVolumeInAMappedSlotIsOneMessage) {
   }
   EXPECT_TRUE(reused);
   client_->ForgetMappings();
-  const Mapped anew = client_->Map(later[0]);  // a descriptor again
+  const Mapped anew = client_->Map(later[0]);  // the server sends a descriptor again
   ExpectSame(anew, later[0]);
 }
 
@@ -182,8 +181,8 @@ TEST_P(MappingTest, Revocation) {
     const auto exports = Exports();
     return exports.size() == 1 && exports[0].overdue();
   }));
-  const Error refused = Thrown(
-      [&] { client_->Map(volumes[1]); });  // over the socket, with the connection that was there
+  const Error refused =
+      Thrown([&] { client_->Map(volumes[1]); });  // over the socket, with the existing connection
   EXPECT_EQ(refused.reason, "EXPORT_REFUSED");
   EXPECT_EQ(refused.code, Code::kPermissionDenied);
   EXPECT_EQ(mapped.Copy(), before);
@@ -244,7 +243,7 @@ TEST_P(MappingTest, ErrorsOfTheServerAreTyped) {
   EXPECT_EQ(kind.reason, "EXPORT_KIND");
   const Mapped mapped = client_->Map(
       volumes[0], {.accept = {OnHost() ? MemoryKind::kHostMemfd : MemoryKind::kCudaVmm}});
-  const Error taken = Thrown([&] { client_->Map("volumes/none"); });  // by the socket now
+  const Error taken = Thrown([&] { client_->Map("volumes/none"); });  // now over the socket
   EXPECT_EQ(taken.code, Code::kNotFound);
   EXPECT_EQ(taken.reason, "NO_VOLUME");
   EXPECT_EQ(taken.field, "name");

@@ -1,5 +1,5 @@
-"""The Grafana dashboard: its form, and all its queries, evaluated by a real Prometheus that scrapes
-a daemon at work."""
+"""The Grafana dashboard: its form and all its queries, which a real Prometheus evaluates while it
+scrapes a working daemon."""
 
 import json
 import math
@@ -24,12 +24,12 @@ from harness import SOURCE, DaemonTest, octavo, until  # noqa: E402
 with open(os.path.join(SOURCE, "deploy", "grafana", "octavo.json")) as file:
     DASHBOARD = json.load(file)
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-# Of Grafana's list of units.
+# From Grafana's list of units.
 UNITS = {"none", "s", "bytes", "Bps", "percentunit", "cps", "rps", "cpm"}
 
 
 def queries():
-    """(panel's title, expression as Grafana would send it)."""
+    """Returns (panel's title, expression as Grafana would send it)."""
     for panel in PANELS:
         for target in panel["targets"]:
             yield panel["title"], target["expr"].replace("$__rate_interval", "15s").replace("$instance", ".*").replace("[1h]", "[15s]")
@@ -67,7 +67,7 @@ class Form(unittest.TestCase):
                     self.assertTrue(target["legendFormat"])
                     self.assertEqual(target["datasource"]["uid"], "${datasource}")
                     self.assertIn("$instance", target["expr"])
-                    # A legend names labels that the expression keeps.
+                    # A legend names only labels that the expression keeps.
                     kept = re.findall(r"by \(([^)]*)\)", target["expr"])
                     for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
                         if kept:
@@ -117,7 +117,7 @@ class Live(DaemonTest):
         self.prometheus.wait(30)
 
     def ask(self, expression):
-        """Values of all series, NaN left out."""
+        """Values of all series, without NaN."""
         url = f"http://127.0.0.1:{self.port}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
         try:
             answer = json.load(urllib.request.urlopen(url, timeout=30))
@@ -127,7 +127,7 @@ class Live(DaemonTest):
         return [v for v in values if not math.isnan(v)]
 
     def provoke(self, round_):
-        """A day of work and failures in miniature."""
+        """Produces a day of work and failures in miniature."""
         client, fast = self.client, octavo.simulated(round_, fast=True)
         scan = client.submit_scan(fast, octavo.raster(16, 8, volumes=2), samples=64, retention=dict(hold_raw=True))
         for _ in client.subscribe(scan.name, ["mip"], from_sequence=0):
@@ -163,8 +163,7 @@ class Live(DaemonTest):
             self.assertLess(time.monotonic(), deadline, "these have none: " + "\n".join(f"{title}: {expression}" for title, expression in wanted))
 
     def test_mishaps_are_seen(self):
-        """The queries of the panels for failures and refusals rise when those
-        happen."""
+        """The queries of the panels for failures and refusals increase when those happen."""
         expressions = [e for title, e in queries() if title in ("Refusals", "Failed commits and spills", "Scans that ended", "Jobs that ended")]
         seen = set()
         deadline = time.monotonic() + 150

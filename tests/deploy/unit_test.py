@@ -1,6 +1,8 @@
-"""The systemd unit, in a container that boots: installed, started, killed, reloaded, stopped and removed, with a scan running.
+"""The systemd unit in a container that boots: it is installed, started, killed, reloaded, stopped
+and removed, with a scan running.
 
-Needs root, mmdebstrap and systemd-nspawn (Debian packages), and the network for the container's packages the first time (build/<preset>/debian).
+Needs root, mmdebstrap and systemd-nspawn (Debian packages), and the network for the container's
+packages the first time (build/<preset>/debian).
 """
 
 import os
@@ -15,7 +17,7 @@ BASE = os.path.join(BUILD, "debian")
 
 
 def base():
-    """A Debian that boots, with what octavod needs to run; made once."""
+    """A Debian that boots, with everything that octavod needs to run; made only once."""
     wanted = subprocess.run([os.path.join(SOURCE, "deploy", "install-deps"), "--daemon", "--list"], capture_output=True, text=True, check=True).stdout.split()
     wanted = ["systemd", "systemd-sysv", "dbus", "python3", *wanted]
     stamp = os.path.join(BASE, ".octavo-packages")

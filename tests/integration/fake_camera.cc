@@ -1,6 +1,6 @@
-// A GigE Vision camera for tests, on 127.0.0.1: Aravis' fake camera with the 12-bit formats added
-// and an image that encodes its frame, line and exposure. Prints one line when it listens; ends
-// when standard input does (or when it is killed).
+// A GigE Vision camera for tests, on 127.0.0.1: Aravis' fake camera, plus the 12-bit formats and an
+// image that encodes its frame, line and exposure. The program prints one line when it listens. It
+// ends when standard input ends (or when it is killed).
 //   fake_camera SERIAL LOST   packets lost per thousand
 // Pixel j of line y of frame id: 1000 + id mod 1000 + A cos(2 pi k j / width), k = 2 + y mod 30, A
 // = exposure in us / 50; Mono8: a sixteenth of it.
@@ -33,7 +33,8 @@ void Fill(ArvBuffer* buffer, void*, guint32 exposure_us, guint32, ArvPixelFormat
       const int v = line[j];
       switch (format) {
         case ARV_PIXEL_FORMAT_MONO_8: *out++ = static_cast<unsigned char>(v / 16); break;
-        case ARV_PIXEL_FORMAT_MONO_12_PACKED:  // high bits of both pixels, the low ones between
+        // High bits of both pixels, the low bits between them.
+        case ARV_PIXEL_FORMAT_MONO_12_PACKED:
           if (j % 2 == 0) {
             out[0] = static_cast<unsigned char>(v >> 4);
             out[1] = static_cast<unsigned char>(v & 15);
@@ -65,7 +66,7 @@ void Fill(ArvBuffer* buffer, void*, guint32 exposure_us, guint32, ArvPixelFormat
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  // The fake camera's description, with more formats.
+  // The fake camera's description, with the additional formats.
   size_t size = 0;
   ArvFakeCamera* plain = arv_fake_camera_new("plain");
   std::string xml(arv_fake_camera_get_genicam_xml(plain, &size));

@@ -16,7 +16,7 @@ import octavo
 from octavo import mapping
 from octavo.v1 import export_pb2
 
-ON_HOST = os.environ.get("OCTAVO_DEVICE_BACKEND", "host") == "host"  # else client.map gives mapping.Mapped, not NumPy arrays
+ON_HOST = os.environ.get("OCTAVO_DEVICE_BACKEND", "host") == "host"  # otherwise client.map gives mapping.Mapped, not NumPy arrays
 MAPPER = """
 import json, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -38,7 +38,7 @@ except mapping.HandoffError as error:
 
 
 class Mapper:
-    """A client in a process of its own."""
+    """A client in a separate process."""
 
     def __init__(self, ticket, uid=None):
         command = [sys.executable, "-c", MAPPER, os.path.join(harness.BUILD, "python"), ticket.socket_path, ticket.nonce]
@@ -58,7 +58,7 @@ class Mapper:
 
 
 def same(one, other):
-    """Both have the same elements; either may be mapped memory of a GPU."""
+    """True if both have the same elements; either may be mapped memory of a GPU."""
     np.testing.assert_array_equal(*(a.copy() if isinstance(a, mapping.Mapped) else a for a in (one, other)))
 
 
@@ -68,7 +68,7 @@ def maps_of(daemon):
 
 
 class HandoffCase(harness.DaemonTest):
-    """After each test all memory is given back, and none is detached."""
+    """After each test, all mapped memory has been returned, and none is detached."""
 
     flags = ("--handoff.unix", "auto", "--handoff.grace_seconds", "0.3", "--device.memory_bytes", str(256 << 20))
 

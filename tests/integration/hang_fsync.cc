@@ -1,5 +1,5 @@
-// Preloaded into octavod by daemon_test.py: storage whose fsync never returns, from the moment the
-// file $HANG_FSYNC_WHEN is there.
+// daemon_test.py preloads this library into octavod. From the moment the file $HANG_FSYNC_WHEN
+// exists, fsync never returns.
 
 #include <cstdlib>
 #include <sys/syscall.h>

@@ -20,7 +20,7 @@ import octavo  # noqa: E402  (needs the path above)
 
 
 class Daemon:
-    """A running octavod. `directory` is kept if given, else removed with the daemon."""
+    """A running octavod. `directory` is kept if given; otherwise it is removed with the daemon."""
 
     def __init__(self, *flags, directory=None, environment=None, replay_roots=None, before_exec=None):
         self.own = directory is None
@@ -57,7 +57,7 @@ class Daemon:
         self.process.wait()
 
     def stop(self, timeout=30):
-        """SIGTERM; returns the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout)
@@ -83,8 +83,7 @@ def seconds_until(timestamp):
 
 
 def until(done, seconds=100):
-    """Waits for a condition that becomes true by itself and soon, and has no event to
-    wait for."""
+    """Waits for a condition that other programs make true soon and that has no event to wait for."""
     end = time.monotonic() + seconds
     while not done():
         if time.monotonic() > end:
@@ -111,7 +110,7 @@ class DaemonTest(unittest.TestCase):
         assert code == 0, f"octavod ended with {code}: {text}"
 
     def command(self, *arguments, check=True):
-        """The command line `octavo` against the daemon, to its end."""
+        """Runs the command line `octavo` against the daemon to its end."""
         result = subprocess.run([os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, *arguments], capture_output=True, text=True,
                                 timeout=120)
         if check:

@@ -1,9 +1,9 @@
 """The table of mistakes: typical errors of new users, and the words that the answer must contain.
 
-A table is a list of rows; each file of rows is a test of its own (mistakes_of_*_test.py). To add a
+A table is a list of rows; each file of rows is a separate test (mistakes_of_*_test.py). To add a
 mistake, add a row: a command line, or for Python a function with the client as its argument, and
-the words. With OCTAVO_MISTAKES=FILE the rows and their answers are appended to FILE as a Markdown
-table.
+the words. With OCTAVO_MISTAKES=FILE the test appends the rows and their answers to FILE as a
+Markdown table.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ class Row:
     call: Union[str, Callable]
     words: Tuple[str, ...]
     code: Union[int, None] = 2
-    name: str = ""  # of a function, for the transcript
+    name: str = ""  # a function's name, for the transcript
 
 
 def row(call, *words, code=2, name=""):

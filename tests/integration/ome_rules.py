@@ -54,7 +54,7 @@ def _axes_problems(axes):
 
 
 def problems(path, load=lambda path: json.load(open(os.path.join(path, "zarr.json")))):
-    """The violations of the rules by the group at `path`. `load(path)` gives the metadata of a
+    """The violations of the rules by the group at `path`. `load(path)` returns the metadata of a
     node."""
     group = load(path)
     found = []
@@ -107,8 +107,8 @@ def problems(path, load=lambda path: json.load(open(os.path.join(path, "zarr.jso
             found.append(f"datasets are not ordered from the largest to the smallest: {shapes}")
         if len(types) > 1:
             found.append(f"datasets of several types: {types}")
-        # Not a rule, but needed to align a pyramid of means: centres move by half of a voxel's
-        # growth.
+        # This is not a rule, but a viewer needs it to align a pyramid of means: a centre moves by
+        # half of the voxel's growth.
         if len(scales) == len(datasets) > 1:
             first = scales[0][0]["scale"]
             for transformations in scales:

@@ -21,14 +21,14 @@ class RawStream:
         self.call = getattr(ingest_pb2_grpc.IngestServiceStub(self.channel), method)(iter(self.requests.get, None))
 
     def until(self, wanted):
-        """Reads answers until one is as wanted."""
+        """Reads answers until one meets the condition."""
         for answer in self.call:
             if wanted(answer):
                 return answer
         raise AssertionError("the stream ended")
 
     def error(self):
-        """Reads to the end, which must be an error."""
+        """Reads to the end, which must be an error, and returns it."""
         try:
             for _ in self.call:
                 pass

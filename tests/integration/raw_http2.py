@@ -1,4 +1,5 @@
-"""A peer that speaks just enough HTTP/2 to misbehave: it can stop reading, send half of a message, or send anything at all."""
+"""A peer with just enough HTTP/2 to misbehave: it can stop reading, send half of a message, or send
+arbitrary bytes."""
 
 import socket
 import struct
@@ -14,7 +15,7 @@ def frame(kind, flags=0, stream=0, payload=b""):
 
 
 def headers(method, authority="localhost"):
-    """A request's header block, each field as a literal that is not indexed."""
+    """A request's header block, with each field as a literal that is not indexed."""
     def text(value):
         return bytes([len(value)]) + value.encode()
     fields = [(":method", "POST"), (":scheme", "http"), (":path", method), (":authority", authority), ("te", "trailers"),
@@ -27,8 +28,8 @@ def message(body):
 
 
 class RawPeer:
-    """`window`: the bytes that the server may send on each stream (and, beyond HTTP/2's own 65535,
-    on the connection) before it gets more credit."""
+    """`window`: bytes that the server may send on each stream before it gets more credit. On the
+    connection, HTTP/2's own 65535 come on top."""
 
     def __init__(self, address, window=None, timeout=10):
         if address.startswith("unix:"):
@@ -43,7 +44,7 @@ class RawPeer:
         self.socket.sendall(PREFACE + frame(SETTINGS, payload=settings) + more)
         self.next_stream, self.pending = 1, b""
         self.connection_credit, self.initial, self.credit = 65535, 65535, {}
-        self.ended, self.received = set(), {}  # streams that are over; what came by stream
+        self.ended, self.received = set(), {}  # ended streams; received bytes by stream
 
     def close(self):
         self.socket.close()
@@ -55,13 +56,13 @@ class RawPeer:
         return stream
 
     def call(self, method, body=b""):
-        """A whole request."""
+        """Sends a whole request."""
         stream = self.begin(method)
         self.socket.sendall(frame(DATA, END_STREAM, stream, message(body)))
         return stream
 
     def read_frame(self):
-        """Handles the next frame; False when the connection is over."""
+        """Handles the next frame. Returns False when the connection has ended."""
         try:
             return self._read_frame()
         except ConnectionError:
@@ -98,8 +99,8 @@ class RawPeer:
         return kind != GOAWAY
 
     def send_data(self, stream, size):
-        """Sends this many bytes of a message as fast as the server allows; False when the stream or
-        the connection is over first."""
+        """Sends this many bytes of a message as fast as the server allows. Returns False if the
+        stream or the connection ends first."""
         while size > 0 and stream not in self.ended:
             n = min(size, 16384, self.credit[stream], self.connection_credit)
             try:
@@ -115,7 +116,7 @@ class RawPeer:
         return size <= 0
 
     def begin_message(self, stream, announced):
-        """The prefix of a message that is not sent yet."""
+        """Sends the prefix of a message whose bytes follow later."""
         self.socket.sendall(frame(DATA, 0, stream, b"\0" + struct.pack(">I", announced)))
         self.credit[stream] -= 5
         self.connection_credit -= 5
@@ -124,7 +125,7 @@ class RawPeer:
         self.socket.sendall(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", size)))
 
     def messages(self, stream):
-        """The whole ones that came."""
+        """The complete messages received."""
         data, out = bytes(self.received.get(stream, b"")), []
         while len(data) >= 5 and len(data) >= 5 + struct.unpack(">I", data[1:5])[0]:
             size = struct.unpack(">I", data[1:5])[0]

@@ -1,8 +1,8 @@
-"""Readers of the file formats that share nothing with Octavo: by the formats' specifications, with
-NumPy, struct and zlib, and h5py and tifffile for HDF5 and TIFF. Each returns a Stored: the voxels
-as [y, x, z], ordered by the file's own names of its axes, spacing in micrometres per axis (1 voxel
-if unknown), all metadata if the format has a place for them, data that only this format has, and
-the axes whose spacing the file does not claim to know."""
+"""Readers of the file formats that share no code with Octavo. They follow the formats'
+specifications, with NumPy, struct and zlib, and use h5py and tifffile for HDF5 and TIFF. Each
+returns a Stored: the voxels as [y, x, z], ordered by the file's own names of its axes; the spacing
+in micrometres per axis (1 voxel if unknown); all metadata if the format has a place for them; data
+that only this format has; and the axes whose spacing the file marks as assumed."""
 
 import ctypes
 import dataclasses
@@ -29,20 +29,20 @@ class Stored:
 
 
 def names(axes):
-    """Axes in the order of "xyz", each once."""
+    """Returns the axes in the order of "xyz", each once."""
     axes = list(axes)
     assert len(set(axes)) == len(axes) and set(axes) <= set("xyz"), axes
     return "".join(sorted(axes))
 
 
 def by_name(array, axes, wanted="yxz"):
-    """The array with its axes in another order."""
+    """Returns the array with its axes in another order."""
     assert sorted(axes) == sorted(wanted), axes
     return array.transpose([list(axes).index(axis) for axis in wanted])
 
 
 def read_npy(path):
-    """The axes are in the metadata beside it; without them, a scan's."""
+    """Reads the axes from the metadata beside the file; without metadata, they are a scan's."""
     meta = json.load(open(path + ".json")) if os.path.exists(path + ".json") else {"axes": "yxz"}
     return Stored(by_name(np.load(path), meta["axes"]), None, None, {}, names(meta.get("spacing_assumed", "")))
 
@@ -137,7 +137,7 @@ def read_nifti(path):
     assert bitpix == 8 * dtype.itemsize and dim[0] == 3 and units in (0, 2) and (slope, inter) == (1, 0) and sform > 0 and not any(quatern)
     assert offset % 16 == 0 and pixdim[0] == 1
     assert not affine[:, 3].any() and (np.count_nonzero(affine[:, :3], axis=0) == 1).all(), affine
-    ijk = ["xyz"[row] for row in affine[:, :3].argmax(axis=0)]  # where i, j and k go
+    ijk = ["xyz"[row] for row in affine[:, :3].argmax(axis=0)]  # the axes of i, j and k
     np.testing.assert_array_equal(affine[:, :3].sum(axis=0), pixdim[1:4])
     assert qform == (1 if ijk == ["x", "y", "z"] else 0), "a quaternion of zeros says [i, j, k] = [x, y, z]"
     assert data[header:header + 4] == b"\1\0\0\0"
@@ -162,7 +162,7 @@ def read_tiff(path):
         pages = np.stack([page.asarray() for page in tiff.pages])
         xml_text = tiff.ome_metadata
         compressions = {int(page.compression) for page in tiff.pages}
-        np.testing.assert_array_equal(series.asarray().reshape(pages.shape), pages)  # what tifffile makes of OME is the same
+        np.testing.assert_array_equal(series.asarray().reshape(pages.shape), pages)  # tifffile reads the same from the OME metadata
         assert series.axes == "ZYX" or 1 in pages.shape, series.axes
         per_cm = [tiff.pages[0].tags[f"{axis}Resolution"].value for axis in "XY"]
         unit = int(tiff.pages[0].tags["ResolutionUnit"].value)
@@ -190,7 +190,7 @@ def read_tiff(path):
 
 
 def read_tiff_stack(path):
-    """A folder of TIFF files, one for each page, as read by programs that know only plain TIFF:
+    """Reads a folder of TIFF files, one for each page, as programs do that know only plain TIFF:
     files in the order of their names."""
     meta = json.load(open(os.path.join(path, "octavo.json")))
     axes, files = meta.pop("pages"), meta.pop("files")
@@ -214,7 +214,7 @@ def read_tiff_stack(path):
 
 
 def _mat_elements(data):
-    """Elements of MATLAB v5 one after the other: type, bytes."""
+    """Yields the elements of MATLAB v5 in turn: type, bytes."""
     at = 0
     while at < len(data):
         kind, size = struct.unpack_from("<II", data, at)
@@ -279,7 +279,7 @@ def read_hdf5(path):
 
 
 def _library(name, *needs):
-    """A shared library of the system, or of a bundle (deploy/bundle) where the system has none."""
+    """Loads a shared library of the system, or of a bundle (deploy/bundle) if the system has none."""
     try:
         return ctypes.CDLL(name)
     except OSError:
@@ -306,7 +306,8 @@ def _decode(codecs, data, size):
         else:
             assert codec["name"] == "blosc"
             configuration = codec["configuration"]
-            # The frame itself (README_CHUNK_FORMAT of Blosc): version, codec's version, flags, typesize.
+            # Parses the frame by hand (README_CHUNK_FORMAT of Blosc): version, codec's version,
+            # flags, typesize.
             flags, typesize = data[2], data[3]
             assert typesize == configuration["typesize"]
             assert {"noshuffle": 0, "shuffle": 1, "bitshuffle": 4}[configuration["shuffle"]] == flags & 5 or flags & 2, flags
@@ -318,7 +319,8 @@ def _decode(codecs, data, size):
 
 
 def read_zarr_array(path):
-    """A Zarr v3 array with the codecs bytes, zstd, gzip, blosc, sharding_indexed; missing chunks are the fill value."""
+    """Reads a Zarr v3 array with the codecs bytes, zstd, gzip, blosc and sharding_indexed; missing
+    chunks have the fill value."""
     array = json.load(open(os.path.join(path, "zarr.json")))
     assert set(array) == {"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs", "dimension_names", "attributes"}
     dtype = np.dtype(array["data_type"]).newbyteorder("<")

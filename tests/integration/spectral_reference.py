@@ -1,7 +1,8 @@
-"""The spectral chain in double precision, written from its equations with NumPy: the reference for
-every backend.
+"""The spectral chain in double precision with NumPy. It follows the equations and is the reference
+for every backend.
 
-Shapes: records [R, S] (raw numbers), result [R, D] in value units, or as stored when there are levels.
+Shapes: records [R, S] (raw numbers), result [R, D] in value units, or in the stored form if there
+are levels.
 """
 
 import numpy as np
@@ -18,7 +19,8 @@ WINDOWS = {
 
 
 def rolling_background(records, window, group):
-    """For each record of a group the mean of the last `window` records, all of its group included; window 0: of the group. [R, S]"""
+    """For each record of a group, the mean of the last `window` records, including all of its
+    group; window 0: the mean of the group. [R, S]"""
     out = np.empty(records.shape)
     for begin in range(0, len(records), group):
         end = min(begin + group, len(records))
@@ -27,7 +29,7 @@ def rolling_background(records, window, group):
 
 
 def positions_of_wavelength(wavelength_nm):
-    """r[S]: where samples that are equally spaced in k = 2π/λ lie on the spectrometer's axis."""
+    """r[S]: positions of samples that are equally spaced in k = 2π/λ, on the spectrometer's axis."""
     k, at = 2 * np.pi / np.asarray(wavelength_nm, np.float64), np.arange(len(wavelength_nm), dtype=np.float64)
     if k[0] > k[-1]:
         k, at = k[::-1], at[::-1]
@@ -49,7 +51,8 @@ def pack12(samples, raw_type):
 
 
 def fixed_pattern(z, kind):
-    """Of B-scans z [Y, X, D] per depth: the complex mean over X, or over the quietest of 9 segments. [Y, 1, D]"""
+    """The fixed pattern of B-scans z [Y, X, D] per depth: the complex mean over X, or over the
+    quietest of 9 segments. [Y, 1, D]"""
     if kind == "mean":
         return z.mean(axis=1, keepdims=True)
     edges = [z.shape[1] * s // 9 for s in range(10)]
@@ -60,12 +63,13 @@ def fixed_pattern(z, kind):
 
 
 def lanczos(x):
-    """Kernel of 4 lobes."""
+    """Lanczos kernel of 4 lobes."""
     return np.where(np.abs(x) < 4, np.sinc(x) * np.sinc(x / 4), 0)
 
 
 def resample(spectra, r, kind):
-    """Linear, cubic by Catmull-Rom, or Lanczos with weights that sum to 1; taps outside are clamped."""
+    """Linear, cubic by Catmull-Rom, or Lanczos with weights that sum to 1; taps outside are
+    clamped."""
     last = spectra.shape[1] - 1
     i = np.floor(r).astype(int)
     t = r - i

@@ -258,7 +258,7 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
     for (const char* nothing :
          {"80,127.0.0.1:9464", "unix:7", "ipv4:7", "no-such-host.invalid:1"}) {
       if (std::string(key) == "listen.tcp" && std::string(nothing).find(',') != std::string::npos)
-        continue;  // a list of two
+        continue;  // a list of two addresses
       EXPECT_THAT(with(key, nothing, false), IsError(kInvalid, "does not resolve")) << nothing;
     }
   }
@@ -268,7 +268,7 @@ TEST_F(ConfigTest, WhatOtherHostsCanReachIsRefusedUnlessItIsSaidToBeInsecure) {
   const std::string own = std::string(name) + ":1";
   if (const absl::Status closed = CheckLoopback(own); !absl::IsNotFound(closed))
     EXPECT_EQ(with("listen.tcp", own, false).ok(), closed.ok()) << own;
-  // The second of a list; Unix sockets are local to this host.
+  // An insecure address as the second of a list; Unix sockets are local to this host.
   ASSERT_THAT(ApplySetting(&config_, "listen.tcp", "127.0.0.1:1,0.0.0.0:2"), IsOk());
   EXPECT_THAT(Finalise(&config_), IsError(kInvalid, "0.0.0.0:2"));
   Config none;
@@ -289,8 +289,8 @@ TEST_F(ConfigTest, AFlagIsTrueOrFalse) {
         << bad;
 }
 
-// deploy/octavod.toml shows each key once: as it stands where the default is fixed, behind '#'
-// where it depends on the machine.
+// deploy/octavod.toml shows each key once: as a setting if the default is fixed, behind '#' if it
+// depends on the machine.
 TEST_F(ConfigTest, TheExampleFileShowsEveryKeyWithItsDefault) {
   const char* source = std::getenv("OCTAVO_SOURCE_DIR");
   ASSERT_NE(source, nullptr) << "run by ctest";

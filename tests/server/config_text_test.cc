@@ -29,7 +29,7 @@ absl::Status Apply(const std::string& text) {
   return Apply(text, &config);
 }
 
-// The parser recurses with the depth of tables, and ends the process on "[[[".
+// The parser recurses with the depth of tables, and "[[[" ends the process.
 TEST(ConfigTextTest, WhatTheParserWouldDieOfIsRefused) {
   for (const char* text :
        {"[[[a]]]", "[[[", "\n \t[[[[a", "\xEF\xBB\xBF[[[a]]]", "[[ [a", "[[a]]\nb=1",
@@ -37,7 +37,7 @@ TEST(ConfigTextTest, WhatTheParserWouldDieOfIsRefused) {
         "#[\n[[[", "x = \"\\\"\"\n[[["}) {
     EXPECT_THAT(Apply(text), IsError(kInvalid, "'[' within '['")) << text;
   }
-  // Assertions of the parser.
+  // Texts that trigger assertions of the parser.
   for (const char* text : {"[", "[=", "[ \t#", "[.a]", "x=1\n[,]", "[\n]", "[]", "[{a]",
                            "x = ['y']\n[]", "x = }", "x = ]", "x = ,"})
     EXPECT_THAT(Apply(text), IsError(kInvalid, "/x.toml")) << text;

@@ -34,7 +34,8 @@ class MemoryLimitTest : public ::testing::Test {
           absl::StrCat("MemTotal:       ", total / 1024,
                        " kB\nMemFree:  77 kB\nMemAvailable:   ", available / 1024, " kB"));
   }
-  // A process in `path` of the second version, whose hierarchy is mounted as systemd does it.
+  // Puts the process into `path` of the second version, whose hierarchy is mounted as systemd
+  // mounts it.
   void Second(const std::string& path, const std::string& from = "/") {
     Write("proc/self/cgroup", "0::" + path);
     Write("proc/self/mountinfo", "23 1 0:22 / /proc rw - proc proc rw\n31 23 0:28 " + from +
@@ -107,8 +108,8 @@ TEST_F(MemoryLimitTest, AContainersOwnView) {
   EXPECT_EQ(Read().total_bytes, 1536 * kMiB);
   EXPECT_EQ(Read().available_bytes, 1436 * kMiB);
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/memory.max");
-  // A part of the hierarchy is mounted, and the process is below that; or it is outside of what can
-  // be seen.
+  // Only a part of the hierarchy is mounted: the process is below it, or outside of the visible
+  // part.
   Second("/docker/abc/inner", "/docker/abc");
   Limit("/inner", absl::StrCat(512 * kMiB));
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/inner/memory.max");
@@ -136,7 +137,7 @@ TEST_F(MemoryLimitTest, TheFirstVersion) {
   EXPECT_EQ(Read().total_bytes, 2 * kGiB);
   EXPECT_EQ(Read().available_bytes, 2 * kGiB - 200 * kMiB);
   EXPECT_EQ(Read().limited_by, "/sys/fs/cgroup/mem ory/memory.limit_in_bytes");
-  // A folder above that cannot be seen.
+  // A parent folder that is not visible.
   Write(folder + "memory.stat",
         absl::StrCat("hierarchical_memory_limit ", kGiB, "\ntotal_inactive_file 0"));
   EXPECT_EQ(Read().total_bytes, kGiB);
@@ -174,7 +175,7 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     const int64_t of_devices =
         on_host ? memory.available_bytes / 100 * static_cast<int64_t>(random() % 70) : 0;
     const HostBudget budget = FitHostMemory(defaults, memory, of_devices, devices);
-    // Frames have a floor; all else fits.
+    // Frames have a minimum; everything else fits.
     ASSERT_LE(budget.sum(devices), std::max(memory.available_bytes / 10 * 9, of_devices) +
                                        devices * 16 * kMiB + 64 * kMiB + 1);
     ASSERT_GE(budget.frame_pool_bytes, 16 * kMiB);
@@ -192,8 +193,8 @@ TEST(HostBudgetTest, WhatHasItsDefaultGivesWay) {
     ASSERT_EQ(fixed.projection_bytes, set.projection_bytes);
     ASSERT_GE(fixed.spill_host_bytes, 0);
   }
-  // On a machine with enough room nothing changes, except that projections leave room for the other
-  // uses.
+  // On a machine with enough memory nothing changes, except that projections leave room for the
+  // other uses.
   MemoryLimit roomy;
   roomy.total_bytes = roomy.available_bytes = 64 * kGiB;
   const HostBudget budget = FitHostMemory(defaults, roomy, 38 * kGiB, 1);

@@ -41,7 +41,7 @@ TEST(StallDetectorTest, OnlyAScanThatLeavesRecordsWaitingIsStuck) {
       {Scan("scans/a", 300, 1), Scan("scans/b", 7, 0), Scan("scans/c", 1, 1)}, seconds(31));
   EXPECT_THAT(problem, HasSubstr("scans/c has not processed a record for 31 s"));
   EXPECT_THAT(problem, HasSubstr("100 % full"));
-  // The scan continues: no problem any more. An ended scan is no problem either, nor is a source
+  // The scan continues: the problem is over. An ended scan is no problem either, nor is a source
   // that was idle and has just filled a slot.
   EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1), Scan("scans/b", 7, 0.1), Scan("scans/c", 2, 1)},
                           seconds(40)),
@@ -54,7 +54,7 @@ TEST(StallDetectorTest, OnlyAScanThatLeavesRecordsWaitingIsStuck) {
             "");  // idle for 72 s, and now a slot is filled
   EXPECT_EQ(detector.Look({}, seconds(100)), "");
   EXPECT_EQ(detector.Look({Scan("scans/a", 300, 1)}, seconds(200)),
-            "");  // not seen for a while: a fresh start
+            "");  // absent for a while: a fresh start
 }
 
 TEST(WatchdogTest, BeatsWhileAllIsWellAndNotOtherwise) {
@@ -81,7 +81,7 @@ TEST(WatchdogTest, BeatsWhileAllIsWellAndNotOtherwise) {
     EXPECT_GE(looks, 40);
   }
   const int last = looks;
-  EXPECT_EQ(looks, last);  // the thread is gone
+  EXPECT_EQ(looks, last);  // the thread has ended
 }
 
 TEST(WatchdogTest, ALookThatHangsIsNoSignOfLife) {
@@ -96,7 +96,7 @@ TEST(WatchdogTest, ALookThatHangsIsNoSignOfLife) {
           if (++looks == 1) return "";
           if (looks == 2) {
             entered.set_value();
-            released.wait();  // a lock that is not released
+            released.wait();  // a lock that nobody releases
           }
           return "over";
         },

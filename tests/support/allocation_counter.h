@@ -6,7 +6,7 @@
 // allocates nothing.
 namespace octavo::testing {
 
-/// False under the sanitizers, which replace operator new themselves: skip then.
+/// False under the sanitizers, which replace operator new themselves. Such tests are then skipped.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kCountsAllocations = false;
 #else
@@ -15,7 +15,7 @@ constexpr bool kCountsAllocations = true;
 
 /// Calls of operator new since the start of the program, by all threads.
 int64_t Allocations();
-/// The same, by this thread.
+/// The same, by this thread only.
 int64_t AllocationsOfThisThread();
 
 }  // namespace octavo::testing

@@ -7,7 +7,7 @@
 
 namespace octavo::testing {
 
-/// Other processes map the volumes that a test names.
+/// Pretends that other processes map the volumes that a test names.
 class FakeMappings final : public volume::VolumeMappings {
  public:
   std::set<std::string> names;

@@ -15,7 +15,7 @@
 
 namespace octavo::testing {
 
-/// The other end of the hand-over socket, as a client's program would speak to it.
+/// The client's end of the hand-over socket.
 class HandoffPeer {
  public:
   explicit HandoffPeer(const std::string& path)
@@ -36,8 +36,7 @@ class HandoffPeer {
   bool Send(const nlohmann::json& message) { return SendText(message.dump()); }
 
   struct Packet {
-    nlohmann::json
-        message;  // discarded = the connection has ended, or nothing came within the time
+    nlohmann::json message;  // discarded: the connection has ended, or no message arrived in time
     std::vector<UniqueFd> fds;
     bool ended = false;
     std::string reason() const {

@@ -8,8 +8,8 @@
 
 namespace octavo::testing {
 
-/// Answers a publisher with functions: nothing is held, and every frame is gone, until they are
-/// set.
+/// Answers a publisher with functions. Until a test sets them, no volume is held and every frame is
+/// gone.
 class HeldFrames final : public publish::HeldFrameSource {
  public:
   using Done = std::function<void(absl::StatusOr<model::FramePtr>)>;

@@ -7,8 +7,8 @@
 
 namespace octavo::testing {
 
-/// Lets a test wait, without sleeping, for effects of other threads: they signal a change, and the
-/// test checks again.
+/// Lets a test wait, without sleeping, for effects of other threads: those threads signal a change,
+/// and the test checks again.
 class News {
  public:
   void Tell() {
@@ -16,8 +16,8 @@ class News {
     ++told_;
     changed_.notify_all();
   }
-  /// Waits until `when()`, called without a lock, is true. With `look_again` it is also called at
-  /// that interval without a signal.
+  /// Waits until `when()` returns true; calls it without a lock. With `look_again`, also calls it
+  /// at that interval without a signal.
   template <class F>
   void Await(F when, std::chrono::milliseconds look_again = std::chrono::hours(1)) {
     for (;;) {

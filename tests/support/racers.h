@@ -1,6 +1,6 @@
 #pragma once
 
-// Two threads that each do one thing at the same moment, repeatedly.
+// Two threads that each run one call at the same moment, repeatedly.
 
 #include <algorithm>
 #include <barrier>
@@ -28,7 +28,7 @@ class Racers {
     other_.request_stop();
     barrier_.arrive_and_wait();
   }
-  /// Returns when both are through.
+  /// Returns when both calls have returned.
   void Race(const std::function<void()>& mine, const std::function<void()>& others) {
     task_ = &others;
     barrier_.arrive_and_wait();
@@ -46,7 +46,7 @@ class Racers {
 /// although their calls take different times.
 class Handicap {
  public:
-  /// After a race, or some: how many each has won.
+  /// Call after one or more races, with the number of wins of each racer.
   void Balance(int first, int second) {
     const int direction = (first > second ? 1 : 0) - (first < second ? 1 : 0);
     step_ns_ =

@@ -9,8 +9,8 @@
 namespace octavo::testing {
 
 /// Seeds of a test's random data: fresh for every run, so that unforeseen data are found in time. A
-/// failing test prints the number that reproduces them: run it alone with OCTAVO_TEST_SEED set to
-/// that.
+/// failing test prints the number that reproduces them: run the test alone with OCTAVO_TEST_SEED
+/// set to that number.
 class Seeds : public ::testing::EmptyTestEventListener {
  public:
   static Seeds& Get() {
@@ -22,8 +22,8 @@ class Seeds : public ::testing::EmptyTestEventListener {
     }();
     return *seeds;
   }
-  /// The next seed of the running test; the same sequence for the same OCTAVO_TEST_SEED. Not for
-  /// several threads at once.
+  /// The next seed of the running test; the same sequence for the same OCTAVO_TEST_SEED. Only one
+  /// thread may call it at a time.
   uint32_t Next() {
     drawn_ = true;
     return static_cast<uint32_t>(sequence_());

@@ -65,7 +65,7 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
                           absl::StrCat("is ", out.lo, " to ", out.hi, "; lo must be below hi"));
   } else if (in.has_percentiles()) {
     std::tie(out.lo, out.hi) = std::pair(in.percentiles().lo(), in.percentiles().hi());
-    if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // not NaN either
+    if (!(out.lo >= 0 && out.lo < out.hi && out.hi <= 100)) {  // also false for NaN
       return InvalidField("image.percentiles", absl::StrCat("is ", out.lo, " to ", out.hi,
                                                             "; allowed 0 <= lo < hi <= 100"));
     }

@@ -61,7 +61,7 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
   const bool reports = report != nullptr && absl::IsResourceExhausted(status);
   if (reports) {
     EncodeAdmissionReport(*report, &encoded);
-    int left_out = 0;  // the smallest: the largest come first
+    int left_out = 0;  // the smallest ones: the list begins with the largest
     for (; encoded.holders_size() > 1 && encoded.ByteSizeLong() > kMostReport; ++left_out)
       encoded.mutable_holders()->RemoveLast();
     if (left_out > 0) (*detail.mutable_metadata())["holders_left_out"] = absl::StrCat(left_out);

@@ -58,7 +58,7 @@ ino_t InodeOf(int fd) {
 int64_t OpenDescriptors(int64_t otherwise) {
   DIR* const folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) return otherwise;
-  int64_t count = -3;  // "." and ".." and the folder's own
+  int64_t count = -3;  // does not count ".", ".." and the folder's own descriptor
   while (::readdir(folder) != nullptr) ++count;
   ::closedir(folder);
   return count;
@@ -226,7 +226,7 @@ void Listener::Run(const std::stop_token& stop) {
 
 void Listener::Accept(const Door& door) {
   UniqueFd connection(::accept4(door.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!connection) return;  // the connection is gone again
+  if (!connection) return;  // the connection has closed meanwhile
   if (!door.is_unix) {
     const int one = 1;
     const auto timeout_ms = static_cast<unsigned>(stalled_seconds_ * 1000);

@@ -36,7 +36,7 @@ class Listener {
  public:
   struct Counts {
     int64_t open = 0;      // connections
-    int64_t accepted = 0;  // ever
+    int64_t accepted = 0;  // since the start
     int64_t pauses = 0;    // times that accepting paused for lack of descriptors
   };
   /// `spare`: descriptors that connections never take; 0 = a quarter of the process' limit, at most
@@ -68,7 +68,7 @@ class Listener {
     bool is_unix = false;
   };
   struct Connection {
-    int theirs = -1;  // gRPC's descriptor
+    int theirs = -1;  // gRPC's own descriptor
     ino_t inode = 0;
     UniqueFd duplicate;
     NotedPeer peer;

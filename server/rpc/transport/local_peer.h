@@ -32,7 +32,7 @@ class NotedPeer {
   ~NotedPeer();
 
  private:
-  std::string text_;  // "127.0.0.1:40000"; empty: nothing is noted
+  std::string text_;  // "127.0.0.1:40000"; empty: no record
   uid_t user_ = 0;
 };
 

@@ -47,7 +47,7 @@ template <class Message>
 struct WithoutPayload {
   Message message;
   std::vector<std::pair<const char*, size_t>> payload;  // pieces, in order
-  std::shared_ptr<const void> owner;                    // keeps them
+  std::shared_ptr<const void> owner;                    // keeps the pieces alive
 };
 
 /// Splits a message whose last field is the bytes field `field_number` (or lacks it). Nothing if it
@@ -62,7 +62,7 @@ std::optional<WithoutPayload<Message>> SplitPayload(const grpc::ByteBuffer& buff
     while (slice < slices->size() && at == (*slices)[slice].size()) ++slice, at = 0;
     return slice == slices->size() ? -1 : (*slices)[slice].begin()[at++];
   };
-  std::string head;  // the fields before the payload, as they are on the wire
+  std::string head;  // the fields before the payload, in wire format
   const auto varint = [&](uint64_t* value) {
     *value = 0;
     for (int shift = 0; shift < 64; shift += 7) {

@@ -47,7 +47,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       if (finished_)
         // the stream was ended during this call: gRPC may be done with it as soon as this returns
         return;
-      ++taking_;  // from here on the stream is not finished before the next read has begun
+      ++taking_;  // from now on, the stream does not end before the next read has begun
     }
     const absl::Status begun = Guarded([&] { return Work(), absl::OkStatus(); });
     if (!begun.ok()) Taken(ToGrpc(begun));
@@ -78,7 +78,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   virtual bool Connected() const = 0;
   virtual void Disconnected() = 0;
   struct Answer {
-    grpc::Status status;  // not OK: the stream ends with it, nothing is written
+    grpc::Status status;  // if not OK, the stream ends with it and writes no message
     bool last = false;    // the port wants no more messages
     grpc::ByteBuffer message;
   };
@@ -102,7 +102,7 @@ class PushStreamBase : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
  private:
   void Taken(const grpc::Status& status) {
     if (status.ok()) {
-      StartRead(&incoming_);  // the stream cannot be over while taking_ counts this message
+      StartRead(&incoming_);  // the stream cannot end while taking_ counts this message
     } else {
       End(status);
     }

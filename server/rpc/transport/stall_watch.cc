@@ -63,7 +63,7 @@ StallWatch::StallWatch(std::chrono::duration<double> patience, std::function<voi
 
 void StallWatch::Look() {
   constexpr std::chrono::seconds kToEnd(
-      2);  // time for a cancelled call on a connection whose peer still reads
+      2);  // grace for a cancelled call on a connection whose peer still reads
   std::vector<std::shared_ptr<WriteTimer>> timers;
   {
     Timers& all = AllTimers();

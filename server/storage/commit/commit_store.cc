@@ -90,7 +90,7 @@ class StoreImpl final : public CommitStore {
       for (const auto& [key, records] : open_)
         rest.insert(rest.end(), records.begin(), records.end());
       compact_at_ = (journal_->Replace(rest).ok() ? journal_->bytes() : bytes) +
-                    kCompactBytes;  // where it fails, later again
+                    kCompactBytes;  // if it fails, it runs again later
     }
     return absl::OkStatus();
   }
@@ -98,8 +98,8 @@ class StoreImpl final : public CommitStore {
   struct Failed {
     CommitPaths paths;
     bool renaming = false;   // files may already have their final names
-    bool said = false;       // in the journal
-    bool published = false;  // only its temporary folder is left
+    bool said = false;       // the journal says so
+    bool published = false;  // only its temporary folder remains
   };
   /// Removes the files of the unfinished commit. If that fails now (no descriptors, a disk that
   /// does not answer), the next commit tries again, because a leftover temporary name would block
@@ -190,7 +190,7 @@ class StoreImpl final : public CommitStore {
   int64_t compact_at_ ABSL_GUARDED_BY(journal_mutex_) = kCompactBytes;
   Mutex tree_mutex_, mutex_;
   std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);  // final and temporary names in use
-  std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // could not be removed yet
+  std::vector<Failed> left_ ABSL_GUARDED_BY(mutex_);    // files that could not be removed yet
   Mutex quarantine_mutex_;
   std::map<std::string, std::pair<int64_t, QuarantineUse>> quarantines_
       ABSL_GUARDED_BY(quarantine_mutex_);  // by root: the stamp of the last scan, and its result
@@ -365,7 +365,7 @@ absl::StatusOr<std::unique_ptr<CommitTransaction>> StoreImpl::Begin(const std::s
     Unclaim(final);
     return claimed;
   }
-  static std::atomic<int> serial{0};  // with the time, unique over restarts
+  static std::atomic<int> serial{0};  // unique across restarts, together with the time
   const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string root = RootOf(roots_, final);
   const CommitPaths paths{.key = absl::StrCat(commit_id, ".", absl::Hex(now), ".", serial++),

@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   }
   try {
     (void)nlohmann::json(destination).dump();
-  } catch (const nlohmann::json::exception&) {  // the journal could not keep it
+  } catch (const nlohmann::json::exception&) {  // the journal could not store it
     return InvalidField(kField, "is not UTF-8");
   }
   std::vector<absl::string_view> parts;  // a/./b and a//b are a/b: one file has one spelling
@@ -64,7 +64,8 @@ absl::StatusOr<std::string> ResolveDestination(const std::vector<std::string>& r
   // Resolve the deepest part that exists: it determines where the path really leads.
   std::string existing = ParentOf(path), rest = BaseOf(path);
   std::string real;
-  // (A name that is there but leads nowhere ends up in `rest`; making directories refuses it.)
+  // (If a name exists but leads nowhere, it becomes part of `rest`; making the directories then
+  // refuses it.)
   while ((real = RealPath(existing)).empty() && existing != "/") {
     rest = absl::StrCat(BaseOf(existing), "/", rest);
     existing = ParentOf(existing);

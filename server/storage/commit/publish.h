@@ -19,7 +19,7 @@ struct CommitPaths {
   std::string volume;  // volumes/<id>
   std::string final, temporary;
   Format format = Format::kOmeZarr05;
-  bool folder = true;  // the commit is a directory, else one file with its metadata beside it
+  bool folder = true;  // the commit is a directory; otherwise one file with its metadata beside it
   std::vector<std::string> made;  // parent directories that the commit makes, outermost first
   std::string root, root_id;      // of the storage, when the commit began (DirectoryId); empty in
                                   // journals of earlier versions
@@ -42,9 +42,9 @@ bool IsSameRoot(const CommitPaths& paths);
 /// The open folder of a commit's final and temporary names, and the same paths through it:
 /// operations by these paths act in that folder even if the names above it change.
 struct HeldPaths {
-  UniqueFd folder, temporary;  // temporary: once it is open
+  UniqueFd folder, temporary;  // temporary: after it was opened
   CommitPaths paths;
-  CommitPaths known;  // as people know them
+  CommitPaths known;  // the paths as users write them
 
   /// Opens the temporary folder: a folder, and no link to one.
   absl::Status OpenTemporary();
@@ -56,7 +56,7 @@ struct HeldPaths {
   /// Replaces the names of open folders by the names that users know.
   absl::Status Named(const absl::Status& status) const;
 };
-/// NotFound if the folder is not there; InvalidArgument if its path leads somewhere else (now), or
+/// NotFound if the folder does not exist; InvalidArgument if its path now leads elsewhere, or
 /// outside of the roots.
 absl::StatusOr<HeldPaths> Hold(const std::vector<std::string>& roots, const CommitPaths& paths);
 
@@ -78,7 +78,7 @@ void RemoveEmpty(const std::vector<std::string>& roots,
 /// Outcome of the recovery of a commit that an earlier process did not finish.
 struct Recovered {
   std::string line;     // for people
-  bool settled = true;  // false: the journal entry has to stay
+  bool settled = true;  // false: the journal entry must stay
 };
 /// `abandoned`: that process had given up the commit and was removing it.
 Recovered Recover(const std::vector<std::string>& roots, const CommitPaths& paths, bool abandoned);

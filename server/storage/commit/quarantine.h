@@ -17,8 +17,8 @@ inline constexpr char kQuarantineName[] = ".octavo-quarantine";
 /// adds files.
 struct QuarantineLimits {
   int64_t entries = 100;
-  int64_t bytes = int64_t{64} << 30;  // as files are long
-  double days = 90;                   // since it came
+  int64_t bytes = int64_t{64} << 30;  // sum of the files' lengths
+  double days = 90;                   // since a file arrived
 };
 
 struct QuarantineUse {

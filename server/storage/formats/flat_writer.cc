@@ -6,8 +6,8 @@
 namespace octavo::storage {
 namespace {
 
-/// The voxels as they come, the last axis fastest: .npy has NumPy's header (format 1.0) padded to
-/// 64 bytes before them, .bin nothing at all.
+/// The voxels in their order, the last axis fastest. In .npy, NumPy's header (format 1.0), padded
+/// to 64 bytes, precedes them; .bin has no header.
 class FlatWriter final : public StreamedFileWriter {
  public:
   FlatWriter(std::string path, const VolumeMeta& meta, const WriterOptions& options)

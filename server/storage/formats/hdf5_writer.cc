@@ -27,8 +27,8 @@ namespace {
 
 using Id = Hdf5Id;
 
-/// The type in the file: little-endian, whatever this machine is; half precision and complex are
-/// built from the library's types.
+/// The type in the file: little-endian on every machine. Half precision and complex are built from
+/// the library's types.
 Id TypeOf(DType dtype) {
   const auto copy = [](hid_t type) { return Id(H5Tcopy(type), H5Tclose); };
   switch (dtype) {
@@ -46,7 +46,7 @@ Id TypeOf(DType dtype) {
       return half;
     }
     case DType::kC64: {
-      Id pair(H5Tcreate(H5T_COMPOUND, 8), H5Tclose);  // as h5py reads and writes complex numbers
+      Id pair(H5Tcreate(H5T_COMPOUND, 8), H5Tclose);  // h5py's form of complex numbers
       if (H5Tinsert(pair.get(), "r", 0, H5T_IEEE_F32LE) < 0 ||
           H5Tinsert(pair.get(), "i", 4, H5T_IEEE_F32LE) < 0)
         return {};
@@ -88,7 +88,7 @@ class Hdf5Writer final : public SingleFileWriter {
         layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     bool fine = type && space && layout && H5Pset_chunk(layout.get(), 3, chunk) >= 0 &&
                 H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER) >= 0 &&
-                H5Pset_obj_track_times(layout.get(), false) >= 0;  // equal volumes make equal files
+                H5Pset_obj_track_times(layout.get(), false) >= 0;  // equal volumes give equal files
     if (fine && Shuffled()) fine = H5Pset_shuffle(layout.get()) >= 0;
     if (fine && options_.compress)
       fine = H5Pset_deflate(layout.get(), static_cast<unsigned>(options_.level)) >= 0;

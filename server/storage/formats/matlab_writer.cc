@@ -116,8 +116,8 @@ class MatlabWriter final : public StreamedFileWriter {
     if (!assumed.empty()) head_ += Text("spacing_assumed", assumed);
     if (meta_.has_levels) head_ += Doubles("levels", {meta_.level_lo, meta_.level_hi});
     head_ += Text("octavo", MetaText(meta_));
-    const int64_t part =
-        complex ? VolumeBytes() / 2 : VolumeBytes();  // real, and as much imaginary
+    // The real part; the imaginary part has as many bytes.
+    const int64_t part = complex ? VolumeBytes() / 2 : VolumeBytes();
     const std::string data_tag = Tag(type.element, part), pad = Padding(part), name = "volume";
     std::string begin = MatrixBegin(type.array | (complex ? kComplexFlag : 0),
                                     {meta_.shape[2], meta_.shape[1], meta_.shape[0]}, name) +
@@ -185,7 +185,7 @@ class MatlabWriter final : public StreamedFileWriter {
   }
 
   std::string head_, after_;  // before and after the voxels
-  size_t size_at_ = 0;        // where the head tells the compressed size
+  size_t size_at_ = 0;        // position of the compressed size in the head
   int64_t body_begin_ = 0;
   std::optional<DeflateStream> zlib_;
   std::vector<float> parts_[2];

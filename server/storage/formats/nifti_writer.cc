@@ -143,7 +143,7 @@ class NiftiWriter final : public StreamedFileWriter {
       header.srow[along][i] = header.pixdim[i + 1];
     }
     if (meta_.axes[0] == "x")
-      header.qform_code = 0;  // a quaternion rotates, it cannot exchange axes
+      header.qform_code = 0;  // a quaternion rotates but cannot exchange axes
     header.datatype = TypeCode(meta_.dtype);
     header.bitpix = static_cast<int16_t>(8 * SizeOf(meta_.dtype));
     using Real = decltype(header.cal_max);
@@ -152,7 +152,7 @@ class NiftiWriter final : public StreamedFileWriter {
     const std::string& name = meta_.title.empty() ? meta_.volume_name : meta_.title;
     size_t length = std::min(name.size(), sizeof header.descrip - 1);
     while (length > 0 && length < name.size() && (name[length] & 0xC0) == 0x80)
-      --length;  // UTF-8: no half characters
+      --length;  // does not cut a UTF-8 character
     std::memcpy(header.descrip, name.data(), length);
     // The extension: its own size and code, text, zeros up to a multiple of 16. It begins after the
     // header and 4 flags.

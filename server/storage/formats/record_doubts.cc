@@ -23,10 +23,12 @@ double MeanStep(const std::vector<T>& values, size_t lag) {
   return values.size() <= lag ? 0 : sum / static_cast<double>(values.size() - lag);
 }
 
-bool IsOdd(float v) {
+/// Whether no instrument would write such a sample beside others of up to `largest`. Readings of a
+/// detector in watts may be small, but those of one file are not a million times apart.
+bool IsOdd(float v, float largest) {
   const float size = std::abs(v);
-  return !std::isfinite(v) || size > 1e12f ||
-         (size > 0 && size < 1e-20f);  // detector readings in watts may be this small
+  return !std::isfinite(v) || size > 1e12f || (size > 0 && size < 1e-30f) ||
+         (size > 0 && size < 1e-20f && size < 1e-6f * largest);
 }
 
 template <typename T>
@@ -46,7 +48,11 @@ void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std:
   }
   if (asked != Reading::kF32) return;
   const std::vector<float> values = ValuesOf<float>(bytes);
-  const auto odd = std::count_if(values.begin(), values.end(), IsOdd);
+  float largest = 0;
+  for (const float v : values)
+    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
+  const auto odd = std::count_if(values.begin(), values.end(),
+                                 [largest](float v) { return IsOdd(v, largest); });
   if (odd * 50 < std::ssize(values)) return;
   doubts->push_back(absl::StrCat(
       "acquisition.raw_type is f32, but ", odd, " of the ", form.of, " first ", values.size(),

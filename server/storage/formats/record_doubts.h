@@ -21,7 +21,7 @@ struct RecordForm {
   int64_t samples = 0;        // of a record, channels included
   int64_t channels = 1;       // interleaved
   int64_t adc_bits = 0;       // as the client says; 0 = not given
-  const char* of = "file's";  // their name in the sentences
+  const char* of = "file's";  // the word for them in the sentences
 };
 
 /// Evidence against `form` in `bytes`, the beginning of a file or of pushed data: sentences that

@@ -123,8 +123,7 @@ std::string RecordText(const RecordFile& file) {
 // Counts the records and the bytes left over.
 absl::Status CountRecords(int64_t bytes, bool allow_partial, RecordFile* file) {
   constexpr int64_t kLongestHeader = 1 << 20;
-  const int64_t header =
-      (file->data_offset + bytes) % file->record_bytes;  // behind which there are whole records
+  const int64_t header = (file->data_offset + bytes) % file->record_bytes;  // whole records follow
   file->records = bytes / file->record_bytes;
   file->partial_bytes = bytes % file->record_bytes;
   const std::string holds = absl::StrCat(

@@ -14,25 +14,25 @@ namespace octavo::storage {
 
 /// The request's description of the records of a file; an .npy file has its own.
 struct AskedRecords {
-  int64_t samples = 0;   // 0 = as the file says; a raw file has no description
+  int64_t samples = 0;   // 0 = the file's own number; a raw file has no description
   int64_t channels = 1;  // interleaved
   DType raw_type = DType::kU16;
   bool raw_type_given = false;
   math::Packing packing = math::Packing::kNone;  // 12 bits packed: raw_type is kU16
-  int64_t adc_bits = 0;                          // 0 = not said
-  uint64_t header_bytes = 0;                     // of a raw file, before the first record
-  bool allow_partial = false;  // leave out an incomplete last record; else such a file is refused
+  int64_t adc_bits = 0;                          // 0 = not given
+  uint64_t header_bytes = 0;                     // of a raw file: bytes before the first record
+  bool allow_partial = false;  // drop an incomplete last record; else refuse the file
 };
 
 /// A file of raw records: raw numbers, or .npy.
 struct RecordFile {
   UniqueFd fd;
-  std::string name;  // as the client named it, for messages
+  std::string name;  // the client's name for it, for messages
   bool is_npy = false;
   int64_t data_offset = 0, records = 0, samples = 0, channels = 1, record_bytes = 0;
   DType raw_type = DType::kU16;
   math::Packing packing = math::Packing::kNone;
-  int64_t adc_bits = 0;        // as the request says; 0 = not given
+  int64_t adc_bits = 0;        // from the request; 0 = not given
   std::vector<int64_t> shape;  // of an .npy file, without the axes of a record
   int64_t partial_bytes = 0;   // bytes of an incomplete last record, left out
   // bytes that an .npy file lacks of its declared size, because it was cut off

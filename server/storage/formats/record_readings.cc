@@ -143,7 +143,7 @@ bool AreLongIntegers(absl::string_view bytes, bool big) {
 /// How much the bytes at even places, and those at odd places, change from one to the next.
 struct ByteSteps {
   double even = 0, odd = 0, neighbours = 0;
-  bool odd_are_signs = true;  // nothing but those of small numbers of 16 bits
+  bool odd_are_signs = true;  // all of them are the signs of small 16-bit numbers
   explicit ByteSteps(absl::string_view bytes) {
     const std::vector<int32_t> values = IntegersOf(bytes, Reading::kU8);
     for (size_t i = 1; i < values.size(); i += 2)

@@ -31,7 +31,7 @@ enum class Reading : uint8_t {
 };
 
 Reading ReadingOf(DType raw_type, math::Packing packing);
-/// As a person would say it: "u16", "big-endian u16", "32-bit integers".
+/// Its name in sentences: "u16", "big-endian u16", "32-bit integers".
 const char* NameOf(Reading reading);
 /// Whether there is a raw_type for it.
 bool CanBeReplayed(Reading reading);

@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredFlat(const std::string& 
   OCTAVO_ASSIGN_OR_RETURN(const json parsed, ReadJsonFile(side));
   auto meta = MetaFromJson(parsed);
   if (!meta.ok()) return Annotate(meta.status(), side);
-  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a possible shape
+  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // checks the shape
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "opening", path);

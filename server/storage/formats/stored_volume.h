@@ -30,7 +30,7 @@ class StoredVolume {
 };
 
 /// Opens a committed volume: an OME-Zarr (its full resolution), a .npy or a .bin with its .json.
-/// NotFound; InvalidArgument ("source") for what is none of these or has no metadata of ours;
+/// NotFound; InvalidArgument ("source") for anything else, and for files without our metadata;
 /// DataLoss for damaged metadata.
 absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStored(const std::string& path);
 

@@ -80,7 +80,7 @@ class StoredZarr final : public StoredVolume {
  private:
   const std::string path_;
   const std::unique_ptr<ZarrArrayReader> array_;
-  std::vector<char> slab_;  // of the row of files row_
+  std::vector<char> slab_;  // slab of the row of files row_
   int64_t row_ = -1;
 };
 
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<StoredVolume>> OpenStoredZarr(const std::string& 
   }
   auto meta = MetaFromJson(attributes["octavo"]);
   if (!meta.ok()) return Annotate(meta.status(), group_path);
-  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // a possible shape
+  OCTAVO_RETURN_IF_ERROR(ResolveOptions({}, *meta).status());  // checks the shape
   std::string name;
   if (absl::Status named = FirstDataset(attributes["ome"], &name); !named.ok())
     return Annotate(named, group_path);

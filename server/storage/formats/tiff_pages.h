@@ -68,7 +68,7 @@ class TiffPages {
   const bool big_;
   PlaneOrder order_;
   int64_t slab_planes_ = 1, strip_rows_ = 1;
-  int64_t next_page_ = 0;  // where slabs have whole pages: the first of the next slab
+  int64_t next_page_ = 0;  // if slabs have whole pages: the first page of the next slab
   std::vector<std::vector<uint64_t>> offsets_, sizes_;  // [page][strip]
   tbb::enumerable_thread_specific<std::string> scratch_;
 };

@@ -54,7 +54,7 @@ class TiffStackWriter final : public SlabWriter {
 
  private:
   struct File {
-    int64_t position;  // where it ends
+    int64_t position;  // the end of the page
     uint32_t crc;      // bytes after the head
   };
 

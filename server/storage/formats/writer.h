@@ -25,7 +25,7 @@ enum class Format : uint8_t {
 inline constexpr Format kFormats[] = {Format::kOmeZarr05, Format::kNpy,     Format::kNrrd,
                                       Format::kNifti,     Format::kOmeTiff, Format::kMatlab,
                                       Format::kHdf5,      Format::kBin};
-/// What a page of a TIFF shows. Values equal octavo.v1.TiffPlane.
+/// The content of a page of a TIFF. Values equal octavo.v1.TiffPlane.
 enum class TiffPlane : uint8_t { kDefault = 0, kBscan = 1, kEnFace = 2 };
 
 struct WriterOptions {
@@ -43,11 +43,11 @@ struct WriterOptions {
       Shuffle::kDefault;  // Blosc: default bytes, for 1-byte types bits; HDF5: default bytes
   // OME-Zarr: number of arrays, each half as large as the one before; 0 or 1 = the volume alone
   int pyramid_levels = 0;
-  int nifti_version = 0;  // NIfTI: 1 or 2; 0 = 1 where the volume fits
+  int nifti_version = 0;  // NIfTI: 1 or 2; 0 = 1 if the volume fits
   // TIFF: a page for each y (B-scans: rows z, columns x) or each z (en face planes, slices of a
   // tomogram: rows y, columns x); default: for each index of the volume's first axis.
   TiffPlane tiff_plane = TiffPlane::kDefault;
-  bool tiff_stack = false;  // TIFF: a folder with a file for each page
+  bool tiff_stack = false;  // TIFF: a folder with one file per page
 };
 
 /// Fills in the options left open and checks the others against the volume. InvalidArgument names

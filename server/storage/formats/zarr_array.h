@@ -30,7 +30,7 @@ class ZarrArray {
   absl::Status Start();
   /// As VolumeWriter's. Runs in the caller's oneTBB arena.
   absl::Status WriteSlab(int64_t y_begin, int64_t bscans, const void* data);
-  /// Writes its metadata. All slabs must have come.
+  /// Writes its metadata. Call after all slabs.
   absl::Status Finish();
   /// fsync of its directories, from the leaves up: an entry must be durable before the directory
   /// that refers to it.

@@ -62,8 +62,8 @@ class ZarrWriter final : public FileListWriter {
         : array(writer, std::move(name), shape, meta, options) {}
     ZarrArray array;
     std::vector<char> odd;      // the finer array's last B-scan, waiting for the second of its pair
-    std::vector<char> slab;     // the part of the next slab that has arrived
-    int64_t y = 0, filled = 0;  // where that slab begins, and the B-scans in it
+    std::vector<char> slab;     // the arrived part of the next slab
+    int64_t y = 0, filled = 0;  // first B-scan of that slab; number of B-scans in it
   };
 
   int64_t PlaneBytes(const Level& level) const {
@@ -134,7 +134,7 @@ class ZarrWriter final : public FileListWriter {
     for (int d = 0; d < 3; ++d) {
       axes.push_back({{"name", meta_.axes[d]}, {"type", "space"}});
       if (!meta_.spacing_assumed[d])
-        axes.back()["unit"] = "micrometer";  // without one, the scale is in voxels
+        axes.back()["unit"] = "micrometer";  // without a unit, the scale is in voxels
     }
     for (size_t i = 0; i < levels_.size(); ++i)
       datasets.push_back(

@@ -122,7 +122,7 @@ absl::Status RenameNoReplace(const std::string& from, const std::string& to) {
     OCTAVO_RETURN_IF_ERROR(MakeDirectory(to));
     if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
     const int error = errno;
-    ::rmdir(to.c_str());  // only if still empty
+    ::rmdir(to.c_str());  // removes it only if it is still empty
     return ErrnoStatus(error, "renaming to", to);
   }
   if (::link(from.c_str(), to.c_str()) != 0) return ErrnoStatus(errno, "linking", to);
@@ -176,11 +176,11 @@ SpareDescriptors::Loan::~Loan() {
 }
 
 void SpareDescriptors::SetAside() {
-  constexpr size_t kDescriptors = 12;  // removing a tree takes one a level; the deepest are Zarr's
+  constexpr size_t kDescriptors = 12;  // one per level to remove a tree; Zarr's are the deepest
   MutexLock lock(mutex_);
   while (loans_ == 0 && set_aside_.size() < kDescriptors) {
     UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (!fd) return;  // take as many as there are; the next loan tries again
+    if (!fd) return;  // keeps as many as it got; the next loan tries again
     set_aside_.push_back(std::move(fd));
   }
 }

@@ -26,7 +26,7 @@ inline std::string Shown(const nlohmann::json& value) {
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > 80) {
     size_t length = 77;
-    while (length > 0 && (text[length] & 0xC0) == 0x80) --length;  // UTF-8: no half characters
+    while (length > 0 && (text[length] & 0xC0) == 0x80) --length;  // does not cut a UTF-8 character
     text = text.substr(0, length) + "...";
   }
   return text;

@@ -15,7 +15,7 @@ namespace {
 using Id = Hdf5Id;
 constexpr int kDeepest = 8;  // virtual datasets of virtual datasets
 constexpr size_t kMostParts = 65536;
-constexpr int64_t kMostChunk = int64_t{1} << 30;  // that is decompressed as a whole
+constexpr int64_t kMostChunk = int64_t{1} << 30;  // largest chunk that is decompressed as a whole
 
 enum class Written { kUnknown, kNothing, kPart, kAll };
 
@@ -44,7 +44,7 @@ int64_t ChunkBytes(hid_t data, hid_t creation) {
   if (H5Pget_layout(creation) != H5D_CHUNKED) return 0;
   const int rank = H5Pget_chunk(creation, H5S_MAX_RANK, chunk);
   const Id type(H5Dget_type(data), H5Tclose);
-  auto bytes = static_cast<double>(H5Tget_size(type.get()));  // has room for any product
+  auto bytes = static_cast<double>(H5Tget_size(type.get()));  // large enough for any product
   for (int d = 0; d < rank; ++d) bytes *= static_cast<double>(chunk[d]);
   return static_cast<int64_t>(std::min(bytes, 1e18));
 }

@@ -20,7 +20,7 @@ namespace octavo::storage {
 namespace {
 
 constexpr int kMostLinks = 16;       // on one path, the library's own limit: more form a circle
-constexpr size_t kMostFiles = 1024;  // that belong to one input
+constexpr size_t kMostFiles = 1024;  // files that belong to one input
 constexpr char kAllowed[] =
     "data in the file itself, or in HDF5 files under the configured roots (storage.replay_roots)";
 
@@ -158,7 +158,7 @@ absl::StatusOr<std::optional<Hdf5Place>> Hdf5Links::Follow(Hdf5Place at, const s
   };
   std::deque<std::string> left = parts_of(name);
   std::string link, target;  // the last one that was followed
-  size_t of_link = 0;        // this many of the next parts come from a link
+  size_t of_link = 0;        // number of the next parts that come from a link
   for (int links = 0; !left.empty();) {
     const std::string next = absl::StrCat(at.path == "/" ? "" : at.path, "/", left.front());
     const bool linked = of_link > 0;

@@ -16,7 +16,7 @@ namespace octavo::storage {
 /// A group or dataset and its file, which may differ from the file that was opened. `path` contains
 /// no links.
 struct Hdf5Place {
-  hid_t file = -1;  // open as long as the Hdf5Links are
+  hid_t file = -1;  // open during the lifetime of the Hdf5Links
   std::string file_path, path;
 };
 
@@ -34,8 +34,8 @@ class Hdf5Links {
   /// exist; InvalidArgument for a link that is dangling, leads outside of the roots or to no HDF5
   /// file, or is circular.
   absl::StatusOr<std::optional<Hdf5Place>> Find(const std::string& name);
-  /// The same for what a dataset at `from` names: dataset `name` of file `file` ("." = its own).
-  /// `what`: what names it, for errors.
+  /// The same for a dataset that the dataset at `from` refers to: dataset `name` of file `file`
+  /// ("." = its own). `what`: the referring object, for errors.
   absl::StatusOr<Hdf5Place> FindSource(const Hdf5Place& from, const std::string& file,
                                        const std::string& name);
 
@@ -55,7 +55,7 @@ class Hdf5Links {
   const std::string path_;
   std::vector<std::string> roots_, given_roots_;  // canonical, as configured
   std::map<std::string, Hdf5Id> files_;           // by canonical path
-  std::string main_;                              // canonical path of the file that was opened
+  std::string main_;                              // canonical path of the opened file
   absl::Status overlooked_;
 };
 

@@ -100,8 +100,8 @@ int Spawn(const std::vector<std::string>& command, int in, int out, int file, pi
 /// How a process ended.
 struct Ended {
   std::string answer;
-  bool late = false;  // and was killed
-  int status = 0;     // as waitpid gives it
+  bool late = false;  // it was too late and was killed
+  int status = 0;     // from waitpid
 };
 
 /// Reads the output of a process until it ends. Leaves no process behind.

@@ -16,10 +16,10 @@
 namespace octavo::storage {
 
 struct Hdf5Probe {
-  std::vector<std::string>
-      command;  // the program (octavo-probe) and its arguments; empty = files are opened at once
+  // The program (octavo-probe) and its arguments; empty = no probe.
+  std::vector<std::string> command;
   double seconds = 30;             // limit of a probe, wall-clock time
-  int64_t processor_seconds = 20;  // and processor time
+  int64_t processor_seconds = 20;  // limit of its processor time
   // address space, which limits the size of a decompressed chunk
   int64_t memory_bytes = int64_t{4} << 30;
 };

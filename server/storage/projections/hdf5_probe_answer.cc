@@ -32,7 +32,7 @@ void Confine(const ProbeRequest& request) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // without the server, no process reads the answer
   Limit(RLIMIT_CORE, 0);
   Limit(RLIMIT_CPU, request.processor_seconds);
-  Limit(RLIMIT_STACK, 4 << 20);  // less than the server's threads have
+  Limit(RLIMIT_STACK, 4 << 20);  // smaller than the stack of the server's threads
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take terabytes of it
   Limit(RLIMIT_AS, request.memory_bytes);
 #endif

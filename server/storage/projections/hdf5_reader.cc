@@ -237,7 +237,7 @@ absl::StatusOr<std::unique_ptr<Hdf5Dataset>> Hdf5Reader::OpenDatasetLocked(const
 }
 
 absl::StatusOr<std::shared_ptr<FrameArray>> Hdf5Reader::Frames(const std::string& name, bool flat) {
-  std::shared_ptr<Hdf5Reader> self = shared_from_this();  // released behind the lock if this fails
+  std::shared_ptr<Hdf5Reader> self = shared_from_this();  // released after the lock if this fails
   MutexLock lock(Hdf5Mutex());
   QuietHdf5();
   OCTAVO_ASSIGN_OR_RETURN(auto data, OpenDatasetLocked(name, 64 << 20));
@@ -286,7 +286,7 @@ absl::StatusOr<std::vector<double>> Hdf5Reader::Numbers(const std::string& name)
   const Id memory(rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr),
                   H5Sclose);
   for (const hid_t selected :
-       {space.get(), memory.get()}) {  // parts of virtual datasets want hyperslabs
+       {space.get(), memory.get()}) {  // parts of virtual datasets must be hyperslabs
     if (rank == 1) H5Sselect_hyperslab(selected, H5S_SELECT_SET, &zero, nullptr, &extent, nullptr);
   }
   if (!data->Read(H5T_NATIVE_DOUBLE, memory.get(), space.get(), out.data()))

@@ -54,8 +54,8 @@ class FrameArray {
 struct ProjectionParts {
   std::string path, format;
   std::shared_ptr<FrameArray> array[3];  // by FrameKind; null = none
-  std::vector<int64_t> index[3];         // which of the array's frames, ascending; empty = all
-  bool indexed = false;                  // `index` says it, also where it is empty
+  std::vector<int64_t> index[3];         // the frames of the array, ascending; empty = all
+  bool indexed = false;                  // `index` is valid, even if it is empty
   std::vector<double> angles;            // one per projection
   std::string angles_dataset;            // their origin
   std::string angle_unit;                // as declared; "" = not

@@ -20,12 +20,12 @@ enum class FrameKind : uint8_t { kProjection = 0, kFlat = 1, kDark = 2 };
 const char* Name(FrameKind kind);  // "projection", "flat", "dark"
 
 enum class AngleUnit : uint8_t {
-  kDeclared,  // as the file says (attribute `units`); degrees where it says nothing
+  kDeclared,  // the file's own unit (attribute `units`); degrees if it gives none
   kDegrees,
   kRadians,
 };
 
-/// How to read a file. Every member may be left out if the file itself says it.
+/// How to read a file. A member may be left out if the file itself gives it.
 struct ProjectionOptions {
   /// "" = derived from the path: a folder is "zarr", a name that ends in .npy is "npy", else it is
   /// HDF5 and "nxtomo" if it has an NXtomo entry, else "data_exchange".
@@ -50,7 +50,7 @@ struct ProjectionOptions {
 /// The description of an input. Frames are [row, column]: rows along the axis of rotation, columns
 /// across it.
 struct ProjectionInfo {
-  std::string path;    // as opened
+  std::string path;    // the path that was opened
   std::string format;  // "data_exchange", "nxtomo", "npy", "zarr"
   // type of the read values: u8, u16, i16 unchanged if all kinds have the same; all other real
   // numbers as f32
@@ -63,14 +63,14 @@ struct ProjectionInfo {
   /// [flats], [darks]: projections that were taken before the frame (0 = before the first,
   /// `projections` = after the last). Empty if unknown.
   std::vector<double> flat_positions, dark_positions;
-  bool angle_unit_assumed = false;  // neither the caller nor the file gave the unit: degrees
+  bool angle_unit_assumed = false;  // neither caller nor file gave the unit: degrees
   double pixel_size_um = 0;         // of a column of the detector, in the sample; 0 = not known
   // axis of rotation as a pixel index (column 0's middle = 0), if the file has it; some programs
   // count from 1
   std::optional<double> axis_column;
   std::vector<std::string> notes;  // omissions and assumptions, in words, for a job's log
   std::vector<std::string>
-      doubts;  // those of the notes that might be a mistake of the file, for the job's warnings
+      doubts;  // those notes that may show a mistake in the file, for the job's warnings
 
   int64_t frames(FrameKind kind) const {
     return kind == FrameKind::kProjection ? projections : kind == FrameKind::kFlat ? flats : darks;

@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenDataExchange(
   parts.format = "data_exchange";
   const std::string data = options.projections.empty() ? "/exchange/data" : options.projections;
   OCTAVO_ASSIGN_OR_RETURN(parts.array[kProjection], file->Frames(data, /*flat=*/false));
-  // "theta:y:x" is the order in which all else is said.
+  // All other fields assume the order "theta:y:x".
   if (const std::string axes = file->TextAttribute(data, "axes");
       !axes.empty() && !absl::StartsWith(axes, "theta:") && !absl::StartsWith(axes, "angle"))
     return BadProjections(parts.path, absl::StrCat(data, "@axes"), absl::StrCat("is '", axes, "'"),
@@ -304,7 +304,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenHdf5Projections(
   }
   OCTAVO_ASSIGN_OR_RETURN(const std::vector<TomoEntry> entries, FindEntries(*file));
   if (entries.empty()) {
-    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // the places where it may be
+    OCTAVO_RETURN_IF_ERROR(file->LeftOut());  // an entry may be in a place that was left out
     if (options.format == "nxtomo")
       return BadProjections(path, "/", "has no NXtomo entry",
                             "an entry with frames and their image_key");

@@ -99,7 +99,7 @@ class Cursor final : public SpillCursor {
       const int64_t block = offset / kBlock, begin = block * kBlock,
                     size = std::min(kBlock, bytes_ - begin);
       const int64_t count = std::min(bytes, begin + size - offset);
-      if (count == size) {  // a whole block: no detour
+      if (count == size) {  // a whole block is copied directly
         OCTAVO_RETURN_IF_ERROR(ReadAllAt(fd_.get(), path_, to, static_cast<size_t>(size), begin));
         OCTAVO_RETURN_IF_ERROR(Verify(block, to, size));
       } else {
@@ -135,7 +135,7 @@ class Cursor final : public SpillCursor {
   const UniqueFd fd_;
   const int64_t bytes_;
   const std::shared_ptr<const std::vector<uint32_t>> crcs_;
-  std::vector<char> block_;  // the block that was last read in parts
+  std::vector<char> block_;  // the block that was last read in part
   int64_t kept_ = -1;
 };
 
@@ -168,7 +168,7 @@ class File final : public SpillFile {
       return;
     }
     quota_->Give(charged_);
-    // Else a power loss may bring it back.
+    // Otherwise a power loss may restore the file.
     if (const absl::Status synced = SyncDirectory(ParentOf(path_)); !synced.ok()) {
       Log(LogLevel::kError,
           "spill directory not synced; after a power loss the next start may hold the removed "

@@ -28,8 +28,8 @@ class SpillFile {
   virtual const std::string& path() const = 0;
   virtual int64_t bytes() const = 0;  // of the voxels
   virtual absl::StatusOr<std::unique_ptr<SpillCursor>> Open() const = 0;
-  /// Removes the file, durably, and gives its room back to the quota. Idempotent. If the file
-  /// cannot be removed, it keeps its room, and the log says so.
+  /// Removes the file durably and returns its bytes to the quota. Idempotent. If the file cannot be
+  /// removed, its bytes stay charged, and the log says so.
   virtual void Remove() = 0;
 };
 

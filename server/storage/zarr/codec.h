@@ -19,12 +19,12 @@ struct ChunkCodec {
   int level = 1;
   Shuffle shuffle = Shuffle::kNone;  // of Blosc
   int64_t type_bytes = 1;            // of Blosc
-  bool zlib = false;                 // of kGzip: a zlib stream instead, as Zarr v2 has too
+  bool zlib = false;                 // of kGzip: a zlib stream instead, which Zarr v2 also has
 
   /// The codec as an array's metadata name it; null for none.
   nlohmann::json ToJson() const;
-  /// What a codec of this name decodes: "zstd", "gzip", "zlib", "blosc", whose data say the rest.
-  /// Unimplemented for others.
+  /// The decoder for a codec of this name: "zstd", "gzip", "zlib" or "blosc". Their data contain
+  /// all other parameters. Unimplemented for other names.
   static absl::StatusOr<ChunkCodec> Named(const std::string& name);
 };
 

@@ -13,7 +13,7 @@ namespace octavo::storage {
 /// The value of a voxel outside the volume: 0, or NaN for the types that have it (complex: both
 /// parts).
 struct FillValue {
-  nlohmann::json metadata;               // as Zarr writes it
+  nlohmann::json metadata;               // its form in Zarr's metadata
   std::array<unsigned char, 8> bytes{};  // repeats with the element's size
 
   static FillValue Of(DType dtype);

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 constexpr int64_t kMostExtent = int64_t{1} << 40, kMostFileExtent = 1 << 24;
-constexpr int64_t kMostChunk = int64_t{1} << 31;  // bytes: what codecs take
+constexpr int64_t kMostChunk = int64_t{1} << 31;  // bytes: the limit of the codecs
 constexpr int64_t kMostInner = 1 << 24;           // chunks of a shard
 constexpr size_t kMostAxes = 32;
 

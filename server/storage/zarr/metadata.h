@@ -16,7 +16,7 @@ namespace octavo::storage {
 /// order, of numbers or bool, with the codec bytes and then at most one of zstd, gzip (v2 also
 /// zlib) and Blosc; v3 also in shards with an index at the end.
 struct ZarrMetadata {
-  std::string data_type;  // as v3 calls it: "uint16"
+  std::string data_type;  // its name in v3: "uint16"
   int64_t element_bytes = 1;
   bool big_endian = false;
   std::vector<int64_t> shape, file, chunk;  // of equal length; a file is a chunk or a shard

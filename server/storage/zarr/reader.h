@@ -35,11 +35,12 @@ class ZarrArrayReader {
   static absl::StatusOr<nlohmann::json> ReadJson(const std::string& path, const Roots& roots);
 
   const int64_t* shape() const { return shape_; }
-  int64_t rank() const { return std::ssize(meta_.shape); }          // as stored
-  const std::string& data_type() const { return meta_.data_type; }  // as v3 calls it: "uint16"
-  bool big_endian() const { return meta_.big_endian; }              // the elements that Read gives
+  int64_t rank() const { return std::ssize(meta_.shape); }          // of the stored array
+  const std::string& data_type() const { return meta_.data_type; }  // its name in v3: "uint16"
+  bool big_endian() const { return meta_.big_endian; }  // of the elements that Read returns
   int64_t element_bytes() const { return size_; }
-  const int64_t* file_shape() const { return file_; }  // elements of a file: a chunk or a shard
+  // Elements per file, which is a chunk or a shard.
+  const int64_t* file_shape() const { return file_; }
   const nlohmann::json& attributes() const { return meta_.attributes; }
 
   /// Reads a box within the array, packed, elements as stored; files are decoded in parallel in the

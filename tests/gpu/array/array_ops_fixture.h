@@ -1,6 +1,6 @@
 #pragma once
 
-// Chains on arrays that are known on the host.
+// Fixture that runs chains of operations on arrays whose content the host knows.
 
 #include <algorithm>
 #include <cmath>
@@ -21,11 +21,11 @@ namespace octavo::testing {
 
 using Complex = std::complex<double>;
 
-// Relative error of a result that is stored as f32 (half a unit in the last place, with room for
-// the sums' order).
+// Relative error of a result stored as f32: half a unit in the last place, plus a margin for the
+// order of the sums.
 inline constexpr double kFloatTolerance = 1e-6;
 
-/// An array in host memory, and its numbers.
+/// An array in host memory with its numbers.
 struct HostArray {
   ArrayType type;
   std::vector<uint8_t> bytes;
@@ -33,7 +33,7 @@ struct HostArray {
     const math::Number v = math::Load(type.scalar, bytes.data(), i);
     return {v.re, v.im};
   }
-  // Index of [i0, i1, i2, lane] of an array of three dims.
+  // Index of element [i0, i1, i2, lane] of a three-dimensional array.
   int64_t index(int64_t a, int64_t b, int64_t c, int64_t lane) const {
     return ((a * type.dims[1] + b) * type.dims[2] + c) * type.lanes + lane;
   }
@@ -59,7 +59,7 @@ inline HostArray MakeRandom(ArrayType type, uint32_t seed, bool nan = false) {
 
 class OpsTest : public BackendTest {
  protected:
-  // Through the device; in place where the types allow and `in_place`.
+  // Runs the chain on the device: in place if the types allow it and `in_place` is set.
   HostArray Run(const std::vector<Op>& ops, const HostArray& in,
                 const std::vector<HostArray>& others = {}) {
     std::vector<ArrayType> other_types;

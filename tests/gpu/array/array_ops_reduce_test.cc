@@ -17,7 +17,7 @@ using testing::MakeRandom;
 
 class OpsReduceTest : public testing::OpsTest {};
 
-// What a reduction of `values` should be.
+// The expected reduction of `values`.
 double Reduced(math::Reduction kind, std::vector<double> values, bool skip_nan) {
   const auto nan =
       std::count_if(values.begin(), values.end(), [](double v) { return std::isnan(v); });
@@ -87,7 +87,7 @@ TEST_P(OpsReduceTest, ReductionsOfManyElementsAreSplitAndJoined) {
       MakeRandom({.scalar = Scalar::kF32, .dims = {300, 1000}}, 7);  // §6: 300 000 elements
   std::vector<double> values;
   for (int64_t i = 0; i < in.type.numbers(); ++i)
-    values.push_back(in.at(i).real() + 1e6);  // far from zero: the deviation must survive
+    values.push_back(in.at(i).real() + 1e6);  // far from zero: the deviation must stay precise
   for (const auto kind : {math::Reduction::kSum, math::Reduction::kMin, math::Reduction::kMax,
                           math::Reduction::kMean, math::Reduction::kStd}) {
     const HostArray out =
@@ -208,7 +208,7 @@ TEST_P(OpsReduceTest, HistogramsCountWhatLiesInRange) {
       for (int64_t i = 0; i < in.type.numbers(); ++i) {
         const double v = in.at(i).real();
         if (!(v >= lo && v <= hi)) continue;
-        // The bin whose edges contain it, found by looking.
+        // Searches for the bin whose edges contain the value.
         int64_t bin = std::max<int64_t>(
             0, static_cast<int64_t>((v - lo) / (hi - lo) * static_cast<double>(bins)) - 2);
         while (bin + 1 < bins &&

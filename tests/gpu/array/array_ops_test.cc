@@ -1,5 +1,5 @@
-// Chained operations against plain loops in double precision: every element type, shapes that do
-// not divide evenly, lanes, NaN.
+// Chained operations against plain loops in double precision. Covers every element type, shapes
+// that do not divide evenly, lanes and NaN.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ using testing::kFloatTolerance;
 using testing::MakeRandom;
 using testing::OpsTest;
 
-// f32 transforms, relative to the norm of the row.
+// Tolerance of f32 transforms, relative to the norm of the row.
 constexpr double kFftTolerance = 2e-6;
 
 TEST_P(OpsTest, CropFlipTransposeCopyMoveEveryElementType) {
@@ -59,7 +59,7 @@ TEST_P(OpsTest, CropFlipTransposeCopyMoveEveryElementType) {
            [&](auto a, auto b, auto c) { return in.index(b, c, a, 0); });
     expect(Run({TransposeOp{}}, in), {11, 7, 5},
            [&](auto a, auto b, auto c) { return in.index(c, b, a, 0); });
-    // One after the other, and in place on the device.
+    // Both operations in sequence, and in place on the device.
     expect(
         Run({TransposeOp{.axes = {2, 0, 1}}, FlipOp{.axes = {1}}, CropOp{.start = {4, 0, 0}}}, in),
         {7, 5, 7}, [&](auto a, auto b, auto c) { return in.index(4 - b, c, a + 4, 0); });
@@ -111,7 +111,7 @@ TEST_P(OpsTest, PartsOfComplexNumbers) {
     for (int64_t i = 0; i < 1000; ++i) wanted.push_back(f(in.at(i)));
     ExpectNear(out, wanted, kFloatTolerance, "part");
   }
-  // A complex factor turns.
+  // A complex factor rotates the phase.
   std::vector<Complex> wanted;
   for (int64_t i = 0; i < 1000; ++i) wanted.push_back(in.at(i) * Complex(0, 2) + Complex(1, -1));
   ExpectNear(Run({ScaleOp{.multiply = {0, 2}, .add = {1, -1}}}, in), wanted, kFloatTolerance,
@@ -188,7 +188,7 @@ TEST_P(OpsTest, FftAlongEachAxis) {
   }
 }
 
-// A line that is not finite, or far too large, is its own affair: the others are the same bits as
+// A line that is not finite or far too large does not affect the others: they have the same bits as
 // without it.
 TEST_P(OpsTest, FftKeepsLinesApart) {
   std::mt19937 random(testing::FreshSeed());
@@ -201,7 +201,7 @@ TEST_P(OpsTest, FftKeepsLinesApart) {
       for (const Scalar scalar : {Scalar::kF32, Scalar::kC64}) {
         const HostArray in =
             MakeRandom({.scalar = scalar, .dims = dims}, static_cast<uint32_t>(random()));
-        // The line of an element, and the line that is spoilt.
+        // The line of an element, and the line that the test spoils.
         const auto line_of = [&](int64_t i) {
           const int64_t c = i % dims[2], b = i / dims[2] % dims[1], a = i / dims[2] / dims[1];
           return axis == 0 ? b * dims[2] + c : axis == 1 ? a * dims[2] + c : a * dims[1] + b;
@@ -229,7 +229,7 @@ TEST_P(OpsTest, FftKeepsLinesApart) {
   }
 }
 
-// A line goes on beyond its ends as scipy.ndimage says: 'mirror' d c b | a b c d | c b a, 'reflect'
+// Extends a line beyond its ends as scipy.ndimage does: 'mirror' d c b | a b c d | c b a, 'reflect'
 // d c b a | a b c d | d c b a.
 Complex Beyond(const std::vector<Complex>& line, int64_t i, bool mirror) {
   const int64_t n = std::ssize(line);
@@ -238,7 +238,7 @@ Complex Beyond(const std::vector<Complex>& line, int64_t i, bool mirror) {
   return line[static_cast<size_t>(i)];
 }
 
-// One axis as scipy.ndimage does it: gaussian_filter1d, then zoom.
+// Resizes one axis as scipy.ndimage does: gaussian_filter1d, then zoom.
 std::vector<Complex> ResizedLine(const std::vector<Complex>& line, int64_t m, const ResizeOp& op,
                                  bool mirror) {
   const int64_t n = std::ssize(line);
@@ -258,7 +258,7 @@ std::vector<Complex> ResizedLine(const std::vector<Complex>& line, int64_t m, co
     smoothed.push_back(sum / weights);
   }
   for (int64_t i = 0; i < m; ++i) {
-    // Products before the division: halves, of which the nearest sample depends, are exact.
+    // Multiplies before it divides: then halves, which decide the nearest sample, are exact.
     const double x =
         op.corner_aligned
             ? (m == 1 ? 0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
@@ -276,9 +276,10 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
   std::mt19937 random(octavo::testing::Seeds::Get().Next());
   std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> shapes = {
       {{9, 20, 8},
-       {4, 33, 26}},  // 8 to 26: where i (n - 1)/(m - 1) computed the other way leaves the array
-      {{1, 7, 2}, {5, 1, 9}},   // axes of one sample, and to one sample
-      {{2, 3, 31}, {1, 2, 2}},  // smoothed over more than the axis has
+       // 8 to 26: here i (n - 1)/(m - 1), computed in the other order, leaves the array.
+       {4, 33, 26}},
+      {{1, 7, 2}, {5, 1, 9}},   // from axes of one sample, and to one sample
+      {{2, 3, 31}, {1, 2, 2}},  // smoothed over more samples than the axis has
       {{13, 1, 5}, {3, 1, 40}}};
   for (int i = 0; i < 4; ++i) {
     const auto extent = [&] { return static_cast<int64_t>(1 + random() % 23); };
@@ -332,8 +333,8 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
               if (n != m) values = std::move(made);
               dims[axis] = m;
             }
-            // Integers are rounded: half a step; what lies between the axes has the precision of
-            // its floats.
+            // Integers are rounded, so the error is half a step. Values between samples have the
+            // precision of the axis's floats.
             const double precision = scalar == Scalar::kF16 || scalar == Scalar::kC32    ? 2e-3
                                      : scalar == Scalar::kF64 || scalar == Scalar::kC128 ? 1e-13
                                                                                          : 1e-6;
@@ -351,7 +352,7 @@ TEST_P(OpsTest, ResizeSmoothsAndSamples) {
 
 TEST_P(OpsTest, ChainsRunInOrderAndInPlace) {
   const HostArray in = MakeRandom({.scalar = Scalar::kF32, .dims = {12, 17}}, 15);
-  // Centre, square by combining with itself, sum along x, then the largest.
+  // Centre, square by combining the array with itself, sum along x, then take the largest.
   const HostArray out = Run({ScaleOp{.add = {-3, 0}}, CropOp{.start = {2, 0}}, TransposeOp{},
                              ReduceOp{.axes = {0}}, ScaleOp{.multiply = {0.5, 0}}},
                             in);
@@ -362,7 +363,7 @@ TEST_P(OpsTest, ChainsRunInOrderAndInPlace) {
     wanted.push_back(sum * 0.5);
   }
   ExpectNear(out, wanted, 1e-5, "chain");
-  // The output is the input's memory.
+  // The output lies in the input's memory.
   for (const std::vector<Op>& ops : {std::vector<Op>{FlipOp{}},
                                      {ScaleOp{.add = {1, 0}}},
                                      {TransposeOp{}, TransposeOp{}, FlipOp{}}}) {
@@ -402,7 +403,7 @@ TEST_P(OpsTest, WhatCannotBeIsRefusedByName) {
               IsError(kInvalid, "lanes"));
   EXPECT_THAT(Refused({ResizeOp{.shape = {2, 2}}}, in),
               IsError(kInvalid, "resize.shape: has 2 numbers"));
-  // Tables as large as that are not made before they are refused.
+  // Tables of such a size are not built before the operation is refused.
   EXPECT_THAT(Refused({ResizeOp{.shape = {40000}}},
                       {.scalar = Scalar::kF32, .lanes = 1, .dims = {int64_t{1} << 30}}),
               IsError(kInvalid, "resize.shape: [0] is 40000, which takes"));

@@ -55,14 +55,15 @@ class ResampleTest : public BackendTest {
           weights += static_cast<double>(weight_[i]);
         }
         const auto value = static_cast<double>(got[static_cast<size_t>(a * kDepth + z)]);
-        if (std::abs(weights - 0.5) < 1e-6) continue;  // on the edge rounding decides
+        if (std::abs(weights - 0.5) < 1e-6) continue;  // at the threshold, rounding decides
         if (weights < 0.5) {
           ++missing;
           EXPECT_TRUE(dtype == DType::kF32 ? std::isnan(value) : value == 0) << value;
         } else if (dtype == DType::kF32) {
           EXPECT_NEAR(value, sum / weights, kRelative * 70000);
         } else {
-          EXPECT_NEAR(value, sum / weights, 0.5 + 1e-2) << a << " " << z;  // rounding to a count
+          // The result is rounded to a count.
+          EXPECT_NEAR(value, sum / weights, 0.5 + 1e-2) << a << " " << z;
         }
       }
     }

@@ -22,7 +22,8 @@ constexpr double kTolerance =
 class RepeatsTest : public BackendTest {
  protected:
   RepeatsTest() {
-    // Packed rows in a shuffled order: the table, not the layout, says which row is which repeat.
+    // Packed rows in a shuffled order: the table, not the layout, says which row belongs to which
+    // repeat.
     for (int32_t r = 0; r < kRows; ++r) order_.push_back(r);
     std::shuffle(order_.begin(), order_.end(), random_);
   }
@@ -178,7 +179,7 @@ TEST_P(RepeatsTest, DopplerAgreesWithDoublePrecision) {
                 }
               }
             }
-            if (std::abs(sum) < 1e-2) continue;  // no phase to speak of
+            if (std::abs(sum) < 1e-2) continue;  // too small: its phase is arbitrary
             const double off = std::remainder(
                 static_cast<double>(got[static_cast<size_t>((y * columns + x) * kZ + d)]) -
                     std::arg(sum),

@@ -38,7 +38,7 @@ class ProjectTest : public BackendTest {
     return volume;
   }
 
-  // The maximum by definition: NaN loses against numbers.
+  // The maximum by definition: any number wins over NaN.
   template <class T>
   static T Max(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -87,7 +87,7 @@ class ProjectTest : public BackendTest {
       for (const Axis axis : {Axis::kY, Axis::kX, Axis::kZ}) {
         const int64_t elements = PlaneElements(view.shape, axis);
         const DeviceBuffer out = Poisoned(elements * static_cast<int64_t>(sizeof(T)));
-        // As the engine does it: in two parts, joined over y.
+        // As the engine does it: in two parts, which Mip joins over y.
         const int64_t cut = shape[0] / 2;
         if (cut > 0)
           ASSERT_THAT(Mip(stream_.ref(), device_, view, axis, 0, cut, false, out.data()), IsOk());
@@ -114,7 +114,7 @@ class ProjectTest : public BackendTest {
         EXPECT_TRUE(Same(Download<T>(plane, static_cast<size_t>(elements)), wanted))
             << "plane " << index << " of axis " << static_cast<int>(axis);
       }
-      // A slab of depths.
+      // A slab: a range of depths.
       const int64_t z0 = shape[2] / 3, z1 = std::max(z0 + 1, shape[2] * 2 / 3),
                     elements = shape[0] * shape[1];
       const DeviceBuffer out = Poisoned(elements * static_cast<int64_t>(sizeof(T)));
@@ -172,7 +172,7 @@ TEST_P(ProjectTest, PowerSumsOfEachAscan) {
       sum += p;
       squares += p * p;
     }
-    // Ten sums of a lane and five joins in float.
+    // Ten sums per lane and five joins in float.
     EXPECT_NEAR(static_cast<double>(sums[static_cast<size_t>(2 * a)]) / sum, 1, 1e-6);
     EXPECT_NEAR(static_cast<double>(sums[static_cast<size_t>(2 * a + 1)]) / squares, 1, 1e-6);
   }

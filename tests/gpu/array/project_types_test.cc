@@ -23,8 +23,8 @@ constexpr DType kTypes[] = {DType::kU8,  DType::kI8,  DType::kU16,
 
 class ProjectTypesTest : public testing::BackendTest {
  protected:
-  // A random volume, as bytes and as what maxima are taken of. Floats: negative numbers too, NaN
-  // here and there, one line of NaN.
+  // Makes a random volume, as bytes and as the numbers that the maxima are computed from. Floats
+  // include negative numbers, some NaN and one line of NaN.
   void Make(DType dtype) {
     std::mt19937 random(static_cast<uint32_t>(dtype));
     const auto count = static_cast<size_t>(kY * kX * kZ);
@@ -97,7 +97,7 @@ TEST_P(ProjectTypesTest, MaximaAlongEachAxisIgnoreNan) {
     for (const Axis axis : {Axis::kY, Axis::kX, Axis::kZ}) {
       const int64_t count = PlaneElements(shape, axis);
       const DeviceBuffer out = Poisoned(count * size);
-      // In two steps, as blocks come.
+      // In two steps, as blocks arrive.
       ASSERT_THAT(Mip(stream_.ref(), device_, view, axis, 0, 2, false, out.data()), IsOk());
       ASSERT_THAT(Mip(stream_.ref(), device_, view, axis, 2, kY, true, out.data()), IsOk());
       const auto got = Download<uint8_t>(out, static_cast<size_t>(count * size));
@@ -165,10 +165,10 @@ TEST_P(ProjectTypesTest, RefusesWhatItCannotDo) {
               IsError(absl::StatusCode::kOutOfRange, "B-scans 0 to 6"));
   EXPECT_THAT(ExtractPlane(stream_.ref(), device_, view, Axis::kX, kX, out.data()),
               IsError(absl::StatusCode::kOutOfRange, "plane 37"));
-  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
+  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers are freed
 }
 
-// A fill may begin anywhere that the pattern repeats.
+// A fill may begin at any multiple of the pattern's length.
 TEST_P(ProjectTypesTest, FillsWithEveryTypesPattern) {
   for (const DType dtype : kTypes) {
     const uint32_t pattern = FillPattern(dtype);

@@ -38,7 +38,7 @@ TEST(JsonTest, DepthIsBoundedWhateverIsNestedInWhatever) {
   for (const auto& kind : kinds) {
     for (const size_t limit : {1, 3, 64, 1000}) {
       const JsonLimits limits{.depth = limit};
-      // What stands before inside of an array is one level by itself.
+      // The text before an inner array is one more level.
       const size_t extra = kind.open.find("[]") != std::string::npos ? 1 : 0;
       if (limit <= extra) continue;
       const size_t fits = limit - extra;
@@ -49,7 +49,7 @@ TEST(JsonTest, DepthIsBoundedWhateverIsNestedInWhatever) {
           ParseJson(Repeat(kind.open, limit + 1) + "1" + Repeat(kind.close, limit + 1), limits),
           IsError(kInvalid, absl::StrCat("more than ", limit, " deep")));
     }
-    // Closed or not, no stack is used up.
+    // Neither closed nor unclosed nesting exhausts the stack.
     for (const size_t depth : {66'000, 1'000'000}) {
       EXPECT_THAT(ParseJson(Repeat(kind.open, depth)), IsError(kInvalid, "deep")) << kind.name;
       EXPECT_THAT(ParseJson(Repeat(kind.open, depth) + "1" + Repeat(kind.close, depth)),
@@ -57,7 +57,7 @@ TEST(JsonTest, DepthIsBoundedWhateverIsNestedInWhatever) {
           << kind.name;
     }
   }
-  // Brackets in texts and names are no depth.
+  // Brackets in strings and names do not count as depth.
   EXPECT_THAT(ParseJson(absl::StrCat(R"({")", Repeat("[{", 5000), R"(":")", Repeat(R"(\"[{)", 5000),
                                      R"("})")),
               IsOk());
@@ -78,7 +78,7 @@ TEST(JsonTest, BytesAndValuesAreBounded) {
 
 TEST(JsonTest, CborIsBoundedLikeText) {
   const std::string whole("\xa1\x61\x61\x82\x01\x61\xff",
-                          7);  // {"a": [1, a text that is no UTF-8]}
+                          7);  // {"a": [1, a string that is not UTF-8]}
   ASSERT_OK_AND_ASSIGN(const json value, ParseCbor(whole, {.depth = 2, .values = 4}));
   EXPECT_EQ(value["a"][0], 1);
   EXPECT_EQ(value["a"][1], "\xff");
@@ -127,7 +127,7 @@ TEST(JsonTest, NumbersAreExact) {
   EXPECT_EQ(out[5].get<double>(), 0.1);
 }
 
-// Whatever is written comes back the same.
+// Every written value reads back the same.
 TEST(JsonTest, RandomValuesComeBack) {
   std::mt19937 random(testing::FreshSeed());
   const auto upto = [&](unsigned most) {
@@ -170,7 +170,7 @@ TEST(JsonTest, RandomValuesComeBack) {
   }
 }
 
-// Any bytes whatever give a value or a refusal, the same as the library says.
+// Any byte sequence gives a value or an error, and the library agrees.
 TEST(JsonTest, DamagedTextIsRefusedAsTheLibraryRefusesIt) {
   std::mt19937 random(testing::FreshSeed());
   const std::string whole =

@@ -13,7 +13,7 @@
 namespace octavo {
 namespace {
 
-// The kind of memory and what may be written are matters of the type.
+// The type states the kind of memory and whether it may be written.
 static_assert(std::is_convertible_v<DeviceSpan<float>, DeviceSpan<const float>>);
 static_assert(!std::is_convertible_v<DeviceSpan<const float>, DeviceSpan<float>>);
 static_assert(!std::is_convertible_v<DeviceSpan<float>, HostSpan<float>>);
@@ -22,7 +22,7 @@ static_assert(!std::is_convertible_v<DeviceSpan<float>, DeviceSpan<double>>);
 static_assert(!std::is_convertible_v<std::vector<float>, DeviceSpan<const float>>);
 static_assert(std::is_convertible_v<std::vector<float>, HostSpan<const float>>);
 static_assert(!std::is_convertible_v<float*, DeviceSpan<float>>);
-// It costs what a pointer and a count cost.
+// A span costs as much as a pointer and a count.
 static_assert(sizeof(DeviceSpan<float>) == 2 * sizeof(void*));
 static_assert(std::is_trivially_copyable_v<DeviceSpan<float>>);
 

@@ -73,7 +73,8 @@ TEST_P(DeviceTest, CopiesBoxesOfEveryElementSize) {
         shape[d] = 1 + static_cast<int64_t>(random_() % 23);
         box.start[d] = static_cast<int64_t>(random_()) % shape[d];
         box.count[d] = 1 + static_cast<int64_t>(random_()) % (shape[d] - box.start[d]);
-        if (trial % 5 == d) box.start[d] = 0, box.count[d] = shape[d];  // whole rows and planes too
+        // Some boxes have whole rows and planes.
+        if (trial % 5 == d) box.start[d] = 0, box.count[d] = shape[d];
         total *= shape[d];
       }
       const auto bytes = RandomBytes(static_cast<size_t>(total));
@@ -111,7 +112,7 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
     EXPECT_EQ(digest,
               DigestBytes(data.data(), cut, 0) + DigestBytes(data.data() + cut, bytes - cut, cut))
         << bytes;
-    // One flipped bit anywhere, or two exchanged words, show.
+    // A flipped bit anywhere, or two exchanged words, change the digest.
     data[random_() % data.size()] ^= static_cast<uint8_t>(1 << random_() % 8);
     EXPECT_NE(digest, DigestBytes(data.data(), bytes, 0)) << bytes;
   }
@@ -122,7 +123,8 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
   EXPECT_NE(before, DigestBytes(words.data(), 800, 0));
 }
 
-// A whole dealt out in runs: what each part has in it adds up to the whole's.
+// A buffer is split into runs, which are dealt to several parts: the digests of the parts add up to
+// the digest of the whole.
 TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
   constexpr int64_t kRun = 264, kParts = 3;
   for (const int64_t bytes :
@@ -153,7 +155,7 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
         device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(),
         absl::StatusCode::kInvalidArgument);
   }
-  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());  // the poison
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());  // the poison is written
 }
 
 TEST_P(DeviceTest, AnEventNeverRecordedHasPassed) {
@@ -165,8 +167,8 @@ TEST_P(DeviceTest, AnEventNeverRecordedHasPassed) {
   EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
 }
 
-// Two streams hand a buffer to and fro; without the waits, or with a wait for the wrong mark,
-// rounds would mix.
+// Two streams pass a buffer back and forth. Without the waits, or with a wait for the wrong event,
+// the rounds would mix.
 TEST_P(DeviceTest, EventsOrderTwoStreams) {
   ASSERT_OK_AND_ASSIGN(Stream other, device_.NewStream(StreamPriority::kHigh));
   ASSERT_OK_AND_ASSIGN(Event written, device_.NewEvent());
@@ -199,12 +201,12 @@ TEST_P(DeviceTest, EventsOrderTwoStreams) {
   EXPECT_TRUE(passed);
 }
 
-// Enqueueing behind work that is not done returns at once: seen by a mark that cannot have been
-// passed yet, because it waits for a stream that only later calls let go on.
+// Enqueueing behind unfinished work returns at once. The proof is an event that cannot have passed
+// yet: it waits for a stream that only later calls release.
 TEST_P(DeviceTest, EnqueueingNeverWaits) {
   ASSERT_OK_AND_ASSIGN(Stream slow, device_.NewStream(StreamPriority::kNormal));
   ASSERT_OK_AND_ASSIGN(Event done, device_.NewEvent());
-  // So much that 100 writes of it take longer than 100 calls on any machine.
+  // So many bytes that 100 writes of them take longer than 100 calls on any machine.
   const int64_t bytes = device_.info().backend == "host" ? 8 << 20 : 64 << 20;
   const DeviceBuffer buffer = Poisoned(bytes);
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
@@ -219,7 +221,8 @@ TEST_P(DeviceTest, EnqueueingNeverWaits) {
   EXPECT_EQ(Download<uint32_t>(buffer, 1)[0], 99u);
 }
 
-// Stamps are taken where they stand in the stream, by a clock that ReadClock relates to the host's.
+// The device takes stamps where they stand in the stream, with a clock that ReadClock relates to
+// the host's clock.
 TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
   constexpr int64_t kBytes = 64 << 20;
   const DeviceBuffer buffer = Poisoned(kBytes);
@@ -235,7 +238,7 @@ TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
   const int64_t after = SystemClock().Now().monotonic_ns;
   const int64_t first = stamps.as<int64_t>()[0] - clock.device_ns + clock.host_ns,
                 last = stamps.as<int64_t>()[1] - clock.device_ns + clock.host_ns;
-  constexpr int64_t kTolerance = 100'000;  // of the conversion
+  constexpr int64_t kTolerance = 100'000;  // of the clock conversion
   EXPECT_GE(first, before - kTolerance);
   EXPECT_GT(last, first);
   EXPECT_LE(last, after + kTolerance);

@@ -53,7 +53,7 @@ TEST_P(ShareableTest, IsWholeGranulesOfZerosThatTheDeviceWorksOn) {
   ASSERT_THAT(device_.CopyOnDevice(stream_.ref(), other.data(), buffer.data(), buffer.bytes()),
               IsOk());
   EXPECT_EQ(Download<uint8_t>(other, count), values);
-  // The same digest wherever the bytes lie.
+  // The digest does not depend on where the bytes lie.
   ASSERT_OK_AND_ASSIGN(const DeviceBuffer sums, device_.Allocate(16));
   ASSERT_THAT(device_.Digest(stream_.ref(), buffer.data(), buffer.bytes(), sums.as<uint64_t>()),
               IsOk());
@@ -79,7 +79,7 @@ TEST_P(ShareableTest, EveryAllocationHasItsIdAndItsDescriptor) {
       buffers.push_back(std::move(buffer));
     }
     ASSERT_OK_AND_ASSIGN(const SharedMemory again, memory_->Share(buffers[3]));
-    EXPECT_TRUE(ids.contains(again.id));  // exported once
+    EXPECT_TRUE(ids.contains(again.id));  // the memory is exported only once
   }
   EXPECT_EQ(OpenDescriptors(), before);
   ASSERT_OK_AND_ASSIGN(const DeviceBuffer plain, device_.Allocate(4096));
@@ -118,7 +118,7 @@ TEST_P(ShareableTest, FreeingWaitsForNoRunningWork) {
   ASSERT_OK_AND_ASSIGN(Event done, device_.NewEvent());
   ASSERT_THAT(device_.Delay(stream_.ref(), 500'000'000), IsOk());
   ASSERT_THAT(done.Record(stream_.ref()), IsOk());
-  buffer = DeviceBuffer();  // of no use to what runs
+  buffer = DeviceBuffer();  // freed: the enqueued work no longer needs it
   ASSERT_OK_AND_ASSIGN(const bool passed, done.Query());
   EXPECT_FALSE(passed);
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
@@ -141,7 +141,7 @@ TEST_P(ShareableTest, AMemoryFileIsReadOnlyForOthers) {
     EXPECT_EQ(::fallocate(writable, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
     ::close(writable);
   }
-  // What the engine writes is seen at once.
+  // Other mappings see at once what the engine writes.
   void* view = ::mmap(nullptr, static_cast<size_t>(shared.mapped_bytes), PROT_READ, MAP_SHARED,
                       shared.fd, 0);
   ASSERT_NE(view, MAP_FAILED);

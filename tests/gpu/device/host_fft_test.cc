@@ -1,5 +1,5 @@
 // The host's own transform against a plain DFT in double precision: every mix of radices, and
-// lengths that go by convolution.
+// lengths that need a convolution.
 
 #include <cmath>
 #include <complex>
@@ -17,8 +17,8 @@
 namespace octavo::inline gpu::host {
 namespace {
 
-// Largest error of an output relative to the norm of the input, which every output is bounded by:
-// passes round once each; a convolution runs two transforms, twice or more as long.
+// Largest error of an output, relative to the norm of the input, which bounds every output. Each
+// pass rounds once. A convolution runs two transforms of at least twice the length.
 constexpr double kPassesTolerance = 5e-7, kConvolutionTolerance = 2e-6;
 
 // Largest error over `bins` of some lanes.
@@ -76,8 +76,8 @@ TEST(HostFftTest, EveryLengthUpTo300) {
 }
 
 TEST(HostFftTest, LongLengths) {
-  // Powers of one radix, mixes of all, spectrometers' numbers of pixels, primes, primes next to
-  // fast lengths, the longest.
+  // Powers of one radix, mixes of all radices, pixel counts of spectrometers, primes, primes next
+  // to fast lengths, the longest length.
   for (const int64_t n : {512,  1024, 2048, 4096, 8192, 65536, 131072, 729,    2187,  625,
                           3125, 1536, 1000, 2500, 1440, 4500,  3600,   2000,   1376,  688,
                           509,  997,  1023, 2047, 4093, 1364,  65537,  100003, 131071}) {
@@ -87,7 +87,7 @@ TEST(HostFftTest, LongLengths) {
   }
 }
 
-// What a chain with fewer bins than half uses: some inputs, some outputs.
+// The use by a chain that stores fewer than half of the bins: some inputs, some outputs.
 TEST(HostFftTest, PartOfAConvolution) {
   for (const auto [n, inputs, first, outputs] : std::vector<std::array<int64_t, 4>>{
            {509, 509, 0, 254}, {1376, 1300, 100, 50}, {1021, 16, 1000, 21}, {509, 400, 508, 1}}) {
@@ -96,7 +96,7 @@ TEST(HostFftTest, PartOfAConvolution) {
     EXPECT_LE(plan.rows, NextFastLength(inputs + outputs - 1));
     EXPECT_EQ(static_cast<int64_t>(plan.chirp_in_re.size()), inputs);
     EXPECT_EQ(static_cast<int64_t>(plan.chirp_out_re.size()), outputs);
-    // By the equations, in double precision with the plan's own tables.
+    // The model follows the equations, in double precision, with the plan's own tables.
     std::mt19937 random(5);
     std::normal_distribution<double> normal;
     const auto complex = [](const std::vector<float>& re, const std::vector<float>& im, int64_t i) {

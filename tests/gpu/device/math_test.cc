@@ -1,4 +1,4 @@
-// Per-element functions that every backend shares, against their definitions.
+// Per-element functions that all backends share, against their definitions.
 
 #include <cmath>
 #include <cstring>
@@ -15,7 +15,7 @@
 namespace octavo::inline gpu::math {
 namespace {
 
-// Value of a half by its definition.
+// Value of a half-precision number by its definition.
 double HalfByDefinition(uint16_t half) {
   const int exponent = half >> 10 & 31, fraction = half & 1023;
   const double magnitude =
@@ -45,7 +45,7 @@ TEST(HalfTest, RoundsToNearestAndTiesToEven) {
     const double below = HalfByDefinition(static_cast<uint16_t>(h)),
                  above = HalfByDefinition(static_cast<uint16_t>(h + 1));
     const auto middle =
-        static_cast<float>((below + above) / 2);  // exact: one bit more than a half has
+        static_cast<float>((below + above) / 2);  // exact: it needs one bit more than a half has
     EXPECT_EQ(FloatToHalf(middle), h % 2 == 0 ? h : h + 1);
     EXPECT_EQ(FloatToHalf(std::nextafter(middle, 0.0f)), h);
     EXPECT_EQ(FloatToHalf(-std::nextafter(middle, 1e9f)), (h + 1) | 0x8000);
@@ -73,7 +73,7 @@ TEST(QuantiseTest, RoundsHalfAwayFromZeroClipsAndTakesNanAsLowest) {
 }
 
 TEST(PackingTest, TwoSamplesInThreeBytes) {
-  // 0x123, 0x456, and 0x789 alone.
+  // The test packs only 0x123, 0x456 and 0x789.
   const uint8_t low_first[] = {0x23, 0x61, 0x45, 0x89, 0x07},
                 high_first[] = {0x12, 0x63, 0x45, 0x78, 0x09};
   for (const auto& [packing, record] :

@@ -21,13 +21,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A family that no backend has a twin of.
+/// A family of operators that no backend implements.
 class UnknownOps : public Operators {
  public:
   static constexpr OperatorFamily kFamily{"unheard-of things"};
 };
 
-/// A device of a backend that is not there, and so without twins.
+/// A device of a backend that does not exist and therefore implements no operators.
 class OtherDevice final : public testing::ForwardingDevice {
  public:
   OtherDevice(Device& inner, std::string backend) : ForwardingDevice(inner), info_(inner.info()) {

@@ -1,5 +1,5 @@
-// Several devices of one process: what goes from one to the other, waits across them, and what the
-// loss of one leaves of the rest.
+// Several devices in one process: copies between them, waits across them, and the loss of one
+// device, which must leave the others intact.
 
 #include <chrono>
 #include <numeric>
@@ -35,7 +35,7 @@ class SeveralDevicesTest : public ::testing::TestWithParam<std::string> {
     return got;
   }
   std::vector<std::unique_ptr<Device>> devices_;
-  std::vector<Stream> streams_;  // after the devices: streams end first
+  std::vector<Stream> streams_;  // after the devices: streams are destroyed first
 };
 
 TEST_P(SeveralDevicesTest, EachIsADeviceOfItsOwn) {
@@ -47,8 +47,8 @@ TEST_P(SeveralDevicesTest, EachIsADeviceOfItsOwn) {
   EXPECT_GE(devices_[0]->info().total_bytes, memory.free_bytes);
 }
 
-// A value goes round through all devices, each round through copies that wait by events only;
-// delays make a lost wait show.
+// A value travels round all devices. Copies order each round by events only; delays expose a
+// missing wait.
 TEST_P(SeveralDevicesTest, CopiesBetweenThemKeepTheOrderOfEvents) {
   constexpr size_t kWords = 1 << 18;
   constexpr uint32_t kRounds = 12;
@@ -105,7 +105,7 @@ TEST_P(SeveralDevicesTest, AWholePeerCopyIsExact) {
   EXPECT_EQ(Read(0, to, values.size()), values);
 }
 
-// The same from the other end: the device that receives enqueues it.
+// The same in the other direction: the receiving device enqueues the copy.
 TEST_P(SeveralDevicesTest, TheReceiverMayCopyToo) {
   std::mt19937 random(testing::FreshSeed());
   std::vector<uint32_t> values(300007);
@@ -137,7 +137,7 @@ TEST_P(SeveralDevicesTest, ALostDeviceSaysSoAndTheOtherGoesOn) {
   const auto is_lost = IsError(absl::StatusCode::kUnavailable, "pulled out");
   EXPECT_THAT(devices_[1]->Health(), is_lost);
   EXPECT_EQ(InfoOf(devices_[1]->Health()).reason, Reason::kDeviceLost);
-  // What was under way ends with it, and nothing waits for ever.
+  // Unfinished work ends with the device, and nothing waits for ever.
   EXPECT_THAT(event.Synchronize(), is_lost);
   EXPECT_THAT(event.Query(), is_lost);
   EXPECT_THAT(streams_[1].ref().Synchronize(), is_lost);

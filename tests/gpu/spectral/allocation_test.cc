@@ -1,5 +1,5 @@
-// The block path allocates nothing: counted over every thread of the program while blocks go
-// through the chain.
+// The block path allocates no memory: the test counts allocations on every thread of the program
+// while blocks pass through the chain.
 
 #include "gpu/array/project.h"
 #include "gpu/spectral/spectral.h"
@@ -21,7 +21,7 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   c.window = MakeWindow(WindowKind::kHann, 1024);
   c.phase_rad = MakeDispersionPhase(3e-5, 0, 1024);
   c.background = math::Background::kRolling;
-  c.background_group_records = 200;  // some records of each block wait for the next
+  c.background_group_records = 200;  // some records of each block wait for the next one
   c.background_window_records = 1024;
   c.volume_records = 512;
   c.fft_length = 1024;
@@ -34,7 +34,7 @@ TEST_P(AllocationTest, BlocksGoThroughWithoutAny) {
   ASSERT_OK_AND_ASSIGN(Event event, device_.NewEvent());
   const VolumeView view{.data = volume.data(), .dtype = DType::kU8, .shape = {1, 512, 512}};
   RecordPlacement placement{.raster = {512, 1, 0, false}};
-  const auto block = [&] {  // matchers allocate, ASSERT_TRUE does not
+  const auto block = [&] {  // matchers allocate memory; ASSERT_TRUE does not
     ASSERT_TRUE(processor
                     ->Process(stream_.ref(), raw.data(), 300, placement,
                               {.volume = volume.data(), .volume_ascans = 512, .mip = mip.data()})

@@ -14,7 +14,7 @@ using std::numbers::pi;
 using testing::IsError;
 using testing::IsOk;
 
-// k of the sample j of S, 0 ... 1, bent; and its inverse r.
+// A nonlinear k of the sample at u = j/S, 0 ... 1, and its inverse r.
 double Bent(double u) { return u + 0.25 * u * (1 - u) * (1 + 0.3 * u); }
 double Inverse(double k) {
   double lo = 0, hi = 1;

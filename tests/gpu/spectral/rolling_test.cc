@@ -1,5 +1,5 @@
-// The rolling background is a function of record numbers: which records make it, whatever the
-// calls, the gaps and what is no number.
+// The rolling background depends on record numbers only. The tests check which records it contains,
+// for any calls, gaps and non-finite records.
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ using testing::FreshSeed;
 using testing::IsOk;
 using testing::ModelDepth;
 
-// Numbers alone: the parts of the groups that came, and which of them a window adds, against the
+// Without a device: which parts of the groups arrived, and which of them a window adds, against the
 // rule as it is written.
 TEST(RollingWindowTest, WindowsAreWholeParts) {
   std::mt19937 random(FreshSeed());
@@ -118,10 +118,11 @@ class RollingTest : public testing::SpectralTest {
                                       .flyback_records = kFlyback,
                                       .bidirectional = true};
 
-  using Range = std::pair<int64_t, int64_t>;  // records [begin, end) that came, through all volumes
+  // Records [begin, end) that arrived, across all volumes.
+  using Range = std::pair<int64_t, int64_t>;
 
-  // Sends the ranges cut at random; the volumes one behind the other. `replace` > 0: with that
-  // volume another processor takes over.
+  // Sends the ranges, cut at random; the volumes lie one behind the other. `replace` > 0: another
+  // processor takes over at the start of that volume.
   std::vector<uint8_t> Run(const SpectralConfig& c, const std::vector<Range>& came,
                            std::mt19937& random, int64_t most, int64_t replace = 0,
                            const SpectralConfig* other = nullptr) {
@@ -148,7 +149,7 @@ class RollingTest : public testing::SpectralTest {
         const int64_t count =
             std::min({end - at, 1 + static_cast<int64_t>(random() % static_cast<uint32_t>(most)),
                       c.max_records_per_block});
-        // In memory of its own, so that nothing behind it is read unnoticed.
+        // The block has memory of its own, so a read beyond its end is noticed.
         const DeviceBuffer block = Poisoned(count * RecordBytes(c));
         EXPECT_THAT(device_.CopyOnDevice(stream_.ref(), block.data(),
                                          raw.as<uint8_t>() + at * RecordBytes(c), block.bytes()),
@@ -191,7 +192,7 @@ class RollingTest : public testing::SpectralTest {
     return came;
   }
 
-  // The background of a record by the rule, in double precision; what is not finite does not count.
+  // The background of a record by the rule, in double precision. Non-finite numbers do not count.
   std::vector<double> Background(const SpectralConfig& c, const std::vector<Range>& came,
                                  int64_t record, int64_t since = 0) const {
     const int64_t volume = record / kVolume * kVolume,
@@ -266,7 +267,7 @@ class RollingTest : public testing::SpectralTest {
   int64_t non_finite_ = 0;
 };
 
-// Calls, gaps, groups and windows at random.
+// Random calls, gaps, groups and windows.
 TEST_P(RollingTest, CutsChangeNoBit) {
   std::mt19937 random(FreshSeed());
   for (int turn = 0; turn < 28; ++turn) {
@@ -290,8 +291,8 @@ TEST_P(RollingTest, CutsChangeNoBit) {
   }
 }
 
-// With a fixed pattern the B-scan is looked at as a whole, and still each of its records has the
-// background of its own group.
+// A fixed pattern is computed from the whole B-scan, but each record keeps the background of its
+// own group.
 TEST_P(RollingTest, BscansOfSeveralGroups) {
   std::mt19937 random(FreshSeed());
   for (const int64_t group : {kLine, int64_t{5}, int64_t{1}, 2 * kLine, kLine - 2}) {
@@ -309,7 +310,7 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
       const std::vector<uint8_t> got = Run(c, {{0, kVolumes * kVolume}}, random, most);
       if (first.empty()) {
         first = got;
-        const int64_t line = kVolume + kLine;  // the second of the second volume
+        const int64_t line = kVolume + kLine;  // line 1 of volume 1
         std::vector<testing::Spectrum> spectra;
         for (int64_t x = 0; x < kX; ++x)
           spectra.push_back(ModelDepth(c, Record(c, line + x),
@@ -329,9 +330,9 @@ TEST_P(RollingTest, BscansOfSeveralGroups) {
   }
 }
 
-// The error against double precision stays below -120 dB of full scale: fringes, whose positions
-// matter most, in blocks of random lengths, with and without a fixed pattern that needs the whole
-// B-scan.
+// The error against double precision stays below -120 dB of full scale. Fringes, whose positions
+// matter most, come in blocks of random lengths, with and without a fixed pattern, which needs the
+// whole B-scan.
 TEST_P(RollingTest, ErrorsStayBelow120Db) {
   std::mt19937 random(FreshSeed());
   for (const int64_t samples : {512, 1000, 1024, 4096, 16384}) {
@@ -364,7 +365,7 @@ TEST_P(RollingTest, ErrorsStayBelow120Db) {
         const std::vector<Range> all = {{0, kVolumes * kVolume}};
         const std::vector<uint8_t> got = Run(c, all, random, 30);
         const int64_t line = kVolume + 2 * kLine,
-                      bytes = kAscans * c.depth * 4;  // the third of the second volume
+                      bytes = kAscans * c.depth * 4;  // line 2 of volume 1
         const std::vector<double> background = Background(c, all, line);
         std::vector<testing::Spectrum> spectra;
         for (int64_t x = 0; x < kX; ++x) {
@@ -391,8 +392,8 @@ TEST_P(RollingTest, ErrorsStayBelow120Db) {
   }
 }
 
-// What was summed goes on with another processor for the same groups and windows, and begins anew
-// with others.
+// A new processor with the same groups and windows continues the sums. With other groups or windows
+// it starts them again.
 TEST_P(RollingTest, SumsOutliveAReplacement) {
   std::mt19937 random(FreshSeed());
   for (const DType type : {DType::kU16, DType::kF32}) {
@@ -415,8 +416,8 @@ TEST_P(RollingTest, SumsOutliveAReplacement) {
   }
 }
 
-// A record with a sample that is no number does not count; one that is large has left no trace once
-// it has left the window.
+// A record with a non-finite sample does not count. A huge record leaves no trace once it has left
+// the window.
 TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
   std::mt19937 random(FreshSeed());
   for (const int64_t window : {int64_t{0}, int64_t{64}, int64_t{3}}) {
@@ -446,7 +447,7 @@ TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
         const std::vector<uint8_t> got = Run(c, all, random, most);
         EXPECT_EQ(non_finite_, 11);
         if (first.empty()) first = got;
-        // Beyond the window of the huge one the tolerance is that of ordinary records.
+        // Beyond the huge record's window, the tolerance for ordinary records holds.
         ASSERT_NO_FATAL_FAILURE(CompareSome(c, got, all, random, 20, 0,
                                             /*first=*/20 + std::max<int64_t>(8, window) + 8));
         ASSERT_EQ(got.size(), first.size());
@@ -456,7 +457,7 @@ TEST_P(RollingTest, NothingStaysOfWhatIsNoNumberOrHuge) {
   }
 }
 
-// The mean of a B-scan leaves out what is no number too.
+// The mean of a B-scan also leaves non-finite records out.
 TEST_P(RollingTest, TheMeanOfABscanIsOfNumbers) {
   SpectralConfig c = BaseConfig(256);
   c.raw_type = DType::kF32;

@@ -1,4 +1,4 @@
-// Clipped voxels are counted exactly, and the span that a chain claims bounds what it gives.
+// The chain counts clipped voxels exactly, and the span that it reports bounds its results.
 
 #include <algorithm>
 #include <cmath>
@@ -40,7 +40,8 @@ class SpectralClipTest : public testing::SpectralTest {
     std::vector<uint8_t> volume;
     Counts counts;
   };
-  // All records of a volume in calls of at most `piece`; the counts start from `before`.
+  // Processes all records of a volume in calls of at most `piece` records. The counts start from
+  // `before`.
   Result Run(const SpectralConfig& c, const DeviceBuffer& raw, int64_t piece, bool projections,
              int64_t volume_ascans = kAscans, uint64_t before = 0) {
     auto processor = SpectralProcessor::Create(c, device_);
@@ -70,8 +71,8 @@ class SpectralClipTest : public testing::SpectralTest {
             {counts[0] - before, counts[1] - before - 1}};
   }
 
-  // What must have been counted, from the same chain's values as F32; `doubtful`: voxels so close
-  // to the border that rounding decides.
+  // The expected counts, from the F32 values of the same chain. `doubtful`: voxels so close to a
+  // limit that rounding decides.
   static Counts Wanted(const SpectralConfig& c, const std::vector<uint8_t>& values, int64_t ascans,
                        Counts* doubtful) {
     Counts wanted;
@@ -96,7 +97,7 @@ class SpectralClipTest : public testing::SpectralTest {
                  std::to_string(static_cast<int>(c.value)));
     c.max_records_per_block = kRecords;
     MakeRecords(c, kRecords, seed);
-    if (c.raw_type == DType::kF32) {  // a record that is not finite
+    if (c.raw_type == DType::kF32) {  // one record is not finite
       const float nan = std::numeric_limits<float>::quiet_NaN();
       std::memcpy(bytes_.data() + 7 * RecordBytes(c) + 20, &nan, 4);
     }
@@ -106,7 +107,7 @@ class SpectralClipTest : public testing::SpectralTest {
     plain.has_levels = false;
     const Result values = Run(plain, raw, kRecords, false);
     EXPECT_EQ(values.counts, Counts());
-    // Levels that clip some at either end, only below, only above, and none.
+    // Levels that clip some voxels at both ends, only below, only above, and none.
     std::vector<float> sorted;
     for (int64_t i = 0; i < kAscans * c.depth; ++i) {
       const auto v =
@@ -133,11 +134,11 @@ class SpectralClipTest : public testing::SpectralTest {
                   static_cast<double>(doubtful.below));
       EXPECT_NEAR(static_cast<double>(whole.counts.above), static_cast<double>(wanted.above),
                   static_cast<double>(doubtful.above));
-      // The same whatever else is asked for, and from any start value.
+      // The counts depend neither on the other outputs nor on the start value.
       const Result cut = Run(c, raw, 37, false, kAscans, 1ull << 40);
       EXPECT_EQ(cut.counts, whole.counts);
       EXPECT_EQ(Run(c, raw, kRecords, false).counts, whole.counts);
-      // Of the A-scans that are placed.
+      // Only A-scans with a place count.
       doubtful = {};
       const Counts part = Wanted(c, values.volume, kAscans / 2, &doubtful);
       const Result half = Run(c, raw, kRecords, true, kAscans / 2);
@@ -184,8 +185,8 @@ TEST_P(SpectralClipTest, CountsWhatWasClipped) {
   }
 }
 
-// The chains that the fused launch knows best: every length, with and without dispersion, from 16
-// and 12 bits, to one and two bytes.
+// The chains that the fused launch supports best: every length, with and without dispersion, from
+// 16 and 12 bits, to one and two bytes.
 TEST_P(SpectralClipTest, CountsInUsualChains) {
   for (const int64_t samples : {512, 1024, 1536, 2048, 3072, 4096}) {
     for (const bool dispersion : {false, true}) {
@@ -204,7 +205,8 @@ TEST_P(SpectralClipTest, CountsInUsualChains) {
   }
 }
 
-// What rounds to a number of the type is not clipped, whatever is just beyond is; NaN is below.
+// A value that rounds to a number of the type is not clipped; any value beyond is. NaN is clipped
+// below.
 TEST(SpectralClip, BordersAreHalfAStepOutside) {
   const float inf = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
@@ -219,7 +221,7 @@ TEST(SpectralClip, BordersAreHalfAStepOutside) {
   }
 }
 
-// Means of repeats are written again with every repeat: only what stays counts.
+// Each repeat rewrites the mean of the repeats before it: only the final voxels count.
 TEST_P(SpectralClipTest, RepeatsCountOnce) {
   for (const int64_t lost : {int64_t{0}, int64_t{30}}) {
     SpectralConfig c = BaseConfig(256);
@@ -233,7 +235,7 @@ TEST_P(SpectralClipTest, RepeatsCountOnce) {
     c.level_hi = 34;
     MakeRecords(c, kRecords, FreshSeed());
     const DeviceBuffer raw = Upload(bytes_);
-    // Every line is the same A-scans again.
+    // Every line brings the same A-scans again.
     std::vector<int32_t> places;
     std::vector<BscanSpan> spans;
     for (int64_t r = 0; r < kRecords; ++r)
@@ -251,7 +253,8 @@ TEST_P(SpectralClipTest, RepeatsCountOnce) {
                                   .aip = nullptr,
                                   .clipped = clipped.as<uint64_t>()};
       std::vector<uint64_t> counts;
-      for (int volumes = 0; volumes < 2; ++volumes) {  // the second one knows nothing of the first
+      // The second volume must not depend on the first.
+      for (int volumes = 0; volumes < 2; ++volumes) {
         EXPECT_THAT(device_.Fill(stream_.ref(), clipped.data(), 16, 0), IsOk());
         EXPECT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
         for (int64_t first = lost; first < kRecords; first += 31) {
@@ -288,7 +291,7 @@ TEST_P(SpectralClipTest, RepeatsCountOnce) {
   }
 }
 
-// Whatever samples of the raw type come: nothing exceeds LargestMagnitude, and with levels of
+// For any samples of the raw type, no result exceeds LargestMagnitude, and with the levels of
 // DbSpan nothing is clipped.
 TEST_P(SpectralClipTest, TheSpanBoundsTheWorstRecords) {
   std::mt19937 random(FreshSeed());
@@ -334,8 +337,8 @@ TEST_P(SpectralClipTest, TheSpanBoundsTheWorstRecords) {
                  std::to_string(background) + ", interpolation " +
                  std::to_string(static_cast<int>(c.interpolation)));
 
-    // Constants at either end, alternating ends, cosines over the whole range, ends by the sign of
-    // what makes a bin largest, noise of ends.
+    // Constants at either end, alternating ends, cosines over the whole range, ends chosen by sign
+    // to make one bin largest, and noise of ends.
     bytes_.assign(static_cast<size_t>(kRecords * RecordBytes(c)), 0);
     for (int64_t r = 0; r < kRecords; ++r) {
       const int64_t bin = static_cast<int64_t>(random() % static_cast<uint32_t>(c.depth));
@@ -380,8 +383,8 @@ TEST_P(SpectralClipTest, TheSpanBoundsTheWorstRecords) {
       most =
           std::max(most, NumberAt(DType::kF32, magnitudes.volume.data(), static_cast<size_t>(i)));
     EXPECT_LE(most, bound);
-    // Not by much more than it must: a constant of the largest number reaches it where nothing is
-    // subtracted from it.
+    // The bound is not much larger than necessary: where nothing is subtracted, a constant record
+    // of the largest number reaches it.
     const bool plain = c.background == math::Background::kNone &&
                        c.fixed_pattern == math::FixedPattern::kNone && c.phase_rad.empty();
     const bool positive =

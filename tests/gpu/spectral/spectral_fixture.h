@@ -14,10 +14,10 @@
 
 namespace octavo::testing {
 
-// Tolerances of the acceptance rules: relative to full scale for linear values, dB above -100 dB of
-// full scale, counts.
+// Tolerances of the acceptance rules: linear values relative to full scale, dB for values above
+// -100 dB of full scale, and counts.
 constexpr double kLinearTolerance = 5e-6, kDbTolerance = 0.05;
-// What rounding to a half-precision number adds, relative to the value.
+// The additional error of rounding to half precision, relative to the value.
 constexpr double kHalfRounding = 1.0 / 2048;
 
 using Spectrum = std::vector<std::complex<double>>;
@@ -48,8 +48,9 @@ inline void Warp(SpectralConfig& c, math::Interpolation kind) {
 
 class SpectralTest : public BackendTest {
  protected:
-  // Random raw records, as bytes and as the numbers that the chain sees: the chosen channel, means
-  // of record_average. Records [quiet_begin, quiet_end) of every `line` vary 32 times less.
+  // Makes random raw records, as bytes and as the numbers that the chain sees: the selected
+  // channel, averaged over record_average records. Records [quiet_begin, quiet_end) of every `line`
+  // vary 32 times less.
   void MakeRecords(const SpectralConfig& c, int64_t records, uint32_t seed, int64_t line = 1,
                    int64_t quiet_begin = 0, int64_t quiet_end = 0) {
     std::mt19937 random(seed);
@@ -70,7 +71,7 @@ class SpectralTest : public BackendTest {
         };
         if (c.packing != math::Packing::kNone) {
           const auto v = static_cast<uint16_t>(random() % 4096 / quiet);
-          // Two samples in three bytes: in between goes half a byte of each.
+          // Two samples in three bytes: each has half of the middle byte.
           uint8_t* pair = out + i / 2 * 3;
           const bool low = c.packing == math::Packing::kLowFirst12;
           if (i % 2 == 0) {
@@ -117,7 +118,7 @@ class SpectralTest : public BackendTest {
     return mean;
   }
 
-  // Element i of memory of a type, as a number.
+  // Element i of an array of a type, as a number.
   static double NumberAt(DType dtype, const uint8_t* memory, size_t i) {
     const auto read = [&](auto v) {
       std::memcpy(&v, memory + i * sizeof v, sizeof v);
@@ -131,14 +132,14 @@ class SpectralTest : public BackendTest {
       default: return static_cast<double>(read(float{}));
     }
   }
-  // Stored depth sample, of complex ones the magnitude.
+  // A stored depth sample; the magnitude if it is complex.
   static double Stored(const SpectralConfig& c, const std::vector<uint8_t>& volume, size_t i) {
     if (c.output != DType::kC64) return NumberAt(c.output, volume.data(), i);
     return std::hypot(NumberAt(DType::kF32, volume.data(), 2 * i),
                       NumberAt(DType::kF32, volume.data(), 2 * i + 1));
   }
 
-  // A-scan of the volume against complex depth samples, or against their mean power.
+  // Compares an A-scan of the volume with complex depth samples, or with their mean power.
   void Compare(const SpectralConfig& c, const std::vector<uint8_t>& volume, int64_t ascan,
                const Spectrum& model) {
     const double full_scale = FullScale(c);

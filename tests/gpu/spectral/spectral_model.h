@@ -11,8 +11,8 @@
 
 namespace octavo::testing {
 
-// The spectral chain in double precision with a plain DFT: written from the equations, shares
-// nothing with the backends.
+// The spectral chain in double precision with a plain DFT. It follows the equations and shares no
+// code with the backends.
 
 /// Lanczos kernel of 4 lobes.
 inline double ModelLanczos(double x) {
@@ -22,7 +22,7 @@ inline double ModelLanczos(double x) {
   return std::sin(a) / a * (std::sin(b) / b);
 }
 
-/// Steps 1 to 4 of one record of S samples (the mean of those that are averaged): D complex depth
+/// Steps 1 to 4 for one record of S samples (the mean of the averaged records): D complex depth
 /// samples.
 inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c,
                                                     const std::vector<double>& record,
@@ -80,7 +80,7 @@ inline std::vector<std::complex<double>> ModelDepth(const SpectralConfig& c,
   return depth;
 }
 
-/// Step 5: the fixed pattern [D] of the A-scans of a B-scan.
+/// Step 5: the fixed pattern [D], computed from the A-scans of a B-scan.
 inline std::vector<std::complex<double>> ModelPattern(
     const SpectralConfig& c, const std::vector<std::vector<std::complex<double>>>& ascans) {
   const size_t count = ascans.size(),
@@ -104,13 +104,13 @@ inline std::vector<std::complex<double>> ModelPattern(
   return pattern;
 }
 
-/// Value of a depth sample of power `power`, in value units.
+/// Value of a depth sample that has power `power`, in value units.
 inline double ModelValueOfPower(const SpectralConfig& c, double power) {
   if (c.value == math::Value::kDb) return 10 * std::log10(std::max(power, 1e-30));
   return c.value == math::Value::kPower ? power : std::sqrt(power);
 }
 
-/// Value of a depth sample, in value units; of complex ones the magnitude.
+/// Value of a depth sample, in value units; the magnitude if it is complex.
 inline double ModelValue(const SpectralConfig& c, std::complex<double> z) {
   return c.value == math::Value::kReal ? z.real() : ModelValueOfPower(c, std::norm(z));
 }

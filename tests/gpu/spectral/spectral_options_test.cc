@@ -1,4 +1,4 @@
-// Parts of the chain that remember: B-scans cut by blocks and gaps, and repeats.
+// Parts of the chain that keep state: B-scans cut by blocks and gaps, and repeats.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,8 @@ using testing::Spectrum;
 class SpectralOptionsTest : public testing::SpectralTest {
  protected:
   static constexpr int64_t kX = 24, kY = 4, kFlyback = 3, kLine = kX + kFlyback;
-  // Lines of kX records and kFlyback that are dropped; `period` of them are one repeat.
+  // Lines of kX records, each followed by kFlyback records that are dropped. `period` lines form
+  // one repeat.
   static std::vector<BscanSpan> Lines(int64_t count, int64_t period) {
     std::vector<BscanSpan> spans;
     for (int64_t y = 0; y < count; ++y)
@@ -33,7 +34,7 @@ class SpectralOptionsTest : public testing::SpectralTest {
                                       .bidirectional = true};
 };
 
-// Wherever a block ends, the B-scan's mean and pattern are those of the whole B-scan.
+// A B-scan's mean and pattern do not depend on where blocks end.
 TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
   for (const bool table : {false, true}) {
     for (const auto pattern : {math::FixedPattern::kNone, math::FixedPattern::kMean,
@@ -95,7 +96,7 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
         }
         ASSERT_EQ(got.size(), whole.size());
         for (size_t i = 0; i < got.size() / 4;
-             ++i) {  // libraries may round otherwise in batches of another size
+             ++i) {  // libraries may round differently in batches of another size
           ASSERT_NEAR(NumberAt(DType::kF32, got.data(), i), NumberAt(DType::kF32, whole.data(), i),
                       1e-7 * FullScale(c))
               << ::testing::PrintToString(cuts);
@@ -105,8 +106,8 @@ TEST_P(SpectralOptionsTest, BlocksCutBscansWithoutATrace) {
   }
 }
 
-// A B-scan that lost records is placed with the mean of each piece that came; nothing of one volume
-// reaches the next.
+// A B-scan that lost records is processed with the mean of each piece that arrived. No data of one
+// volume reaches the next.
 TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   SpectralConfig c = BaseConfig(256);
   c.background = math::Background::kBscan;
@@ -117,8 +118,8 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
   ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
   ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-  // Of line 0 all; of line 1 records 0 to 9 and 15 to 23; line 2 not at all; of line 3 records 2 to
-  // 19, then nothing more.
+  // All records of line 0; records 0 to 9 and 15 to 23 of line 1; none of line 2; records 2 to 19
+  // of line 3, then nothing more.
   const std::vector<std::pair<int64_t, int64_t>> pieces = {
       {0, kLine + 10}, {kLine + 15, 2 * kLine}, {3 * kLine + 2, 3 * kLine + 20}};
   for (const auto& [begin, end] : pieces) {
@@ -128,7 +129,7 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
   }
   ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
   const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * 4));
-  std::map<int64_t, std::pair<int64_t, int64_t>> came;  // record → its piece
+  std::map<int64_t, std::pair<int64_t, int64_t>> came;  // from each record to its piece
   for (const auto& [begin, end] :
        std::vector<std::pair<int64_t, int64_t>>{{0, kX},
                                                 {kLine, kLine + 10},
@@ -147,7 +148,8 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
           << "record " << r << " did not come";
     }
   }
-  // The next volume begins in the middle of a line: what was kept of the last one is gone.
+  // The next volume begins in the middle of a line: it must not see what the chain kept of the last
+  // volume.
   const DeviceBuffer next = Poisoned(ascans * c.depth * 4);
   const SpectralTarget next_target{.volume = next.data(), .volume_ascans = ascans};
   ASSERT_THAT(processor->Process(stream_.ref(), raw.data(), 5,
@@ -164,7 +166,8 @@ TEST_P(SpectralOptionsTest, GapsLeaveWhatCameAndNothingStale) {
     Compare(c, after, r, ModelDepth(c, Record(c, r), Mean(c, 20, 24)));
 }
 
-// Lines repeated three times, two lines at a time: the mean power of those repeats that came.
+// Two lines at a time, repeated three times: the result is the mean power of the repeats that
+// arrived.
 TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
   constexpr int64_t kRepeats = 3, kPeriod = 2, kRun = kPeriod * kLine;
   for (const auto& [value, output] :
@@ -187,7 +190,7 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
       const int64_t records = kRepeats * kY * kLine, ascans = kX * kY, size = SizeOf(output);
       MakeRecords(c, records, 13);
       const DeviceBuffer raw = Upload(bytes_);
-      // Record → A-scan: two lines three times, then the next two.
+      // A-scan of each record: two lines three times, then the next two.
       std::vector<int32_t> places;
       for (int64_t r = 0; r < records; ++r) {
         const int64_t group = r / (kRun * kRepeats);
@@ -196,8 +199,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
       const DeviceBuffer device_places = Upload(places);
       const std::vector<BscanSpan> spans = Lines(kRepeats * kY, kPeriod);
       ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
-      // Two volumes: all records; then without the first repeat of the first lines and half a line
-      // elsewhere.
+      // Two volumes: the first with all records; the second without the first repeat of the first
+      // lines and without half a line elsewhere.
       const std::vector<std::vector<std::pair<int64_t, int64_t>>> volumes = {
           {{0, 100}, {100, 101}, {101, records}},
           {{kRun, kRun + kLine}, {kRun + kLine + 12, records - 2 * kRun - 7}}};
@@ -205,7 +208,7 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
         const DeviceBuffer volume = Poisoned(ascans * c.depth * size);
         const SpectralTarget target{.volume = volume.data(), .volume_ascans = ascans};
         ASSERT_THAT(processor->BeginVolume(stream_.ref()), IsOk());
-        std::map<int64_t, std::vector<int64_t>> came;  // A-scan → its records
+        std::map<int64_t, std::vector<int64_t>> came;  // from each A-scan to its records
         for (const auto& [begin, end] : pieces) {
           ASSERT_THAT(processor->Process(stream_.ref(), raw.as<uint8_t>() + begin * RecordBytes(c),
                                          end - begin,
@@ -222,7 +225,8 @@ TEST_P(SpectralOptionsTest, RepeatsAreAveragedAsPower) {
         }
         ASSERT_THAT(processor->EndVolume(stream_.ref()), IsOk());
         const auto got = Download<uint8_t>(volume, static_cast<size_t>(ascans * c.depth * size));
-        // The part of the line of record r that came in one piece, for its fixed pattern.
+        // The piece that contains record r and arrived without a gap within its line. Its fixed
+        // pattern is computed from this piece.
         const auto pattern_of = [&](int64_t r) {
           for (const auto& [begin, end] : pieces) {
             if (r < begin || r >= end) continue;
@@ -276,10 +280,10 @@ TEST_P(SpectralOptionsTest, RefusesPlacementsThatLackWhatTheOptionsNeed) {
                                  {.table = places.as<int32_t>(), .spans = &longer, .span_count = 1},
                                  target),
               IsError(absl::StatusCode::kInvalidArgument, "placement.spans.records"));
-  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers go
+  EXPECT_THAT(stream_.ref().Synchronize(), IsOk());  // before the buffers are freed
 }
 
-// B-scans of different lengths with flyback of different lengths, as patterns other than rasters
+// B-scans of different lengths with flyback of different lengths, which patterns other than rasters
 // have.
 TEST_P(SpectralOptionsTest, BscansOfAnyLength) {
   SpectralConfig c = BaseConfig(256);

@@ -1,6 +1,6 @@
-// Records are transformed beside each other, in plans for more rows than there are records, in
-// memory that still holds the rows of earlier calls. Nothing of that may reach a record: not what
-// memory beyond the records holds, not a record beside it that is not finite or far too large.
+// The chain transforms records side by side, in plans that have more rows than there are records,
+// in memory that still holds rows of earlier calls. A record's result must depend neither on the
+// memory beyond the records nor on a neighbouring record that is not finite or far too large.
 
 #include <algorithm>
 #include <bit>
@@ -29,8 +29,8 @@ class SpectralRowsTest : public testing::SpectralTest {
  protected:
   static constexpr int64_t kMost = 9;
 
-  // Lengths of every kind: powers of two, other fast ones, primes, odd ones, twice a prime, and
-  // some that nobody thought of.
+  // Lengths of every kind: powers of two, other fast lengths, primes, odd numbers, twice a prime,
+  // and some random ones.
   static std::vector<int64_t> Lengths(size_t drawn) {
     std::vector<int64_t> lengths = {16,   17,   257,  501,  512,  513,  1000, 1001,
                                     1009, 1024, 1125, 1376, 2018, 2048, 2049};
@@ -40,8 +40,8 @@ class SpectralRowsTest : public testing::SpectralTest {
     return lengths;
   }
 
-  // The first `count` records of `raw` through the chain: the bits of their A-scans of f32, those
-  // of kMost A-scans in all.
+  // Runs the first `count` records of `raw` through the chain. Returns the bits of their f32
+  // A-scans, out of kMost A-scans in all.
   std::vector<uint32_t> Run(SpectralProcessor& processor, const DeviceBuffer& raw, int64_t count,
                             int repeats = 1) {
     const SpectralConfig& c = processor.config();
@@ -55,8 +55,8 @@ class SpectralRowsTest : public testing::SpectralTest {
     return Download<uint32_t>(volume, static_cast<size_t>(kMost * c.depth));
   }
 
-  // A-scans [0, count) of two runs are the same but for `except`; those after them were not
-  // written.
+  // Expects that A-scans [0, count) of two runs are equal, `except` excluded, and that the A-scans
+  // after them were not written.
   static void ExpectSame(const SpectralConfig& c, const std::vector<uint32_t>& got,
                          const std::vector<uint32_t>& wanted, int64_t count, int64_t except = -1) {
     for (int64_t a = 0; a < kMost; ++a) {
@@ -70,7 +70,7 @@ class SpectralRowsTest : public testing::SpectralTest {
     }
   }
 
-  // kMost records, of which memory goes on with NaN.
+  // kMost records; the memory behind them holds NaN.
   std::vector<float> Floats(const SpectralConfig& c) {
     MakeRecords(c, kMost, FreshSeed());
     std::vector<float> raw(static_cast<size_t>((kMost + 2) * c.samples_per_record), kNan);
@@ -78,7 +78,8 @@ class SpectralRowsTest : public testing::SpectralTest {
     return raw;
   }
 
-  // `most` records of one number, through the chain and away: what its memory holds then.
+  // Runs `most` records of one constant through the chain, so that its memory holds them
+  // afterwards.
   void Fill(SpectralProcessor& processor, float value, int repeats) {
     const SpectralConfig& c = processor.config();
     const int64_t most = c.max_records_per_block;
@@ -104,8 +105,8 @@ SpectralConfig FloatConfig(int64_t length, bool dispersion, int64_t most) {
   return c;
 }
 
-// Plans for 9 records and for 64; 1 to 9 records in them. Memory of the plan is fresh, then full of
-// NaN, then of rows that were transformed in place until they overflowed.
+// Plans for 9 and for 64 records, filled with 1 to 9 records. The memory of the plan is fresh, then
+// full of NaN, then holds rows that were transformed in place until they overflowed.
 TEST_P(SpectralRowsTest, NothingBeyondTheRecordsReachesThem) {
   size_t turn = 0;
   for (const int64_t length : Lengths(12)) {
@@ -131,7 +132,7 @@ TEST_P(SpectralRowsTest, NothingBeyondTheRecordsReachesThem) {
           if (HasFatalFailure()) return;
         }
       }
-      // Of rows that no record fills again each call makes the transform of what they were.
+      // Each call transforms the rows that no record fills once more, whatever they hold.
       Fill(*processor, 7, 1);
       for (const int64_t count : {1, 2, 5, 7}) {
         ExpectSame(c, Run(*processor, raw, count, 40), alone[static_cast<size_t>(count)], count);
@@ -182,7 +183,7 @@ TEST_P(SpectralRowsTest, ABadRecordStaysByItself) {
   }
 }
 
-// Transforms so long that a block is several chunks: the last one does not fill its plan.
+// With transforms this long a block has several chunks; the last one does not fill its plan.
 TEST_P(SpectralRowsTest, ChunksOfLongTransforms) {
   for (const int64_t length : {65537, 65536, 98301}) {
     SCOPED_TRACE(length);
@@ -223,9 +224,9 @@ TEST_P(SpectralRowsTest, ChunksOfLongTransforms) {
   }
 }
 
-// Integers cannot be NaN, but a saturated record beside dark ones is the worst that they can be.
-// Where two A-scans are the real and the imaginary part of one transform of bounded numbers, they
-// meet in its rounding alone: 1e-6 of full scale.
+// Integers cannot be NaN; the worst case is a saturated record beside dark ones. Where two A-scans
+// are the real and the imaginary part of one transform of bounded numbers, they affect each other
+// only by its rounding: 1e-6 of full scale.
 TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
   struct Input {
     DType raw_type;
@@ -247,7 +248,7 @@ TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
                    processor->Describe());
       const bool pairs =
           processor->Describe().find("two A-scans as one complex transform") != std::string::npos;
-      MakeRecords(c, kMost, FreshSeed(), 1, 0, 1);  // 32 times darker than could be
+      MakeRecords(c, kMost, FreshSeed(), 1, 0, 1);  // at most 1/32 of the range
       const auto bytes = static_cast<size_t>(RecordBytes(c));
       std::vector<uint8_t> saturated(bytes, 0xFF);
       for (size_t i = 1; c.raw_type == DType::kI16 && i < bytes; i += 2) saturated[i] = 0x7F;
@@ -260,7 +261,7 @@ TEST_P(SpectralRowsTest, SaturatedNeighboursOfIntegers) {
         const auto wanted = Run(*processor, good, count);
         (void)Run(*processor, all, kMost);
         ExpectSame(c, Run(*processor, good, count), wanted,
-                   count);  // what was left behind is no neighbour
+                   count);  // rows kept from that run do not matter
         for (int64_t bad = 0; bad < count; bad += 3) {
           std::vector<uint8_t> spoiled = bytes_;
           std::copy(saturated.begin(), saturated.end(),

@@ -93,7 +93,8 @@ TEST(SpectralTablesTest, LevelsMapToTheRangeOfTheType) {
       c.level_lo = draw(random);
       c.level_hi = c.level_lo + 1 + std::abs(draw(random));
       const float bottom = LowestOf(output), top = IsInteger(output) ? HighestOf(output) : 1;
-      // To the last bit in both precisions: a volume that is processed again has the same voxels.
+      // Equal to the last bit in both precisions: a volume that is processed again must have the
+      // same voxels.
       const auto [scale, offset] = MakeLevelScale<float>(c);
       EXPECT_EQ(scale, (top - bottom) / (c.level_hi - c.level_lo));
       EXPECT_EQ(offset, bottom - c.level_lo * scale);

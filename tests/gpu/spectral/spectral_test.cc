@@ -31,8 +31,8 @@ struct Case {
   std::function<void(SpectralConfig&)> change = [](SpectralConfig&) {};
 };
 
-// Lengths, inputs and outputs that a backend may take in one launch, with and without dispersion;
-// records as long as the transform and shorter ones, among them such as begin anywhere in memory.
+// Lengths, inputs and outputs that a backend may process in one launch, with and without
+// dispersion. Records are as long as the transform or shorter; some begin at odd addresses.
 void AddUsualLengths(std::vector<Case>& cases) {
   struct Input {
     DType raw_type;
@@ -83,7 +83,7 @@ void AddUsualLengths(std::vector<Case>& cases) {
                  output(c);
                }});
         }
-        ++turn;  // five inputs, five outputs: every pair comes
+        ++turn;  // five inputs and five outputs: every pair occurs
       }
     }
   }
@@ -253,7 +253,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
       c.bscan_records = kX;
     ASSERT_OK_AND_ASSIGN(auto processor, SpectralProcessor::Create(c, device_));
     EXPECT_LE(processor->device_bytes(), SpectralProcessor::DeviceBytes(c, device_));
-    // Lines with flyback, every other one backwards: 3 lines of 20 + 2 records.
+    // Lines with flyback, every other line backwards: 3 lines of 20 + 2 records.
     const math::RasterPlacement raster{.ascans_per_bscan = kX,
                                        .bscans_per_volume = kY,
                                        .flyback_records = 2,
@@ -266,7 +266,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
                   ascans = kX * kY;
     const DeviceBuffer volume = Poisoned(ascans * c.depth * size),
                        mip = Poisoned(ascans * mip_size), aip = Poisoned(ascans * 4);
-    // In two calls, the second not at a line's start.
+    // Two calls; the second does not begin at the start of a line.
     const SpectralTarget target{.volume = volume.data(),
                                 .volume_ascans = ascans,
                                 .mip = mip.data(),
@@ -285,7 +285,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
     const auto got_mip = Download<uint8_t>(mip, static_cast<size_t>(ascans * mip_size));
     const auto got_aip = Download<float>(aip, static_cast<size_t>(ascans));
     const int64_t z0 = c.slab_begin, z1 = c.slab_end == 0 ? c.depth : c.slab_end;
-    // The model is slow: of long records a part is compared, a different one in each line; the
+    // The model is slow: of long records it checks only a part, a different one in each line. The
     // fixed pattern needs whole lines.
     const int64_t step = c.fixed_pattern != math::FixedPattern::kNone ? 1
                          : c.fft_length > 2048                        ? 19
@@ -293,7 +293,7 @@ TEST_P(SpectralTest, AgreesWithTheModelInDoublePrecision) {
                                                                       : 5;
     for (int64_t y = 0; y < kY; ++y) {
       if (c.fixed_pattern != math::FixedPattern::kNone && y != 1)
-        continue;  // the line that the calls cut
+        continue;  // the line that the two calls divide
       std::vector<double> background(c.background_spectrum.begin(), c.background_spectrum.end());
       if (c.background == math::Background::kBscan) background = Mean(c, y * line, y * line + kX);
       std::vector<Spectrum> spectra;
@@ -361,7 +361,7 @@ TEST_P(SpectralTest, CosineByHand) {
   }
 }
 
-// Large numbers of a deep A-scan, whose sum is far beyond what a float counts in whole numbers.
+// Large numbers in a deep A-scan: their sum is far beyond the whole numbers that a float can count.
 TEST_P(SpectralTest, MeansOfDeepAscansAreExact) {
   for (const auto& [fft, depth] :
        std::vector<std::pair<int64_t, int64_t>>{{4099, 2049}, {65537, 30011}, {131072, 65536}}) {
@@ -388,7 +388,7 @@ TEST_P(SpectralTest, MeansOfDeepAscansAreExact) {
   }
 }
 
-// Which form a backend takes, and why not the other one.
+// The plan reports which form a backend uses, and why it does not use the other.
 TEST_P(SpectralTest, PlanSaysWhatItDoes) {
   if (device_.info().backend != "cuda") GTEST_SKIP() << "one form only";
   const std::vector<std::pair<Case, std::string>> cases = {

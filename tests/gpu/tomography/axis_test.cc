@@ -1,4 +1,4 @@
-// The axis found by one method and looked at by others, over scans of every order, span and width.
+// One method finds the axis and other methods check it, over scans of every order, span and width.
 
 #include "gpu/tomography/axis.h"
 
@@ -49,8 +49,8 @@ class TomoDirectionsTest : public ::testing::Test {
   }
 };
 
-// A look of straight lines through neighbours is right for rows that change linearly with the
-// angle.
+// A view that is interpolated linearly between neighbouring projections is right for rows that
+// change linearly with the angle.
 TEST_F(TomoDirectionsTest, OppositeLooksAreAtTheSamePlaceFromBothSides) {
   for (int round = 0; round < 40; ++round) {
     const bool turn = round % 2 == 0;
@@ -124,14 +124,15 @@ TEST_F(TomoDirectionsTest, TheOtherEndIsAStepAway) {
   EXPECT_TRUE(OtherEnd(Spread(count, 0, 0.9 * kPi, false)).empty());
 }
 
-// -- who decides
+// -- the decision
 
-/// A finder whose methods answer as they are told to.
+/// A finder whose methods give prepared answers.
 class AxisDecisionTest : public ::testing::Test {
  protected:
   AxisDecisionTest() { config_.search.detectors = 241; }  // the middle is 120
 
-  /// `method` puts the axis at `center`, or at an end of the range that it is asked for.
+  /// `method` finds the axis at `center`, or at an end of the requested range if that excludes
+  /// `center`.
   void Finds(CenterMethod method, double center, bool determined = true,
              double uncertainty = 0.05) {
     found_[method] = {.center = center, .uncertainty = uncertainty, .determined = determined};
@@ -160,7 +161,7 @@ class AxisDecisionTest : public ::testing::Test {
 
   AxisConfig config_;
   std::map<CenterMethod, CenterResult> found_;
-  std::map<CenterMethod, double> found_by_chance_;  // where the range leaves the axis out
+  std::map<CenterMethod, double> found_by_chance_;  // where the range excludes the axis
   std::vector<CenterMethod> asked_;
 };
 
@@ -198,8 +199,7 @@ TEST_F(AxisDecisionTest, AThirdDecidesBetweenTwo) {
   EXPECT_FALSE(axis.agreed);
   EXPECT_EQ(axis.found.center, 130.2);
   EXPECT_EQ(axis.check, 133);
-  // Pairs that say nothing do not overrule the method that was asked for, when another one agrees
-  // with it.
+  // Undetermined pairs do not overrule the requested method if another method agrees with it.
   Finds(CenterMethod::kPairs, 60, /*determined=*/false);
   Finds(CenterMethod::kVo, 133.4);
   axis = Find(CenterMethod::kVo);
@@ -235,7 +235,8 @@ TEST_F(AxisDecisionTest, AnAxisAtTheEndOfTheSearchIsLookedForBeyondIt) {
     EXPECT_EQ(axis.found.center, found_[method].center);
     EXPECT_TRUE(axis.agreed && axis.widened && axis.outside) << static_cast<int>(method);
   }
-  // One that nobody confirms beyond it stays where it was asked for, in doubt.
+  // If no method confirms an axis beyond the range, the axis stays where the caller asked for it,
+  // in doubt.
   Finds(CenterMethod::kPairs, 160, /*determined=*/false);
   for (const auto method : {CenterMethod::kEntropy, CenterMethod::kVo}) {
     const AxisResult axis = Find(method);
@@ -252,7 +253,7 @@ TEST_F(AxisDecisionTest, WithoutASecondMethodNothingIsAgreed) {
   found_.clear();
   Finds(CenterMethod::kEntropy, 130);
   EXPECT_FALSE(Find(CenterMethod::kEntropy).agreed);
-  // Any other failure is the search's.
+  // The search returns any other failure.
   config_.search.method = CenterMethod::kEntropy;
   EXPECT_THAT(FindAxisWith(config_,
                            [](const CenterConfig&) -> absl::StatusOr<CenterResult> {
@@ -261,8 +262,8 @@ TEST_F(AxisDecisionTest, WithoutASecondMethodNothingIsAgreed) {
               IsError(absl::StatusCode::kCancelled, "given up"));
 }
 
-// Pairs found a place by chance, and what looked around that place found it by the same chance: the
-// two agreed on an axis 30 columns off.
+// Pairs found an axis by chance, and the method that searched around it found it by the same
+// chance: the two agreed on an axis 30 columns off.
 TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   config_.search.search_min = -10;
   config_.search.search_max = 10;
@@ -274,8 +275,8 @@ TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   AxisResult axis = Find(CenterMethod::kPairs);
   EXPECT_EQ(axis.found.center, 155);
   EXPECT_TRUE(axis.agreed && axis.outside && axis.widened);
-  // Where nobody confirms what lies beyond the search, what was found within it is in doubt, and
-  // the other place is told.
+  // If no method confirms the axis beyond the search, the one within it is in doubt, and the result
+  // names the other place.
   found_.erase(CenterMethod::kEntropy);
   found_.erase(CenterMethod::kVo);
   axis = Find(CenterMethod::kPairs);
@@ -285,8 +286,8 @@ TEST_F(AxisDecisionTest, WhatTwoFindByChanceWithinASearchIsNotAgreed) {
   EXPECT_FALSE(axis.agreed || axis.outside);
 }
 
-// One row of 1,000 counts: three methods put the axis at 1.0, 1.25 and 1.3 columns off, for all
-// look at the same few projections.
+// One row of 1,000 counts: three methods put the axis 1.0, 1.25 and 1.3 columns off, because all of
+// them use the same few projections.
 TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownIsNotAgreedOn) {
   Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.45);
   Finds(CenterMethod::kEntropy, 130);
@@ -299,14 +300,14 @@ TEST_F(AxisDecisionTest, AnAxisThatIsHardlyKnownIsNotAgreedOn) {
   }
   Finds(CenterMethod::kPairs, 130.6, /*determined=*/true, 0.35);
   EXPECT_TRUE(Find(CenterMethod::kPairs).agreed);
-  config_.agreement = 0.7;  // of columns that were binned
+  config_.agreement = 0.7;  // in columns after binning
   EXPECT_FALSE(Find(CenterMethod::kPairs).agreed);
 }
 
 // -- phantoms
 
-/// Always the same phantoms. Of fresh ones, a few that say little (one noisy row over half a turn)
-/// are off by more than is allowed here, or by much where the axis is far from the middle:
+/// Always the same phantoms. Of random ones, a few that carry little information (one noisy row
+/// over half a turn) exceed the error allowed here, by much if the axis is far from the middle;
 /// bench_center counts them.
 constexpr uint32_t kDrawnOnce = 20261122;
 
@@ -327,14 +328,14 @@ class TomoAxisTest : public testing::BackendTest {
   }
 };
 
-// Few of them; bench_center takes hundreds.
+// Few phantoms; bench_center takes hundreds.
 TEST_P(TomoAxisTest, RandomPhantoms) {
   std::mt19937 random(kDrawnOnce);
   for (int i = 0; i < 5; ++i) {
     testing::PhantomKind kind = testing::DrawKind(random);
     kind.scan = static_cast<testing::PhantomScan>(i % 3);
-    // What few projections of a noisy object that is seen in part say is not enough for a quarter
-    // of a column: more rows are.
+    // A few projections of a noisy, partly visible object do not determine a quarter of a column;
+    // more rows do.
     if (kind.scan != testing::PhantomScan::kTurn && kind.width != testing::PhantomWidth::kWhole)
       kind.slices = 16;
     const auto seed = static_cast<uint32_t>(random());
@@ -350,7 +351,7 @@ TEST_P(TomoAxisTest, RandomPhantoms) {
   }
 }
 
-// The double wedge needs one half turn in order, and so do trial images: of any scan there is one.
+// The double wedge and trial images need one half turn in order; every scan contains one.
 TEST_P(TomoAxisTest, EveryMethodTakesFullTurnsAndAnyOrder) {
   std::mt19937 random(kDrawnOnce);
   for (const bool shuffled : {false, true}) {
@@ -380,8 +381,8 @@ TEST_P(TomoAxisTest, EveryMethodTakesFullTurnsAndAnyOrder) {
   }
 }
 
-// Entropy liked an axis that pushes the object out of the picture, and phase correlation did not
-// notice that it had none.
+// Entropy preferred an axis that pushes the object out of the picture, and phase correlation did
+// not notice that it had found none.
 TEST_P(TomoAxisTest, AnAxisFarFromTheMiddle) {
   std::mt19937 random(kDrawnOnce);
   testing::PhantomCase phantom;
@@ -394,7 +395,7 @@ TEST_P(TomoAxisTest, AnAxisFarFromTheMiddle) {
                                     .noisy = true,
                                     .slices = 1},
                                    seed);
-  } while (phantom.center < 119.5 + 51);  // beyond the range that is looked at unless one is given
+  } while (phantom.center < 119.5 + 51);  // beyond the range that is searched by default
   for (const auto method : {CenterMethod::kVo, CenterMethod::kEntropy,
                             CenterMethod::kPhaseCorrelation, CenterMethod::kPairs}) {
     AxisConfig c;
@@ -411,8 +412,8 @@ TEST_P(TomoAxisTest, AnAxisFarFromTheMiddle) {
   }
 }
 
-// One noisy row over half a turn, 55 columns off the middle, looked for within 50 of it: 12 of 60
-// such were agreed on 15 to 100 columns off.
+// One noisy row over half a turn, the axis 55 columns off the middle, a search within 50 of it: for
+// 12 of 60 such scans the methods agreed on an axis 15 to 100 columns off.
 TEST_P(TomoAxisTest, ASearchThatLeavesTheAxisOutAgreesOnNothingWrong) {
   std::mt19937 random(kDrawnOnce);
   int agreed = 0;
@@ -436,7 +437,7 @@ TEST_P(TomoAxisTest, ASearchThatLeavesTheAxisOutAgreesOnNothingWrong) {
   EXPECT_GE(agreed, 6) << "most of them are found beyond the search";
 }
 
-// What a column shows that tells nothing: the floor of the logarithm, light that never changes,
+// Content of a column without information: the floor of the logarithm, light that never changes,
 // noise.
 enum class Spoilt { kFloor, kStill, kNoise, kTwoBeside };
 void Spoil(Spoilt how, int64_t column, testing::PhantomCase* phantom, std::mt19937& random) {
@@ -496,7 +497,7 @@ TEST(DeadColumnsTest, GoodScansHaveNone) {
     Spoil(Spoilt::kFloor, column, &phantom, random);
     EXPECT_EQ(found(), std::vector{column}) << phantom.Text() << ", seed " << seed;
     for (float& value : phantom.sinograms) value = std::exp(-value);  // transmissions
-    // Beside it there may be columns in which nothing of the light is left.
+    // Neighbouring columns may also have lost all light.
     const std::vector<int64_t> dead = found();
     EXPECT_NE(std::find(dead.begin(), dead.end(), column), dead.end())
         << phantom.Text() << ", seed " << seed;

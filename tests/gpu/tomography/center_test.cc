@@ -1,4 +1,4 @@
-// Where the axis is: phantoms of known centre, and real scans.
+// Searches for the axis: phantoms with known axis, and real scans.
 
 #include "gpu/tomography/center.h"
 
@@ -39,7 +39,7 @@ class TomoCenterTest : public testing::BackendTest {
     return FindCenter(stream_.ref(), c, {.data = in.span<float>(), .angle_first = angle_first},
                       device_);
   }
-  /// The axis over all of the detector, by the method that is chosen automatically.
+  /// The axis over the whole detector, by the method that is chosen automatically.
   absl::StatusOr<AxisResult> Automatic(std::vector<double> angles, int64_t detectors,
                                        const std::vector<float>& data) {
     AxisConfig c{.automatic = true};
@@ -53,7 +53,8 @@ class TomoCenterTest : public testing::BackendTest {
     EXPECT_GT(bytes, 0);
     return FindAxis(stream_.ref(), c, {.data = in.span<float>()}, device_);
   }
-  /// Real projections, flat and dark corrected and minus logarithm, [slice, angle, detector].
+  /// Real projections, corrected for flat and dark fields, minus logarithm, [slice, angle,
+  /// detector].
   std::vector<float> Tooth() {
     PrepareConfig c;
     c.dtype = c.field_dtype = DType::kF32;
@@ -75,7 +76,7 @@ class TomoCenterTest : public testing::BackendTest {
         IsOk());
     return Download<float>(out, 2 * 181 * 640);
   }
-  /// Both ends included.
+  /// Angles with both ends included.
   static std::vector<double> FullTurn(int64_t count) {
     std::vector<double> angles;
     for (int64_t i = 0; i < count; ++i)
@@ -95,7 +96,7 @@ TEST_P(TomoCenterTest, FindsThePhantomsAxis) {
   std::vector<double> angles = testing::HalfTurn(120);
   angles.push_back(std::numbers::pi);
   for (double& angle : angles)
-    angle += 0.4;  // along its pixels, this phantom's projections are steps
+    angle += 0.4;  // without this turn, the phantom's projections along pixels are steps
   const Doubles phantom = testing::Phantom(kN);
   std::mt19937 random(testing::FreshSeed());
   std::normal_distribution<double> noise(0, 0.05);
@@ -162,12 +163,12 @@ TEST_P(TomoCenterTest, FindsTheTooth) {
     EXPECT_LT(result.center, 296.6) << static_cast<int>(method);
     EXPECT_FALSE(result.at_edge);
   }
-  // A search that does not reach it says so.
+  // A search that does not reach the axis reports this.
   c.method = CenterMethod::kVo;
   c.search_min = -10;
   ASSERT_OK_AND_ASSIGN(const CenterResult beside, Find(c, tooth));
   EXPECT_TRUE(beside.at_edge);
-  // Its angles go to 179 degrees, but its last projection mirrors its first.
+  // The angles go to 179 degrees, but the last projection mirrors the first.
   ASSERT_OK_AND_ASSIGN(const AxisResult axis, Automatic(ToothAngles(), 640, tooth));
   std::printf("tooth, automatic: %.2f +- %.2f, check %.2f, span %.2f\n", axis.found.center,
               axis.found.uncertainty, axis.check.value_or(0), axis.found.fitting_span_rad);
@@ -190,8 +191,7 @@ TEST_P(TomoCenterTest, FindsTheDendrite) {
   ASSERT_OK_AND_ASSIGN(const CenterResult result, Find(c, transmission));
   std::printf("dendrite, vo: %.2f\n", result.center);
   EXPECT_NEAR(result.center, 627.5, 1);
-  // It changed during the scan: opposite projections are not alike, and none of the methods is
-  // certain.
+  // The object changed during the scan: opposite projections differ, and no method is certain.
   std::vector<float> data;
   for (const double v : raw) data.push_back(static_cast<float>(v / 1000));
   const auto begin = std::chrono::steady_clock::now();
@@ -241,7 +241,7 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   EXPECT_NEAR(overlap.center, 245.25, 1);
   EXPECT_GT(overlap.correlation, 0.8);
   EXPECT_FALSE(overlap.at_edge);
-  // Stitched there, the half turn's own axis is where PreparedCenter says.
+  // After stitching there, the axis of the half turn is where PreparedCenter says.
   p.stitching = {.enabled = true, .overlap = overlap.overlap};
   p.rings = {{.method = RingMethod::kAllStripe}};
   ASSERT_OK_AND_ASSIGN(const auto stitcher, Preparer::Create(p, device_));
@@ -254,8 +254,8 @@ TEST_P(TomoCenterTest, StitchesTheNeutronScan) {
   ASSERT_OK_AND_ASSIGN(const CenterResult found,
                        FindCenter(stream_.ref(), c, {.data = wide.span<float>()}, device_));
   std::printf("neutron stitched: vo %.2f, stated %.2f\n", found.center, PreparedCenter(p, 0));
-  // The two methods agree as well as they do elsewhere on this noisy scan (its notes say 245.5 for
-  // the other).
+  // The two methods agree as well as elsewhere on this noisy scan (its notes give 245.5 for the
+  // other method).
   EXPECT_NEAR(found.center, PreparedCenter(p, 0), 1.25);
 }
 
@@ -315,7 +315,7 @@ TEST_P(TomoCenterTest, NamesTheFieldAtFault) {
   refuses("fine_step", [](auto& c) { c.fine_step = 0.01; });
   refuses("object_ratio", [](auto& c) { c.object_ratio = 0; });
   refuses("tolerance", [](auto& c) { c.method = CenterMethod::kEntropy, c.tolerance = 2; });
-  for (const auto method : kMethods) {  // 100 degrees
+  for (const auto method : kMethods) {  // only 100 degrees
     refuses("angles_rad", [&](auto& c) {
       c.method = method;
       for (double& angle : c.angles_rad) angle *= 100.0 / 180;

@@ -12,7 +12,7 @@
 
 namespace octavo::testing {
 
-/// Where the real tomography data lie (OCTAVO_TEST_DATA).
+/// Folder of the real tomography data (OCTAVO_TEST_DATA).
 inline std::string TomoData() {
   const char* set = std::getenv("OCTAVO_TEST_DATA");
   const char* source = std::getenv("OCTAVO_SOURCE_DIR");
@@ -21,8 +21,8 @@ inline std::string TomoData() {
          "/tomo/";
 }
 
-/// The values of a little-endian .npy file (f4, f8, i4, u2) in C order as double; empty if it is
-/// not there.
+/// The values of a little-endian .npy file (f4, f8, i4, u2) in C order as double; empty if the file
+/// does not exist.
 inline std::vector<double> LoadTomoNpy(const std::string& name) {
   std::ifstream file(TomoData() + name, std::ios::binary);
   std::stringstream stream;

@@ -1,4 +1,4 @@
-// Long work that is given up, or only asked whether to go on.
+// Long work that the caller cancels, and work that only asks whether to continue.
 
 #include <numbers>
 #include <random>

@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-// Scans of random phantoms about a known axis, for tests of where the axis is. Exact: line
-// integrals of ellipses.
+// Scans of random phantoms about a known axis, for tests of axis searches. The projections are
+// exact line integrals of ellipses.
 namespace octavo::testing {
 
 struct PhantomEllipse {
   double value, a, b, x, y, phi;  // phi: radians
 };
 
-/// What bins of width 1 see of the ellipses: the mean of three rays. [angle, detector]
+/// The mean of three rays through each bin of width 1. [angle, detector]
 inline std::vector<double> ProjectEllipses(const std::vector<PhantomEllipse>& ellipses,
                                            const std::vector<double>& angles, int64_t detectors,
                                            double center) {
@@ -45,8 +45,8 @@ inline std::vector<double> ProjectEllipses(const std::vector<PhantomEllipse>& el
 }
 
 enum class PhantomScan { kHalfTurn, kHalfTurnAndEnd, kTurn };
-/// kWhole: all of it is seen always. kOneSided: wider than what lies between the axis and the
-/// nearer end of the detector. kWide: wider than the detector.
+/// kWhole: the detector always sees the whole object. kOneSided: the object is wider than the
+/// distance from the axis to the nearer end of the detector. kWide: it is wider than the detector.
 enum class PhantomWidth { kWhole, kOneSided, kWide };
 
 struct PhantomCase {
@@ -85,9 +85,9 @@ inline PhantomKind DrawKind(std::mt19937& random) {
   return kind;
 }
 
-/// The axis lies from 20 columns left to 60 right of the middle of 240, or `axis_off` columns from
-/// it, unless that is 0. Every slice has an outline and 15 … 50 ellipses in it; the strongest
-/// absorption is 0.8 … 2.5; noise is that of 1,000 counts.
+/// Draws a phantom. The axis lies from 20 columns left to 60 right of the middle of 240, or
+/// `axis_off` columns from it, unless that is 0. Every slice has an outline that contains 15 … 50
+/// ellipses; the strongest absorption is 0.8 … 2.5; the noise is that of 1,000 counts.
 inline PhantomCase DrawPhantom(const PhantomKind& kind, uint32_t seed, double axis_off = 0) {
   std::mt19937 random(seed);
   const auto uniform = [&](double lo, double hi) {

@@ -14,7 +14,7 @@ double MedianOf(Doubles values) {
   return n % 2 != 0 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-/// Frames [frame, row, column] without outliers.
+/// Frames [frame, row, column] with outliers removed.
 Doubles Cleaned(const Doubles& in, const OutlierRemoval& o, int64_t frames, int64_t rows,
                 int64_t columns, int64_t* count) {
   if (o.window == 0) return in;
@@ -60,7 +60,7 @@ Doubles Averaged(const Doubles& frames, int64_t first, int64_t count, int64_t pi
 
 Doubles PrepareModel(const PrepareConfig& c, Doubles raw, Doubles flats, Doubles darks,
                      PrepareCounts* counts) {
-  // Projections that binning leaves over are not looked at.
+  // Outlier removal ignores the projections that binning leaves over.
   raw = Cleaned(raw, c.outliers, c.angles / c.bin_angles * c.bin_angles, c.rows, c.columns,
                 &counts->outliers);
   flats = Cleaned(flats, c.outliers, c.flats, c.rows, c.columns, &counts->outliers);

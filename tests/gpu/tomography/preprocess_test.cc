@@ -85,7 +85,7 @@ class TomoPrepareTest : public testing::BackendTest {
   std::mt19937 random_{testing::FreshSeed()};
 };
 
-// f32 sums of up to 64 counts, and a logarithm.
+// For f32 sums of up to 64 counts, and a logarithm.
 constexpr double kTolerance = 2e-5;
 
 void ExpectNear(const std::vector<float>& got, const Doubles& want, double tolerance) {
@@ -136,7 +136,7 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
     Doubles raw = Counts(c.angles * c.rows * c.columns, 0.2 * light, 1.02 * light);
     Doubles flats = Counts(c.flats * c.rows * c.columns, 0.9 * light, light),
             darks = Counts(c.darks * c.rows * c.columns, 3, 9);
-    // Pixels of the detector that are dead: no field lights them.
+    // Dead pixels of the detector: no flat field lights them.
     for (int i = 0; c.outliers.window == 0 && c.air_left + c.air_right == 0 && i < 3; ++i) {
       const size_t dead = random_() % static_cast<size_t>(c.rows * c.columns),
                    pixels = static_cast<size_t>(c.rows * c.columns);
@@ -153,7 +153,7 @@ TEST_P(TomoPrepareTest, MatchesTheModel) {
                  << "round " << round << ": " << c.angles << " x " << c.rows << " x " << c.columns
                  << " " << Info(c.dtype).name << " bins " << c.bin_angles << " " << c.bin_rows
                  << " " << c.bin_columns << " outliers " << c.outliers.window);
-    // Where air is nearly dark, differences of f32 weigh much.
+    // Where air is nearly dark, rounding of f32 weighs heavily.
     ExpectNear(got, want, c.air_left + c.air_right > 0 ? 20 * kTolerance : kTolerance);
     EXPECT_EQ(counts.outliers, want_counts.outliers);
     EXPECT_NEAR(static_cast<double>(counts.cut), static_cast<double>(want_counts.cut), 2);
@@ -184,7 +184,8 @@ TEST_P(TomoPrepareTest, MeetsTomopysNormalize) {
                 dark = testing::LoadTomoNpy("tomopy_fixtures/dark.npy"),
                 want = testing::LoadTomoNpy("tomopy_fixtures/normalize.npy");
   if (tomo.empty()) GTEST_SKIP() << "no data in " << testing::TomoData() << " (OCTAVO_TEST_DATA)";
-  // The flats of that result, 1000 everywhere, are among those of flat_1, which are 1000 and 1100.
+  // The flats of that result are 1000 everywhere; flat_1 contains them among flats of 1000 and
+  // 1100.
   Doubles flats;
   for (size_t f = 0; f < 10; ++f) {
     if (flat[f * 8 * 46] == 1000)
@@ -228,7 +229,7 @@ TEST_P(TomoPrepareTest, OddValuesAreHandledAsStated) {
   c.minus_log = false;
   ASSERT_OK_AND_ASSIGN(const auto plain, Prepare(c, {nan, inf, -inf, 0, -2, 0.5}, {}, {}, &counts));
   EXPECT_EQ(plain, (std::vector<float>{7, 7, 7, 0, -2, 0.5f}));
-  // A pixel that no flat reaches.
+  // A pixel that is dark in every flat.
   c.flats = 1;
   c.denominator_floor = 0.5;
   ASSERT_OK_AND_ASSIGN(const auto dim,
@@ -248,7 +249,7 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
   std::uniform_real_distribution<double> uniform(0.3, 1);
   for (double& v : raw) v = uniform(random_);
   ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
-  // The transform written out, with the factor from physics: 1 + δ/β π λ d f².
+  // The transform written as a loop, with the factor from physics: 1 + δ/β π λ d f².
   const double wavelength = 1.2398419843e-9 / 25,
                strength = 90 * std::numbers::pi * wavelength * 0.06 / (2e-6 * 2e-6);
   const int64_t m = plan.padded_rows, n = plan.padded_columns, top = (m - c.rows) / 2,
@@ -302,7 +303,7 @@ TEST_P(TomoPrepareTest, PhaseRetrievalIsTheStatedFilter) {
     }
   }
   ExpectNear(got, want, 2e-5);
-  // Air stays air, and more rows than the margin change nothing.
+  // Air stays air. More rows than the margin needs change nothing.
   ASSERT_OK_AND_ASSIGN(const auto air, Prepare(c, Doubles(raw.size(), 0.75), {}, {}));
   for (const float v : air) ASSERT_NEAR(v, 0.75f, 1e-5f);
   EXPECT_EQ(PrepareMargin(c), plan.pad_rows);
@@ -362,7 +363,7 @@ TEST_P(TomoPrepareTest, MoreRowsThanTheMarginChangeLittle) {
 }
 
 TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
-  // Two blobs seen over 360° by a detector that ends beyond the axis; the wide scan sees them over
+  // Two blobs, seen over 360° by a detector that ends beyond the axis. The wide scan sees them over
   // 180°.
   const int64_t angles = 60, columns = 90;
   const auto see = [](double angle, double s) {
@@ -396,7 +397,8 @@ TEST_P(TomoPrepareTest, StitchingMakesTheWideScan) {
       EXPECT_EQ(shape.detectors, 2 * columns - static_cast<int64_t>(std::ceil(overlap)));
       ASSERT_OK_AND_ASSIGN(const auto got, Prepare(c, raw, {}, {}));
       const double axis = PreparedCenter(c, 0);
-      // Whole overlaps copy; parts interpolate linearly between bins.
+      // An overlap of whole columns copies values; a fractional one interpolates linearly between
+      // bins.
       const double tolerance = overlap == std::floor(overlap) ? 1e-6 : 0.01;
       for (int64_t i = 0; i < shape.elements(); ++i) {
         const auto a = static_cast<double>(i / shape.detectors % shape.angles),
@@ -466,7 +468,7 @@ TEST_P(TomoPrepareTest, NamesTheFieldAtFault) {
   refuses("crop_columns", [](auto& c) { c.crop_columns = 33; });
   refuses("outliers.window", [](auto& c) { c.outliers.window = 4; });
   refuses("outliers.difference", [](auto& c) { c.outliers.window = 3; });
-  // A unit that is mistaken, or no value at all.
+  // Values in a wrong unit, and missing values.
   const auto phase = [](double pixel, double distance, double energy, double delta_beta) {
     return [=](auto& c) {
       c.phase = {.enabled = true,

@@ -13,7 +13,7 @@
 
 namespace octavo::testing {
 
-/// A configuration small enough for a dense matrix, its axis off the middle.
+/// A configuration small enough for a dense matrix, with its axis off the middle.
 inline TomographyConfig Small(TomographyAlgorithm algorithm, int64_t slices) {
   TomographyConfig c;
   c.algorithm = algorithm;
@@ -36,7 +36,7 @@ class TomographyFixture : public BackendTest {
     return values;
   }
 
-  /// Runs `config` over sinograms [slice, angle, detector]; the images [slice, n, n].
+  /// Runs `config` over sinograms [slice, angle, detector]. Returns the images [slice, n, n].
   absl::StatusOr<std::vector<float>> Reconstruct(const TomographyConfig& config,
                                                  const std::vector<float>& sinograms,
                                                  const std::vector<float>& initial = {},

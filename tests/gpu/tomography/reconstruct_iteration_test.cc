@@ -1,4 +1,4 @@
-// The iterations against the same in double precision with the matrix written out.
+// The iterations against a model in double precision with a dense matrix.
 
 #include <cmath>
 
@@ -13,7 +13,7 @@ using testing::Doubles;
 
 constexpr double kIterationTolerance = 1e-4;  // relative to the largest value
 
-// SIRT, MLEM and CGLS in double precision with the matrix written out; one slice.
+// SIRT, MLEM and CGLS in double precision with a dense matrix; one slice.
 Doubles Reference(const TomographyConfig& c, const Doubles& b, const Doubles& initial,
                   double center) {
   const TomographyPlan plan = PlanTomography(c);
@@ -102,8 +102,8 @@ class TomographyIterationTest : public testing::TomographyFixture {
   void Check(const TomographyConfig& c, bool warm) {
     const int64_t n = PlanTomography(c).image_size,
                   rays = static_cast<int64_t>(c.angles_rad.size()) * c.detectors;
-    // Data of images with a fifth of noise. Not any numbers: where mlem divides them by what a ray
-    // grazes, they would only magnify rounding.
+    // Projections of images, with 20 % of noise. Arbitrary numbers would not do: mlem divides them
+    // by the weights of rays that graze the object, which would only magnify rounding.
     const TomographyPlan plan = PlanTomography(c);
     std::vector<float> b;
     for (int64_t slice = 0; slice < c.slices; ++slice) {

@@ -7,8 +7,8 @@
 
 #include "gpu/tomography/reconstruct.h"
 
-// Double-precision truth for tomography: phantoms, exact projections of them, and the projector's
-// matrix written out.
+// Double-precision reference for tomography: phantoms, their exact projections, and the projector
+// as a dense matrix.
 namespace octavo::testing {
 
 using Doubles = std::vector<double>;
@@ -60,7 +60,7 @@ inline Doubles ExactProjections(const Doubles& image, int64_t n, const std::vect
   for (const double angle : angles) {
     const double cosine = std::cos(angle), sine = std::sin(angle);
     for (int64_t d = 0; d < detectors; ++d) {
-      const double s = static_cast<double>(d) - center + 1e-9;  // off the pixels' common edges
+      const double s = static_cast<double>(d) - center + 1e-9;  // off the common edges of pixels
       std::vector<double> cuts;  // along the ray: x = s cos − t sin, y = s sin + t cos
       for (int64_t i = 0; i <= n; ++i) {
         const double edge = static_cast<double>(i) - half;
@@ -83,8 +83,8 @@ inline Doubles ExactProjections(const Doubles& image, int64_t n, const std::vect
   return out;
 }
 
-/// A[θ, d; pixel] = p/w · h((u − d)/w), as gpu/math/rotation.h defines it, from the formula and
-/// without its tables.
+/// A[θ, d; pixel] = p/w · h((u − d)/w), as gpu/math/rotation.h defines it, computed from the
+/// formula without its tables.
 struct DenseProjector {
   int64_t n, detectors;
   std::vector<double> angles;

@@ -1,4 +1,4 @@
-// Large steps go in pieces, between which a run can be given up.
+// Large steps run in pieces; a run can be cancelled between two pieces.
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ using testing::Small;
 
 class TomographyPiecesTest : public testing::TomographyFixture {
  protected:
-  /// Angles and rows that make several pieces of the least size.
+  /// Angles and rows that make several pieces of the smallest size.
   TomographyConfig Config(TomographyAlgorithm algorithm, int64_t slices) {
     TomographyConfig c = Small(algorithm, slices);
     c.angles_rad = testing::HalfTurn(40);
@@ -45,8 +45,8 @@ TEST_P(TomographyPiecesTest, PiecesMakeWhatOneMakes) {
       ASSERT_OK_AND_ASSIGN(const auto parts, Reconstruct(c, sinograms, {}, count));
       EXPECT_EQ(parts, whole) << static_cast<int>(algorithm) << ", " << slices << " slices";
       EXPECT_EQ(iterations, algorithm == TomographyAlgorithm::kFbp ? 0 : 3);
-      // Rows by 32 to go back, angles by 8 to go forward, rows of detectors one by one through the
-      // filter.
+      // The back projection takes 32 rows a piece, the forward projection 8 angles, and the filter
+      // one detector row.
       EXPECT_GE(pieces, algorithm == TomographyAlgorithm::kFbp ? 40 + 3 : 3 * (40 / 8 + 3));
     }
   }
@@ -66,7 +66,7 @@ TEST_P(TomographyPiecesTest, GivenUpBetweenPieces) {
       EXPECT_EQ(calls, last) << "nothing more is begun";
     }
   }
-  // A piece is bounded: of a backend's own size nothing this small is cut.
+  // A backend's own size of a piece is larger: it does not divide work this small.
   int64_t calls = 0;
   TomographyConfig c = Config(TomographyAlgorithm::kFbp, 3);
   ASSERT_THAT(Reconstruct(c, Sinograms(c), {}, [&](const IterationReport&) { return ++calls < 0; }),

@@ -1,5 +1,5 @@
-// What a reconstruction is worth: phantoms of known value from exact projections, and ray-based
-// SIRT and MLEM as peers.
+// The quality of reconstructions: phantoms of known value from exact projections, compared with
+// ray-based SIRT and MLEM.
 
 #include <algorithm>
 #include <cmath>
@@ -44,8 +44,8 @@ class TomographyQualityTest : public testing::TomographyFixture {
   int runs_ = 0;
 };
 
-// SIRT as ray-based codes do it (TomoPy's bart with one block): exact lengths, no circle, start
-// 1e-6.
+// SIRT as ray-based programs compute it (TomoPy's bart with one block): exact lengths, no circle,
+// start value 1e-6.
 double RayBasedSirtPsnr(const Doubles& phantom) {
   constexpr int64_t kRays = kAngles * kN;
   const auto angles = testing::HalfTurn(kAngles);
@@ -131,8 +131,8 @@ TEST_P(TomographyQualityTest, HalfADetectorOverAFullTurnIsEnough) {
 }
 
 TEST_P(TomographyQualityTest, WhatLiesOutsideOfTheResultIsPaddedFor) {
-  // A second disc beyond the result's edge, but within the detector: without padding it is smeared
-  // over the image.
+  // A second disc beyond the result's edge but within the detector: without padding, the
+  // reconstruction smears it over the image.
   constexpr int64_t kWide = 201, kResult = 101;
   Doubles wide(kWide * kWide, 0.0), result;
   for (int64_t i = 0; i < kWide * kWide; ++i) {
@@ -165,23 +165,23 @@ TEST_P(TomographyQualityTest, PixelSizeScalesTheResult) {
     c.pixel_size = 0.25;
     ASSERT_OK_AND_ASSIGN(auto quarter, Reconstruct(c, b));
     for (auto& v : quarter) v *= 0.25f;
-    // mlem starts from 1 in either unit, and forgets it in its first update but for rounding.
+    // mlem starts from 1 in either unit. Its first update removes that difference but for rounding.
     EXPECT_LT(testing::LargestDifference(one, quarter),
               1e-3 * testing::Largest({one.begin(), one.end()}))
         << static_cast<int>(algorithm);
   }
 }
 
-// Sums over pixels, weighted alike, overstate the directions that are dense.
+// A sum with equal weights overstates the directions that have more angles.
 TEST_P(TomographyQualityTest, FbpWeighsUnevenAnglesByTheirGaps) {
   std::mt19937 random(testing::FreshSeed());
   for (const bool several_turns : {false, true}) {
     TomographyConfig c = Config(TomographyAlgorithm::kFbp, 140, 66.25);
     c.angles_rad.clear();
     for (int i = 0; i < 120; ++i)
-      c.angles_rad.push_back(std::numbers::pi * i / 240);  // twice as dense as
+      c.angles_rad.push_back(std::numbers::pi * i / 240);  // twice as dense as the next
     for (int i = 0; i < 60; ++i)
-      c.angles_rad.push_back(std::numbers::pi * (0.5 + i / 120.0));  // these
+      c.angles_rad.push_back(std::numbers::pi * (0.5 + i / 120.0));  // the sparse half
     if (several_turns) {
       for (double& angle : c.angles_rad)
         angle += std::numbers::pi * static_cast<double>(random() % 5);
@@ -190,7 +190,7 @@ TEST_P(TomographyQualityTest, FbpWeighsUnevenAnglesByTheirGaps) {
     const auto b =
         Floats(testing::ExactProjections(phantom_, kN, c.angles_rad, c.detectors, c.centers[0]));
     ASSERT_OK_AND_ASSIGN(const auto weighted, Reconstruct(c, b));
-    // The same without weights: FBP is linear.
+    // The same without weights; they can be applied to the data because FBP is linear.
     const std::vector<double> weights = AngleWeights(c.angles_rad);
     std::vector<float> alike = b;
     for (size_t i = 0; i < alike.size(); ++i) {
@@ -246,12 +246,12 @@ TEST(AngleWeightsTest, GapsAreShared) {
   near(degrees({0, 60, 90, 150}), {45, 45, 45, 45});
   near(degrees({0, 30, 90, 150}), {30, 45, 60, 45});
   near(degrees({330, 90, 180, 30}),
-       {45, 60, 30, 45});  // the same modulo half a turn, in another order
-  near(degrees({0, 45, 90, 135, 180}), {22.5, 45, 45, 45, 22.5});  // both ends
+       {45, 60, 30, 45});  // equal modulo half a turn, in another order
+  near(degrees({0, 45, 90, 135, 180}), {22.5, 45, 45, 45, 22.5});  // both ends included
   near(degrees({0, 45, 90, 135, 45, 225}), {45, 15, 45, 45, 15, 15});
   std::vector<double> wedge;
   for (int i = 0; i < 120; ++i) wedge.push_back(i);     // 60 degrees are missing
-  near(degrees(wedge), std::vector<double>(120, 1.5));  // which the others make up for
+  near(degrees(wedge), std::vector<double>(120, 1.5));  // the others make up for them
   std::vector<double> ten;
   for (int i = 0; i < 170; ++i) ten.push_back(i);
   std::vector<double> shared(170, 1);
@@ -357,7 +357,7 @@ TEST_P(TomographyQualityTest, AgreesWithTheHost) {
     c.algorithm = k.algorithm;
     c.interpolation = k.how;
     c.angles_rad = testing::HalfTurn(60);
-    for (double& angle : c.angles_rad) angle += 0.01;  // no ties of nearest
+    for (double& angle : c.angles_rad) angle += 0.01;  // no two pixels equally near
     c.detectors = kSize;
     c.slices = kSlices;
     c.iterations = 10;

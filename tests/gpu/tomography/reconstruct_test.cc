@@ -17,8 +17,8 @@ using testing::IsError;
 using testing::IsOk;
 using testing::Small;
 
-// Sums of some hundred products of f32; positions are known to 1e-5 of a pixel. Relative to the
-// largest value.
+// For sums of some hundred products of f32; positions are accurate to 1e-5 of a pixel. Relative to
+// the largest value.
 constexpr double kProjectionTolerance = 2e-5;
 
 class TomographyTest : public testing::TomographyFixture {
@@ -50,8 +50,8 @@ class TomographyTest : public testing::TomographyFixture {
     return buffer;
   }
 
-  // A x and Aᵀ y of random x, y through the operators, in the configuration's order: [slice, angle,
-  // detector] and [slice, n, n].
+  // A x and Aᵀ y of random x and y through the operators, in the order of the configuration:
+  // [slice, angle, detector] and [slice, n, n].
   struct Pair {
     std::vector<float> x, y;
     Doubles ax, aty;
@@ -110,8 +110,8 @@ class TomographyTest : public testing::TomographyFixture {
 
 TomographyConfig Odd(RayInterpolation how) {
   TomographyConfig c;
-  // Whole quarter turns, diagonals, more than a turn and below zero; for nearest none on which
-  // everything is a tie.
+  // Whole quarter turns, diagonals, more than a turn and below zero. For nearest: no angle at which
+  // every pixel is a tie.
   c.angles_rad = {0.3, 2.9, 1.2, -0.4, 4.0, 7.5, 0.1, 1.9};
   if (how != RayInterpolation::kNearest) {
     for (const double more : {0.0, 0.25, 0.5, 0.75, 1.0, 1.5})
@@ -271,8 +271,8 @@ TEST_P(TomographyTest, ShowsTheImageWhileItGrows) {
 }
 
 TEST_P(TomographyTest, DeviceBytesCoversTheArrays) {
-  // What the host takes cannot be asked; the pool of a GPU grows by pieces. So: the formula covers
-  // what the buffers must hold at least.
+  // The host cannot report how much it allocates, and the pool of a GPU grows in pieces. Therefore
+  // the test checks that the formula covers at least what the buffers must hold.
   for (const auto algorithm :
        {TomographyAlgorithm::kSirt, TomographyAlgorithm::kCgls, TomographyAlgorithm::kFbp}) {
     TomographyConfig c = Small(algorithm, 32);

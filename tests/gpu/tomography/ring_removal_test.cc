@@ -1,5 +1,5 @@
-// Ring removals against models in double precision, written from the papers' steps, and against
-// real rings.
+// Ring removals against models in double precision that follow the papers' steps, and on real
+// rings.
 
 #include <algorithm>
 #include <bit>
@@ -154,8 +154,8 @@ void ModelDead(Image& s, const RingRemoval& ring, std::vector<bool>* found) {
   }
 }
 
-// Münch: all four bands of all levels are kept, the vertical details damped, and everything put
-// together again. Daubechies 2 and 5.
+// Münch: the model keeps all four bands of all levels, damps the vertical details and reconstructs.
+// Daubechies 2 and 5.
 const Doubles& ScalingOf(int64_t order) {
   static const auto& two = *new Doubles{0.48296291314453414, 0.8365163037378079, 0.2241438680420134,
                                         -0.12940952255126037};
@@ -165,7 +165,7 @@ const Doubles& ScalingOf(int64_t order) {
       -0.012580751999081999, 0.0033357252854737712};
   return order == 2 ? two : five;
 }
-/// Along rows (each column by itself) or columns.
+/// Along rows (each column by itself) or along columns.
 Image Analyzed(const Image& in, const Doubles& h, bool high, bool down) {
   const auto taps = static_cast<int64_t>(h.size()), n = down ? in.rows : in.columns,
              m = (n + taps - 1) / 2;
@@ -229,7 +229,7 @@ void ModelFourierWavelet(Image& s, const RingRemoval& ring) {
       for (int64_t k = 0; k < n; ++k) {
         for (int64_t r = 0; r < n; ++r)
           spectrum[static_cast<size_t>(k)] += v.at(r, c) * std::conj(turn(k, r));
-        // Position of frequency k when the zero is shifted to the middle, on a grid of −n, −n + 2 …
+        // Position of frequency k after the zero moves to the middle, on a grid of −n, −n + 2 …
         // with 1 added, halved.
         const auto shifted = static_cast<double>((k + n / 2) % n),
                    y = (-static_cast<double>(n) + 2 * shifted + 1) / 2;
@@ -261,7 +261,7 @@ void ModelFourierWavelet(Image& s, const RingRemoval& ring) {
 
 class TomoRingsTest : public testing::BackendTest {
  protected:
-  /// A smooth object, noise, and stripes of all kinds; f32 values.
+  /// A smooth object, noise, and every kind of stripe; f32 values.
   Image Sinogram(int64_t angles, int64_t detectors) {
     Image s(angles, detectors);
     std::normal_distribution<double> noise(0, 0.01);
@@ -301,7 +301,7 @@ class TomoRingsTest : public testing::BackendTest {
     OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
     return Download<float>(out, sinograms.size());
   }
-  /// Three slices of fresh random data through the device and through `model`.
+  /// Runs three slices of random data through the device and through `model`.
   template <class F>
   void Compare(const RingRemoval& ring, int64_t angles, int64_t detectors, double tolerance,
                F model) {
@@ -315,8 +315,8 @@ class TomoRingsTest : public testing::BackendTest {
       want.insert(want.end(), s.v.begin(), s.v.end());
     }
     ASSERT_OK_AND_ASSIGN(const auto got, Remove({ring}, 3, angles, detectors, in));
-    // Two values that are equal but for f32 rounding may change places where ranks decide: then
-    // their column holds the same values in another order, and few such pairs occur.
+    // Two values that are equal but for f32 rounding may change places where ranks decide. Then
+    // their column holds the same values in another order. Few such pairs occur.
     const auto column_of = [&](const auto& v, size_t i) {
       const auto columns = static_cast<size_t>(detectors), rows = static_cast<size_t>(angles),
                  first = i / (rows * columns) * rows * columns + i % columns;
@@ -347,7 +347,7 @@ class TomoRingsTest : public testing::BackendTest {
 TEST_P(TomoRingsTest, SortingMatchesTheModel) {
   for (const int64_t angles : {1, 2, 65, 181}) {
     const RingRemoval ring{.method = RingMethod::kSorting, .sorting_window = angles == 65 ? 21 : 0};
-    // Medians choose among the values: exact.
+    // A median selects one of the values, so the result is exact.
     Compare(ring, angles, 300, 0, [&](Image& s) { ModelSorting(s, angles == 65 ? 21 : 5); });
   }
 }
@@ -397,7 +397,7 @@ TEST_P(TomoRingsTest, FourierWaveletMatchesTheModel) {
   }
 }
 
-// A slice of huge values changes no bit of the others, whatever they share: transforms, memory,
+// A slice of huge values changes no bit of the others, although they share transforms, memory and
 // launches.
 TEST_P(TomoRingsTest, SlicesStayApart) {
   for (const auto method : {RingMethod::kSorting, RingMethod::kLargeStripe, RingMethod::kDeadStripe,
@@ -429,8 +429,8 @@ TEST_P(TomoRingsTest, SlicesStayApart) {
   }
 }
 
-/// Energy of rings about (c, c): means over eight sectors of circles a pixel apart, squares of
-/// their second differences.
+/// Energy of rings about (c, c): the squared second differences of means over circles a pixel
+/// apart, in eight sectors.
 double RingEnergy(const std::vector<float>& image, int64_t n) {
   constexpr int64_t kSectors = 8;
   const double middle = 0.5 * static_cast<double>(n - 1);

@@ -1,5 +1,5 @@
-// The tomopy form against results that TomoPy's own tests hold, and against rotation in double
-// precision.
+// The tomopy form against the expected results in TomoPy's own tests, and against rotation in
+// double precision.
 
 #include <cmath>
 #include <numbers>
@@ -50,7 +50,7 @@ TEST_P(TomopyFormTest, NearestMeetsTomopysFixtures) {
   }
 }
 
-// The accelerated algorithm with plain bilinear rotation in double precision.
+// The accelerated algorithm, with plain bilinear rotation in double precision.
 Doubles Rotated(const Doubles& in, int64_t n, double radians) {
   const auto center = static_cast<double>(n / 2);  // (n − 1)/2 for odd n
   Doubles out(in.size(), 0.0);
@@ -114,7 +114,8 @@ TEST_P(TomopyFormTest, LinearAgreesWithRotationInDoublePrecision) {
           x[i] = algorithm == TomographyAlgorithm::kSirt ? x[i] + u : x[i] * u;
         }
       }
-      // Edges of the circle differ by what "covered" means at a pixel's rim: inside of it.
+      // The rim of the circle differs, because "covered" has another meaning there; the test
+      // compares the inside.
       double sum = 0, most = 0, peak = 0;
       int64_t count = 0;
       for (int64_t i = 0; i < n * n; ++i) {

@@ -1,19 +1,18 @@
-// FBP against TomoPy's direct methods: which of its fixtures are what, and that images lie the same
-// way round. What was found:
+// FBP against TomoPy's direct methods: what each of their fixtures contains, and that the images
+// have the same orientation. Findings:
 //   * fbp.npy is no filtered back projection: the C code (libtomo/recon/fbp.c) adds each datum to
-//       the pixels of its ray, times the length
-//     of the ray in the pixel, and its `filter_name` is never used. It is Aᵀb of the ray-based A,
-//     so it is compared with the back step here.
-//   * a ray at detector bin d is  column · cos θ − row · sin θ = d − (center − 0.5),  columns to
-//                                 the right and rows down from the
-//     middle of the grid: the convention here (gpu/math/rotation.h), no flip, no turn, scale 1.
-//   * gridrec does filter. It writes its image the same way round (row ngridx − 1 − k), with the
-//       ramp sampled in frequency over
-//     the next power of two of the row, zero at frequency 0, and no room for the filter to spread:
-//     its images miss a smooth offset and wrap around outside of the circle. Inside they show the
-//     same.
-// The object of the fixtures is symmetric under all turns and flips of the square, so orientation
-// is tested with another one.
+//     the pixels of its ray, times the length of the ray in the pixel, and never uses its
+//     `filter_name`. The result is Aᵀb of the ray-based A, so the test compares it with the back
+//     projection here.
+//   * A ray at detector bin d is column · cos θ − row · sin θ = d − (center − 0.5), with columns to
+//     the right and rows down from the middle of the grid: the convention here
+//     (gpu/math/rotation.h), no flip, no turn, scale 1.
+//   * gridrec does filter. It writes its image in the same orientation (row ngridx − 1 − k). It
+//     samples the ramp in frequency over the next power of two of the row, with zero at frequency 0
+//     and no room for the filter to spread. Its images therefore lack a smooth offset and wrap
+//     around outside the circle. Inside, they show the same.
+// The object of the fixtures is symmetric under all turns and flips of the square, so the
+// orientation test uses another object.
 
 #include <algorithm>
 #include <cmath>
@@ -29,8 +28,8 @@ using testing::IsOk;
 
 constexpr int64_t kN = 48, kAngles = 16, kSlices = 8;
 
-/// Length of the line at distance `t` from the middle of a unit pixel, its normal in the direction
-/// (c, s).
+/// Length of the part of a line in a unit pixel. The line has distance `t` from the pixel's middle
+/// and the normal direction (c, s).
 double Chord(double t, double c, double s) {
   const double a = std::abs(c), b = std::abs(s), far = (a + b) / 2, near = std::abs(a - b) / 2;
   t = std::abs(t);
@@ -38,8 +37,8 @@ double Chord(double t, double c, double s) {
   return t <= near ? 1 / std::max(a, b) : (far - t) / (a * b);
 }
 
-/// What TomoPy's "fbp" makes of sinograms [angle, slice, bin], in double precision: images [slice,
-/// row, column].
+/// The result of TomoPy's "fbp" for sinograms [angle, slice, bin], in double precision: images
+/// [slice, row, column].
 Doubles TomopyFbp(const Doubles& data, const Doubles& angles, int64_t slices) {
   Doubles images(static_cast<size_t>(slices * kN * kN));
   const double middle = 0.5 * (kN - 1);
@@ -74,7 +73,7 @@ double Correlation(const Doubles& a, const Doubles& b) {
   return ab / std::sqrt(aa * bb);
 }
 
-/// Pixels within `radius` of the middle.
+/// The pixels within `radius` of the middle.
 Doubles Inside(const Doubles& images, double radius) {
   Doubles out;
   for (size_t i = 0; i < images.size(); ++i) {
@@ -87,7 +86,7 @@ Doubles Inside(const Doubles& images, double radius) {
 
 class TomopyDirectTest : public testing::TomographyFixture {
  protected:
-  /// Our images of sinograms [angle, slice, bin] by `config`.
+  /// Our images of sinograms [angle, slice, bin], made with `config`.
   Doubles Ours(TomographyConfig config, const Doubles& data, const Doubles& angles,
                int64_t slices) {
     config.angles_rad = angles;
@@ -104,7 +103,7 @@ class TomopyDirectTest : public testing::TomographyFixture {
     const auto got = Download<float>(out, static_cast<size_t>(slices * kN * kN));
     return Doubles(got.begin(), got.end());
   }
-  /// Aᵀb, by the operators: no reconstruction shows it.
+  /// Aᵀb through the operators, because no reconstruction returns it.
   Doubles BackProjected(const Doubles& data, const Doubles& angles, int64_t slices) {
     TomographyConfig c;
     c.angles_rad = angles;
@@ -153,12 +152,12 @@ TEST_P(TomopyDirectTest, ItsFbpIsTheBackProjectionOfTheData) {
     GTEST_SKIP() << "no " << testing::TomoData() << "tomopy_fixtures (OCTAVO_TEST_DATA)";
   ASSERT_EQ(proj.size(), static_cast<size_t>(kAngles * kSlices * kN));
   ASSERT_EQ(fixture.size(), static_cast<size_t>(kSlices * kN * kN));
-  // What the file is: TomoPy's own tolerance, relative 1 %.
+  // Checks what the file contains, with TomoPy's own tolerance: 1 % relative.
   const Doubles model = TomopyFbp(proj, angle, kSlices);
   for (size_t i = 0; i < fixture.size(); ++i)
     ASSERT_NEAR(model[i], fixture[i], 0.01 * std::abs(fixture[i])) << i;
-  // Our A differs from the ray-based one in how a pixel is weighted (a tent, not a chord): 1.4 %
-  // RMS of the maximum, 4.2 % at most.
+  // Our A weights a pixel by a tent, the ray-based one by a chord: they differ by 1.4 % RMS of the
+  // maximum, 4.2 % at most.
   const Doubles ours = BackProjected(proj, angle, kSlices);
   double squares = 0, off = 0, most = 0, ours_sum = 0, sum = 0;
   for (size_t i = 0; i < fixture.size(); ++i) {
@@ -190,15 +189,15 @@ TEST_P(TomopyDirectTest, GridrecShowsTheSameInTheCircle) {
     for (size_t i = 0; i < ours.size(); ++i)
       squares += (ours[i] - theirs[i]) * (ours[i] - theirs[i]),
           most = std::max(most, std::abs(theirs[i]));
-    // Sixteen angles: streaks, which two kinds of interpolation draw differently. Found: 0.982,
-    // and 7.3 % and 8.1 % of the maximum.
+    // With sixteen angles there are streaks, and the two kinds of interpolation draw them
+    // differently. Measured: 0.982, and 7.3 % and 8.1 % of the maximum.
     EXPECT_GT(Correlation(ours, theirs), 0.975) << name;
     EXPECT_LT(std::sqrt(squares / static_cast<double>(ours.size())), 0.09 * most) << name;
   }
 }
 
-// A blob right of the middle and above it, and another one, smaller, straight below: no turn or
-// flip leaves them where they are.
+// A blob above and right of the middle, and a smaller one straight below it: every turn or flip
+// moves them.
 TEST_P(TomopyDirectTest, ImagesLieTheSameWayRound) {
   constexpr int64_t kMany = 60;
   const Doubles angles = testing::HalfTurn(kMany);
@@ -233,13 +232,13 @@ TEST_P(TomopyDirectTest, ImagesLieTheSameWayRound) {
   EXPECT_GT(Correlation(fbp, truth), 0.9);
   double in = 0, pixels = 0;
   for (int64_t i = 0; i < kN * kN;
-       ++i) {  // the core of the larger one: the filter's rounding of edges is not the scale
+       ++i) {  // the core of the larger blob: the filter rounds its edges
     const double x = static_cast<double>(i % kN) - 0.5 * (kN - 1) - blobs[0].column,
                  y = static_cast<double>(i / kN) - 0.5 * (kN - 1) - blobs[0].row;
     if (std::hypot(x, y) < blobs[0].radius - 1.5) in += fbp[static_cast<size_t>(i)], pixels += 1;
   }
   EXPECT_NEAR(in / pixels, 1, 0.03) << "attenuation per pixel";
-  for (int turn = 1; turn < 8; ++turn) {  // all other ways to lay it
+  for (int turn = 1; turn < 8; ++turn) {  // all other orientations
     Doubles laid(back.size());
     for (int64_t i = 0; i < kN * kN; ++i) {
       int64_t row = i / kN, column = i % kN;

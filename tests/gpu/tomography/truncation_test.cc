@@ -1,5 +1,5 @@
-// Objects that are wider than the detector: that they are seen to be, that others are not taken for
-// them, and what the wider support gains.
+// Objects wider than the detector. The tests check that they are detected, that no other object is,
+// and how much the wider support improves the result.
 
 #include "gpu/tomography/truncation.h"
 
@@ -21,7 +21,7 @@ using testing::TruncationOf;
 using testing::WideErrors;
 using testing::WidePhantom;
 
-/// Always the same phantoms; bench_truncation takes fresh ones and counts those that are missed.
+/// Always the same phantoms; bench_truncation takes fresh ones and counts the missed ones.
 constexpr uint32_t kDrawnOnce = 20261122;
 
 TEST(TruncationTest, ObjectsWiderThanTheDetectorAreSeenToBe) {
@@ -30,7 +30,7 @@ TEST(TruncationTest, ObjectsWiderThanTheDetectorAreSeenToBe) {
     const WidePhantom phantom = DrawWide(seed, 1.1 + 0.5 * i / 29);
     const Truncation truncation = TruncationOf(phantom);
     EXPECT_TRUE(truncation.found) << phantom.Text() << ", seed " << seed;
-    // The outline is up to a quarter narrower in one direction than in the other.
+    // The outline may be up to a quarter narrower in one direction than in the other.
     EXPECT_GE(truncation.width, 1.05) << phantom.Text() << ", seed " << seed;
     EXPECT_LE(truncation.width, 1.35 * phantom.width) << phantom.Text() << ", seed " << seed;
   }
@@ -67,8 +67,8 @@ TEST(TruncationTest, TheWidthOfADiscIsFound) {
   }
 }
 
-// Slits, or a beam that is narrower than the camera: those columns are at the floor of the
-// logarithm, and no object.
+// Slits, or a beam narrower than the camera: those columns are at the floor of the logarithm and
+// are no object.
 TEST(TruncationTest, ColumnsThatNoLightReachedAreNoObject) {
   std::mt19937 random(FreshSeed());
   std::normal_distribution<double> normal(0, 0.01);
@@ -83,7 +83,7 @@ TEST(TruncationTest, ColumnsThatNoLightReachedAreNoObject) {
         const int64_t d = i % n;
         const double s = static_cast<double>(d) - 99.5;
         const bool lit = d >= left && d < n - right;
-        // Dark counts of a column without light are sometimes more than none.
+        // A column without light sometimes shows a few dark counts above zero.
         const double dark = random() % 8 == 0 ? 9 : 13.8155;
         sinograms.push_back(static_cast<float>(
             lit ? 0.02 * std::sqrt(std::max(0.0, radius * radius - s * s)) + normal(random)
@@ -127,7 +127,7 @@ TEST(TruncationTest, NoiseDeadColumnsAndAWeakerBeamAreNoObject) {
   }
 }
 
-// Projections of a few angles only, or of few columns, are no reason to read beyond them.
+// With few angles or few columns, the search does not read beyond them.
 TEST(TruncationTest, TakesWhateverIsThere) {
   EXPECT_FALSE(
       FindTruncation({.angles_rad = {0.1}, .slices = 1, .detectors = 2, .centers = {0.5}}, {1, 1})
@@ -149,8 +149,8 @@ TEST(TruncationTest, TheFartherEndCountsOverAFullTurn) {
   EXPECT_TRUE(EndsThatBound(turn, 100, 49.5).left && EndsThatBound(turn, 100, 49.5).right);
 }
 
-// Real scans, of which none is wider than its detector: the dendrite's air is at 0.65 of at
-// most 1.9, between strong rings.
+// Real scans; none is wider than its detector. The dendrite's air is at 0.65 of at most 1.9,
+// between strong rings.
 TEST(TruncationTest, RealScansAreNotTakenForWider) {
   const auto raw = testing::LoadTomoNpy("tooth_proj.npy"),
              white = testing::LoadTomoNpy("tooth_white.npy"),
@@ -220,8 +220,8 @@ TEST_P(WideObjectTest, AWiderSupportTakesTheRimAway) {
       c.support = TruncationOf(phantom).width;
       add(&wider);
     }
-    // In the mean of many: rim 0.44 and 0.07, error 0.19 and 0.10 (CGLS, which noise troubles more:
-    // 0.33 and 0.27).
+    // Means over many phantoms: rim 0.44 and 0.07, error 0.19 and 0.10. For CGLS, which is more
+    // sensitive to noise: 0.33 and 0.27.
     EXPECT_LT(wider.rim, 0.7 * usual.rim) << static_cast<int>(algorithm) << "\n" << what;
     EXPECT_LT(wider.rms, usual.rms) << static_cast<int>(algorithm) << "\n" << what;
     RecordProperty("rim_" + std::to_string(static_cast<int>(algorithm)),
@@ -229,8 +229,8 @@ TEST_P(WideObjectTest, AWiderSupportTakesTheRimAway) {
   }
 }
 
-// The support is scaffolding: the result has the circle that it would have without, in the previews
-// of the iterations too.
+// The wide support is temporary: the result, and the previews of the iterations, have the same
+// circle as without it.
 TEST_P(WideObjectTest, TheResultIsCutToTheUsualCircle) {
   const WidePhantom phantom = DrawWide(FreshSeed(), 1.3);
   for (const auto algorithm :
@@ -253,7 +253,7 @@ TEST_P(WideObjectTest, TheResultIsCutToTheUsualCircle) {
                     testing::IsOk());
       return true;
     };
-    // Twice: what the cut leaves behind does not get into the next run.
+    // The test runs twice, because the pixels that the cut removes must not affect the next run.
     std::vector<float> first;
     for (int run = 0; run < 2; ++run) {
       ASSERT_THAT(

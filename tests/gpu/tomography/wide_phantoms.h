@@ -13,17 +13,16 @@
 #include "gpu/tomography/truncation.h"
 #include "tests/gpu/tomography/phantoms.h"
 
-// Random objects of which the detector sees a part, and what a reconstruction of that part should
-// be.
+// Random objects that the detector sees in part, and the expected reconstruction of that part.
 namespace octavo::testing {
 
 struct WideErrors {
   double rms = 0;  // within 0.9 of the field of view's radius
-  double rim = 0;  // mean of the outermost twentieth
+  double rim = 0;  // mean over the outermost twentieth
 };
 
 struct WidePhantom {
-  double width = 1;  // of the object against the field of view
+  double width = 1;  // object over field of view
   int64_t detectors = 128;
   bool turn = false;
   int counts = 0;  // 0 = no noise
@@ -61,9 +60,10 @@ struct WidePhantom {
   }
 };
 
-/// An outline `width` times as wide as the field of view, with 10 … 25 ellipses in it, about an
-/// axis up to 8 (over a full turn 25) columns off the middle of 128. A third without noise, the
-/// others of 1,000 or 10,000 counts. Below 1 the air may be off by up to 0.1.
+/// Draws an outline `width` times as wide as the field of view, with 10 … 25 ellipses in it, about
+/// an axis up to 8 (over a full turn 25) columns off the middle of 128. A third have no noise, the
+/// others the noise of 1,000 or 10,000 counts. If `width` is below 1, the air may be off by up to
+/// 0.1.
 inline WidePhantom DrawWide(uint32_t seed, double width) {
   std::mt19937 random(seed);
   const auto uniform = [&](double lo, double hi) {
@@ -112,7 +112,7 @@ inline WidePhantom DrawWide(uint32_t seed, double width) {
           static_cast<double>(p.counts));
     p.sinogram.push_back(static_cast<float>(value + p.offset));
   }
-  // Pixels are the means of four by four points.
+  // A pixel is the mean of four by four points.
   const double middle = 0.5 * static_cast<double>(p.detectors - 1);
   for (int64_t i = 0; i < p.detectors * p.detectors; ++i) {
     double sum = 0;

@@ -1,5 +1,5 @@
-"""Replicated buffers and chained operations through the daemon: against NumPy, and every error of a
-stream."""
+"""Replicated buffers and chained operations through the daemon, compared with NumPy, and every
+error of a stream."""
 
 import threading
 import unittest
@@ -130,13 +130,13 @@ class Buffers(DaemonTest):
             def until():
                 yield from [head, chunk, chunk, chunk][:messages + 1]
                 sent.set()
-                go.wait(30)  # neither more nor the end
+                go.wait(30)  # neither another message nor the end
 
             call = stub.WriteBuffer.future(until())
             sent.wait(30)
             call.cancel()
             go.set()
-            # The lease ends with the stream: then the old contents are complete.
+            # The lease ends with the stream: then the old contents are complete again.
             while True:
                 try:
                     after = self.buffers.read(buffer.name)
@@ -187,7 +187,7 @@ class Buffers(DaemonTest):
         at = np.minimum(at, 44 - at)  # mirrored about the middle of the last pixels
         linear = np.apply_along_axis(lambda row: np.interp(at, np.arange(23), row), 2, x)
         check(linear, {"resize": {"shape": [0, 0, 50]}}, atol=1e-4)
-        # A chain, and the same into a buffer that exists.
+        # A chain, first into a new buffer, then into an existing one.
         wanted = (x[:, ::-1] * 2).max(0)
         made = check(wanted, {"flip": {"axes": [1]}}, {"scale": {"multiply": 2}}, {"reduce": {"kind": "max", "axes": [0]}}, rtol=0, atol=0)
         self.assertEqual(made.origin, buffer.name)
@@ -201,7 +201,8 @@ class Buffers(DaemonTest):
         np.testing.assert_array_equal(self.buffers.read(buffer.name), np.full(1000, 3, np.float32))
 
     def test_four_clients_at_once(self):
-        """T1 over the wire: random programs, replayed by the numbers that the server gave."""
+        """T1 through the daemon: random programs, replayed in the order of the numbers that the
+        server gives."""
         count, number = int(self.random.integers(500, 2500)), 12
         model = {}
         for _ in range(number):
@@ -297,7 +298,7 @@ class Volumes(DaemonTest):
                      {"transpose": {"axes": [2, 0, 1]}}, atol=0)
         self.assertEqual(list(made.axes), ["z", "y", "x"])
         self.assertEqual(made.spacing_um[0], volume.spacing_um[2])
-        # the file's names of the axes are right
+        # The file gives the right names of the axes.
         stored = READERS["nrrd"](self.client.commit(made.name, "turned", "nrrd").uri)
         np.testing.assert_array_equal(stored.array, x[:, 4:30, ::-1])
         np.testing.assert_allclose(stored.spacing_um, list(volume.spacing_um))
@@ -306,9 +307,9 @@ class Volumes(DaemonTest):
         counts = check(np.bincount(x.reshape(-1), minlength=256).reshape(1, 1, 256), {"histogram": {}}, atol=0)
         check(np.percentile(f, 99).reshape(1, 1, 1), {"percentile": {"percentiles": [99]}})
         check(np.abs(np.fft.fft(f, axis=1)), {"fft": {"axis": 1}}, {"scale": {"part": "magnitude"}}, atol=2e-2)
-        again = self.client.derive(counts.name, {"reduce": {"kind": "sum"}})  # of a derived one
+        again = self.client.derive(counts.name, {"reduce": {"kind": "sum"}})  # derived from a derived volume
         self.assertEqual(self.client.read(again.name).item(), x.size)
-        # As input of operations on buffers.
+        # Volumes as input of operations on buffers.
         made = self.client.buffers.apply(volume.name, {"mip": {"axis": 0}})
         np.testing.assert_array_equal(self.client.buffers.read(made.name), x.max(0))
         self.client.buffers.destroy(made.name)
@@ -369,7 +370,7 @@ class GrantedChains(DaemonTest):
             self.client.discard(volume.name)
         self.assertGreater(before.held_bytes, 0)
 
-        def is_free():  # the chains' threads may let go of the last volume a moment later
+        def is_free():  # the chains' threads may release the last volume a moment later
             after = self.client.devices()[0]
             return after.reserved_bytes == 0 and after.free_bytes >= before.free_bytes + 6 * report.volume_bytes
 
@@ -405,7 +406,7 @@ class Quota(DaemonTest):
             if "refusals" not in name:
                 self.assertEqual(after[name], before[name], name)
         self.assertEqual([d.buffer_bytes for d in self.client.devices()], [300 << 10] * 2)
-        # The result of an operation counts, too; on one device there is room.
+        # The result of an operation counts too. On one device there is room.
         with self.assertRaises(octavo.OctavoError) as caught:
             buffers.write(first.name, np.zeros(300 << 10, np.uint8))
             buffers.apply(first.name, {"scale": {"multiply": 2}})
@@ -416,13 +417,13 @@ class Quota(DaemonTest):
         theirs = other.buffers.create((400 << 10,), "u8")
         self.assertEqual(self.metrics()["octavo_buffer_owners"], 2)
         self.assertEqual(self.metrics()["octavo_buffer_largest_owner_bytes"], 900 << 10)
-        # Freed with the buffers.
+        # Destroyed buffers free their quota.
         buffers.destroy(first.name)
         third = buffers.create((300 << 10,), "u8")
         for client, name in ((self.client, second.name), (self.client, third.name), (other, theirs.name)):
             client.buffers.destroy(name)
         other.close()
-        until(lambda: all(d.buffer_bytes == 0 for d in self.client.devices()))  # the device's stream may be looking at the last one
+        until(lambda: all(d.buffer_bytes == 0 for d in self.client.devices()))  # the device's stream may still use the last one
 
     def test_the_metrics_count_what_is_done(self):
         buffers = self.client.buffers

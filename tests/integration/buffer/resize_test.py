@@ -32,8 +32,8 @@ def reference(array, shape, *, nearest, corner_aligned, smooth, mode):
 
 
 def without_ties(shape, got, wanted, corner_aligned=False):
-    """Positions that are nearer to one sample than to another: exactly between two, SciPy's
-    rounding decides."""
+    """Positions that are nearer to one sample than to any other: exactly between two samples,
+    SciPy's rounding decides."""
     keep = []
     for n, m in zip(shape, got.shape):
         i = np.arange(m)

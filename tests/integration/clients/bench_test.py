@@ -1,4 +1,4 @@
-"""octavo bench against its own daemon and a running one: its output, and that it reports only
+"""octavo bench with its own daemon and with a running one: its output, and that it reports only
 verified figures."""
 
 import json
@@ -53,7 +53,7 @@ class OwnDaemon(unittest.TestCase):
         self.assertIn("the model in double precision says", " ".join(line.get("refused", "") for line in lines))
 
     def test_a_wrong_projection_is_not_told(self):
-        # The first frame is that of the volume to compare with.
+        # The first frame belongs to the volume that the test compares.
         code, out, _ = bench("--json", "bench", "latency", "--rate", "20000", *SMALL, environment={"OCTAVO_FAILPOINT": "published_frame:errno=5:4"})
         self.assertEqual(code, 1)
         (line,) = [json.loads(line) for line in out.splitlines()]
@@ -71,7 +71,7 @@ class RunningDaemon(DaemonTest):
         code, out, error = bench("--json", "bench", *SMALL, address=self.daemon.address)
         self.assertEqual(code, 0, error)
         self.assertEqual(len(out.splitlines()), 15)
-        self.assertEqual(os.listdir(self.daemon.root), [])  # what was committed is gone again
+        self.assertEqual(os.listdir(self.daemon.root), [])  # the committed files are gone again
         self.assertEqual([v for v in self.client.volumes() if v.state == 2], [])
 
     def test_not_while_a_scan_runs(self):

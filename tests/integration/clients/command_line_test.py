@@ -162,7 +162,7 @@ class CommandLine(DaemonTest):
         held = plan.index("held by:")
         ten = plan[held + 1:held + 11]
         biggest = [self.client.volumes(scan)[0].name for scan in reversed(scans[3:])]
-        # Memory that is kept for the next scan is among them while there is much of it.
+        # The list includes memory that is kept for the next scan, if there is much of it.
         volumes = [line.split()[2] for line in ten if line.split()[2] != "cached"]
         self.assertGreaterEqual(len(volumes), 9)
         self.assertEqual(volumes, biggest[:len(volumes)])
@@ -306,8 +306,8 @@ class CommandLine(DaemonTest):
                               text=True, timeout=60, preexec_fn=no_room)
         self.assertEqual((done.returncode, done.stderr), (1, f"octavo: could not write {picture}\n"))
         self.assertEqual(np.load(os.path.join(self.daemon.root, "unseen.npy")).shape, (6, 32, 32))
-        # Volumes that are gone are not named, each message comes once, and tried axes are listed as
-        # such.
+        # The messages do not name volumes that are gone, each message comes once, and tried axes
+        # are listed as such.
         out = self.fine(*flags, "--png", picture, "--slice", "5")
         self.assertNotIn("volumes/", out)
         np.save(os.path.join(self.daemon.root, "noted.npy"), tomo)
@@ -327,7 +327,7 @@ class CommandLine(DaemonTest):
     def test_exit_codes(self):
         self.assertEqual(self.octavo("volume", "show", "volumes/none")[0], 1)
         self.assertEqual(self.octavo("nonsense")[0], 2)
-        self.assertEqual(self.octavo("watch", "--scale-bar")[0], 2)  # of files only
+        self.assertEqual(self.octavo("watch", "--scale-bar")[0], 2)  # for files only
         self.assertEqual(self.octavo("watch", "--png-dir", "/proc/none", "--levels", "3", "1")[0], 1)
         self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--format", "f1000")[0], 2)
         self.assertEqual(self.octavo("volume", "commit", "volumes/none", "--codec", "f1000")[0], 2)

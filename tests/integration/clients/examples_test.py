@@ -51,7 +51,7 @@ class Examples(DaemonTest):
         for code in (chain, projection):
             lines, scan = self.recipe(code)
             index, rows, columns, brightest = map(int, re.fullmatch(r"(\d+) \((\d+), (\d+)\) (\d+)", lines[-1]).groups())
-            self.assertEqual((index, rows, columns), (3, 128, 256), self.client.scan(scan).reason)  # the last is always seen
+            self.assertEqual((index, rows, columns), (3, 128, 256), self.client.scan(scan).reason)  # the last volume is always delivered
             volume = next(v for v in self.client.volumes(scan) if v.index == index)
             self.assertEqual(brightest, self.client.read(volume.name).max())
         lines, scan = self.recipe(buffer)
@@ -73,8 +73,7 @@ class Examples(DaemonTest):
             shutil.rmtree(os.path.join(self.daemon.root, "mouse_00000.ome.zarr"))
 
     def check_story(self, lines, frames_have):
-        """The output of the Node and the Go example, against the server's
-        state."""
+        """Checks the output of the Node and the Go example against the server's state."""
         told = [json.loads(line) for line in lines]
         frames = [t for t in told if "frame" in t]
         self.assertGreaterEqual(len(frames), 1)

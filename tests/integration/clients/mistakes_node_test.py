@@ -1,6 +1,6 @@
-"""Mistakes of users with octavo from Node: protobuf would silently ignore most of them. Row: the
-call (`o` is connected, `v` names a held volume), words that its error must have; its code is gRPC's
-INVALID_ARGUMENT unless the row names another one."""
+"""Mistakes of users with octavo from Node; protobuf would silently ignore most of them. Row: the
+call (`o` is connected, `v` names a held volume) and the words that its error must have. The code is
+gRPC's INVALID_ARGUMENT unless the row names another one."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import node_client
 from harness import SOURCE, DaemonTest, octavo
 
 MISTAKES = [
-    # -- fields that there are not
+    # -- fields that do not exist
     ("o.scans.submitScan({ spec: { simulatd: {} } })", ["spec.simulatd is no field of ScanSpec", "simulated, replay, push", "did you mean simulated"]),
     ("o.scans.submitScan({ spec: { simulated: { sed: 1 } } })", ["spec.simulated.sed is no field of Simulated", "seed"]),
     ("o.scans.submitScan({ simulated: {} })", ["simulated is no field of SubmitScanRequest", "spec, session_secret"]),
@@ -22,7 +22,7 @@ MISTAKES = [
     ("o.commit(v, { destination: 'x', formt: 'NPY' })", ["options.formt is no field of CommitOptions", "did you mean format"]),
     ("o.volumes.listVolumes({ state: ['HELD'] })", ["state is no field", "states"]),
     ("o.volumes.deriveVolume({ name: v, operations: [{ mip: { axis: 2 } }] })", ["operations[0].mip is no field of VolumeOperation", "cartesian, angiography"]),
-    # -- texts of enums
+    # -- names of enum values
     ("o.scans.submitScan({ spec: { processing: { window: 'HANNING' } } })", ['spec.processing.window is "HANNING"', "RECT, HANN, HAMMING"]),
     ("o.scans.submitScan({ spec: { acquisition: { raw_type: 'UINT16' } } })", ["raw_type", "U8, U16"]),
     ("o.subscribe({ products: ['MIPP'] }).next()", ['products[0] is "MIPP"', "MIP, AIP, BSCAN", "did you mean MIP"]),
@@ -47,7 +47,7 @@ MISTAKES = [
     ("o.scans.submitScn({})", ["the service has no submitScn", "submitScan, planScan", "did you mean submitScan"]),
     ("connect('localhost')", ['address is "localhost"', "host:port", "unix:/path"]),
     ("connect('http://localhost:50051')", ['address is "http://localhost:50051"', "host:port"]),
-    # -- what the server says
+    # -- errors from the server
     ("o.volumes.getVolume({ name: 'volumes/none' })", ["no volume volumes/none"], 5),
 ]
 SCRIPT = """
@@ -67,7 +67,8 @@ for (const call of calls) {
 o.close();
 console.log(JSON.stringify(said));
 """
-# What must go through as it is: names in small letters, big numbers, nothing, messages of the server.
+# These must pass unchanged: names in small letters, big numbers, empty values, messages of the
+# server.
 RIGHT = """
 import { readFileSync } from "node:fs";
 import { connect } from "./octavo.mjs";

@@ -1,5 +1,5 @@
-"""The table of mistakes with the programs octavo and octavod: none is silent, and the answer names
-the correct form."""
+"""The table of mistakes with the programs octavo and octavod: every mistake gets an answer, and the
+answer names the correct form."""
 
 import dataclasses
 import os
@@ -248,7 +248,8 @@ RECONSTRUCTIONS = [
     row("recon {tomo} -o ../x.npy", "destination", "holds '..'; allowed are paths below {root}", code=1),
 ]
 
-# Behind --listen.tcp, --metrics.listen, --state.dir and --storage.roots that are fine; a later flag wins.
+# The rows follow valid values of --listen.tcp, --metrics.listen, --state.dir and --storage.roots; a
+# later flag wins.
 DAEMON = [
     row("--storage.roots {none}", "octavod cannot start", "error=\"storage.roots: '{none}' is missing; mount or make it, or set storage.create_roots = true\"", code=1),
     row("--storage.roots {raw}", "error=\"storage.roots: '{raw}' is no directory\"", code=1),
@@ -323,8 +324,7 @@ class Programs(DaemonTest, Mistakes):
         np.save(os.path.join(self.daemon.root, "counts.npy"), np.full((12, 2, 32), 900, np.uint16))
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[:-1]), self.names, before=["--address", self.daemon.address])
         self.assertEqual((self.client.jobs(), self.client.volumes()), ([], []))
-        # Errors that only the commit can detect come after the work, whose
-        # result stays.
+        # Errors that only the commit can detect come after the work. Its result stays.
         self.program("octavo", self.filled_in(RECONSTRUCTIONS[-1:]), self.names, before=["--address", self.daemon.address])
 
     def test_the_start_of_the_daemon(self):

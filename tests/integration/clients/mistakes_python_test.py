@@ -1,6 +1,6 @@
-"""Mistakes of users with octavo from Python: each raises at once an error that names the argument,
-its value and what is allowed, and changes nothing. Row: the call, the kind of error, words that it
-must have. Also tests the words of other packages with the same meaning."""
+"""Mistakes of users with octavo from Python. Each raises at once an error that names the argument,
+its value and what is allowed, and changes nothing. Row: the call, the kind of error, and the words
+that it must have. Also tests synonyms that other packages use."""
 
 import os
 import unittest
@@ -34,8 +34,8 @@ def replayed(c, file):
     c.submit_scan(octavo.replay(file), SHAPE)
 
 
-# `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed frames (u16 [2, 16]), `s` a scan that waits for
-# records (u16, 64 samples).
+# `c` is a client, `v` a held volume u16 [8, 16, 128], `j` a tomography job that waits for pushed
+# frames (u16 [2, 16]), `s` a scan that waits for records (u16, 64 samples).
 MISTAKES = [
     # -- names
     ("window", lambda c, **_: octavo.processing(window="kaiser"), ValueError, ["window is 'kaiser'", "rect, hann, hamming, gauss, blackman, flat_top", "array [N]"]),
@@ -112,7 +112,7 @@ MISTAKES = [
     ("array of a type that there is not", lambda c, **_: c.buffers.put(np.array(["a", "b"])), ValueError, ["dtype is", "u8, i8, u16"]),
     ("operation", lambda c, v, **_: c.derive(v, {"mipp": {"axis": 2}}), ValueError, ["'mipp'", "cartesian, angiography", "mip, aip", "did you mean 'mip'"]),
     ("kind of a reduction", lambda c, v, **_: c.derive(v, {"reduce": {"kind": "median"}}), ValueError, ["reduce.kind is 'median'", "sum, min, max, mean, std"]),
-    # -- arguments that there are not
+    # -- arguments that do not exist
     ("argument", lambda c, **_: octavo.raster(16, 8, volums=3), TypeError, ["raster() has no argument 'volums'", "volumes", "did you mean 'volumes'"]),
     ("argument of another", lambda c, **_: c.submit_scan(SOURCE, SHAPE, window="hann"), TypeError, ["submit_scan() has no argument 'window'", "octavo.processing() takes it"]),
     ("argument, in the singular", lambda c, **_: octavo.raster(203, 4, volume=1), TypeError, ["raster() has no argument 'volume'; did you mean 'volumes'?"]),
@@ -185,7 +185,7 @@ MISTAKES = [
     ("percentiles, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, percentiles=(99, 1)), ValueError, ["percentiles is (99.0, 1.0)", "0 <= lo < hi <= 100"]),
     ("levels, swapped", lambda c, **_: octavo.write_png(os.devnull, PICTURE, lo=5, hi=2), ValueError, ["lo is 5 and hi is 2", "lo < hi"]),
     ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
-    # -- names of something else
+    # -- names of other objects
     ("job for a volume", lambda c, j, **_: c.commit(j, "x"), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a volume, volumes/<id>", "client.wait_job('jobs/", "none yet"]),
     ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).scan), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
     ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).scan), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes: volumes/"]),
@@ -227,8 +227,7 @@ def pushed_frames(c, frames):
 # Line integrals of a disc.
 LINES = np.broadcast_to(np.sqrt(np.maximum(0, 0.5 - np.linspace(-1, 1, 16, dtype=np.float32) ** 2)), (8, 2, 16)).copy()
 
-# Calls that work, because they may be intended, with an OctavoWarning that has
-# these words.
+# Calls that work, because the user may intend them, with an OctavoWarning that has these words.
 DOUBTS = [
     ("frames without flat fields", lambda c: pushed_frames(c, 8), ["11 frames were given, the job takes 8 (projections, flat and dark fields together", "3 of them"]),
     ("half of the records", lambda c: pushed(c, [RECORDS[:64]]), ["end at 64 of the 128 that the scan takes", "end=False"]),
@@ -247,8 +246,7 @@ DOUBTS = [
     ("records of nothing", lambda c: pushed(c, [ALL_ZERO]), ["first 128 records are all 0"]),
 ]
 
-# Other words with the same meaning: the resulting message equals that of
-# Octavo's word.
+# Synonyms from other packages: the resulting message equals that of Octavo's own word.
 SAME = [
     (lambda: octavo.processing(window="hanning"), lambda: octavo.processing(window="hann")),
     (lambda: octavo.processing(window="boxcar"), lambda: octavo.processing(window="rect")),
@@ -294,7 +292,7 @@ class Mistakes(DaemonTest):
         super().tearDown()
 
     def all(self):
-        """What there is."""
+        """All objects of the server."""
         c = self.client
         return ([s.name for s in c.scans()], [(j.name, j.state) for j in c.jobs()], [(v.name, v.state, v.tier) for v in c.volumes()],
                 [b.name for b in c.buffers.list()], sorted(os.listdir(self.daemon.root)))
@@ -329,7 +327,7 @@ class Mistakes(DaemonTest):
         noise = np.random.default_rng(3).normal(0, 0.02, LINES.shape).astype(np.float32)
         wide = 1 + LINES  # an object wider than the detector
         octavo.recon(LINES, THETA, algorithm="cgls", num_iter=2, num_block=1, client=self.client)
-        files(iterations=1)  # what it is anyway
+        files(iterations=1)  # this is the value anyway
         for i, tomo in enumerate((LINES, LINES + noise, 0.3 * LINES, 5 * LINES, np.ones_like(LINES), np.zeros_like(LINES), wide, np.round(5 * LINES))):
             with self.subTest(i), warnings.catch_warnings():
                 warnings.simplefilter("error")

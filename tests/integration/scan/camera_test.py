@@ -1,4 +1,5 @@
-"""Cameras: Aravis' fake one within the daemon, and a GigE Vision one in a process of its own that loses packets and disappears."""
+"""Cameras: Aravis' fake camera within the daemon, and a GigE Vision camera in a separate process
+that loses packets and disappears."""
 
 import json
 import os
@@ -18,7 +19,7 @@ PROCESSING = octavo.processing(background="none", window="rect", value="magnitud
 
 
 class FakeCamera:
-    """A GigE Vision camera on 127.0.0.1 in a process of its own."""
+    """A GigE Vision camera on 127.0.0.1 in a separate process."""
 
     def __init__(self, serial, lost=0):
         self.id = f"Aravis-Fake-{serial}"
@@ -48,13 +49,14 @@ class Cameras(DaemonTest):
         return self.client.submit_scan(source, octavo.raster(ASCANS, BSCANS, volumes=volumes), **fields).name
 
     def decoded(self, scan, scale=1.0):
-        """For each A-scan of the scan, in the order of records: frame id mod 1000 (-1 if missing), line's k, amplitude."""
+        """For each A-scan of the scan, in the order of records: frame id mod 1000 (-1 if missing),
+        the line's k, amplitude."""
         volumes = self.client.volumes(scan)
-        out = [np.full((VOLUME, 3), -1.0) for _ in range(volumes[-1].index + 1)]  # also for volumes that were lost as a whole
+        out = [np.full((VOLUME, 3), -1.0) for _ in range(volumes[-1].index + 1)]  # also for volumes that were lost completely
         for volume in volumes:
             array = self.client.read(volume.name).reshape(VOLUME, -1).astype(np.float64) * scale
             missing = np.isnan(array).any(axis=1)
-            self.assertEqual(np.isnan(array).all(axis=1).tolist(), missing.tolist())  # a whole A-scan or nothing
+            self.assertEqual(np.isnan(array).all(axis=1).tolist(), missing.tolist())  # an A-scan is whole or missing
             self.assertEqual(int(missing.sum()), volume.missing_ascans)
             array[missing] = 0
             frames = np.where(missing, -1, np.round(array[:, 0] - 1000))
@@ -68,7 +70,7 @@ class Cameras(DaemonTest):
         number = np.arange(len(decoded))
         np.testing.assert_array_equal(decoded[there, 1], 2 + (number % HEIGHT % 30)[there])
         np.testing.assert_allclose(decoded[there, 2], amplitude, rtol=rtol)
-        # Frame ids of 16 bits, which wrap; the first seen tells where they begin.
+        # Frame ids have 16 bits and wrap; the first one seen gives their offset.
         first = decoded[there, 0][0]
         begins = [i for i in range(65536) if abs(i % 1000 - first) <= frame_atol]
         frame = number // HEIGHT - number[there][0] // HEIGHT
@@ -98,7 +100,7 @@ class Cameras(DaemonTest):
             for name, raw_type, scale, tolerance in (("Mono8", scan_pb2.RAW_TYPE_U8, 16, 16), ("Mono12", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono16", scan_pb2.RAW_TYPE_U16, 1, 1),
                                                      ("Mono12Packed", scan_pb2.RAW_TYPE_U16, 1, 1), ("Mono12p", scan_pb2.RAW_TYPE_U16, 1, 1)):
                 with self.subTest(name):
-                    # A busy machine may break a frame; counted, and tested elsewhere.
+                    # A busy machine may break a frame. It is counted here; another test checks it.
                     for _ in range(5):
                         scan = self.submit(camera.id, pixel_format=name)
                         end = self.client.wait(scan)
@@ -116,7 +118,7 @@ class Cameras(DaemonTest):
     def test_frame_ids_wrap(self):
         camera = FakeCamera("WRAP")
         try:
-            # The fake camera begins a good hundred frames before its 16-bit ids wrap.
+            # The fake camera begins about a hundred frames before its 16-bit ids wrap.
             scan = self.submit(camera.id, volumes=20)
             end = self.client.wait(scan)
             self.assertEqual(end.reason_code, "COMPLETED")
@@ -138,15 +140,14 @@ class Cameras(DaemonTest):
             camera.end()
 
     def test_a_triggered_camera(self):
-        # The fake one within the daemon is triggered 25 times a second, whatever its frame rate.
+        # The daemon triggers its fake camera 25 times a second, whatever the camera's frame rate.
         scan = self.submit("Fake_1", trigger_source="Line0", pixel_format="Mono8")
         end = self.client.wait(scan)
         self.assertEqual((end.reason_code, end.source.frames_lost, end.spec.acquisition.record_rate_hz), ("COMPLETED", 0, 0))
         self.assertLess(end.records_per_second, 50 * HEIGHT)
         camera = FakeCamera("TRIG")
         try:
-            # This camera gets no trigger, which is an error only if the scan
-            # says so.
+            # This camera gets no trigger, which is an error only if the scan requests one.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout=0.5)
             end = self.client.wait(scan)
             self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))

@@ -1,4 +1,5 @@
-"""The whole chain through the daemon on random spectra against the double-precision NumPy model: every length and option."""
+"""The whole chain through the daemon on random spectra, compared with the double-precision NumPy
+model: every length and option."""
 
 import os
 import unittest
@@ -29,7 +30,8 @@ class Chain(DaemonTest):
         cls.random = np.random.default_rng(cls.seed)
 
     def records(self, count, n, raw):
-        """Interference-like spectra with noise, so that both peaks and the floor are there."""
+        """Interference-like spectra with noise, so that they contain both peaks and the noise
+        floor."""
         ranges = {"u8": (0, 256, np.uint8), "u16": (0, 4096, np.uint16), "i16": (-32768, 32768, np.int16)}
         if raw == "f32":
             return (self.random.random((count, n)) * 9000 - 1000).astype(np.float32)
@@ -105,7 +107,7 @@ class Chain(DaemonTest):
             tolerance += np.abs(wanted) / 2048
         worst = (np.abs(got - wanted) - tolerance).max()
         self.assertLessEqual(worst, 0.0, f"{name}, {n} samples, seed {self.seed}")
-        if dtype in INTEGERS:  # not everything clipped
+        if dtype in INTEGERS:  # some values are not clipped
             self.assertGreater(len(np.unique(got)), 20, name)
 
     def every_length(self, name, options=lambda n: {}):
@@ -152,7 +154,7 @@ class Chain(DaemonTest):
             self.every_length(value, lambda n, value=value: dict(value=value))
             for dtype in ("u8", "u16", "f32"):
                 if dtype == "u16" and value != "magnitude":
-                    continue  # one count of 65536 is finer there than 0.05 dB or float32 itself
+                    continue  # there, one count of 65536 is finer than 0.05 dB or than float32 itself
                 self.every_length(f"{value} {dtype}", lambda n, value=value, dtype=dtype, levels=levels: dict(value=value, dtype=dtype, levels=levels))
 
     def test_half_precision_signed_bytes_and_complex(self):
@@ -172,14 +174,14 @@ class Chain(DaemonTest):
             self.every_length(f"{raw}, 2 channels, means of 3", lambda n, raw=raw: dict(raw=raw, channels=2, channel=1, average=3))
 
     def test_bscan_background_and_fixed_pattern(self):
-        for block in (0, 7, 31):  # blocks that hold the B-scans, and that cut them
+        for block in (0, 7, 31):  # blocks that contain whole B-scans, and blocks that cut them
             self.every_length("background", lambda n, block=block: dict(bscan=True, block=block))
             self.every_length("mean", lambda n, block=block: dict(noise="mean", block=block, bidirectional=True))
             self.every_length("quiet segment", lambda n, block=block: dict(noise="quiet_segment", block=block, columns=27))
         self.every_length("all", lambda n: dict(bscan=True, noise="mean", average=2, a2=2e-5, value="db", dtype="u8", levels=(-20, 60), block=5))
 
     def test_means_of_repeats(self):
-        """Groups of two lines, three times each; the stored value is the mean power, however blocks
+        """Groups of two lines, three times each. The stored value is the mean power, however blocks
         cut the stream."""
         lines, repeats, period = 4, 3, 2
         for n, block, noise, value in ((509, 0, None, "db"), (1024, 7, None, "magnitude"), (1376, 13, "mean", "power"), (1024, 0, "mean", "db")):
@@ -208,7 +210,7 @@ class Chain(DaemonTest):
                     np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-6 * (full ** 2 if value == "power" else full))
 
     def test_bscan_background_of_every_pattern(self):
-        """B-scans of patterns that lie in a table, cut by blocks."""
+        """B-scans of patterns that a table describes, cut by blocks."""
         n, rows, columns = 256, 6, 8
         for shape in (octavo.radial(columns, rows, volumes=1), octavo.repeated_raster(columns, 3, volumes=1, repeats=2, period=1)):
             records = self.records(rows * columns, n, "u16")

@@ -1,5 +1,5 @@
-"""Pictures made by the server: a PNG decoded by hand equals NumPy's picture of the raw frame;
-rates, sizes, refusals."""
+"""Pictures made by the server. A PNG decoded by this test equals NumPy's picture of the raw frame;
+rates, sizes and refusals are right."""
 
 import itertools
 import struct
@@ -12,7 +12,7 @@ from harness import DaemonTest, octavo
 
 
 def decode_png(data):
-    """[rows, columns] or [rows, columns, 3]; 8-bit grey or RGB, not interlaced."""
+    """Returns [rows, columns] or [rows, columns, 3]; 8-bit grey or RGB, not interlaced."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed, header = 8, b"", None
     while at < len(data):
@@ -46,7 +46,7 @@ def decode_png(data):
 
 
 def jpeg_size(data):
-    """(rows, columns, channels) from the frame header."""
+    """Returns (rows, columns, channels) from the frame header."""
     assert data[:2] == b"\xff\xd8" and data[-2:] == b"\xff\xd9"
     at = 2
     while data[at + 1] not in (0xC0, 0xC2):
@@ -68,7 +68,8 @@ class Images(DaemonTest):
         return scan.name
 
     def bscan(self, **options):
-        """A B-scan and its plane; a subscriber must request it before the volume is complete."""
+        """Returns a B-scan and its plane. A subscriber must request it before the volume is
+        complete."""
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 12, volumes=3, extent_x_mm=1.28, extent_y_mm=0.6), samples=256, rate_hz=4000,
                                        processing=octavo.processing(axial_spacing_um=5))
         frame = self.frame(scan.name, ["bscan"], preview=False, **options)
@@ -83,8 +84,8 @@ class Images(DaemonTest):
             name = self.client.volumes(scan)[0].name
             raw = self.client.read(name).max(axis=2)
             plain = self.frame(scan, encoding="png", preview=False)
-            # Stretched by percentiles by default; or by the scan's display levels, the same for all
-            # its pictures.
+            # Pictures are stretched by percentiles by default, or by the scan's display levels,
+            # which are the same for all its pictures.
             np.testing.assert_allclose(plain.display, np.percentile(raw, (1, 99.8)), rtol=1e-6)
             self.assertLessEqual(np.abs(decode_png(plain.data).astype(int) - grey(raw, *plain.display)).max(), 1)
             named = self.frame(scan, encoding="png", image=dict(display_levels=True))
@@ -109,13 +110,13 @@ class Images(DaemonTest):
         picture, raw = self.bscan(encoding="png", image=dict(depth_down=True, square_pixels=True, colour_map="viridis", scale_bar=True))
         self.assertEqual(picture.shape, (32, 64))
         np.testing.assert_allclose(picture.spacing_um, [20, 20])
-        self.assertEqual(picture.scale_bar_um, 200)  # of 1280 um
+        self.assertEqual(picture.scale_bar_um, 200)  # from 1280 um
         pixels = decode_png(picture.data)
         white = (pixels == 255).all(axis=2)
         runs = [max((len(list(group)) for value, group in itertools.groupby(row) if value), default=0) for row in white]
         self.assertEqual(max(runs), 10)  # pixels of 20 um
         self.assertGreater(runs.index(10), 20)
-        # Above label and bar it is viridis: (r, g, b) of the mean of four depths.
+        # The picture above label and bar uses viridis: (r, g, b) of the mean of four depths.
         level = grey(raw.astype(np.float64).reshape(64, 32, 4).mean(axis=2).T, *picture.display)
         darkest, brightest = np.unravel_index(level[:8].argmin(), (8, 64)), np.unravel_index(level[:8].argmax(), (8, 64))
         self.assertLess(int(pixels[darkest][1]), int(pixels[brightest][1]))

@@ -32,7 +32,8 @@ class Levels(DaemonTest):
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("octavo_voxels")}
 
     def twelve_bits(self, records, samples=512):
-        """A file as a 12-bit camera writes it: fringes of tissue over a source spectrum, in words of 16 bits."""
+        """Writes a file as a 12-bit camera does: fringes of tissue over a source spectrum, in words
+        of 16 bits."""
         random = np.random.default_rng(4)
         j = np.arange(samples)
         source = np.exp(-((j - samples / 2) / (samples / 3)) ** 2) * 1500
@@ -102,7 +103,7 @@ class Levels(DaemonTest):
                     below += volume.clipped_below
                     above += volume.clipped_above
                     voxels += 40 * 12 * 256
-                voxels += 2 * 40 * 12 * 256  # of the values
+                voxels += 2 * 40 * 12 * 256  # voxels with values
                 self.assertEqual((scan.clipped_below, scan.clipped_above), (sum(v.clipped_below for v in volumes), sum(v.clipped_above for v in volumes)))
         after = self.metrics()
         self.assertEqual(after['octavo_voxels_clipped_total{kind="below"}'] - before['octavo_voxels_clipped_total{kind="below"}'], below)
@@ -121,7 +122,7 @@ class Levels(DaemonTest):
         self.assertIn("% clipped", self.command("volume", "list", "--scan", scan.name).stdout)
         watched = self.command("scan", "submit", "--source", "simulated", "--fast", "--ascans", "32", "--bscans", "4", "--volumes", "1", "--dtype", "u8", "--levels=0,5", "--watch").stdout
         self.assertIn("warning: processing.levels 0 to 5 clip", watched)
-        # It names levels that do not.
+        # The warning names levels that do not clip.
         words = scan.warnings[0].split("Levels ")[1].split()
         wide = (float(words[0]), float(words[2]))
         scan, _ = self.scan(processing=dict(dtype="u8", levels=wide))
@@ -137,7 +138,7 @@ class Levels(DaemonTest):
         for seen in self.client.watch(scan.name):
             if seen.warnings:
                 break
-        self.client.update_scan(scan.name, octavo.processing(levels=(1, 6)))  # u8 as it is
+        self.client.update_scan(scan.name, octavo.processing(levels=(1, 6)))  # u8, unchanged
         for seen in self.client.watch(scan.name):
             if len(seen.warnings) == 2:
                 break
@@ -146,7 +147,7 @@ class Levels(DaemonTest):
         end = self.client.wait(scan.name)
         self.assertEqual(len(end.warnings), 2)
         self.assertGreaterEqual(end.volumes_done, 2)
-        for volume in self.client.volumes(scan.name):  # each its own, though slots were used again and again
+        for volume in self.client.volumes(scan.name):  # each volume has its own records, although slots were reused
             self.assertLessEqual(volume.clipped_below + volume.clipped_above, 32 * 4 * 128)
 
     def test_pictures_are_stretched(self):
@@ -154,7 +155,7 @@ class Levels(DaemonTest):
         path = os.path.join(self.daemon.root, "bscan.png")
         image = self.client.read(volumes[0].name)[5]
         octavo.write_png(path, image.T)
-        from image_test import decode_png, grey  # one reader of PNG for all tests
+        from image_test import decode_png, grey  # all tests use the same PNG reader
         with open(path, "rb") as file:
             pixels = decode_png(file.read())
         np.testing.assert_array_equal(pixels, grey(image.T, *np.percentile(image, (1, 99.8))))

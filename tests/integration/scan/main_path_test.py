@@ -34,7 +34,7 @@ class GroundTruth(DaemonTest):
         return np.array(depths) / spacing
 
     def widths(self, array):
-        """Mean full width at half maximum of the deepest layer's peak, in bins."""
+        """Mean full width at half maximum, in bins, of the deepest layer's peak."""
         result = []
         for ascan in array.reshape(-1, array.shape[2])[::7]:
             peak = 200 + int(np.argmax(ascan[200:400]))
@@ -84,8 +84,8 @@ class Retention(DaemonTest):
         raw = np.random.default_rng(3).integers(1000, 3000, (64 * 8, 256)).astype("<u2")
         kept = []
 
-        # the next volume comes after the test has finished with the one before, which cannot be
-        # overwritten meanwhile
+        # The next volume arrives after the test has finished with the one before, which cannot be
+        # overwritten meanwhile.
         def blocks():
             for index in range(volumes):
                 yield raw
@@ -104,7 +104,7 @@ class Retention(DaemonTest):
         np.testing.assert_array_equal(self.client.read(kept[0]), kept[1])
         end = self.client.wait(scan.name)
         self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", volumes, 0))
-        # The held volume, and those in the ring when the scan ended.
+        # The held volume, and the volumes in the ring when the scan ended.
         held = [v.index for v in self.client.volumes(scan.name) if v.state == 2]
         self.assertEqual(end.volumes_overwritten, volumes - len(held))
         self.assertEqual(held, [2] + list(range(volumes - len(held) + 1, volumes)))
@@ -119,10 +119,7 @@ class Retention(DaemonTest):
             disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=scan_pb2.CommitOptions(destination="{title}/{index:03}")))
         end = self.client.wait(scan.name)
         self.assertEqual((end.state, end.volumes_done), (DONE, 7))
-        for _ in range(2000):  # the last commits end after the scan; bounded by calls, each a round trip
-            if self.client.scan(scan.name).volumes_committed == 7:
-                break
-        self.assertEqual(self.client.scan(scan.name).volumes_committed, 7)
+        until(lambda: self.client.scan(scan.name).volumes_committed == 7)  # the last commits end after the scan
 
     def test_tombstone_tells_what_became_of_a_volume(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=1), samples=256)
@@ -155,7 +152,7 @@ class Admission(DaemonTest):
         return self.client.plan_scan(simulated(), octavo.raster(64, 16, volumes=volumes), samples=256)
 
     def largest(self):
-        """The most volumes that still fit."""
+        """The largest number of volumes that still fit."""
         low, high = 1, 4096
         while high - low > 1:
             middle = (low + high) // 2
@@ -301,7 +298,7 @@ class Requests(DaemonTest):
         self.client.push(scan.name, blocks())
         end = self.client.wait(scan.name)
         self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), ("COMPLETED", 0, 0))
-        # From the next volume on all is black; none is mixed.
+        # From the next volume on, all voxels are black; no volume is mixed.
         arrays = [self.client.read(volume.name) for volume in self.client.volumes(scan.name)]
         self.assertEqual([array.max() > 0 for array in arrays], [True, True, False, False])
         for array in arrays[:2]:

@@ -1,5 +1,5 @@
-"""Scan patterns from request to volume: every A-scan lies where the pattern says, waveforms keep
-the scanner's limits, and resampling to a Cartesian grid and angiograms of repeats agree with
+"""Scan patterns from request to volume. Every A-scan lies where the pattern says, and waveforms
+keep the scanner's limits. Resampling to a Cartesian grid and angiograms of repeats agree with
 references in NumPy."""
 
 import os
@@ -14,7 +14,8 @@ from harness import BUILD, DaemonTest, octavo
 from octavo.v1 import scan_pb2, stream_pb2, types_pb2, volume_pb2
 
 DONE = scan_pb2.SCAN_STATE_DONE
-# A plane, tilted along x, and one that undulates along both: their depth tells where the beam was.
+# A plane that is tilted along x, and one that undulates along both axes: their depths tell where
+# the beam was.
 LAYERS = [dict(depth_um=400, reflectivity=0.02, tilt_um_per_mm=300), dict(depth_um=1000, reflectivity=0.02, waviness_um=60)]
 
 
@@ -52,7 +53,7 @@ class PatternTest(DaemonTest):
         return self.client.volumes(scan.name)
 
     def expect_places(self, volume, points, extent):
-        """points [y, x, 2] in mm: each A-scan has its layers at the depths the phantom has there."""
+        """points [y, x, 2] in mm: expects that each A-scan has its layers at the phantom's depths."""
         array = self.client.read(volume.name)
         self.assertEqual(array.shape[:2], points.shape[:2])
         self.assertTrue(volume.complete)
@@ -119,7 +120,7 @@ class PatternTest(DaemonTest):
             width, height = struct.unpack(">II", wave.plot_png[16:24])
             self.assertEqual(wave.plot_png[:8], b"\x89PNG\r\n\x1a\n")
             self.assertGreater(width * height, 100000)
-            # The scan itself takes the flyback that was planned.
+            # The scan itself uses the planned flyback.
             scan = self.client.submit_scan(octavo.simulated(1, fast=True), pattern, rate_hz=100e3)
             self.assertEqual(self.client.wait(scan.name).state, DONE)
             self.assertTrue(self.client.volumes(scan.name)[0].complete)
@@ -161,7 +162,7 @@ class PatternTest(DaemonTest):
     # -- resampling
 
     def reference(self, array, taps):
-        """taps: [(ascan index, weight), ...] per grid point, or None where nothing is."""
+        """Returns [(ascan index, weight), ...] for each grid point, or None where there is no data."""
         flat = array.reshape(-1, array.shape[2]).astype(np.float64)
         out = np.full((len(taps), array.shape[2]), np.nan)
         for i, point in enumerate(taps):
@@ -235,7 +236,7 @@ class PatternTest(DaemonTest):
         self.expect_cartesian(octavo.spiral(m, turns, 1, radius=(inner, outer)), 1.0, taps)
 
     def test_lissajous_volumes_become_cartesian(self):
-        figure = dict(extent=(1.0, 1.0), cycles=(9, 8), phase=(77, 11))  # no two records equally far from a point
+        figure = dict(extent=(1.0, 1.0), cycles=(9, 8), phase=(77, 11))  # no two records are equally far from a point
         points = lissajous_mm(12, 50, **figure).reshape(-1, 2)
         reach = 4 * np.sqrt(1.0 / len(points))
 
@@ -262,7 +263,7 @@ class PatternTest(DaemonTest):
             if levels:
                 array = levels[0] + array / {"u8": 255, "u16": 65535}[dtype] * (levels[1] - levels[0])
             a = 10 ** (array / 20) if value == "db" else np.sqrt(array) if value == "power" else array
-            a = a[[[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]]  # [B-scan, repeat, x, z] of the order as scanned
+            a = a[[[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]]  # [B-scan, repeat, x, z] in the order of the scan
             power = a[:, 1:] ** 2 + a[:, :-1] ** 2
             want = {"SPECKLE_VARIANCE": a.var(1),
                     "AMPLITUDE_DECORRELATION": 1 - np.where(power == 0, 1, 2 * a[:, 1:] * a[:, :-1] / np.where(power == 0, 1, power)).mean(1)}
@@ -271,8 +272,7 @@ class PatternTest(DaemonTest):
                 self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.DTYPE_F32, method.lower(), True))
                 got = self.client.read(derived.name)
                 self.assertLess(np.abs(got - expected).max(), 3e-5 * max(expected.max(), 1e-9), (dtype, method))
-            # The volume can be committed like any other, and its metadata
-            # describe it.
+            # The volume can be committed like any other, and its metadata describe it.
             result = self.client.commit(derived.name, f"angio_{dtype}", format="npy")
             with open(os.path.join(self.daemon.root, f"angio_{dtype}.npy.json")) as file:
                 self.assertIn("amplitude_decorrelation over 4 repeats", file.read())
@@ -328,7 +328,7 @@ class PatternTest(DaemonTest):
         self.assertEqual(raised.exception.field, "operations[0].doppler.between")
 
     def test_bscan_background_of_any_pattern(self):
-        """The mean of each B-scan, of whatever pattern, is gone: constant layers vanish."""
+        """The mean of each B-scan is subtracted, for every pattern: constant layers vanish."""
         flat = [dict(depth_um=500, reflectivity=0.02)]
         for pattern in (octavo.radial(30, 5, 1, flyback_records=3), octavo.repeated_raster(30, 4, 1, bidirectional=True), octavo.spiral(30, 5, 2, bidirectional_volumes=True),
                         octavo.pattern(octavo.raster(30, 5, 1, extent_x_mm=1, extent_y_mm=1), flyback="minimum_time", scanner=octavo.scanner(5000, 1e7))):
@@ -340,7 +340,7 @@ class PatternTest(DaemonTest):
                 volume = self.client.volumes(scan.name)[0]
                 self.assertTrue(volume.complete)
                 means.append(self.client.read(volume.name)[:, :, 60:].max())
-            self.assertLess(means[1], 0.04 * means[0])  # shot noise and rounding stay
+            self.assertLess(means[1], 0.04 * means[0])  # shot noise and rounding remain
 
     def test_angiography_then_cartesian(self):
         volume = self.acquire(octavo.repeated_radial(30, 8, 1, repeats=2, period=1, radius=(-0.5, 0.5)))[0]

@@ -1,5 +1,5 @@
-"""Pushed sources: credit, gaps, invalid numbers, and clients that die, come back, stall, send too
-little or too much."""
+"""Pushed sources: credit, gaps, invalid numbers, and clients that die, reconnect, stall, or send
+too little or too much."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ F32 = dict(processing=octavo.processing(background="none", window="rect", value=
 
 
 def records(first, count, seed=0):
-    """Raw records that depend on their number within the scan alone."""
+    """Raw records that depend only on their number within the scan."""
     number = np.arange(first, first + count)[:, None]
     j = np.arange(SAMPLES)[None, :]
     wave = np.cos(2 * np.pi * (3 + (number * 7 + seed) % 40) * j / SAMPLES)
@@ -56,7 +56,8 @@ class Push(DaemonTest):
         return self.client.submit_scan(push or octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=SAMPLES, **fields).name
 
     def check(self, scan, index, missing=(), **kwargs):
-        """The volume is the model's but for A-scans `missing` (flat numbers), which hold NaN."""
+        """Expects the model's volume, except for the A-scans `missing` (flat numbers), which hold
+        NaN."""
         volume = [v for v in self.client.volumes(scan) if v.index == index][0]
         array = self.client.read(volume.name).reshape(VOLUME, -1)
         expected = model(index, **kwargs).reshape(VOLUME, -1).copy()
@@ -98,7 +99,8 @@ class Push(DaemonTest):
                 self.client.discard(volume.name)
 
     def test_how_a_client_cuts_the_stream_changes_no_bit(self):
-        # The default background, a group of another length with a window over volumes, and a replay of the same records.
+        # The default background, a group of another length with a window across volumes, and a
+        # replay of the same records.
         raw = records(0, 3 * VOLUME)
         np.save(os.path.join(self.daemon.root, "same.npy"), raw)
         seed = np.random.SeedSequence().entropy % 2 ** 32
@@ -191,11 +193,11 @@ class Push(DaemonTest):
         push = RawPush(self.daemon.address, scan)
         push.until(lambda a: a.credit > 0)
         push.send(0, 100)
-        push.send(20, 50, data=records(20, 50, seed=9).tobytes())            # seen before, with other data
-        push.send(90, 30, data=np.concatenate([records(90, 10, seed=9), records(100, 20)]).tobytes())  # partly
+        push.send(20, 50, data=records(20, 50, seed=9).tobytes())  # received before, with other data
+        push.send(90, 30, data=np.concatenate([records(90, 10, seed=9), records(100, 20)]).tobytes())  # received before in part
         push.until(lambda a: a.received == 3 and a.credit > 3)
         push.send(2 * VOLUME, 10, data=records(0, 10, seed=9).tobytes())     # past the end
-        push.send(2 ** 63 + 5, 10, data=records(0, 10, seed=9).tobytes())    # no number of any record
+        push.send(2 ** 63 + 5, 10, data=records(0, 10, seed=9).tobytes())  # the number of no record
         answer = push.until(lambda a: a.received == 5)
         self.assertEqual(answer.next_record, 120)
         push.close()
@@ -219,7 +221,8 @@ class Push(DaemonTest):
         self.check(scan, 0)
 
     def test_no_credit_while_the_scan_waits(self):
-        # A scan that waits in a queue takes only as much from its client as it has room for.
+        # A scan that waits in a queue takes only as many records from its client as fit into its
+        # ring.
         first = self.submit(queue="instrument", push=octavo.push(idle_timeout=-1))
         second = self.submit(queue="instrument", push=octavo.push(credit_blocks=3), acquisition=dict(records_per_block=16))
         answers = []
@@ -229,12 +232,12 @@ class Push(DaemonTest):
         for scan in self.client.watch(second):
             if scan.source.connected and scan.source.connections == 1:
                 break
-        thread.join(1)  # time to do wrong in
+        thread.join(1)  # time for an error to occur
         self.assertEqual(answers, [])
         scan = self.client.scan(second)
         self.assertEqual((scan.state, scan.queue_position, scan.source.records), (scan_pb2.SCAN_STATE_QUEUED, 1, 0))
         push.close()
-        self.client.cancel(first)  # the next begins
+        self.client.cancel(first)  # the next scan begins
         thread.join(30)
         self.assertTrue(answers[0].done)
         self.assertEqual(self.client.wait(second).reason_code, "COMPLETED")
@@ -283,7 +286,7 @@ class Push(DaemonTest):
             error = push.error()
             push.close()
             self.assertEqual((error.code, error.reason, error.field), (code, reason, field), (hello, block, error))
-        # None of it counted, and the scan is unchanged.
+        # None of it counts, and the scan is unchanged.
         self.assertEqual(self.client.scan(scan).source.records, 0)
         self.client.push(scan, [records(0, VOLUME)])
         self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
@@ -320,7 +323,7 @@ class Push(DaemonTest):
                 "    for i in range(0, 700, 16):\n"
                 "        yield records(i, 16)\n"
                 "    print('here', flush=True)\n"
-                "    sys.stdin.read()\n"  # the test kills it in the middle of its push
+                "    sys.stdin.read()\n"  # the test kills it during its push
                 "octavo.Client(%r).push(%r, blocks())\n") % ([os.path.dirname(os.path.abspath(__file__))], self.daemon.address, scan)
         process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    env={**os.environ, "OCTAVO_BUILD_DIR": BUILD})
@@ -420,7 +423,7 @@ class Push(DaemonTest):
         self.check(scan, 0)
 
     def told(self, scan, blocks, **options):
-        """The client's warnings of a push, the scan's end, and the result."""
+        """Returns the client's warnings of a push, the scan's end, and the result."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             result = self.client.push(scan, blocks, **options)
@@ -437,7 +440,8 @@ class Push(DaemonTest):
             self.client.wait(scan)
             for volume in self.client.volumes(scan):
                 self.client.discard(volume.name)
-        # No warning if another call continues, if the scan takes any number, or if it has all.
+        # There is no warning if another call continues, if the scan takes any number, or if it has
+        # all records.
         scan = self.submit()
         self.assertEqual(self.told(scan, [records(0, 40)], end=False)[0], [])
         self.assertEqual(self.told(scan, [records(40, 2 * VOLUME - 40)])[0], [])
@@ -461,8 +465,7 @@ class Push(DaemonTest):
             self.assertEqual(self.told(self.submit(volumes=1, **fields), block)[0], [])
 
     def test_an_iterator_that_has_nothing_more_for_ever(self):
-        """Once all records are sent, the push waits only briefly for a sign of
-        surplus records."""
+        """Once all records are sent, the push waits only briefly for a sign of surplus records."""
         scan = self.submit(volumes=1)
         never = threading.Event()
 

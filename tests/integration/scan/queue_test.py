@@ -1,4 +1,5 @@
-"""Scans of one queue, interruption, events, markers, and processing that changes while a scan runs."""
+"""Scans of one queue, interruption, events, markers, and changes of the processing while a scan
+runs."""
 
 import os
 import subprocess
@@ -33,12 +34,12 @@ class Queue(DaemonTest):
         raise AssertionError(f"{scan} ended: {status.reason_code}")
 
     def test_one_after_another_the_next_while_the_last_drains(self):
-        first = self.submit(queue="q", volumes=0)  # until it is stopped: the others wait
+        first = self.submit(queue="q", volumes=0)  # runs until it is stopped: the others wait
         names = [self.submit(queue="q") for _ in range(4)]
         positions = [self.client.scan(n).queue_position for n in [first, *names]]
         self.assertEqual(positions, [0, 1, 2, 3, 4])
         self.client.stop(first)
-        names.append(self.submit(queue="q"))  # appended while it runs
+        names.append(self.submit(queue="q"))  # queued while the first one runs
         scans = [self.client.wait(n) for n in names]
         for scan in scans:
             self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 2, 0, 0))
@@ -135,7 +136,7 @@ class Queue(DaemonTest):
         self.assertEqual([f.event for f in frames if f.event.startswith("scan")], ["scan RUNNING", "scan DRAINING", "scan DONE"])
         self.assertEqual([f.scan_event.volume_index for f in frames if f.scan_event.kind == E.KIND_VOLUME_DONE], [0, 1, 2])
         self.assertEqual([f.sequence for f in frames], list(range(len(frames))))
-        self.assertEqual(len([s for s in self.client.scans() if s.events]), 0)  # not in lists
+        self.assertEqual(len([s for s in self.client.scans() if s.events]), 0)  # lists leave events out
 
     def test_markers(self):
         rules = [octavo.marker("line", "bscan", every=2, offset=1), octavo.marker("volume", "volume"), octavo.marker("laser", "record", every=100, offset=7)]
@@ -148,10 +149,10 @@ class Queue(DaemonTest):
         volume = BSCANS * 35 + 5
         self.assertEqual(at["volume"], [0, volume, 2 * volume])
         self.assertEqual(at["line"], [v * volume + y * 35 for v in range(3) for y in range(1, 8, 2)])
-        # the last A-scan ends the scan; how much of the following flyback is read is undefined
+        # The last A-scan ends the scan. How much of the following flyback is read is undefined.
         last = 3 * volume - 5 - 3
         self.assertEqual([r for r in at["laser"] if r < last], list(range(7, last, 100)))
-        # Their times are those of the records: equal distances, whatever the blocks.
+        # Their times are those of the records: at equal distances, for any blocks.
         times = np.array([m.monotonic_ns for m in marks if m.marker == "laser"])
         records = np.array(at["laser"])
         period = np.polyfit(records, times - times[0], 1)[0]
@@ -207,8 +208,9 @@ class CommandLine(DaemonTest):
 
 class Update(DaemonTest):
     def test_processing_changes_at_a_volume_without_a_dropped_block(self):
-        # Blocks of 48 records do not end with volumes of 256: every change happens in the middle of a block. The raw data of all
-        # volumes are the same, so that each shows which processing made it.
+        # Blocks of 48 records do not end with volumes of 256, so every change happens in the middle
+        # of a block. The raw data of all volumes are equal, so each volume shows which processing
+        # made it.
         j = np.arange(SAMPLES)
         raw = np.round(2000 + 500 * np.cos(2 * np.pi * (5 + np.arange(VOLUME)[:, None] % 30) * j / SAMPLES)).astype("<u2")
         spectrum = np.abs(np.fft.ifft(raw.astype(np.float64), axis=1))[:, :SAMPLES // 2].reshape(BSCANS, ASCANS, -1)
@@ -227,7 +229,7 @@ class Update(DaemonTest):
 
         def blocks():
             for first in range(0, len(stream), 48):
-                # in the middle of the stream, while the server is processing
+                # During the stream, while the server processes it.
                 if first > 0 and first % (48 * 16) == 0:
                     value = ("power", "magnitude")[len(updates) % 2]
                     self.client.update_scan(scan, processing(value))
@@ -253,7 +255,8 @@ class Update(DaemonTest):
         self.assertGreaterEqual(sum(a != b for a, b in zip(made, made[1:])), 2)
 
     def test_a_rolling_background_is_there_from_the_change_on(self):
-        # The first volume after a change is made with a background, not without one: a constant spectrum leaves nothing.
+        # The first volume after a change already has a background: a constant spectrum leaves
+        # nothing.
         flat = np.full((VOLUME, SAMPLES), 3000, "<u2")
         scan = self.client.submit_scan(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=4), samples=SAMPLES, acquisition=dict(records_per_block=VOLUME),
                                        processing=octavo.processing(value="magnitude", dtype="f32", window="hann")).name
@@ -286,7 +289,7 @@ class Update(DaemonTest):
         for status in self.client.watch(scan):
             if status.volumes_done > begun + 10:
                 break
-        # The processor in use is one that an update brought, beside the one that the scan began with.
+        # The processor in use came with an update; the scan began with another one.
         workspace = [n for n in self.client.plan_scan(status.spec).report.needs if n.what == "chain workspace"][0].bytes
         self.assertLessEqual(self.client.devices()[0].reserved_bytes, before + 2 * workspace)
         self.client.stop(scan)

@@ -1,4 +1,5 @@
-"""Real spectra (a mirror at 31 path differences), replayed through the daemon and read back: the facts of the data's README."""
+"""Real spectra (a mirror at 31 path differences), replayed through the daemon and read back: the
+volumes show the facts that the data's README gives."""
 
 import os
 import shutil
@@ -13,7 +14,7 @@ PEAKS = [13, 24, 36, 48, 60, 72, 85, 96, 108, 120, 132, 144, 155, 168, 179, 192,
 
 
 def width(ascan, peak):
-    """Full width at half maximum around `peak`, linear interpolation, in bins."""
+    """Full width at half maximum around `peak`, in bins, by linear interpolation."""
     half = ascan[peak] / 2
     left = next(i for i in range(peak, 0, -1) if ascan[i - 1] < half)
     right = next(i for i in range(peak, len(ascan) - 1) if ascan[i + 1] < half)

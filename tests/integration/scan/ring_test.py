@@ -1,5 +1,5 @@
-"""Producers' rings: other processes, in C and in Python, feed scans through shared memory;
-producers are killed, replaced, too fast, or refused."""
+"""Producers' rings: other processes, in C and in Python, feed scans through shared memory.
+Producers are killed, replaced, too fast, or refused."""
 
 import errno
 import json
@@ -22,7 +22,8 @@ ASCANS, BSCANS = 32, 8
 VOLUME = ASCANS * BSCANS
 VOLUMES = 6
 FEED = os.path.join(BUILD, "bin", "ring_feed")
-# octavo.ring alone, without gRPC: slots filled in place from a file of records, in blocks of random sizes.
+# Uses octavo.ring alone, without gRPC: fills slots in place from a file of records, in blocks of
+# random sizes.
 PYTHON_FEED = """
 import importlib.util, random, sys
 import numpy as np
@@ -147,7 +148,7 @@ class Ring(DaemonTest):
         for pause in np.random.default_rng().uniform(0, 0.05, 8):
             try:
                 process = self.feed(scan, "--rate", "30000")
-            except octavo.OctavoError as error:  # it has all it wants
+            except octavo.OctavoError as error:  # the scan has all its records
                 self.assertEqual(error.reason, "SCAN_STATE")
                 break
             time.sleep(pause)
@@ -157,7 +158,7 @@ class Ring(DaemonTest):
             if self.client.scan(scan).state == scan_pb2.SCAN_STATE_RUNNING:
                 self.feed(scan).communicate()
         end = self.client.wait(scan)
-        # Records that it dropped are missing and counted as lost; a kill loses nothing. A producer
+        # Dropped records are missing and counted as lost; a kill loses none. A producer that is
         # killed between dropping and publishing may not have reported the overrun of its last
         # blocks.
         self.assertIn(end.source.lost_records - end.source.overrun_records, range(0, 9 * 8 * 4))
@@ -266,7 +267,7 @@ class Ring(DaemonTest):
         ring.begin(10)[:] = self.records[:16]
         ring.publish(16)
         until(lambda: self.client.scan(scan).source.records == 16)
-        ring._words.store(2 * 4096, 1000)  # that many blocks it cannot have published
+        ring._words.store(2 * 4096, 1000)  # it cannot have published this many blocks
         ring._ring_bell()
         until(lambda: ring.trouble() is not None)
         self.assertEqual(ring.trouble().errno, errno.EPROTO)
@@ -323,7 +324,7 @@ class Ring(DaemonTest):
         until(lambda: ring.trouble() is not None)
         self.assertEqual(ring.trouble().errno, errno.ECONNRESET)
         slots = 0
-        with self.assertRaises(octavo.RingError):  # the memory is there all the same: nothing crashes
+        with self.assertRaises(octavo.RingError):  # the memory still exists: nothing crashes
             while True:
                 ring.begin(5)[:] = 1
                 ring.publish(ring.block_records)

@@ -1,5 +1,5 @@
-"""Several devices of one daemon (the host three times, or those of OCTAVO_DEVICE_BACKEND):
-placement by load, spread scans, and their reports. Needs two devices."""
+"""Several devices of one daemon (three host devices, or those of OCTAVO_DEVICE_BACKEND): placement
+by load, scans across devices, and their reports. Needs two devices."""
 
 import os
 import unittest
@@ -26,10 +26,10 @@ class SeveralDevices(DaemonTest):
             cls.tearDownClass()
             raise unittest.SkipTest(f"{len(cls.names)} device of the backend {BACKEND}; several are needed")
         cls.none = [0] * len(cls.names)
-        cls.spread = min(3, len(cls.names))  # devices that a scan is spread over
+        cls.spread = min(3, len(cls.names))  # number of devices that a scan is spread over
 
     def submit(self, volumes=1, fast=True, seed=1, **fields):
-        fields.setdefault("processing", octavo.processing(dtype="u8"))  # what fits is reckoned in bytes
+        fields.setdefault("processing", octavo.processing(dtype="u8"))  # the memory check counts bytes
         return self.client.submit_scan(octavo.simulated(seed, fast=fast), octavo.raster(ASCANS, BSCANS, volumes=volumes), samples=128, **fields)
 
     def test_each_device_is_listed_and_has_a_health_of_its_own(self):
@@ -66,7 +66,7 @@ class SeveralDevices(DaemonTest):
             self.assertEqual(a.digest, b.digest)
             self.assertEqual((b.device, list(b.spread_devices)), ("devices/1", list(spread.spread_devices)))
             np.testing.assert_array_equal(self.client.read(a.name), self.client.read(b.name))
-        # All of its memory except the volumes' is freed, on every device.
+        # Every device frees all of the scan's memory except the volumes.
         self.assertEqual([d.reserved_bytes for d in self.client.devices()], self.none)
 
     def test_striped_volumes_stay_where_they_were_made(self):
@@ -88,7 +88,7 @@ class SeveralDevices(DaemonTest):
         self.assertEqual([v.digest for v in volumes], digests)
         bytes_of = [d.held_bytes for d in self.client.devices()]
         share = 3 * volumes[0].bytes // self.spread
-        for held in (d.held_bytes for d in self.client.devices() if d.name in striped.spread_devices):  # its share, and whole projections at home
+        for held in (d.held_bytes for d in self.client.devices() if d.name in striped.spread_devices):  # its share; home also has the whole projections
             self.assertGreater(held, share // 2)
             self.assertLess(held, share * 2)
         for volume, array in zip(volumes, truth):
@@ -96,17 +96,17 @@ class SeveralDevices(DaemonTest):
             self.assertEqual((volume.spread_devices[0], len(volume.spread_devices)), ("devices/1", self.spread))
             np.testing.assert_array_equal(self.client.read(volume.name), array)
             np.testing.assert_array_equal(self.client.read(volume.name, (3, 5, 7), (14, 30, 20)), array[3:17, 5:35, 7:27])
-        # Calls that need the volume on one device say so, and change nothing.
+        # Calls that need the volume on one device say so and change nothing.
         for call in (lambda: self.client.derive(volumes[0].name, {"mip": {"axis": 2}}), lambda: self.client.buffers.read(volumes[0].name),
                      lambda: self.client.buffers.apply(volumes[0].name, {"mip": {"axis": 2}})):
             with self.assertRaises(octavo.OctavoError) as caught:
                 call()
             self.assertEqual(caught.exception.reason, "STRIPED", caught.exception)
         self.assertEqual([d.held_bytes for d in self.client.devices()], bytes_of)
-        # Streamed stripe by stripe to storage.
+        # The commit streams it to storage stripe by stripe.
         result = self.client.commit(volumes[2].name, "striped_{index}", "npy")
         np.testing.assert_array_equal(np.load(result.uri), truth[2])
-        # Moving through another tier joins it on its home device.
+        # A move through another tier joins it on its home device.
         self.client.spill(volumes[0].name, "host")
         np.testing.assert_array_equal(self.client.read(volumes[0].name), truth[0])
         restored = self.client.restore(volumes[0].name)

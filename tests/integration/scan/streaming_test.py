@@ -1,4 +1,4 @@
-"""Subscribers: several at once, a stalled one, drops counted, resume, images, both sockets."""
+"""Subscribers: several at once, a stalled one, counted drops, resume, images, both sockets."""
 
 import os
 import subprocess
@@ -20,7 +20,8 @@ class Streaming(DaemonTest):
     flags = ("--spill.host_bytes", str(16 << 20))
 
     def test_a_stalled_subscriber_disturbs_nobody(self):
-        # A client that stops reading for ten seconds, beside one that wants the newest MIP and one that wants every volume.
+        # One client stops reading for ten seconds; another wants the newest MIP, and a third wants
+        # every volume.
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(128, 32, volumes=60), samples=256, rate_hz=20000,
                                        acquisition=dict(ring_blocks=64),  # 13 seconds: others may use this machine
                                        retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD), products=dict(preview_rate_hz=-1), raw_type="u16",
@@ -34,7 +35,8 @@ class Streaming(DaemonTest):
                                  None if frame.product != "volume" else float(np.nanmean(frame.array))))
 
         def stall():
-            # Small messages windows fill quickly: after that the server has to drop for this client.
+            # The windows for small messages fill quickly: after that, the server must drop frames
+            # for this client.
             channel = grpc.insecure_channel(self.daemon.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
             call = stream_pb2_grpc.StreamServiceStub(channel).Subscribe(stream_pb2.SubscribeRequest(
                 scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
@@ -56,16 +58,17 @@ class Streaming(DaemonTest):
         for thread in threads:
             thread.join(60)
         self.assertEqual((end.blocks_dropped, end.missing_ascans, end.volumes_done), (0, 0, 60))
-        # Every volume after the first one it saw, in order, none dropped.
+        # Every volume from the first one received, in order, none dropped.
         sequences = [v[0] for v in volumes]
         self.assertEqual(sequences, list(range(sequences[0], sequences[0] + len(sequences))))
         self.assertEqual(sequences[-1] - sequences[0] + 1, len(sequences))
         self.assertTrue(all(v[1] == 0 for v in volumes))
         self.assertGreaterEqual(len(volumes), 55)
-        # The newest MIPs keep coming: a volume is made every 0.2 s; none waits for the client that is stalled for ten.
+        # The newest MIPs keep coming, one volume every 0.2 s; none waits for the client that stalls
+        # for ten.
         gaps = np.diff([m[2] for m in mips])
         self.assertLess(gaps.max(), 5.0)
-        # What the stalled one lost is exactly what the sequence numbers say.
+        # The sequence numbers give exactly the losses of the stalled client.
         self.assertGreater(sum(d for _, d in stalled), 0)
         for (before, _), (after, dropped) in zip(stalled, stalled[1:]):
             self.assertEqual(after - before - 1, dropped)
@@ -110,8 +113,8 @@ class Streaming(DaemonTest):
     def test_resume(self):
         scan = self.client.submit_scan(octavo.simulated(5), octavo.raster(64, 16, volumes=8), samples=256, rate_hz=10000)
         first = [f.sequence for f, _ in zip(self.client.subscribe(scan.name, ["volume"]), range(2))]
-        # From where the stream broke off, while the scan continues: old frames again from the held
-        # volumes, then new ones.
+        # The subscription resumes where the stream broke off, while the scan continues: first old
+        # frames from the held volumes, then new ones.
         rest = [(f.sequence, f.array.sum(dtype=np.int64), f.volume) for f in self.client.subscribe(scan.name, ["volume"], from_sequence=first[-1] + 1)]
         self.client.wait(scan.name)
         self.assertEqual([r[0] for r in rest], list(range(first[-1] + 1, rest[-1][0] + 1)))
@@ -154,7 +157,7 @@ class Streaming(DaemonTest):
         (frame,) = self.client.subscribe(scan.name, "bscan")
         self.assertEqual((frame.volume, frame.axes, frame.complete, frame.dropped_before), (volumes[2], ("x", "z"), True, 0))
         np.testing.assert_array_equal(frame.array, arrays[2][5])
-        self.client.spill(volumes[0], "host")  # wherever they are
+        self.client.spill(volumes[0], "host")  # on any tier
         self.client.spill(volumes[1], "disk")
         for axis, cut in (("x", lambda a: a[:, 7]), ("y", lambda a: a[7]), ("z", lambda a: a[:, :, 7])):
             frames = list(self.client.subscribe(scan.name, "bscan", axis=axis, index=7, delivery="lossless"))

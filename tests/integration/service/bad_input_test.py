@@ -1,4 +1,5 @@
-"""Malformed and out-of-range requests, row by row: the right code, a message that names the field, nothing changed.
+"""Malformed and out-of-range requests, row by row: each gets the right code and a message that
+names the field, and changes nothing.
 
 A row of a scan gives a field of a valid request, its wrong value, the code, and the text that
 `field` (or, if there is no single field, the message) must contain. Every row of SubmitScan is also
@@ -32,7 +33,7 @@ def layer(**fields):
     return [scan_pb2.SimulatedLayer(**{"depth_um": 100.0, "reflectivity": 0.01, **fields})]
 
 
-# field to set, value, code, what must be named
+# Field to set, value, code, text that must name it.
 SCANS = [
     ("request_id", "x" * 129, BAD, "request_id"),
     ("title", "x" * 257, BAD, "title"),
@@ -123,7 +124,7 @@ SCANS = [
     (R + "ascans_per_bscan", HUGE, BAD, "pattern.raster."),
     (R + "bscans_per_volume", 0, BAD, "pattern.raster.bscans_per_volume"),
     (R + "bscans_per_volume", HUGE, BAD, "pattern.raster."),
-    (R + "volumes", HUGE, BAD, "retention.hold_slots"),  # that many would be held
+    (R + "volumes", HUGE, BAD, "retention.hold_slots"),  # the server would have to hold as many
     (R + "flyback_records", HUGE, BAD, "pattern.raster."),
     (R + "volume_flyback_records", HUGE, BAD, "pattern.raster."),
     (R + "extent_x_mm", -1.0, BAD, "pattern.raster.extent_x_mm"),
@@ -204,7 +205,7 @@ SCANS = [
     (T + "on_full", 9, BAD, "retention.on_full"),
     (T + "disposition", 8, BAD, "retention.disposition"),
     (T + "hold_slots", HUGE, BAD, "retention.hold_slots"),
-    (T + "keep_last", 4, BAD, "retention.keep_last"),  # of a capture
+    (T + "keep_last", 4, BAD, "retention.keep_last"),  # only for captures
     (T + "on_tier_full", 9, BAD, "retention.on_tier_full"),
     (T + "on_tier_full", scan_pb2.ON_FULL_SPILL_DISK, BAD, "retention.on_tier_full"),
     (T + "orphan", 9, BAD, "retention.orphan"),
@@ -221,7 +222,7 @@ SCANS = [
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="v", format=99)), BAD, "retention.auto_commit.format"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="v{index}", chunk=[1, 2])), BAD, "retention.auto_commit.chunk"),
     ("retention", scan_pb2.Retention(disposition=2, auto_commit=scan_pb2.CommitOptions(destination="v{index}", zstd_level=20)), BAD, "zstd_level"),
-    # -- more than the server can ever hold
+    # -- requests beyond the server's memory
     ("pattern.raster", scan_pb2.Raster(ascans_per_bscan=8192, bscans_per_volume=262144, volumes=1), FULL, "budget"),
 ]
 

@@ -1,5 +1,5 @@
-"""The metrics page while scans come, end, fail and are forgotten: no counter ever falls, and no
-series appears after the first scrape."""
+"""The metrics page while scans begin, end, fail and are forgotten: no counter ever decreases, and
+no series appears after the first scrape."""
 
 import re
 import threading
@@ -11,11 +11,11 @@ import numpy as np
 from harness import DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 
-SCANS = 1250  # more than the server lists of those that have ended
+SCANS = 1250  # more than the ended scans that the server lists
 
 
 def page(address):
-    """({series: value}, names of the counters and histograms)."""
+    """Returns ({series: value}, names of the counters and histograms)."""
     text = urllib.request.urlopen(f"http://{address}/metrics", timeout=30).read().decode()
     kinds = dict(re.findall(r"^# TYPE (octavo_\S+) (\S+)", text, re.M))
     series = {}

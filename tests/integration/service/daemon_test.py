@@ -1,5 +1,5 @@
 """The guarantees for programs that start, supervise and end a daemon: the ready file, systemd's
-messages, identity, signals, the backstop."""
+messages, identity, signals, and the forced exit."""
 
 import json
 import os
@@ -68,10 +68,10 @@ class Supervised(unittest.TestCase):
                 self.assertEqual(notify.recv(100), b"READY=1")
                 daemon.process.send_signal(signal.SIGTERM)
                 asked = re.fullmatch(rb"STOPPING=1\nEXTEND_TIMEOUT_USEC=(\d+)", notify.recv(100))
-                self.assertGreater(int(asked.group(1)) * 1e-6, float(seconds) + 5)  # after that octavod ends itself
+                self.assertGreater(int(asked.group(1)) * 1e-6, float(seconds) + 5)  # after that, octavod ends itself
                 self.assertEqual(daemon.stop(), 0)
                 self.assertNotIn("TimeoutStopSec", daemon.text())
-        # Where nobody can be asked, it is told.
+        # If the daemon cannot ask systemd, its log names TimeoutStopSec.
         for seconds, told in (("300", True), ("20", False)):
             daemon = self.start("--drain.seconds", seconds, environment={"INVOCATION_ID": "1"})
             self.assertEqual("TimeoutStopSec" in daemon.text(), told)
@@ -102,7 +102,7 @@ class Supervised(unittest.TestCase):
         self.assertIn("replay root is no directory", daemon.text())
         self.assertIn(away, daemon.text())
         self.assertEqual(daemon.stop(), 0)
-        # A missing default root is not the user's mistake.
+        # A missing default root is no mistake of the user.
         home = os.path.join(self.folder, "home")
         os.mkdir(home)
         if os.geteuid() != 0:
@@ -137,7 +137,7 @@ class Supervised(unittest.TestCase):
                 environment = {"JOURNAL_STREAM": f"{stream.st_dev}:{stream.st_ino}", "OCTAVO_STORAGE_ROOT": "/nowhere"}  # a warning
                 daemon = self.start("--log.format", format_, "--log.level", "debug", directory=folder, environment=environment)
                 with self.assertRaises(RuntimeError) as caught:
-                    Daemon("--log.format", format_, directory=folder, environment=environment)  # its state is in use
+                    Daemon("--log.format", format_, directory=folder, environment=environment)  # another daemon uses its state
                 self.assertIn("another octavod", str(caught.exception))
                 with self.assertRaises(RuntimeError):
                     Daemon("--drain.seconds", "-1", directory=folder, environment=environment)
@@ -166,12 +166,12 @@ class Supervised(unittest.TestCase):
             while len(beats) < 5:
                 self.assertEqual(notify.recv(100), b"WATCHDOG=1")
                 beats.append(time.monotonic())
-            self.assertLess(max(b - a for a, b in zip(beats, beats[1:])), 1.5)  # what systemd would end it for
+            self.assertLess(max(b - a for a, b in zip(beats, beats[1:])), 1.5)  # systemd would end the daemon for a longer gap
             daemon.process.send_signal(signal.SIGSTOP)
             notify.settimeout(1)
             with self.assertRaises(TimeoutError):
                 while True:
-                    notify.recv(100)  # at most what was sent before the stop
+                    notify.recv(100)  # no more than was sent before the stop
             daemon.process.send_signal(signal.SIGCONT)
             notify.settimeout(20)
             self.assertEqual(notify.recv(100), b"WATCHDOG=1")
@@ -227,7 +227,7 @@ class Supervised(unittest.TestCase):
 
 class Signals(unittest.TestCase):
     def busy(self, *flags, **options):
-        """A daemon with a scan whose one volume takes minutes."""
+        """Starts a daemon with a scan whose one volume takes minutes."""
         daemon = Daemon(*flags, **options)
         self.addCleanup(daemon.remove)
         with daemon.client() as client:
@@ -246,7 +246,7 @@ class Signals(unittest.TestCase):
         daemon = self.busy("--drain.seconds", "300")
         daemon.process.send_signal(signal.SIGTERM)
         with daemon.client() as client:
-            while client.health():  # draining has begun
+            while client.health():  # until draining begins
                 pass
         self.assertIsNone(daemon.process.poll())
         daemon.process.send_signal(signal.SIGTERM)
@@ -343,8 +343,8 @@ class Signals(unittest.TestCase):
         with daemon.client() as client:
             scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=0), samples=64,
                                       retention=dict(disposition=scan_pb2.DISPOSITION_AUTO_DISCARD))
-            # Changes that can take effect at once do; the others are reported. Environment and
-            # flags still win.
+            # Changes that can take effect at once do so; the daemon reports the others. Environment
+            # and flags still override the file.
             write("[log]\nlevel = 'warning'\n[device]\nmemory_fraction = 0.5\n[storage]\ncommit_threads = 5\n[spill]\nthreads = 7\n")
             lines = reload(1, 0)
             self.assertEqual([line["level"] for line in lines], ["warning"])  # the new level applies to the records of the reload itself

@@ -1,5 +1,5 @@
 """The files for administrators: the systemd unit, the image, the composition and the alerts agree
-with the program and with each other. Nothing here needs Docker or a running systemd."""
+with the program and with each other. No test here needs Docker or a running systemd."""
 
 import configparser
 import fnmatch
@@ -39,13 +39,14 @@ def environment_names():
 
 
 def instructions(text):
-    """[(instruction, arguments)] of a Dockerfile; comments and continuation lines put aside."""
+    """Returns [(instruction, arguments)] of a Dockerfile, without comments and with joined
+    continuation lines."""
     joined = re.sub(r"\\\n", " ", "\n".join(line for line in text.split("\n") if not line.startswith("#")))
     return [(word.upper(), rest.strip()) for word, _, rest in (line.strip().partition(" ") for line in joined.split("\n")) if word]
 
 
 def sent_to_build(path, ignore):
-    """Whether .dockerignore lets a file through: the last line that matches decides."""
+    """Whether .dockerignore lets a file through: the last matching line decides."""
     out = False
     for line in ignore.split("\n"):
         pattern = line.strip()
@@ -68,7 +69,7 @@ def dockerfile_problems(text, ignore, names):
                 problems.append(f"FROM {value}: no ARG {name} before it")
         return re.sub(r"\$\{(\w+)\}", lambda m: defaults.get(m.group(1), "?"), value)
 
-    settings = {}  # stage: {instruction: last arguments}, with what it inherits
+    settings = {}  # stage: {instruction: last arguments}, inherited ones included
     for word, rest in instructions(text):
         if word == "ARG" and current is None:
             name, _, value = rest.partition("=")
@@ -126,7 +127,7 @@ def unit_of(text):
 
 
 class MultiDict(dict):
-    """configparser's dictionaries, joining values of a key that comes more than once, as systemd does."""
+    """configparser's dictionary that joins the values of a repeated key, as systemd does."""
 
     def __setitem__(self, key, value):
         if isinstance(value, list) and key in self:
@@ -143,7 +144,7 @@ class Unit(unittest.TestCase):
 
     def test_it_supervises(self):
         self.assertEqual(self.service["Type"], "notify")
-        self.assertGreaterEqual(int(self.service["WatchdogSec"]), 40)  # the daemon itself waits 30 s for a scan that stands still
+        self.assertGreaterEqual(int(self.service["WatchdogSec"]), 40)  # the daemon itself waits 30 s for a stalled scan
         self.assertEqual(self.service["Restart"], "on-failure")
         drain = float(re.search(r"^seconds = (\S+)", read("deploy", "octavod.toml"), re.M).group(1))
         self.assertGreater(float(self.service["TimeoutStopSec"]), drain + 5)
@@ -171,11 +172,11 @@ class Unit(unittest.TestCase):
 
     def test_what_it_says_octavod_takes(self):
         self.assertLessEqual(set(self.environment), environment_names())
-        # The directories of the environment are those that systemd makes writable.
+        # systemd makes the directories of the environment writable.
         state = {"/var/lib/" + name for name in self.service["StateDirectory"].split()}
         self.assertLessEqual({self.environment["OCTAVO_STATE_DIR"], self.environment["OCTAVO_STORAGE_ROOTS"]}, state)
         self.assertEqual(os.path.dirname(self.environment["OCTAVO_LISTEN_UNIX"]), "/run/" + self.service["RuntimeDirectory"])
-        # The command line, with the file that is installed as /etc/octavo/octavod.toml, starts.
+        # The command line starts with the file that is installed as /etc/octavo/octavod.toml.
         command = shlex.split(self.service["ExecStart"])
         self.assertEqual(command[0], "/usr/bin/octavod")
         flags = [os.path.join(SOURCE, "deploy", "octavod.toml") if word == "/etc/octavo/octavod.toml" else word for word in command[1:]]
@@ -229,7 +230,7 @@ class Unit(unittest.TestCase):
                 client.commit(first, "first", "zarr")
                 client.commit(second, "second", "npy")
                 self.assertEqual(local.read(third).shape, (16, 64, 128))
-                with h5py.File(os.path.join(root, "scan.h5"), "w") as file:  # another process is started to look at it
+                with h5py.File(os.path.join(root, "scan.h5"), "w") as file:  # another process inspects it
                     file["exchange/data"] = np.ones((8, 2, 16), np.float32)
                     file["exchange/theta"] = np.linspace(0, 180, 8)
                 client.plan_job(octavo.tomography("scan.h5"))
@@ -240,7 +241,7 @@ class Unit(unittest.TestCase):
                 calls = {match.group(1) for match in (re.match(r"\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed)", line) for line in lines) if match}
         self.assertGreater(len(calls), 40)
         self.assertIn("sendto", calls)
-        self.assertIn("prctl", calls)  # octavo-probe's
+        self.assertIn("prctl", calls)  # the call of octavo-probe
         self.assertEqual(calls - set().union(*(members(name) for name in self.service["SystemCallFilter"].split())), set())
 
 
@@ -307,17 +308,18 @@ class Composition(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(SOURCE, "docker", source)), source)
                 else:
                     self.assertIn(source, self.compose["volumes"])
-            self.assertTrue(all(port.startswith("127.0.0.1:") for port in service["ports"]), name)  # there is no login
+            self.assertTrue(all(port.startswith("127.0.0.1:") for port in service["ports"]), name)  # the page has no login
             self.assertEqual((service["read_only"], service["cap_drop"]), (True, ["ALL"]))
         for name in ("prometheus", "grafana"):
             self.assertRegex(self.compose["services"][name]["image"], r"^docker\.io/.*:v?\d+\.\d+\.\d+$")
         self.assertLessEqual(set(octavod["environment"]), environment_names())
-        # The composition, and never the image, says that its ports are safe without TLS and login.
+        # Only the composition, never the image, declares that its ports are safe without TLS and
+        # login.
         self.assertEqual(octavod["environment"]["OCTAVO_SECURITY_INSECURE"], "true")
         self.assertNotRegex(read("docker", "Dockerfile"), r"(?m)^(ENV|    OCTAVO)[^#]*SECURITY")
         grace = float(octavod["stop_grace_period"].rstrip("s"))
         self.assertGreater(grace, float(octavod["environment"]["OCTAVO_DRAIN_SECONDS"]) + 5)
-        # The health check that Prometheus waits for is the image's.
+        # Prometheus waits for the image's own health check.
         self.assertEqual(self.compose["services"]["prometheus"]["depends_on"]["octavod"]["condition"], "service_healthy")
         overlay = yaml.safe_load(read("docker", "compose.cuda.yaml"))
         self.assertLessEqual(set(overlay["services"]), set(self.compose["services"]))
@@ -333,7 +335,7 @@ class Composition(unittest.TestCase):
         self.assertTrue(os.path.isfile(os.path.join(mounts[provider["options"]["path"]], "octavo.json")))
 
     def test_the_old_composer_takes_it(self):
-        """docker-compose 1.29, Debian 12's, checks the files without a Docker engine."""
+        """docker-compose 1.29 of Debian 12 checks the files without a Docker engine."""
         if shutil.which("docker-compose") is None:
             self.skipTest("no docker-compose (Debian package docker-compose)")
         for files in (["compose.yaml"], ["compose.yaml", "compose.cuda.yaml"]):
@@ -356,7 +358,7 @@ class Composition(unittest.TestCase):
         rules = yaml.safe_load(read("deploy", "prometheus-rules.yml"))
         config = yaml.safe_load(read("docker", "prometheus.yml"))
         daemon = Daemon()
-        try:  # nothing has happened yet: every series that an alert looks at is there all the same, or the first time would raise none
+        try:  # before any event: every series that an alert uses must exist already, or its first increase would raise no alert
             page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
         finally:
             daemon.stop()

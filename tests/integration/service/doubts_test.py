@@ -1,5 +1,5 @@
-"""Wrong uses that would give data without an error: requests that cannot be meant are refused,
-possible mistakes give a warning."""
+"""Wrong uses that would give data without an error: the server refuses requests that cannot be
+intended, and warns of possible mistakes."""
 
 import itertools
 import os
@@ -35,7 +35,7 @@ class Doubts(DaemonTest):
         return self.client.submit_scan(source, pattern or octavo.raster(ASCANS, BSCANS, volumes=2), **{"samples": SAMPLES, **fields})
 
     def told(self, source, **fields):
-        """Warnings of a scan: of the answer, of Python's, of the log."""
+        """Warnings of a scan: those in the answer, Python's, and those in the log."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             scan = self.submit(source, **fields)
@@ -146,7 +146,7 @@ class Doubts(DaemonTest):
         (warning,) = self.client.scan(scan.name).warnings
         self.assertIn(f"{volume.name} could not be committed automatically and stays held: ", warning)
         self.assertIn("taken.npy", warning)
-        # The warning concerns that commit only: no file says of its data that they could not be
+        # The warning concerns only that commit: no file records that its data could not be
         # committed.
         self.client.commit(volume.name, "by_hand", format="npy")
         with open(os.path.join(self.daemon.root, "by_hand.npy.json")) as file:
@@ -196,9 +196,9 @@ class Doubts(DaemonTest):
                 end = self.client.wait(scan.name)
             self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
             self.assertEqual(end.out_of_range_records, result.sent - VOLUME)
-            for text in end.warnings:  # where some of them came before the server had enough
+            for text in end.warnings:  # if some of them arrived before the server had enough
                 self.assertIn(f"More records were pushed than the {VOLUME} that the scan takes", text)
-            # The client is sure of it, and says it once.
+            # The client is certain of it and warns once.
             self.assertEqual(len(caught), 1, [str(w.message) for w in caught])
             self.assertIn(f"{scan.name}: {surplus} were given than the {VOLUME} that the scan takes", str(caught[0].message))
         with warnings.catch_warnings(record=True) as caught:
@@ -211,7 +211,7 @@ class Doubts(DaemonTest):
     def test_arrays_of_another_type_are_not_pushed(self):
         raw = spectra(VOLUME).astype("<u2")
         scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=3))
-        # Only another order of bytes is the same numbers.
+        # Only the other byte order gives the same numbers.
         self.client.push(scan.name, [raw.astype(">u2"), raw, raw[:0]], end=False)
         words, half = raw.astype("<i4")[:, :SAMPLES // 2], raw[:, :SAMPLES // 2]
         wrong = [raw.astype(np.float16), half.astype("<f4"), raw.view("u1"), raw.view("u1").astype(bool), raw.astype("<i2"), -raw.astype("<i2"), words,
@@ -228,7 +228,7 @@ class Doubts(DaemonTest):
             np.testing.assert_array_equal(first, other)
 
     def pushed(self, blocks, **fields):
-        """The warnings of a scan whose records are pushed."""
+        """Returns the warnings of a scan whose records are pushed."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=2), **fields)
@@ -285,7 +285,7 @@ class Doubts(DaemonTest):
                 self.assertEqual(list(self.client.subscribe(scan, products, **options)), [])
             except octavo.OctavoError as error:
                 refused.append(error)
-            return refused  # its end is told a moment before its streams end
+            return refused  # the server reports a scan's end shortly before it ends its streams
 
         until(is_refused)
         (error,) = refused
@@ -296,7 +296,7 @@ class Doubts(DaemonTest):
         scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1)).name)
         for products in (["volume"], ["event"], ["volume", "event"]):
             self.nothing_kept(scan.name, products)
-        self.nothing_kept(scan.name, ["volume"], from_sequence=0)  # nobody was there for it
+        self.nothing_kept(scan.name, ["volume"], from_sequence=0)  # no client subscribed to it
         self.assertIn("volume HELD", [f.event for f in self.client.subscribe(scan.name, ["event"], from_sequence=0)])
 
     def test_the_ending_of_a_destination_decides(self):
@@ -373,14 +373,14 @@ def mirror(records, samples=SAMPLES, depth=60.3, seed=2, locked=True, contrast=0
 
 
 class Chains(DaemonTest):
-    """Processings that are valid and cannot be meant."""
+    """Valid processings that cannot be intended."""
 
     def save(self, name, array):
         array.tofile(os.path.join(self.daemon.root, name))
         return octavo.replay(name)
 
     def made(self, source, pattern, quiet=False, **fields):
-        """The scan's end, and its first volume."""
+        """Returns the scan's end and its first volume."""
         with warnings.catch_warnings():
             warnings.simplefilter("error" if quiet else "ignore")
             end = self.client.wait(self.client.submit_scan(source, pattern, **{"samples": SAMPLES, **fields}).name)
@@ -430,7 +430,7 @@ class Chains(DaemonTest):
         self.assertEqual(list(self.made(self.save("moves.u16", mirror(320, locked=False)), pattern, quiet=True)[0].warnings), [])
         same = np.broadcast_to(mirror(1), (320, SAMPLES))
         self.one(self.made(self.save("same.u16", same), pattern)[0].warnings, "The first 40 records are the same, sample for sample")
-        # Beside moving fringes, a background rightly removes the constant part; and noise is no
+        # With moving fringes, a background rightly removes the constant part; and noise is no
         # sample.
         both = (mirror(320) + spectra(320) * 0.1).astype("<u2")
         self.assertEqual(list(self.made(self.save("both.u16", both), pattern, quiet=True)[0].warnings), [])
@@ -736,8 +736,7 @@ class Tomograms(DaemonTest):
         self.assertTrue(any("declares no unit; taken as radians, as the request says" in line for line in lines), lines)
 
     def test_pushed_frames_are_kept_and_doubted(self):
-        """A pushed scan cannot be taken again: problems that would refuse a file are
-        warnings here."""
+        """A pushed scan cannot be repeated, so problems that would refuse a file are only warnings."""
         degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
         frames = np.full((self.ANGLES, self.ROWS, self.COLUMNS), 1000, np.uint16)
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=self.ROWS, columns=self.COLUMNS, frames=self.ANGLES)))
@@ -752,11 +751,12 @@ class Tomograms(DaemonTest):
 
 
 class Scans(DaemonTest):
-    """Scans with light that is counted, and an axis that is known."""
+    """Scans with counted light and a known axis."""
     COLUMNS, ROWS, ANGLES, AXIS = 160, 4, 180, 86.0
 
     def parts(self, seed=1, axis=AXIS, white=20000.0, size=1.0):
-        """projections, flats, darks as u16, and the angles in degrees; column = axis + x cos - y sin."""
+        """Returns projections, flats and darks as u16, and the angles in degrees; column = axis + x
+        cos - y sin."""
         random = np.random.default_rng(seed)
         degrees = np.arange(self.ANGLES) * 180.0 / self.ANGLES
         rad = np.deg2rad(degrees)[:, None]
@@ -852,7 +852,7 @@ class Scans(DaemonTest):
         projections, flats, darks, degrees, _ = self.parts()
         twice = ((flats.astype(float) - 100) * 2 + 100).astype("<u2")
         self.told(self.save("exposure.h5", projections, twice, darks, degrees), "The transmissions beside the object are 0.5, not 1", center=86)
-        # An object that reaches both ends leaves no air to judge by.
+        # An object that reaches both ends leaves no air for the check.
         wide = self.parts(size=2.2)
         self.assertEqual([t for t in self.made(self.save("wide.h5", *wide[:4]), center=86).warnings if "beside" in t], [])
         flats[3] = 100

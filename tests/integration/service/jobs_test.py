@@ -1,4 +1,5 @@
-"""Jobs against the daemon: raw volumes, reprocessing, autofocus, k-calibration, the queue, cancel, the command line, metrics."""
+"""Jobs against the daemon: raw volumes, reprocessing, autofocus, k-calibration, the queue,
+cancellation, the command line, metrics."""
 
 import json
 import os
@@ -178,7 +179,7 @@ class Jobs(DaemonTest):
 
     def test_a_subscriber_sees_the_result(self):
         _, _, raw = scan(self.client, FIRST, hold_raw=True, volumes=1)
-        # Two long jobs before it, so that the subscription is there first.
+        # Two long jobs run before it, so that the subscription exists when it begins.
         blockers = [self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=480)) for _ in range(2)]
         job = self.client.submit_job(octavo.reprocess(raw[0].name, SECOND), priority=-1)
         frames = []
@@ -268,7 +269,7 @@ class RealMirror(unittest.TestCase):
         given = self.widths(self.ascans(wavelength_nm=self.wavelength, interpolation="cubic"), positions)
         none = self.widths(self.ascans(k="none"), positions)
         print("widths in bins at", positions, "calibrated", calibrated.round(2), "by the given wavelengths", given.round(2), "none", none.round(2))
-        self.assertLess(calibrated.max(), 2.5)  # as narrow as at position 1, whatever the depth
+        self.assertLess(calibrated.max(), 2.5)  # as narrow as at position 1, at every depth
         self.assertLess(calibrated[-1], given[-1] / 3)
         by_polynomial = self.widths(self.ascans(polynomial=found.polynomial, interpolation="cubic"), positions)
         np.testing.assert_allclose(by_polynomial, calibrated, rtol=0.05)

@@ -53,7 +53,8 @@ CUT = "drain time is over"
 
 class Ending(unittest.TestCase):
     def drained(self, daemon):
-        """Exit code 0: it ended by itself, within drain.seconds + 5. And what it said."""
+        """Expects exit code 0: the daemon ended by itself, within drain.seconds + 5. Returns its
+        output."""
         self.assertEqual(daemon.stop(timeout=60), 0)
         text = daemon.text()
         daemon.remove()
@@ -133,7 +134,7 @@ class Configuration(unittest.TestCase):
                 self.assertIn(part, error)
 
     def test_addresses_that_others_reach_need_a_word(self):
-        # As the image has it: a sentence that names the key, and nothing else.
+        # As in the image: one sentence that names the key, and no more.
         image = {"OCTAVO_LISTEN_TCP": "0.0.0.0:0", "OCTAVO_LISTEN_UNIX": "none", "OCTAVO_METRICS_LISTEN": "0.0.0.0:0", "OCTAVO_LOG_FORMAT": "json"}
         code, error = self.run_with("", environment=image)
         self.assertEqual((code, error.count("\n")), (2, 1), error)

@@ -1,5 +1,5 @@
-"""The daemon's resources that clients can use up: descriptors, memory, connections. It refuses or
-waits, and recovers when they release them."""
+"""The daemon's resources that clients can exhaust: descriptors, memory, connections. It refuses or
+waits, and recovers when the clients release them."""
 
 import os
 import random
@@ -76,7 +76,7 @@ class DescriptorsTest(LimitsCase):
         most = before + self.random.randrange(80, 160)
         spare = most // 4
         self.limit(most)
-        time.sleep(0.5)  # the listener looks at the limit ten times a second; a limit that falls while it runs is this test's alone
+        time.sleep(0.5)  # the listener checks the limit ten times a second; only this test lowers it while the daemon runs
         crowd = [self.connect(self.random.choice(self.addresses())) for _ in range(200)]
         for peer in crowd:
             if self.random.random() < 0.5:
@@ -108,13 +108,13 @@ class DescriptorsTest(LimitsCase):
                 self.limit(self.limits[0])
                 late.sendall(PREFACE + b"\0\0\0\4\0\0\0\0\0")
                 late.settimeout(10)
-                self.assertTrue(late.recv(9))  # it is served now
+                self.assertTrue(late.recv(9))  # the server accepts it now
                 late.close()
                 with octavo.Client(address) as again:
                     again.info()
                 until(lambda: self.descriptors() <= before)
                 # The next commit, of any volume, removes the files that could not be removed
-                # then.
+                # earlier.
                 self.assertTrue(self.client.commit(self.held_volume(), f"other-{self.random.random()}").uri)
                 self.assertEqual(self.temporary_names(), [])
         self.assertTrue(self.client.commit(volume, "deep/er/folder").uri)
@@ -151,7 +151,7 @@ class MemoryTest(LimitsCase):
                    "/octavo.v1.StreamService/Subscribe"]
         peers, most = [], 0
         for i in range(60):
-            try:  # its connection may be the one that makes room
+            try:  # its own connection may be the one that the server ends
                 peer = RawPeer(self.addresses()[i % 2])
                 peers.append(peer)
                 stream = peer.begin(self.random.choice(methods))
@@ -162,14 +162,14 @@ class MemoryTest(LimitsCase):
             most = max(most, self.memory())
             if i % 10 == 9:
                 self.again(lambda: self.client.info())
-        self.assertLess(most - before, 160 << 20)  # and not 360 MiB
+        self.assertLess(most - before, 160 << 20)  # instead of 360 MiB
         for peer in peers:
             peer.close()
         self.again(lambda: self.client.info())
 
     def again(self, call):
-        """A call that may have to be repeated, because gRPC chooses which connection it ends to
-        make room."""
+        """Makes a call that may have to be repeated, because gRPC chooses which connection it ends
+        to make room."""
         for attempt in range(5):
             try:
                 return call()

@@ -1,5 +1,5 @@
-"""Clients that request much and do not read, or make long calls: no other client waits, memory does
-not grow, and the server cuts them."""
+"""Clients that request much and do not read, or that make long calls: no other client waits, memory
+does not grow, and the server disconnects them."""
 
 import time
 import unittest
@@ -12,8 +12,7 @@ from raw_http2 import RawPeer
 
 
 class SlowPeersTest(LimitsCase):
-    """Clients that send requests and do not read, by their window or by their
-    socket."""
+    """Clients that send requests and do not read; their window or their socket is full."""
 
     flags = ("--listen.stalled_seconds", "1", "--device.frame_pool_bytes", str(32 << 20))
 
@@ -28,9 +27,10 @@ class SlowPeersTest(LimitsCase):
             peer = RawPeer(self.addresses()[i % 2], window=0 if i % 4 < 2 else 1 << 30)
             self.addCleanup(peer.close)
             peers.append((peer, peer.call("/octavo.v1.VolumeService/ReadVolume", request)))
-        self.assertTrue(self.client.commit(volume, "beside-them").uri)  # they hold all that readers may
-        until(lambda: self.cut() >= 2)  # the kernel ends stuck TCP connections, perhaps first
-        # Those that came first had a reader each; they are cut, the one whose Unix socket is stuck with its connection.
+        self.assertTrue(self.client.commit(volume, "beside-them").uri)  # the peers hold all memory that readers may use
+        until(lambda: self.cut() >= 2)  # the kernel may end stuck TCP connections first
+        # The first of them had a reader each. The server disconnects them; one has a full Unix
+        # socket and loses its connection.
         until(lambda: self.descriptors() <= descriptors + 2 * 39)
         for i, (peer, stream) in enumerate(peers):
             peer.wait_for_end(stream)
@@ -93,7 +93,7 @@ class AnswersTest(LimitsCase):
     calls = 120
 
     def ask_for_much(self, address):
-        """Some 1.4 MiB an answer."""
+        """Requests about 1.4 MiB per answer."""
         peer = RawPeer(address, window=0)
         self.addCleanup(peer.close)
         return peer, [peer.call("/octavo.v1.BufferService/ListBuffers") for _ in range(self.calls)]
@@ -107,19 +107,20 @@ class AnswersTest(LimitsCase):
         before = self.memory()
         for address in self.addresses():
             peer, streams = self.ask_for_much(address)
-            # The first answers wait, 64 MiB; the others are refused, and a refusal needs no window.
+            # The first answers wait, 64 MiB. The server refuses the others; a refusal needs no
+            # window.
             while len(peer.ended) < self.calls - 40:
                 self.assertTrue(peer.read_frame())
             self.assertFalse(any(peer.received.get(stream) for stream in streams))
-            self.assertEqual(len(self.client.buffers.list()), 100)  # a client that reads is not refused
-            self.assertLess(self.memory() - before, 400 << 20)  # and not some 700 MiB
-            # Delayed answers arrive completely when the peer reads.
+            self.assertEqual(len(self.client.buffers.list()), 100)  # a client that reads is served
+            self.assertLess(self.memory() - before, 400 << 20)  # instead of some 700 MiB
+            # Delayed answers arrive completely once the peer reads.
             waiting = next(stream for stream in streams if stream not in peer.ended)
             peer.open_window(waiting, 4 << 20)
             while waiting not in peer.ended:
                 self.assertTrue(peer.read_frame())
             self.assertEqual(len(buffer_pb2.ListBuffersResponse.FromString(peer.messages(waiting)[0]).buffers), 100)
-            peer.close()  # what waited is given back: the second peer takes no more
+            peer.close()  # the server frees the waiting answers: the second peer uses no more
 
 
 class StalledAnswersTest(AnswersTest):
@@ -127,7 +128,7 @@ class StalledAnswersTest(AnswersTest):
     calls = 10
 
     def test_answers_that_nobody_takes_are_bounded(self):
-        """They are cut in time."""
+        """The server disconnects the clients in time."""
         self.make_buffers()
         for address in self.addresses():
             peer, streams = self.ask_for_much(address)
@@ -142,7 +143,7 @@ class PlansTest(LimitsCase):
         plan = self.client.channel.unary_unary("/octavo.v1.ScanService/PlanScan", request_serializer=lambda m: m.SerializeToString(),
                                                response_deserializer=lambda b: b)
         calls = [plan.future(request, timeout=120) for _ in range(40)]
-        until(lambda: any(call.done() for call in calls))  # refused, or the first is through
+        until(lambda: any(call.done() for call in calls))  # refused, or the first one has finished
         slowest = 0.0
         for _ in range(20):
             begun = time.monotonic()
@@ -151,7 +152,7 @@ class PlansTest(LimitsCase):
             slowest = max(slowest, time.monotonic() - begun)
         submitted = self.client.submit_scan(small_scan())
         self.client.wait(submitted.name)
-        self.assertLess(slowest, 5)  # a machine that is busy otherwise, too
+        self.assertLess(slowest, 5)  # also on a busy machine
         refused = [call for call in calls if call.done() and call.code().name == "RESOURCE_EXHAUSTED"]
         self.assertGreater(len(refused), 0)
         for call in calls:

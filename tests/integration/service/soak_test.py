@@ -1,5 +1,7 @@
-"""Random clients that create, hold, read, map, derive, commit, discard, lease and die, for OCTAVO_SOAK_SECONDS (five minutes; an hour by
-hand, then with an OCTAVO_SOAK_PAUSE): afterwards the ledger is back at its start, descriptors and threads are flat, and no digest ever changed.
+"""Random clients create, hold, read, map, derive, commit, discard, lease and die for
+OCTAVO_SOAK_SECONDS (five minutes; an hour by hand, then with an OCTAVO_SOAK_PAUSE). Afterwards the
+ledger is back at its start, the numbers of descriptors and threads are flat, and no digest ever
+changed.
 
 The same file is the client: `soak_test.py ADDRESS ROOT SEED` makes random calls until it is asked
 to end or is killed."""
@@ -23,11 +25,11 @@ from octavo.v1 import scan_pb2, volume_pb2
 
 SECONDS = float(os.environ.get("OCTAVO_SOAK_SECONDS", "300"))
 SEED = int(os.environ.get("OCTAVO_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
-PAUSE = float(os.environ.get("OCTAVO_SOAK_PAUSE", "0"))  # of a client between two steps, seconds, in the mean
+PAUSE = float(os.environ.get("OCTAVO_SOAK_PAUSE", "0"))  # mean pause of a client between two steps, seconds
 CLIENTS = 4
-TTL = 5.0        # of what a client that was killed leaves behind
-EXPIRY = 2.0     # of its session
-# Answers of a server that is full, and errors for objects that other clients have ended meanwhile.
+TTL = 5.0  # time to live of the objects that a killed client leaves
+EXPIRY = 2.0  # expiry of its session
+# Answers of a full server, and errors for objects that other clients have ended meanwhile.
 EXPECTED = {"RESOURCE_EXHAUSTED", "NOT_FOUND", "ABORTED", "FAILED_PRECONDITION"}
 
 
@@ -43,7 +45,7 @@ class RandomClient:
         self.root, self.seed, self.counted = root, seed, 0
         self.volumes = {}  # name → digest
         self.buffers = {}  # name → array
-        self.mapped = []   # (array that is the server's memory, digest)
+        self.mapped = []  # (array in the server's memory, digest)
 
     def scan(self):
         retention = dict(mode=self.random.choice([scan_pb2.RETENTION_MODE_CAPTURE, scan_pb2.RETENTION_MODE_LIVE]), orphan=scan_pb2.ORPHAN_DISCARD, ttl=60,
@@ -59,7 +61,7 @@ class RandomClient:
             self.client.cancel(scan.name)
         elif what < 0.3:
             for frame in self.client.subscribe(scan.name, ["mip"]):
-                break  # a viewer that goes away at once
+                break  # a viewer that disconnects at once
         scan = self.client.wait(scan.name)
         for volume in self.client.volumes(scan.name, states=[volume_pb2.VOLUME_STATE_HELD]):
             self.volumes[volume.name] = volume.digest
@@ -125,7 +127,7 @@ class RandomClient:
         self.client.buffers.destroy(name)
 
     def export(self):
-        """Maps a volume, or reads one that was mapped before, in any state, and releases some."""
+        """Maps a volume in any state, or reads one that was mapped before, and releases some."""
         if self.mapped and self.random.random() < 0.5:
             array, digest = self.random.choice(self.mapped)
             now = sum64(array.copy())
@@ -140,7 +142,7 @@ class RandomClient:
             self.client.unmap(array)
 
     def leave_lease(self):
-        self.client.lease(self.some(self.volumes), session=self.session)  # given back by the session's end
+        self.client.lease(self.some(self.volumes), session=self.session)  # returned by the session's end
 
     def some(self, of):
         if not of:
@@ -175,7 +177,8 @@ class RandomClient:
         print(json.dumps({"done": done, "refused": refused}), flush=True)
 
 
-# gRPC makes its own as it needs them, up to so many for each core; the others are ours and CUDA's.
+# gRPC makes its own threads as it needs them, up to a number per core; the others belong to us and
+# to CUDA.
 GRPC_THREADS = ("default-executo", "resolver-execut", "event_engine", "nexting_thread", "timer_manager", "grpc")
 
 
@@ -207,7 +210,7 @@ class Soak(unittest.TestCase):
             for volume in client.volumes(states=[volume_pb2.VOLUME_STATE_HELD]):
                 try:
                     client.discard(volume.name)
-                except octavo.OctavoError as error:  # leased by a session that has not expired yet, or its time to live has ended
+                except octavo.OctavoError as error:  # leased by a session that has not expired yet, or ended by its time to live
                     self.assertIn(error.reason, ("LEASED", "VOLUME_STATE", "VOLUME_GONE"), error)
             if not any(map(any, self.ledger(client))):
                 return
@@ -231,7 +234,7 @@ class Soak(unittest.TestCase):
                     number += 1
                     log = open(os.path.join(logs, str(number)), "w+")
                     process = subprocess.Popen([sys.executable, __file__, daemon.address, daemon.root, str(rng.randrange(1 << 31))], stdout=log, stderr=log)
-                    # A third of them are killed at a random instant.
+                    # A third of the clients are killed at a random instant.
                     running[process] = (log, time.monotonic() + rng.uniform(0.5, 15) if rng.random() < 0.35 else None)
                 for process, (log, kill_at) in list(running.items()):
                     if kill_at is not None and time.monotonic() > kill_at:
@@ -265,7 +268,8 @@ class Soak(unittest.TestCase):
             self.assertEqual([n for n in os.listdir(daemon.root) if n.startswith(".")], [])
             page = urllib.request.urlopen(f"http://{daemon.metrics}/metrics", timeout=10).read().decode()
             last = figures(daemon.process.pid)
-        # Flat: the second half needs no more than the first, but for a few that come and go with the connections.
+        # Flat: the second half needs no more than the first, apart from a few that vary with the
+        # connections.
         half = len(samples) // 2
         for what, slack in (("descriptors", 12), ("threads", 12)):
             first, second = max(s[what] for s in samples[:half]), max(s[what] for s in samples[half:] + [last])

@@ -1,5 +1,6 @@
-"""kill -9 of the daemon during commits: each destination is absent, or complete and equal to the data; restart cleans up and
-says so. At every named point of a commit, and at random instants."""
+"""kill -9 of the daemon during commits, at every named point of a commit and at random instants.
+Each destination is absent, or complete and equal to the data. The restart cleans up and reports it.
+"""
 
 import os
 import random
@@ -16,7 +17,7 @@ from readers import ENDINGS, READERS
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "20"))  # a long run: 200
 POINTS = ["journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "after_rename", "parent_synced",
           "journal_end"]
-COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at restart
+COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at the restart
 SEED = int(os.environ.get("OCTAVO_SEED", "20261121"))
 
 
@@ -28,7 +29,7 @@ class CommitKill(unittest.TestCase):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def killed_commit(self, format, environment=None, delay=None):
-        """Acquires a volume, commits it, dies; returns the voxels."""
+        """Acquires a volume, commits it and is killed; returns the voxels."""
         daemon = Daemon(directory=self.directory, environment=environment)
         try:
             with daemon.client() as client:
@@ -71,7 +72,7 @@ class CommitKill(unittest.TestCase):
                 parent = os.path.join(daemon.root, "sub")
                 left = [n for n in (os.listdir(parent) if os.path.isdir(parent) else []) if n.startswith(".octavo")]
                 self.assertEqual(left, [], recovered)
-                # The name can be used now, unless it is taken by the complete volume.
+                # A client can use the name now, unless the complete volume has it.
                 scan = client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(64, 8, volumes=1), samples=512)
                 client.wait(scan.name)
                 volume = client.volumes(scan.name)[0].name
@@ -86,7 +87,8 @@ class CommitKill(unittest.TestCase):
         shutil.rmtree(os.path.join(self.directory, "data"))
 
     def test_at_every_named_point(self):
-        # The other formats go through the same code as these, and through every point in commit_store_test.cc.
+        # The other formats use the same code as these; commit_faults_test.cc takes them through
+        # every point.
         for format in ("zarr", "npy", "nifti", "hdf5"):
             for point in POINTS + ([] if format == "zarr" else ["side_renamed"]):
                 with self.subTest(format=format, point=point):

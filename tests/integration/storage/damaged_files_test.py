@@ -1,5 +1,4 @@
-"""Files that crash the HDF5 library: the daemon answers with an error and
-continues."""
+"""Files that crash the HDF5 library: the daemon answers with an error and continues."""
 
 import os
 import struct
@@ -15,7 +14,8 @@ ANGLES, ROWS, COLUMNS = 24, 4, 32
 
 class DamagedFiles(DaemonTest):
     def nxtomo(self, name, text_bytes=None):
-        """text_bytes: the file says that the text of its definition is so long, which the library believes."""
+        """text_bytes: the length that the file gives for the text of its definition; the library
+        believes it."""
         path = os.path.join(self.daemon.root, name)
         with h5py.File(path, "w") as file:
             entry = file.create_group("entry")
@@ -28,7 +28,7 @@ class DamagedFiles(DaemonTest):
             entry["sample/rotation_angle"] = np.linspace(0, 180, ANGLES)
         if text_bytes is not None:
             with open(path, "r+b") as file:
-                file.seek(file.read().index(b"NXtomo", 0) - 8)  # behind it in the global heap
+                file.seek(file.read().index(b"NXtomo", 0) - 8)  # the text's length in the global heap
                 file.write(struct.pack("<Q", text_bytes))
         return name
 

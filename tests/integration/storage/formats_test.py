@@ -1,5 +1,6 @@
-"""Every format and option by `octavo convert`: read back by independent readers (readers.py), voxel by voxel, with axes, spacing and
-metadata; the pyramid against a NumPy model; OME metadata against the rules; refusals and faults leave nothing behind."""
+"""Every format and option of `octavo convert`. Independent readers (readers.py) read the files
+back, voxel by voxel, with axes, spacing and metadata. The tests compare the pyramid with a NumPy
+model and check OME metadata against the rules. Refusals and faults leave no files behind."""
 
 import copy
 import json
@@ -49,12 +50,13 @@ def make_meta(array, dtype, **changes):
 
 
 def halved(level):
-    """The next array of a pyramid: means of pairs along every axis longer than 1, an odd last one left out."""
+    """The next array of a pyramid: means of pairs along every axis longer than 1, without an odd
+    last one."""
     pairs = [2 if n > 1 else 1 for n in level.shape]
     whole = level[tuple(slice(0, n // p * p) for n, p in zip(level.shape, pairs))]
     blocks = whole.reshape([v for n, p in zip(whole.shape, pairs) for v in (n // p, p)]).astype(np.float64)
     if level.dtype.kind != "f":
-        return np.rint(blocks.mean(axis=(1, 3, 5))).astype(level.dtype)  # to the nearest, ties to even
+        return np.rint(blocks.mean(axis=(1, 3, 5))).astype(level.dtype)  # rounds to the nearest, ties to even
     valid = ~np.isnan(blocks)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         return (np.where(valid, blocks, 0).sum(axis=(1, 3, 5)) / valid.sum(axis=(1, 3, 5))).astype(level.dtype)
@@ -78,7 +80,7 @@ class Formats(unittest.TestCase):
         return done.returncode, done.stdout + done.stderr
 
     def convert(self, source, name, *flags):
-        """Converts, expecting success; returns the path of the result."""
+        """Converts, expects success, and returns the path of the result."""
         code, text = self.octavo(source, os.path.join(self.directory, name), *flags)
         self.assertEqual(code, 0, text)
         outcome = json.loads(text)
@@ -168,7 +170,7 @@ class Formats(unittest.TestCase):
                 if os.path.exists(path):
                     os.remove(path)
 
-    # -- what nobody told is not told as if it were known
+    # -- files do not state unknown facts as known
 
     def test_spacing_that_is_assumed(self):
         for axes, known in (("yxz", "xyz"), ("yxz", ""), ("yxz", "z"), ("yxz", "xy"), ("zyx", ""), ("zyx", "z"), ("xzy", "y"), ("zxy", "x")):
@@ -189,7 +191,7 @@ class Formats(unittest.TestCase):
                     self.check_meta(stored, path, format, source)
                     if format == "zarr":
                         self.assertEqual(ome_rules.problems(path), [])
-                    if format in ("zarr", "npy", "bin"):  # and on from there
+                    if format in ("zarr", "npy", "bin"):  # these can be converted again
                         again = READERS["nifti"](self.convert(path, f"{axes}_{known}_{format}_on.nii"))
                         self.assertEqual((again.assumed, again.meta.get("spacing_assumed", [])), (stored.assumed, assumed))
             for flags in ([], ["--tiff-plane", "bscan"])[:1 if axes[0] == "x" else 2]:
@@ -248,7 +250,8 @@ class Formats(unittest.TestCase):
     PAGES = {"y": ["y", "z", "x"], "z": ["z", "y", "x"], "x": ["x", "z", "y"]}  # [page, row, column]
 
     def marked(self, axes, random, dtype="u16", name="marked"):
-        """A volume along `axes` of an odd shape with one voxel that is unlike all others: the file, the array as [y, x, z], spacing by name."""
+        """A volume along `axes` of an odd shape, with one voxel that differs from all others.
+        Returns the file, the array as [y, x, z], and the spacing by name."""
         extents = dict(zip("xyz", random.choice([3, 5, 7, 11, 13, 17, 19, 23], 3, replace=False).tolist()))
         spacing = dict(zip("xyz", (random.permutation([1.25, 2.5, 5.75]) + random.random()).tolist()))
         shape = tuple(extents[axis] for axis in axes)
@@ -303,7 +306,7 @@ class Formats(unittest.TestCase):
                     stored = READERS["tiff"](path)
                     self.assertEqual(stored.extra["pages"], self.PAGES[plane])
                     np.testing.assert_array_equal(stored.array, array)
-                    # As read by a program that ignores the names of the axes.
+                    # Read by a program that ignores the names of the axes.
                     np.testing.assert_array_equal(stored.extra["array"], array.transpose(["yxz".index(axis) for axis in self.PAGES[plane]]))
                     stack = self.convert(source, f"{axes}_{i}_stack", "--tiff-stack", *flags)
                     self.assertEqual(stack, os.path.join(self.directory, f"{axes}_{i}_stack"))
@@ -314,7 +317,7 @@ class Formats(unittest.TestCase):
                     np.testing.assert_allclose(files.spacing_um, [spacing[axis] for axis in "yxz"], rtol=1e-15)
 
     def test_pages_of_many_strips_and_slabs(self):
-        # Pages of several strips and blocks, slabs of several pages; pages across the slabs.
+        # Pages of several strips and blocks, slabs of several pages, and pages across slabs.
         for axes, shape in (("yxz", (40, 700, 600)), ("zyx", (5, 1500, 1700)), ("zxy", (33, 800, 701))):
             source, array = self.source("u16", shape, name=f"large_{axes}", axes=list(axes))
             wanted = array.transpose([axes.index(axis) for axis in "yxz"])
@@ -326,7 +329,7 @@ class Formats(unittest.TestCase):
                     os.remove(one), os.remove(one + ".json"), shutil.rmtree(many)
 
     def test_tomograms_read_by_the_formats_own_libraries(self):
-        """The file of a tomogram in other programs: slices are pages, x runs along the columns."""
+        """The file of a tomogram in other programs: slices are pages, and x runs along the columns."""
         import h5py
         import tifffile
         random = np.random.default_rng(5)
@@ -393,7 +396,7 @@ class Formats(unittest.TestCase):
                     expected = halved(voxels)
 
     def test_a_ramp_stays_where_it_is(self):
-        """Every voxel of every array holds its own position: then scale and translation must tell it."""
+        """Every voxel of every array holds its own position, which scale and translation must give."""
         array = np.broadcast_to(np.arange(64, dtype="<f8"), (8, 16, 64)).copy()
         path = os.path.join(self.directory, "ramp.npy")
         np.save(path, array)
@@ -545,8 +548,7 @@ class Formats(unittest.TestCase):
         self.refused(path, os.path.join(self.directory, "x.nrrd"), code=15, text="CRC")
 
     def test_no_room(self):
-        """The system refuses to let files grow: every writer reports it and leaves no
-        files."""
+        """The system lets no file grow: every writer reports it and leaves no files."""
         source, _ = self.source("u16", (40, 80, 120))
 
         def no_room():
@@ -571,7 +573,7 @@ class Formats(unittest.TestCase):
         self.assertIn("cancelled", error)
         self.assertEqual(sorted(os.listdir(self.directory)), ["source.npy", "source.npy.json"])
 
-    # -- the formats' own libraries, where this machine has them
+    # -- the formats' own libraries, if this machine has them
 
     def test_nibabel_agrees(self):
         try:
@@ -587,7 +589,7 @@ class Formats(unittest.TestCase):
                 np.testing.assert_allclose(image.affine, np.diag([0.00625, 0.0125, 0.0034375, 1]), rtol=1e-6)
                 self.assertEqual(image.header.get_xyzt_units()[0], "mm")
                 self.assertEqual(nibabel.aff2axcodes(image.affine), ("R", "A", "S"))
-                for axes in ("zyx", "zxy", "yzx", "xyz", "xzy"):  # whatever the order, the same voxel lies at the same place
+                for axes in ("zyx", "zxy", "yzx", "xyz", "xzy"):  # in every order, the same voxel lies at the same place
                     turned, by_yxz, spacing, marked = self.marked(axes, np.random.default_rng([ord(c) for c in axes]), name="turned")
                     path = self.convert(turned, f"{dtype}_{version}_{axes}.nii", "--nifti-version", version)
                     other = nibabel.as_closest_canonical(nibabel.load(path))

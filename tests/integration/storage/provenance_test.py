@@ -1,5 +1,5 @@
-"""The metadata of a volume in files: known or assumed spacing, warnings, missing data. Through
-scans, jobs, derived volumes, moves to disk and restarts."""
+"""The metadata of a volume in files: known or assumed spacing, warnings, missing data. The volumes
+come from scans, jobs, derived volumes, moves to disk and restarts."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 
 import ome_rules
-from harness import Daemon, DaemonTest, octavo
+from harness import Daemon, DaemonTest, octavo, until
 from readers import READERS, read_tiff_stack
 
 M, N, SAMPLES = 6, 10, 128
@@ -48,8 +48,7 @@ class Provenance(DaemonTest):
         return scan, scan.volumes[0]
 
     def told(self, name, client=None):
-        """The axes that a file marks as assumed, which must be those without a
-        unit."""
+        """The axes that a file marks as assumed. They must be those without a unit."""
         path = (client or self.client).commit(name, f"told/{name.split('/')[1]}").uri
         meta, units = about(path)
         self.assertEqual(ome_rules.problems(path), [])
@@ -137,10 +136,10 @@ class Provenance(DaemonTest):
                     self.assertEqual("".join(sorted(meta.get("spacing_assumed", []))), assumed)
                     self.assertEqual(meta.get("warnings", []), doubts[name])
 
-    # -- what was doubted
+    # -- warnings
 
     def test_warnings_are_in_the_files(self):
-        """Warnings of the scan up to the commit, in every format; none if there are none."""
+        """The warnings of the scan up to the commit, in every format; none if there are none."""
         doubted = self.raw_file(records=M * N + 5)
         for format, read in {**READERS, "tiff-stack": read_tiff_stack}.items():
             with self.subTest(format=format):
@@ -158,9 +157,7 @@ class Provenance(DaemonTest):
     def test_warnings_of_automatic_commits_derived_volumes_and_reprocessed_ones(self):
         retention = dict(disposition=2, auto_commit=octavo.commit_options("auto", "npy"))
         scan, _ = self.scanned(self.raw_file(records=M * N + 5), retention=retention)
-        for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip
-            if self.client.scan(scan.name).volumes_committed == 1:
-                break
+        until(lambda: self.client.scan(scan.name).volumes_committed == 1)  # the last commits end after the scan
         self.assertEqual(json.load(open(os.path.join(self.daemon.root, "auto.npy.json")))["warnings"], list(scan.warnings))
         scan, name = self.scanned(self.raw_file(records=M * N + 5), retention=dict(hold_raw=True))
         made = self.client.derive(name, {"mip": {"axis": 2}}).name

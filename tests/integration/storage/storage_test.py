@@ -1,4 +1,5 @@
-"""Commits through the daemon: files equal volumes by independent readers; refusals leave the volume held."""
+"""Commits through the daemon: independent readers find files equal to the volumes, and a refusal
+leaves the volume held."""
 
 import json
 import os
@@ -9,7 +10,7 @@ import unittest
 import numpy as np
 
 import ome_rules
-from harness import BUILD, SOURCE, DaemonTest, octavo
+from harness import BUILD, SOURCE, DaemonTest, octavo, until
 from octavo.v1 import scan_pb2
 from readers import ENDINGS, READERS, read_tiff_stack
 
@@ -98,9 +99,7 @@ class Storage(DaemonTest):
             disposition=scan_pb2.DISPOSITION_AUTO_COMMIT, auto_commit=octavo.commit_options("auto/{index}", "nrrd", codec="gzip", level=9)))
         self.assertEqual(scan.spec.retention.auto_commit.codec, scan_pb2.CODEC_GZIP)
         self.client.wait(scan.name)
-        for _ in range(5000):  # the last commits end after the scan; bounded by calls, each a round trip
-            if self.client.scan(scan.name).volumes_committed == 2:
-                break
+        until(lambda: self.client.scan(scan.name).volumes_committed == 2)  # the last commits end after the scan
         self.assertEqual(READERS["nrrd"](os.path.join(self.daemon.root, "auto", "1.nrrd")).array.shape, (8, 16, 128))
 
     def test_zarr_opens_with_zarrita(self):
@@ -177,10 +176,7 @@ class Storage(DaemonTest):
         steps = self.client.commit_iter(name, "cancelled", chunk=[1, 256, 1024], zstd_level=19)
         next(steps)
         steps.close()
-        for _ in range(5000):
-            if self.client.volume(name).state == 2:
-                break
-        self.assertEqual(self.client.volume(name).state, 2)
+        until(lambda: self.client.volume(name).state == 2)
         self.assertEqual([n for n in os.listdir(self.daemon.root) if "cancelled" in n or n.startswith(".octavo")], [])
         np.testing.assert_array_equal(self.client.read(name), array)
 

@@ -1,4 +1,5 @@
-"""Projections that clients push to a tomography job: in any order, over several connections, with previews; the result is that of the file."""
+"""Projections that clients push to a tomography job: in any order, over several connections, with
+previews. The result equals the result from a file."""
 
 import itertools
 import json
@@ -21,13 +22,13 @@ CENTER = 294.8
 
 
 def tooth():
-    """Projections [181, 2, 640], flats, darks (f32), angles in radians."""
+    """Returns projections [181, 2, 640], flats, darks (f32), and angles in radians."""
     load = lambda name: np.load(os.path.join(TOOTH, f"tooth_{name}.npy"))
     return load("proj"), load("white"), load("dark"), np.deg2rad(load("theta_deg"))
 
 
 def phantom(angles=24, rows=2, columns=32, seed=5):
-    """Small u16 counts of a disc, flats and darks."""
+    """Returns small u16 counts of a disc, with flats and darks."""
     theta = np.arange(angles) * np.pi / angles
     s = np.arange(columns) - (columns - 1) / 2
     path = 2 * np.sqrt(np.maximum(0, (columns / 4) ** 2 - (s[None, :] - 3 * np.cos(theta)[:, None]) ** 2))
@@ -95,7 +96,7 @@ class TomographyPush(DaemonTest):
         self.assertEqual((result.status.flats, result.status.darks, result.status.frames), (10, 10, len(middle)))
         self.assertEqual(sum(count for _, count in result.missing), len(rest))
         best = 0.0
-        # until the frames so far determine the picture, and before the scan is over
+        # Until the frames so far determine the picture, and before the scan ends.
         for frame in previews:
             preview = np.asarray(frame.array, np.float64)
             self.assertFalse(frame.complete)
@@ -112,7 +113,7 @@ class TomographyPush(DaemonTest):
         end = self.client.wait_job(pushed.name)
         actual = self.read(end)
         self.assertEqual(actual.shape, expected.shape)
-        np.testing.assert_array_equal(actual, expected)  # angles in degrees times pi/180 here and there are the same doubles
+        np.testing.assert_array_equal(actual, expected)  # degrees times pi/180 gives the same doubles here and in the server
 
     def test_a_broken_connection_is_taken_up_again(self):
         projections, flats, darks, angles = phantom()
@@ -149,7 +150,7 @@ class TomographyPush(DaemonTest):
         def push(i):
             with self.daemon.client() as client:
                 def mine():
-                    together.wait(30)  # all are connected, and none has sent `end`
+                    together.wait(30)  # all clients are connected, and none has sent `end`
                     yield from frames[i::5]
                 results[i] = client.push_projections(name, mine())
 
@@ -179,7 +180,7 @@ class TomographyPush(DaemonTest):
         volume = self.client.volume(end.volumes[0])
         self.assertEqual((volume.complete, volume.missing_frames, volume.expected_frames), (False, 3, 29))
         self.assertEqual([(r.first, r.count) for r in volume.missing_frame_ranges], [(12, 2), (28, 1)])
-        # The same as of a job that was never to get them
+        # Equal to the result of a job that never expected them.
         kept = [f for f in frames if f.sequence not in (12, 13, 28)]
         fewer = ingest_pb2.PushedProjections(rows=2, columns=32, frames=len(kept), dtype=types_pb2.DTYPE_U16)
         other = self.client.submit_job(job(push=fewer)).name
@@ -215,7 +216,7 @@ class TomographyPush(DaemonTest):
             self.client.wait_job(job.name, check=False)
 
     def test_half_of_the_frames_by_either_policy(self):
-        """Of a scan that breaks off: seeds and shares vary."""
+        """A scan breaks off; seeds and shares vary."""
         seed = int(os.environ.get("OCTAVO_SEED", time.time_ns() % 10 ** 6))
         print("seed", seed)
         random = np.random.default_rng(seed)
@@ -289,7 +290,7 @@ class TomographyPush(DaemonTest):
         newer.until(lambda a: a.credit > 0)
         self.assertEqual(self.raw("jobs/none").error().code, grpc.StatusCode.NOT_FOUND)
         self.client.cancel_job(name)
-        self.assertTrue(newer.until(lambda a: a.done).done)  # told at once
+        self.assertTrue(newer.until(lambda a: a.done).done)  # the server reports it at once
         self.client.wait_job(name, check=False)
         error = self.raw(name).error()
         self.assertEqual((error.code, error.reason), (grpc.StatusCode.FAILED_PRECONDITION, "JOB_STATE"))

@@ -29,7 +29,8 @@ needs_data = unittest.skipUnless(os.path.isdir(TOMO), f"no test data in {TOMO} (
 
 
 def shepp_logan(size, angles, axis, half=None):
-    """Image (row 0 on top) and exact sinogram [angle, column] of the modified phantom of half width `half`, attenuation per pixel."""
+    """Image (row 0 on top) and exact sinogram [angle, column] of the modified phantom of half width
+    `half`, in attenuation per pixel."""
     ellipses = [(1, .69, .92, 0, 0, 0), (-.8, .6624, .874, 0, -.0184, 0), (-.2, .11, .31, .22, 0, -18), (-.2, .16, .41, -.22, 0, 18), (.1, .21, .25, 0, .35, 0),
                 (.1, .046, .046, 0, .1, 0), (.1, .046, .046, 0, -.1, 0), (.1, .046, .023, -.08, -.605, 0), (.1, .023, .023, 0, -.606, 0), (.1, .023, .046, .06, -.605, 0)]
     half = half or size / 2
@@ -70,7 +71,7 @@ class Tomography(DaemonTest):
     ready = octavo.preparation(already_sinograms=True)
 
     def test_quality_and_an_axis_off_the_middle(self):
-        # The object stays within what the detector sees from everywhere.
+        # The object stays within the part that the detector sees from every angle.
         truth, angles = self.sinograms("middle.npy", size=143, half=63.5)
         self.sinograms("off.npy", size=143, half=63.5, axis=66.37)
         for algorithm, iterations, bar in (("sirt", 20, 19.0), ("mlem", 20, 23.0), ("cgls", 10, 23.0), ("fbp", 1, 23.0)):
@@ -83,7 +84,7 @@ class Tomography(DaemonTest):
                 print(f"{algorithm}: PSNR {got:.2f} dB, axis off the middle {moved:.2f} dB, padded {psnr(padded[0], truth):.2f} dB")
                 self.assertGreater(got, bar)
                 self.assertGreater(moved, got - 0.3)
-                self.assertGreater(psnr(padded[0], truth), got - 2.0)  # SIRT with more unknowns comes slower
+                self.assertGreater(psnr(padded[0], truth), got - 2.0)  # with more unknowns, SIRT converges more slowly
 
     @needs_data
     def test_tomopy_form_repeats_tomopy(self):
@@ -135,7 +136,7 @@ class Tomography(DaemonTest):
         self.assertEqual(held_bytes(self.client), before)
 
     def test_a_recon_that_is_killed_leaves_nothing(self):
-        """kill -9 of the client while its job runs: the session's end cancels the job and frees its
+        """kill -9 of the client while its job runs. The session's end cancels the job and frees its
         results; the buffer has a time to live."""
         daemon = Daemon("--session.heartbeat_seconds", "0.5", "--session.expiry_seconds", "6")
         self.addCleanup(daemon.remove)
@@ -166,7 +167,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         read = type(self.client).read
 
         def late(client, name, *args, **fields):
-            until(lambda: client.buffers.list() == [])  # by their time to live, or destroyed
+            until(lambda: client.buffers.list() == [])  # destroyed, or ended by their time to live
             return read(client, name, *args, **fields)
 
         with mock.patch.object(sys.modules["octavo.tomography"], "_BUFFER_TTL_S", 1.0), mock.patch.object(type(self.client), "read", late):
@@ -174,7 +175,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
 
     def test_what_the_command_line_cannot_commit_stays(self):
         self.sinograms("stays.npy", size=32, count=16)
-        open(os.path.join(self.daemon.root, "taken0.npy"), "w").close()  # a name that is known with the volume only
+        open(os.path.join(self.daemon.root, "taken0.npy"), "w").close()  # the name is known only once the volume exists
         result = self.command("recon", "stays.npy", "--sinograms", "--angles", "0:168.75:16", "-o", "taken{index}.npy", check=False)
         self.assertEqual(result.returncode, 1)
         (name,) = re.findall(r"held by the server: octavo volume commit (\S+),", result.stdout)
@@ -287,7 +288,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
 
     @unittest.skipUnless(os.environ.get("OCTAVO_DEVICE_BACKEND", "host") == "host", "a GPU is through before anybody can ask (tests/gpu)")
     def test_cancel_in_the_middle_of_any_stage(self):
-        # Whole, each of them takes far longer than a cancel may.
+        # Uncut, each of them takes far longer than a cancellation may.
         size, count, rows = 1024, 720, 16
         angles = np.linspace(0, np.pi, count, endpoint=False)
         self.save("wide.npy", np.random.default_rng(1).random((count, rows, size), np.float32))
@@ -298,8 +299,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                               ("axis", dict(center="vo", search=(300, 700))), ("axis", dict(center="entropy", search=(300, 700)))):
             with self.subTest(**fields):
                 spec = octavo.tomography("wide.npy", angles=angles, batch=rows, **{"prepare": self.ready, **fields})
-                # The progress within a stage is unknown. If the job was faster than the wait, start
-                # it again and cancel sooner.
+                # The progress within a stage is unknown. If the job was faster than the wait, the
+                # test starts it again and cancels sooner.
                 for wait in (1, 0.3, 0.1, 0):
                     name = self.client.submit_job(spec).name
                     until(lambda: self.client.job(name).stage == stage)
@@ -314,7 +315,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                 end = self.client.wait_job(name, check=False)
                 self.assertEqual((end.state, list(end.volumes)), (job_pb2.JOB_STATE_CANCELLED, []))
                 self.assertEqual((end.stage, end.step), (stage, 0), "it was ended within the stage, not after it")
-                self.assertLess(time.monotonic() - asked, 20)  # a moment, on a machine that has other things to do as well
+                self.assertLess(time.monotonic() - asked, 20)  # short, even on a busy machine
                 self.assertEqual(held_bytes(self.client), before)
                 self.assertEqual([v.name for v in self.client.volumes()], [v.name for v in volumes])
 
@@ -340,7 +341,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         np.testing.assert_array_equal(mips[-1].array, volume.max(axis=0))
 
     def test_a_tomogram_has_its_own_axes(self):
-        """z, y, x: in its record, in frames, in every file, moved to disk and found again by the next process."""
+        """z, y, x: in the job's record, in frames, in every file, and after a move to disk and a
+        restart."""
         seed = int(os.environ.get("OCTAVO_SEED", np.random.SeedSequence().entropy % (1 << 32)))
         print("seed", seed)
         random = np.random.default_rng(seed)
@@ -348,7 +350,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         at = tuple(int(random.integers(n // 4, 3 * n // 4)) for n in (rows, size, size))
         angles = np.linspace(0, np.pi, 40, endpoint=False)
         middle = (size - 1) / 2
-        columns = (at[2] - middle) * np.cos(angles) + (middle - at[1]) * np.sin(angles) + middle  # of the one bright voxel
+        columns = (at[2] - middle) * np.cos(angles) + (middle - at[1]) * np.sin(angles) + middle  # of the only bright voxel
         tomo = random.random((40, rows, size), np.float32) * 0.01
         for k, column in enumerate(columns):
             low = int(np.floor(column))
@@ -382,7 +384,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                 frame = seen[key][-1]
                 self.assertEqual((frame.axes, frame.spacing_um), (axes, [2.5, 2.5]), key)
                 np.testing.assert_array_equal(frame.array, truth, key)
-            # Files. The copies are results of the same job again: a commit ends a volume.
+            # Files. The copies are results of the same job, run again: a commit ends a volume.
             yxz = array.transpose(1, 2, 0)
             for format, read in {**READERS, "tiff-stack": read_tiff_stack}.items():
                 again = client.wait_job(client.submit_job(work).name).volumes[0]
@@ -433,7 +435,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             damaged = file.read().replace(b"(40, ", b"(4\xff, ", 1)
         with open(os.path.join(self.daemon.root, "damaged.npy"), "wb") as file:
             file.write(damaged)
-        with self.assertRaises(octavo.OctavoError) as caught:  # though what it quotes is no text
+        with self.assertRaises(octavo.OctavoError) as caught:  # even though the file it quotes is not text
             self.client.submit_job(octavo.tomography("damaged.npy", angles=angles))
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_PROJECTIONS"))
         self.assertIn("(4\ufffd, 2, 64)", caught.exception.message)
@@ -480,7 +482,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         print("axis of the tooth, pixel index:", {k: round(v, 3) for k, v in found.items()})
         for method, center in found.items():
             self.assertTrue(294.53 - 0.5 - 1 <= center <= 295.63 + 1, f"{method}: {center}")
-        # Sharp and of the right scale: the SIRT of it explains the data.
+        # Sharp and of the right scale: the SIRT image explains the data.
         job, volume = self.made(octavo.tomography("tooth.h5", algorithm="sirt", iterations=30, center=found["vo"], min=0))
         print(f"tooth, SIRT: relative residual {job.tomography.relative_residual:.4f}")
         self.assertLess(job.tomography.relative_residual, 0.1)
@@ -521,7 +523,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                 with self.subTest(method=method, turn=turn):
                     self.assertLess(abs(job.tomography.centers[0] - axis), 0.3)
                     beyond = [w for w in job.warnings if "lies outside of the search" in w]
-                    self.assertEqual(len(beyond), method in ("entropy", "phase_correlation"), job.warnings)  # 50 columns off the middle unless it is said
+                    self.assertEqual(len(beyond), method in ("entropy", "phase_correlation"), job.warnings)  # by default they search at most 50 columns off the middle
                     self.assertEqual(len(job.warnings), len(beyond), job.warnings)
         self.save("nothing.npy", np.random.default_rng(1).normal(1, 0.1, (100, 1, 128)).astype(np.float32))
         nothing = dict(angles=np.linspace(0, np.pi, 100, endpoint=False), center="auto", prepare=self.ready)
@@ -540,7 +542,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         angles = np.load(os.path.join(TOMO, "dendrite_angles_rad.npy"))
         self.save("dendrite.npy", sinogram[:, None, :])
 
-        def energy(image):  # of what is constant around the axis: means of rings, less their neighbours
+        def energy(image):  # energy of rings around the axis: means of rings, minus their neighbours
             size = image.shape[0]
             radius = np.hypot(*np.meshgrid(np.arange(size) - (size - 1) / 2, np.arange(size) - (size - 1) / 2)).astype(int)
             inside = radius < 0.45 * size
@@ -567,8 +569,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         center = job.tomography.centers[0]
         print(f"axis of the neutron scan: {center:.2f}")
         self.assertLess(abs(center - 245.5), 1.5)
-        # All projections, in any order: the axis is the same, and there is no doubt
-        # about it.
+        # All projections, in any order: the axis is the same and not in doubt.
         order = np.random.default_rng(4).permutation(len(raw))
         self.save("mixed.npy", transmission[order, None, :])
         job, _ = self.made(octavo.tomography("mixed.npy", algorithm="fbp", center="auto", angles=angles[order], center_doubt="fail"))
@@ -580,7 +581,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertLess(job.tomography.relative_residual, 0.2)
 
     def test_trial_axes_in_one_picture(self):
-        """Each with its axis and score; the numbers in the output, too; and without -o nothing stays on the server."""
+        """Each trial has its axis and score. The output has the numbers, too. Without -o no volume
+        stays on the server."""
         size, true, count = 96, 45.25, 9
         angles = np.linspace(0, np.pi, 120, endpoint=False)
         _, sinogram = shepp_logan(size, angles, true, half=34)
@@ -604,7 +606,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             return length.mean() / np.sqrt((length ** 2).mean())
 
         np.testing.assert_allclose([trial["score"] for trial in told["trials"]], [spread(one) for one in slices], rtol=1e-5)
-        # The picture: three by three tiles with one contrast, a strip with two lines above each.
+        # The picture: three by three tiles with one contrast, and above each a strip with two
+        # lines.
         with open(picture, "rb") as file:
             page = decode_png(file.read())
         strip, gap = 22, 4
@@ -629,8 +632,8 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertEqual((held_bytes(self.client), [v.name for v in self.client.volumes() if v.state == 2]), (held, []))
         text = self.command("recon", *flags[:-3], "46.25:49.25:1", "--png", picture).stdout
         self.assertIn("warning: the sharpest is at an end of the range", text)
-        # A picture of one slice keeps no volume either; without a picture the volume stays, and the
-        # output says what to do with it.
+        # A picture of one slice keeps no volume either. Without a picture the volume stays, and the
+        # output says what the user can do with it.
         self.command("recon", *flags[:-4], "--center", "45.25", "--png", picture)
         self.assertEqual([v.name for v in self.client.volumes() if v.state == 2], [])
         text = self.command("recon", *flags[:-4], "--center", "45.25").stdout

@@ -54,19 +54,20 @@ class FeedTest(HandoffCase):
         self.assertTrue(all(0 <= seconds < 30 for seconds in told), told)
         self.assertEqual(self.metric("octavo_export_descriptors_sent_total") - sent, len(memories))
         self.client.wait(scan.name)
-        # One that has ended: what is held.
+        # An ended scan: the feed gives the held volumes.
         again = [mapping.owner(array).index for array in self.client.map_volumes(scan.name, every=True)]
         self.assertEqual(again, seen)
-        self.assertEqual([mapping.owner(array).index for array in self.client.map_volumes(scan.name)], [])  # nothing completes any more
+        self.assertEqual([mapping.owner(array).index for array in self.client.map_volumes(scan.name)], [])  # no further volume completes
 
     def test_a_client_that_gives_nothing_back_has_no_more_than_it_may(self):
-        # The ring has room for more volumes than the slots: however busy the machine is, the source does not overrun it.
+        # The ring has room for more volumes than there are slots: even on a busy machine, the
+        # source does not overrun it.
         scan = self.submit(volumes=0, fast=False, rate_hz=10000, acquisition=dict(ring_blocks=64), retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=60))
         skipped = self.metric("octavo_volume_feed_skipped_total")
         volumes = self.client.map_volumes(scan.name, most=2)
         kept = [next(volumes), next(volumes)]
         first = mapping.owner(kept[0]).index
-        until(lambda: self.client.scan(scan.name).volumes_done > first + 8)  # the scan does not mind
+        until(lambda: self.client.scan(scan.name).volumes_done > first + 8)  # the scan continues unaffected
         self.assertEqual(len(self.client.exports()), 2)
         self.client.stop(scan.name)
         done = self.client.wait(scan.name).volumes_done
@@ -78,7 +79,7 @@ class FeedTest(HandoffCase):
         for array in kept:
             same(array, self.client.read(mapping.owner(array).of))
         del array
-        self.assertEqual(len(self.client.exports()), 2)  # the end of the scan takes nothing away
+        self.assertEqual(len(self.client.exports()), 2)  # the end of the scan revokes nothing
         del volumes
         self.assertEqual(len(self.client.exports()), 2)
         del kept
@@ -106,7 +107,7 @@ class FeedTest(HandoffCase):
         with self.assertRaises(octavo.HandoffError) as caught:
             next(volumes)
         self.assertEqual(caught.exception.reason, "TIMEOUT")
-        # One leaves memory before its turn comes.
+        # One volume leaves memory before its turn comes.
         gone = sorted(self.client.volumes(scan.name), key=lambda v: v.index)[5]
         self.client.discard(gone.name)
         volumes.timeout, seen = 60, [0, 1, 2]
@@ -131,17 +132,17 @@ class FeedTest(HandoffCase):
         name = mapping.owner(array).of
         before = array.copy()
         done = self.client.scan(scan.name).volumes_done
-        until(lambda: self.client.scan(scan.name).volumes_done > done + 20)  # the ring goes round and round
+        until(lambda: self.client.scan(scan.name).volumes_done > done + 20)  # the ring keeps turning
         same(array, before)
         same(array, self.client.read(name))
         self.assertEqual(len(self.client.exports()), 1)  # one hold slot, though it may have four
-        self.refused("EXPORT_NOT_HELD", "FAILED_PRECONDITION", lambda: self.client.map(name))  # it is only lent
+        self.refused("EXPORT_NOT_HELD", "FAILED_PRECONDITION", lambda: self.client.map(name))  # it is only on loan
         self.client.unmap(array)
         until(lambda: name not in [export.of for export in self.client.exports()])  # the next volume has its hold slot by now
         later = next(volumes)
         self.assertGreater(mapping.owner(later).index, 0)
         self.assertGreater(volumes.skipped, 10)
-        # Marked while it is mapped: it stays.
+        # A volume that is marked while it is mapped stays.
         marked = mapping.owner(later).of
         self.client.hold(marked)
         self.client.unmap(later)
@@ -149,7 +150,7 @@ class FeedTest(HandoffCase):
         done = self.client.scan(scan.name).volumes_done
         until(lambda: self.client.scan(scan.name).volumes_done > done + 20)
         self.assertEqual(self.client.volume(marked).state, 2)
-        with self.assertRaises(octavo.HandoffError):  # its slot is taken: nothing comes
+        with self.assertRaises(octavo.HandoffError):  # its slot is in use: no volume comes
             volumes.timeout = 0.2
             next(volumes)
         self.client.discard(marked)
@@ -180,7 +181,7 @@ class FeedTest(HandoffCase):
         # On a busy machine records may be lost, which this test ignores.
         scan = self.submit(volumes=0, fast=False, rate_hz=20000, acquisition=dict(ring_blocks=128), overrun=scan_pb2.OVERRUN_DROP_BLOCK, retention=retention)
         volumes = self.client.map_volumes(scan.name, most=8, timeout=60)
-        kept = [next(volumes), next(volumes)]  # never given back: all slots but two, or all hold slots
+        kept = [next(volumes), next(volumes)]  # never returned: they keep all slots but two, or all hold slots
         copies = [array.copy() for array in kept]
         done = self.client.scan(scan.name).volumes_done
         until(lambda: self.client.scan(scan.name).volumes_done > done + 20)
@@ -213,7 +214,7 @@ class FeedTest(HandoffCase):
             process.wait()
             process.stdout.close()
         until(lambda: not self.client.exports() and self.metric("octavo_volume_feeds") == 0)
-        # Both slots are the ring's again.
+        # Both slots are back in the ring.
         volumes = self.client.map_volumes(scan.name, most=2, timeout=60)
         kept = [next(volumes), next(volumes)]
         self.assertEqual(len(kept), 2)
@@ -231,7 +232,7 @@ class FeedTest(HandoffCase):
         told = self.metric("octavo_volume_feed_told_total")
         done = self.client.scan(scan.name).volumes_done
         until(lambda: self.client.scan(scan.name).volumes_done > done + 5)
-        self.assertEqual(self.metric("octavo_volume_feed_told_total"), told)  # it gets nothing more
+        self.assertEqual(self.metric("octavo_volume_feed_told_total"), told)  # the feed reports no more volumes
         mapped.release()
         until(lambda: self.metric("octavo_volume_feed_told_total") > told)
 

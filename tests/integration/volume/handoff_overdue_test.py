@@ -1,5 +1,5 @@
-"""Mapped memory that is not given back: volumes move away from revoked memory, and mapped volumes
-are not spilled."""
+"""Mapped memory that clients do not return: volumes move away from revoked memory, and mapped
+volumes are not spilled."""
 
 import gc
 import os
@@ -39,9 +39,9 @@ class OverdueTest(HandoffCase):
         self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, ""))
         same(self.client.read(volume.name), copy)
         same(array, copy)
-        # Its user gets no further exports as long as it keeps that memory.
+        # Its user gets no further exports while it keeps that memory.
         self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(other.name))
-        # The volume can be moved, committed, discarded.
+        # Clients can move, commit and discard the volume.
         self.client.spill(volume.name, "host")
         same(self.client.read(volume.name), copy)
         self.client.restore(volume.name)
@@ -94,7 +94,7 @@ class OverdueTest(HandoffCase):
         self.client.buffers.write(buffer.name, np.ones((20, 30), np.float32))
         self.client.buffers.wait(buffer.name)
         same(self.client.buffers.read(buffer.name), np.ones((20, 30)))
-        same(array, np.arange(600).reshape(20, 30))  # others' writes do not come through
+        same(array, np.arange(600).reshape(20, 30))  # the other clients' writes do not show
         self.client.buffers.destroy(buffer.name)
         self.client.unmap(array)
 
@@ -144,7 +144,7 @@ class SpillTest(HandoffCase):
         copy, name, index = array.copy(), mapping.owner(array).of, mapping.owner(array).index
         until(lambda: self.client.scan(scan.name).volumes_done > index + 3)
         reasons = set()
-        for _ in range(20):  # each asks for room to be made
+        for _ in range(20):  # each requests room
             with self.assertRaises(octavo.OctavoError) as caught:
                 self.client.hold(max((v for v in self.client.volumes(scan.name, states=[2]) if v.name != name), key=lambda v: v.index).name)
             reasons.add(caught.exception.reason)

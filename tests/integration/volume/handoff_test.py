@@ -1,4 +1,5 @@
-"""Memory of the server in other processes: tickets, mappings, revocation, detached memory, and the death of either side (T16, T17)."""
+"""The server's memory in other processes: tickets, mappings, revocation, detached memory, and the
+death of either side (T16, T17)."""
 
 import json
 import os
@@ -71,7 +72,7 @@ class HandoffTest(HandoffCase):
         if ON_HOST:
             try:
                 again = np.from_dlpack(mapping.owner(array))
-            except (AttributeError, TypeError, BufferError, ValueError) as error:  # NumPy before 1.23, or one that wants it writable
+            except (AttributeError, TypeError, BufferError, ValueError) as error:  # NumPy before 1.23, or one that requires writable memory
                 self.skipTest(f"NumPy {np.__version__}: {error}")
             same(again, array)
         else:
@@ -80,7 +81,7 @@ class HandoffTest(HandoffCase):
             self.assertEqual(again.data.ptr, array.pointer)
             same(cupy.asnumpy(again[:, ::2]), array.copy()[:, ::2])
         del array
-        self.assertEqual(len(self.client.exports()), 1)  # DLPack's consumer keeps it
+        self.assertEqual(len(self.client.exports()), 1)  # DLPack's consumer keeps the memory
         del again
         until(lambda: not self.client.exports())
 
@@ -89,7 +90,7 @@ class HandoffTest(HandoffCase):
         mapped = mapping.owner(self.client.map(volume.name))
         capsule, other = mapped.__dlpack__(), mapped.__dlpack__(max_version=(1, 0))
         del mapped, other
-        self.assertEqual(len(self.client.exports()), 1)  # a capsule stands for the memory
+        self.assertEqual(len(self.client.exports()), 1)  # the capsule keeps the memory
         del capsule
         until(lambda: not self.client.exports())
 
@@ -97,7 +98,7 @@ class HandoffTest(HandoffCase):
     def test_a_consumer_lets_go_while_an_exception_is_on_its_way(self):
         volume, = self.scan()
         mapped = mapping.owner(self.client.map(volume.name))
-        mapped.writable = True  # what NumPy wants of DLPack's first version
+        mapped.writable = True  # NumPy requires this with DLPack's first version
         for _ in range(100):
             with self.assertRaises(NameError):
                 np.from_dlpack(mapped) + undefined_name  # noqa: F821
@@ -107,7 +108,7 @@ class HandoffTest(HandoffCase):
     def test_a_consumer_that_cannot_use_it(self):
         volume, = self.scan()
         mapped = mapping.owner(self.client.map(volume.name))
-        mapped.device = (2, 0)  # on the host backend, too: NumPy takes no memory of a GPU
+        mapped.device = (2, 0)  # also on the host backend: NumPy accepts no memory of a GPU
         with self.assertRaisesRegex((BufferError, RuntimeError), "[Dd]evice"):
             np.from_dlpack(mapped)
         with self.assertRaisesRegex(TypeError, r"copy\(\) makes a NumPy array"):
@@ -122,7 +123,7 @@ class HandoffTest(HandoffCase):
         memory, generation = mapping.owner(array).memory, mapping.owner(array).generation
         connection = self.client._handoff
         sent = self.sent()
-        # The same volume again: the same generation of the same memory.
+        # The same volume again: it has the same generation of the same memory.
         twice = self.client.map(first.name)
         self.assertEqual((mapping.owner(twice).memory, mapping.owner(twice).generation), (memory, generation))
         self.assertEqual(mapping.owner(twice).pointer, mapping.owner(array).pointer)
@@ -132,10 +133,10 @@ class HandoffTest(HandoffCase):
         self.assertEqual(self.sent(), sent)
 
     def test_a_slot_is_used_again_only_when_it_was_given_back(self):
-        # A ring of a live scan would overwrite: a volume in it must be held first.
+        # The ring of a live scan would overwrite the volume, so it must be held first.
         scan = self.client.submit_scan(octavo.simulated(seed=3), octavo.raster(32, 16, volumes=0), samples=256, retention=dict(mode=scan_pb2.RETENTION_MODE_LIVE, hold_slots=1))
         until(lambda: any(v.state == 2 for v in self.client.volumes(scan.name)))
-        # Held at once, before the ring comes round.
+        # The test holds it at once, before the ring returns to its slot.
         for _ in range(100):
             try:
                 held = self.client.hold(self.client.volumes(scan.name, states=[2])[-1].name)
@@ -158,12 +159,11 @@ class HandoffTest(HandoffCase):
         self.assertEqual(self.detached() // GRANULE, 1)
         done = self.client.scan(scan.name).volumes_done
         until(lambda: self.client.scan(scan.name).volumes_done > done + 20)
-        same(array, before)  # nobody has written to it
+        same(array, before)  # no process has written to it
         generation, memory = mapping.owner(array).generation, mapping.owner(array).memory
         self.client.unmap(array)
         until(lambda: self.detached() == 0)
-        # The slot is in the ring again; mapping the next volume held in it takes
-        # one message.
+        # The slot is in the ring again. Mapping the next volume held in it takes one message.
         found = False
         for _ in range(200):
             try:
@@ -242,7 +242,7 @@ class HandoffTest(HandoffCase):
             os.chmod(os.path.dirname(ticket.socket_path), 0o755)
             stolen = self.ticket(volume.name)
             self.assertEqual(self.mapper(stolen, uid=65534).first, {"reason": "WRONG_PEER"})
-            self.assertEqual(self.mapper(stolen).first, {"reason": "TICKET_USED"})  # burnt
+            self.assertEqual(self.mapper(stolen).first, {"reason": "TICKET_USED"})  # the ticket was used up
         self.assertIn('octavo_export_refusals_total{reason="TICKET_USED"}', self.page())
 
     def test_revocation(self):
@@ -260,10 +260,10 @@ class HandoffTest(HandoffCase):
             mapped.__array_interface__ if ON_HOST else mapped.__cuda_array_interface__
         until(lambda: [e.overdue for e in self.client.exports()] == [True])
         self.refused("EXPORT_REFUSED", "PERMISSION_DENIED", lambda: self.ticket(volume.name))
-        # the server cannot unmap memory in another process
+        # The server cannot unmap memory in another process.
         same(array, self.client.read(volume.name))
         self.client.unmap(array)
-        self.client.unmap(array)  # twice does no harm
+        self.client.unmap(array)  # a second call has no effect
         until(lambda: not self.client.exports())
         self.client.map(volume.name)
         self.refused("NO_EXPORT", "NOT_FOUND", lambda: self.client.revoke_export("exports/none"))
@@ -320,8 +320,8 @@ class HandoffTest(HandoffCase):
 
     @unittest.skipUnless(ON_HOST, "memory files")
     def test_memory_that_was_altered_is_told_by_the_commit(self):
-        # A client cannot write to a memory file: neither by its descriptor, nor by a mapping, nor
-        # by opening it again.
+        # A client cannot write to a memory file: neither through its descriptor, nor through a
+        # mapping, nor by opening it again.
         volume, = self.scan()
         ticket = self.ticket(volume.name)
         import array as arrays
@@ -352,7 +352,8 @@ class HandoffTest(HandoffCase):
                 os.close(again)
             os.close(descriptor)
         until(lambda: not self.client.exports())
-        # The daemon's own mapping can be written to, through the kernel's door for debuggers: the commit sees it.
+        # The daemon's own mapping can be written to, through the kernel's interface for debuggers:
+        # the commit detects it.
         try:
             maps = maps_of(self.daemon)
             start = next(int(line.split("-")[0], 16) for line in maps.splitlines() if "memfd:octavo" in line)
@@ -374,14 +375,14 @@ class HandoffTest(HandoffCase):
         count = lambda: (len(os.listdir(f"{server}/fd")), len(os.listdir(f"{server}/task")), len(os.listdir("/proc/self/fd")))
         before = count()
         for i in range(1000):
-            if i % 4 == 0:  # a connection of its own
+            if i % 4 == 0:  # a separate connection
                 with mapping.Connection(self.client._handoff.path) as connection:
                     connection.present(self.ticket(volume.name).nonce).release()
             else:
                 self.client.unmap(self.client.map(volume.name))
         until(lambda: not self.client.exports())
         until(lambda: count()[0] <= before[0] and count()[2] <= before[2])
-        self.assertLessEqual(count()[1], before[1] + 4)  # gRPC's own threads come and go
+        self.assertLessEqual(count()[1], before[1] + 4)  # gRPC's own threads vary
 
 
 class DeathTest(unittest.TestCase):
@@ -399,7 +400,7 @@ class DeathTest(unittest.TestCase):
             with self.assertRaises(octavo.HandoffError) as caught:
                 mapping.owner(array).check()
             self.assertEqual(caught.exception.reason, "SERVER_GONE")
-            again = harness.Daemon("--handoff.unix", "auto", directory=daemon.directory)  # the socket file of the dead one is replaced
+            again = harness.Daemon("--handoff.unix", "auto", directory=daemon.directory)  # the socket file of the dead daemon is replaced
             try:
                 with again.client() as other:
                     scan = other.submit_scan(octavo.simulated(seed=4, fast=True), octavo.raster(32, 16, volumes=1), samples=256)

@@ -115,7 +115,7 @@ class Ring(DaemonTest):
                 try:
                     marked = self.client.hold(frame.volume).name
                 except octavo.OctavoError:
-                    continue  # the ring was faster
+                    continue  # the ring was faster than this client
             if marked and self.client.scan(scan.name).volumes_done > 40:
                 break
         self.client.stop(scan.name)
@@ -148,7 +148,7 @@ time.sleep(1000)
             name, secret, buffer = victim.stdout.readline().split()
             mine = lambda: [v for v in self.client.volumes() if v.session == name]
             self.assertEqual(len(mine()), 2)
-            time.sleep(2)  # longer than the expiry: it keeps itself alive
+            time.sleep(2)  # longer than the expiry: keep-alive calls hold the session
             self.assertEqual(len(mine()), 2)
             self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
             with self.assertRaises(octavo.OctavoError) as caught:
@@ -171,7 +171,8 @@ time.sleep(1000)
             self.assertTrue(next(s for s in self.client.sessions() if s.name == name).alive)
 
     def test_a_lease_and_the_end_of_its_volume_exclude_each_other(self):
-        """Two clients at the same moment: one leases a volume, the other one discards or commits it."""
+        """Two clients act at the same moment: one leases a volume, the other one discards or
+        commits it."""
         rounds = 60
         scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(16, 4, volumes=2 * rounds), samples=64)
         self.client.wait(scan.name)
@@ -297,7 +298,8 @@ class TimeToLive(DaemonTest):
 
 
 def memory_group(limit):
-    """A control group with a limit of its own, of the version that this machine has: its folder and the name of the limit, or why there is none."""
+    """A control group with its own limit, of the version that this machine has. Returns its folder
+    and the name of the limit, or the reason why there is none."""
     for folder, file in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
         name = os.path.join(folder, f"octavo-test-{os.getpid()}")
         try:
@@ -306,7 +308,7 @@ def memory_group(limit):
             why = str(error)
             continue
         try:
-            with open(os.path.join(name, file), "r+") as out:  # the kernel has made it, where this is a control group of memory
+            with open(os.path.join(name, file), "r+") as out:  # the kernel creates it in a control group of memory
                 out.write(str(limit))
             return name, file
         except OSError as error:
@@ -376,7 +378,8 @@ class Quota(DaemonTest):
 
 
 class KillNine(unittest.TestCase):
-    """kill -9 while volumes are being spilled: after the restart each file is a held volume with all its voxels, or is not there."""
+    """kill -9 while volumes are being spilled: after the restart each file is a held volume with
+    all its voxels, or is absent."""
 
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="octavo-spill-")
@@ -385,7 +388,7 @@ class KillNine(unittest.TestCase):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def capture(self, environment=None, delay=None):
-        """Runs a capture that spills, until the daemon dies; returns the volumes that had certainly
+        """Runs a capture that spills until the daemon dies; returns the volumes that had certainly
         been spilled."""
         daemon = Daemon(directory=self.directory, environment=environment)
         sure = {}
@@ -501,7 +504,7 @@ class AfterARestart(unittest.TestCase):
                 made[kind] = (name, client.read(name), client.read(client.derive(name, *operations)))
                 client.spill(name)
         self.assertEqual(daemon.stop(), 0)
-        for again in range(2):  # and what was recovered is spilled and recovered again
+        for again in range(2):  # the recovered volumes are spilled and recovered again
             daemon = self.daemon()
             with daemon.client() as client:
                 for kind, pattern, operations in self.KINDS:

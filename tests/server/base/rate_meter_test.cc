@@ -18,7 +18,7 @@ TEST(RateMeterTest, FallsToZeroWhenNothingComesAnyMore) {
   EXPECT_EQ(meter.PerSecond(6 * kSecond + 1), 0);
 }
 
-// Volumes of many seconds each: between two of them the rate does not fall to 0.
+// Each volume takes many seconds: between two of them the rate does not fall to 0.
 TEST(RateMeterTest, RareEventsHaveARateAllTheTime) {
   RateMeter meter;
   for (int64_t volume = 1; volume <= 10; ++volume) {

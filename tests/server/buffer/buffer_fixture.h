@@ -1,7 +1,6 @@
 #pragma once
 
-// A store of buffers without an engine around it: three devices on the host, on GPUs as many as
-// there are.
+// A store of buffers without an engine: three devices on the host, or all GPUs of the machine.
 
 #include <atomic>
 #include <cstring>
@@ -35,7 +34,7 @@ class FragileDevice final : public octavo::testing::ForwardingDevice {
       : ForwardingDevice(*real), real_(std::move(real)) {}
   std::atomic<bool> broken{false};
   std::atomic<int> allocations_left{1 << 30};
-  std::function<void()> on_allocation;  // called once, by the next one
+  std::function<void()> on_allocation;  // the next allocation calls it, once
   absl::Status Health() override {
     return broken ? absl::UnavailableError("broken by the test") : inner_.Health();
   }
@@ -131,7 +130,7 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(at, (*reader)->total_bytes());
     return values;
   }
-  /// A buffer on one device, and the arguments of Relocate for it.
+  /// Makes a buffer on one device, and the arguments of Relocate for it.
   std::pair<std::string, ExportStore::Overdue> MakeMovable(std::vector<uint64_t> shape) {
     const Ledger::ChargeId before =
         ledger_->Reserve(0, "test", "", {{"nothing", 1, 1}}, nullptr).value()[0];

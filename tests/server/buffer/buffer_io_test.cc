@@ -1,4 +1,4 @@
-// Writes to buffers and reads of them: every row of their error table, writes that break off,
+// Writes to buffers and reads of them: every row of their error table, writes that break off, and
 // readers that are too slow.
 
 #include <algorithm>
@@ -70,7 +70,8 @@ TEST_P(BufferIoTest, EveryElementTypeHasItsSize) {
 }
 
 TEST_P(BufferIoTest, WritesAreCheckedAgainstTheBuffer) {
-  const BufferStatus buffer = Make(Scalar::kF32, {10, 20}, 2);  // 8 bytes an element, 1600 in all
+  // 8 bytes per element, 1600 in total.
+  const BufferStatus buffer = Make(Scalar::kF32, {10, 20}, 2);
   const std::vector<float> values(400, 1);
   const auto open = [&](BufferWriteSpec spec) {
     spec.name = buffer.name;
@@ -95,7 +96,7 @@ TEST_P(BufferIoTest, WritesAreCheckedAgainstTheBuffer) {
                  "NO_BUFFER");
   EXPECT_REFUSED(store_->OpenWrite({.name = "volumes/some", .total_bytes = 8}, kMe),
                  kFailedPrecondition, "SEALED");
-  // The stream itself.
+  // The stream alone.
   {
     auto writer = store_->OpenWrite({.name = buffer.name, .total_bytes = 16}, kMe).value();
     EXPECT_REFUSED(writer->Chunk({{reinterpret_cast<const char*>(values.data()), 24}}),
@@ -162,7 +163,8 @@ TEST_P(BufferIoTest, BoxesAndRanges) {
 }
 
 TEST_P(BufferIoTest, ABroadcastIsTheSameOnEveryDevice) {
-  // Longer than a staged write: blocks are uploaded once and copied from device to device.
+  // The array is longer than a staged write: the store uploads its blocks once and copies them from
+  // device to device.
   const size_t count = (20 << 20) / 4 + 12345;
   const BufferStatus buffer = Make(Scalar::kF32, {count});
   const std::vector<float> values = Random(count, 3);
@@ -179,8 +181,8 @@ TEST_P(BufferIoTest, ABroadcastIsTheSameOnEveryDevice) {
 }
 
 TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
-  // T14: the stream breaks at each message. Short writes are all or nothing; long ones leave the
-  // old contents or PARTIAL, never a readable mixture.
+  // T14: the stream breaks at each message. Short writes are all or nothing. After a broken long
+  // write the buffer has its old contents or is PARTIAL, never a readable mixture.
   for (const size_t mebibytes : {3, 18}) {
     const size_t count = (mebibytes << 20) / 4;
     const BufferStatus buffer = Make(Scalar::kF32, {count});
@@ -197,7 +199,7 @@ TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
               IsOk());
         }
         EXPECT_REFUSED(Read<float>({.name = buffer.name}), kAborted, "LEASED");
-      }  // the client is gone
+      }  // the client disconnects
       const BufferStatus after = store_->Get(buffer.name, kMe).value();
       EXPECT_EQ(after.replicas[0].version, before.replicas[0].version);
       if (after.state == BufferState::kReady) {
@@ -208,7 +210,7 @@ TEST_P(BufferIoTest, AWriteThatBreaksOffIsSeenAsSuch) {
         EXPECT_REFUSED(Read<float>({.name = buffer.name}), kFailedPrecondition, "PARTIAL");
         EXPECT_REFUSED(store_->Apply({.input = buffer.name, .operations = {CopyOp{}}}, kMe),
                        kFailedPrecondition, "PARTIAL");
-        // A partial write does not complete it.
+        // A partial write does not complete the buffer.
         ASSERT_THAT(Write(buffer.name, std::vector<float>{5}), IsOk());
         EXPECT_REFUSED(Read<float>({.name = buffer.name}), kFailedPrecondition, "PARTIAL");
       }
@@ -261,7 +263,7 @@ TEST_P(BufferIoTest, LongReadsHoldTheBufferUntilTheyAreThroughOrTooSlow) {
   EXPECT_THAT(Write(buffer.name, values), IsOk());
 }
 
-// A client's own lease may end while it reads or writes under it.
+// -- a client's own lease ends while the client reads or writes under it
 
 TEST_P(BufferIoTest, AReadThatLostItsLeaseNeverMixesTwoVersions) {
   const size_t count = (20 << 20) / 4;

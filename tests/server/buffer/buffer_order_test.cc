@@ -1,5 +1,5 @@
-// Operations on buffers, and their order: replicas and versions, a random program of four clients
-// against a replay.
+// Operations on buffers and their order: replicas and versions, and random programs of four
+// clients, compared with a replay.
 
 #include <algorithm>
 #include <cmath>
@@ -79,7 +79,7 @@ TEST_P(BufferOrderTest, OperationsMakeNewBuffersOrFillOldOnes) {
       EXPECT_NEAR(got[i], sum, 1e-5);
     }
   }
-  // Into an existing one, also itself, and with a second array.
+  // Into an existing buffer, also into the input itself, and with a second array.
   EXPECT_REFUSED(
       store_->Apply({.input = buffer.name, .operations = {CopyOp{}}, .output = sums.name}, kMe),
       kInvalidArgument, "SHAPE_MISMATCH");
@@ -111,7 +111,7 @@ TEST_P(BufferOrderTest, OperationsMakeNewBuffersOrFillOldOnes) {
                             kMe),
               IsOk());
   EXPECT_EQ(Read<float>({.name = buffer.name}).value(), std::vector<float>(1200, 0));
-  // A retry is not run again.
+  // The server does not run a retried request again.
   const BufferApplySpec once{.input = buffer.name,
                              .operations = {ScaleOp{.add = {1, 0}}},
                              .output = buffer.name,
@@ -121,8 +121,8 @@ TEST_P(BufferOrderTest, OperationsMakeNewBuffersOrFillOldOnes) {
   ASSERT_THAT(store_->Apply(once, kMe), IsOk());
   EXPECT_EQ(Read<float>({.name = buffer.name}).value(), std::vector<float>(1200, 1));
   if (devices() < 2) return;
-  // The output also has replicas on other devices: it is computed on the input's device and
-  // forwarded to the others.
+  // The output also has replicas on other devices: the input's device computes it and forwards it
+  // to them.
   const BufferStatus here = Make(Scalar::kF32, {10}, 1, {1}), everywhere = Make(Scalar::kF32, {10}),
                      there = Make(Scalar::kF32, {10}, 1, {0});
   ASSERT_THAT(
@@ -185,7 +185,8 @@ TEST_P(BufferOrderTest, WaitTellsWhenTheWorkIsThrough) {
 }
 
 TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
-  // Destroyed while work is in progress: the work continues, and the memory is freed after it.
+  // The test destroys a buffer while work is in progress: the work continues, and the memory is
+  // freed after it.
   for (int i = 0; i < 30; ++i) {
     const BufferStatus buffer = Make(Scalar::kF32, {100'000});
     const std::string out =
@@ -196,7 +197,7 @@ TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
             ->name;
     ASSERT_THAT(store_->Destroy(buffer.name, "", "", kMe), IsOk());
     const BufferStatus next =
-        Make(Scalar::kF32, {100'000});  // may get the same memory, but not before
+        Make(Scalar::kF32, {100'000});  // may get the same memory, but only after that work
     ASSERT_THAT(Write(next.name, std::vector<float>(100'000, -1)), IsOk());
     ASSERT_TRUE(Read<float>({.name = out}).value() == std::vector<float>(100'000, 10));
     ASSERT_THAT(store_->Destroy(next.name, "", "", kMe), IsOk());
@@ -204,8 +205,8 @@ TEST_P(BufferOrderTest, WhatRunsKeepsItsMemory) {
   }
 }
 
-// An operation looks up its arrays before its turn comes; meanwhile one of them may have moved away
-// from memory that a process keeps.
+// An operation looks up its arrays before its turn comes. Meanwhile one of them may have moved away
+// from memory that another process keeps mapped.
 TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
   const auto [in, moved_in] = MakeMovable({1000});
   ASSERT_THAT(Write(in, std::vector<float>(1000, 1)), IsOk());
@@ -220,7 +221,7 @@ TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
   ASSERT_THAT(Write(out, std::vector<float>(1000, 3)), IsOk());
   devices_[0]->on_allocation = [&, what = moved_out] {
     ASSERT_THAT(store_->Relocate(what), IsOk());
-  };  // for the operation's scratch
+  };  // for the operation's scratch memory
   ASSERT_THAT(
       store_->Apply(
           {.input = in, .operations = {FlipOp{}, ScaleOp{.add = {5, 0}}, FlipOp{}}, .output = out},
@@ -231,8 +232,8 @@ TEST_P(BufferOrderTest, AnArrayThatMovedIsReadAndWrittenWhereItIsNow) {
 }
 
 TEST_P(BufferOrderTest, RandomProgramsOfFourClientsEqualTheirReplay) {
-  // T1: buffers of 500 to 2500 numbers; programs are chains of constants; the input may be the
-  // output; no client waits.
+  // T1: buffers of 500 to 2500 numbers. Programs are chains with constants, the input may also be
+  // the output, and no client waits.
   for (uint32_t round = 0; round < 8; ++round) {
     const uint32_t seed = octavo::testing::FreshSeed();
     SCOPED_TRACE(absl::StrCat("seed ", seed));

@@ -1,4 +1,4 @@
-// Replicated buffers: creation and destruction, permissions, memory that is freed.
+// Replicated buffers: creation and destruction, permissions, and freed memory.
 
 #include <vector>
 
@@ -48,7 +48,7 @@ TEST_P(BufferStoreTest, MemoryIsGrantedOnAllDevicesOrNone) {
   constexpr uint64_t kMost = 200 << 20;
   const BufferStatus first = Make(Scalar::kU8, {kMost}, 1, {devices() - 1});
   const int64_t before = ledger_->UseOf(0).free();
-  // Another owner: the quota is no obstacle, but the last device is.
+  // Another owner: the quota would allow the buffer, but the last device has no room.
   const Caller you{.client = "you"};
   std::vector<uint32_t> all(devices());
   std::iota(all.begin(), all.end(), 0);
@@ -79,7 +79,7 @@ TEST_P(BufferStoreTest, AnAllocationThatFailsGivesEverythingBack) {
   }
   for (auto& device : devices_) device->allocations_left = 1 << 30;
   const BufferStatus buffer = Make(Scalar::kF32, {1000});
-  // Scratch memory of an operation, and its output.
+  // Both allocations fail in turn: scratch memory of an operation, and its output.
   for (int allowed = 0; allowed < 2; ++allowed) {
     devices_[0]->allocations_left = allowed;
     EXPECT_THAT(store_->Apply({.input = buffer.name,
@@ -119,7 +119,7 @@ TEST_P(BufferStoreTest, LeasesOfClients) {
                              .output_lease_token = exclusive.token},
                             kMe),
               IsOk());
-  clock_.Advance(11);  // it expires
+  clock_.Advance(11);  // its lease expires
   EXPECT_REFUSED(Write(buffer.name, values, {.lease_token = exclusive.token}), kFailedPrecondition,
                  "LEASE_LOST");
   EXPECT_EQ(Read<float>({.name = buffer.name}).value(), std::vector<float>(10, 4));
@@ -187,7 +187,7 @@ TEST_P(BufferStoreTest, TimeToLiveEndsAfterAWarning) {
   const BufferStatus buffer =
       store_->Create({.scalar = Scalar::kF32, .shape = {4}, .ttl_seconds = 100}, kMe).value();
   clock_.Advance(30);
-  ASSERT_THAT(Write(buffer.name, std::vector<float>(4)), IsOk());  // that begins it anew
+  ASSERT_THAT(Write(buffer.name, std::vector<float>(4)), IsOk());  // restarts the time
   clock_.Advance(60);
   store_->Housekeep();
   EXPECT_NEAR(store_->Get(buffer.name, kMe)->expires_seconds, 40, 1e-6);
@@ -220,7 +220,7 @@ TEST_P(BufferStoreTest, ABufferThatIsProlongedInTheLastMomentLivesOn) {
   EXPECT_THAT(store_->Get(overdue.name, kMe), IsOk());
 }
 
-// Watchers that come while other threads change a buffer: each hears first that the buffer exists,
+// Watchers arrive while other threads change a buffer. Each first hears that the buffer exists,
 // then of newer and newer states, and last of the newest.
 TEST_P(BufferStoreTest, WatchersNeverHearOfAnOlderStateAfterANewerOne) {
   const BufferStatus buffer = Make(Scalar::kU8, {4});

@@ -133,7 +133,7 @@ TEST_P(BufferVerbsTest, OneWriterAtATime) {
       open(0), [&] { return AcquireLease(name, LeaseMode::kExclusive).status(); }, prepare, clear);
 }
 
-// A lease ends while its writer is slow; another client has a lease by then.
+// A lease ends while its writer is slow; meanwhile another client gets a lease.
 TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease late, AcquireLease(name, LeaseMode::kExclusive, 5));
@@ -153,7 +153,7 @@ TEST_P(BufferVerbsTest, AWriterWhoseLeaseHasEndedWritesNothing) {
   EXPECT_THAT(store_->Destroy(name, "", now.token, kMe), IsOk());
 }
 
-// Two clients share a lease; both write a change of the same version.
+// Two clients share a lease, and both write a change of the same version.
 TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
   for (const bool by_operation : {false, true}) {
     for (const bool all : {false, true}) {
@@ -195,7 +195,8 @@ TEST_P(BufferVerbsTest, AWriteOfAVersionThatIsNoMore) {
   }
 }
 
-// Its lease has ended, and the server moves the replica to other memory while the first bytes come.
+// The writer's lease has ended, and the server moves the replica to other memory while the first
+// bytes arrive.
 TEST_P(BufferVerbsTest, AWriterWhoseReplicaMoves) {
   auto made = MakeMovable({1024});
   const std::string& name = made.first;
@@ -227,7 +228,7 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   const std::string other = Make(Scalar::kU8, {16}, 1, {0}).name;
   std::vector<std::jthread> asking;
   int told = 0;
-  // Another thread can make every kind of call while this one waits for it.
+  // While this callback waits, another thread makes every kind of call.
   const auto ask = [&](const std::string& who) {
     ++told;
     auto answered = std::make_shared<std::promise<void>>();
@@ -272,13 +273,13 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
                                 .holder = "a client",
                                 .wait_seconds = 100},
                                kMe, [&, who = call](const absl::StatusOr<Lease>&) { ask(who); });
-    clock_.Advance(6);  // the waiter is the next
+    clock_.Advance(6);  // the waiter is next
     act(name);
     EXPECT_EQ(told, 1) << call;
     asking.clear();
     for (const Lease& lease : leases_.List()) (void)leases_.Release(lease.token);
   }
-  // Waiters for a buffer that is destroyed, and its watchers.
+  // A buffer is destroyed: its waiters and its watchers.
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease mine, AcquireLease(name, LeaseMode::kExclusive));
   (void)store_->AcquireLease({.resource = name,
@@ -296,7 +297,7 @@ TEST_P(BufferVerbsTest, NobodyIsCalledBackUnderALock) {
   EXPECT_EQ(told, 2);
 }
 
-// Two writers with one lease: the buffer is destroyed, or written, when the other one is done.
+// Two writers with one lease: one destroys or writes the buffer after the other has finished.
 TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;
   ASSERT_OK_AND_ASSIGN(const Lease lease, AcquireLease(name, LeaseMode::kExclusive));
@@ -310,7 +311,7 @@ TEST_P(BufferVerbsTest, ABufferThatIsDestroyedUnderItsWriter) {
   EXPECT_FALSE(finished.ok());
 }
 
-// A waiter for a lease learns that the buffer is gone, whichever of the two comes first.
+// A waiter for a lease learns that the buffer is gone, whichever call comes first.
 TEST_P(BufferVerbsTest, AWaitEndsWithTheBuffer) {
   for (int round = 0; round < kRounds; ++round) {
     const std::string name = Make(Scalar::kU8, {16}, 1, {0}).name;

@@ -20,7 +20,7 @@ class DeriverTest : public testing::MemoryTest {
         spec, [&](absl::StatusOr<VolumeStatus> volume) { promise.set_value(std::move(volume)); }));
     return promise.get_future().get();
   }
-  /// One plane of a volume.
+  /// Derives one plane of a volume.
   static DeriveSpec Plane(const std::string& volume, const std::string& request_id) {
     return {.name = volume,
             .operations = {OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}},

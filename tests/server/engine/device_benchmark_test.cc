@@ -55,15 +55,16 @@ TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
     EXPECT_GT(figure.value, 0) << name;
     EXPECT_GE(figure.rounds, 5) << name;
     EXPECT_FALSE(figure.included.empty() || figure.verified.empty() || figure.unit.empty()) << name;
-    EXPECT_EQ(figure.ceiling > 0, figure.samples > 0) << name;  // those of the chain
+    // Only the chain's figures have both.
+    EXPECT_EQ(figure.ceiling > 0, figure.samples > 0) << name;
   }
-  // 12 bits need three quarters of the link.
+  // Records of 12 bits need three quarters of the link.
   EXPECT_NEAR(figures_["streamed, 12 bits packed"].ceiling / figures_["streamed"].ceiling, 4.0 / 3,
               1e-9);
 }
 
 TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
-  ArmFailpoint("measured_output:errno=5:3");  // that of the third figure of the chain
+  ArmFailpoint("measured_output:errno=5:3");  // the third figure of the chain
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
   EXPECT_EQ(InfoOf(status).reason, Reason::kMeasurementWrong);

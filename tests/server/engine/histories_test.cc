@@ -1,5 +1,5 @@
-// What is over must not pile up: descriptors, memory, entries; and whoever lists what there is must
-// not pay for it twice over.
+// Ended objects must not pile up as descriptors, memory or entries, and the time of a list must
+// grow only in proportion to its length.
 
 #include <algorithm>
 #include <chrono>
@@ -47,7 +47,7 @@ class HistoriesTest : public testing::MemoryTest {
     retention.disposition = Disposition::kAutoDiscard;
     return retention;
   }
-  /// Runs a scan to its end; sources that wait for somebody are cancelled.
+  /// Runs a scan to its end. Cancels scans whose source waits for another program.
   std::string Run(const ScanSpec& spec) {
     const ScanStatus scan = Submit(spec);
     if (std::holds_alternative<PushSource>(spec.source) ||
@@ -56,7 +56,7 @@ class HistoriesTest : public testing::MemoryTest {
     EXPECT_EQ(Finished(scan.name).state == ScanState::kFailed, false) << Finished(scan.name).reason;
     return scan.name;
   }
-  /// Whether it becomes true within ten seconds.
+  /// Returns whether the condition becomes true within ten seconds.
   template <class F>
   bool Soon(F done) {
     for (int i = 0; i < 5000 && !done(); ++i)
@@ -103,8 +103,8 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
     SCOPED_TRACE(name);
     ScanSpec spec = Spec(1, Discarded());
     change(spec);
-    Run(spec);  // what the first one opens for good
-    // The one before may be about to end.
+    Run(spec);  // opens what stays open for good
+    // The scan before may still be closing its descriptors.
     int64_t before = Descriptors();
     Soon([&] {
       const int64_t now = Descriptors();
@@ -146,7 +146,7 @@ TEST_F(HistoriesTest, EndedScansAreBoundedInNumberAndBytes) {
   Stop();
   config_.history_entries = 7;
   Start();
-  const std::string held = Run(Spec(1));  // its volume is in memory: it stays
+  const std::string held = Run(Spec(1));  // its volume stays in memory
   std::vector<std::string> names;
   for (int i = 0; i < 20; ++i) names.push_back(Run(Spec(1, Discarded())));
   EXPECT_TRUE(Soon([&] {
@@ -172,7 +172,8 @@ TEST_F(HistoriesTest, EndedScansAreBoundedInNumberAndBytes) {
   EXPECT_GE(engine_->scans().List().size(), 2u);
 }
 
-// CPU seconds of this thread, the least of several tries: other processes do not count.
+// CPU seconds of this thread, the smallest of several tries, because other processes disturb the
+// measurement.
 double Seconds(const std::function<void()>& work) {
   double best = 1e9;
   for (int i = 0; i < 5; ++i) {
@@ -186,7 +187,7 @@ double Seconds(const std::function<void()>& work) {
   return best;
 }
 
-// Eight times as many take eight times as long, not sixty-four times.
+// Eight times as many entries take eight times as long, not sixty-four times.
 TEST_F(HistoriesTest, ListsAreLinear) {
   LeaseTable& leases = engine_->clients().leases();
   double few = 0, few_buffers = 0;
@@ -217,7 +218,7 @@ TEST_F(HistoriesTest, ListsAreLinear) {
   EXPECT_LT(many, 28 * few) << few << " s for 1000 sessions with leases";
   EXPECT_LT(many_buffers, 4 * few_buffers + 1e-4)
       << few_buffers << " s for 40 buffers: leases of others are not theirs";
-  // Signs of life, and the end of all of them at once.
+  // Keep-alive calls, and the end of all sessions at once.
   const double one = Seconds([&] { ASSERT_THAT(engine_->clients().Find(secrets[4000]), IsOk()); });
   EXPECT_LT(one, 2e-4);
   for (const std::string& secret : secrets) (void)engine_->clients().Close(secret);
@@ -244,7 +245,7 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
       << "reviving one is as good as opening one";
   ASSERT_THAT(engine_->clients().Close(more.secret), IsOk());
   EXPECT_THAT(engine_->clients().KeepAlive(secrets[3]), IsOk());
-  // Of those that ended, the newest are remembered.
+  // The engine remembers the newest ended ones.
   for (int i = 0; i < 100; ++i) {
     ASSERT_THAT(engine_->clients().Close(secrets.back()), IsOk());
     ASSERT_OK_AND_ASSIGN(const auto opened, engine_->clients().Open("c"));
@@ -287,7 +288,7 @@ TEST_F(HistoriesTest, SessionsAndLeasesAreBoundedInNumber) {
       << "full again";
   EXPECT_THAT(leases.Release(tokens[5]), IsOk());
   EXPECT_THAT(leases.TryAcquire({.resource = "buffers/newer"}), IsOk());
-  leases.Forget("buffers/0");  // with whoever waits for it
+  leases.Forget("buffers/0");  // together with its waiters
   EXPECT_THAT(leases.TryAcquire({.resource = "buffers/newest"}), IsOk());
 }
 

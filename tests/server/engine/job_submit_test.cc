@@ -1,4 +1,4 @@
-// Jobs that are submitted while the storage of one of them hangs.
+// Clients submit jobs while the storage of one job hangs.
 
 #include <csignal>
 #include <fcntl.h>
@@ -32,8 +32,8 @@ class JobSubmitTest : public testing::MemoryTest {
 };
 
 TEST_F(JobSubmitTest, OneThatHangsDoesNotHoldUpOthers) {
-  // Whoever opens a file with a lease waits until the lease is given back, or for the better part
-  // of a minute.
+  // The file has a lease: any program that opens it waits until the lease is given back, or for
+  // most of a minute.
   std::signal(SIGIO, SIG_IGN);
   const std::string path = temp_ / "in/hangs.zarr/.zarray";
   std::ofstream(path) << "{";

@@ -1,6 +1,6 @@
 #pragma once
 
-// An engine with little memory, tiers and a clock of the test's.
+// An engine with little memory, spill tiers, and a clock that the test controls.
 
 #include <chrono>
 #include <condition_variable>
@@ -63,7 +63,7 @@ class MemoryTest : public ::testing::Test {
     store_ = nullptr;
   }
 
-  /// 16 × 8 A-scans of 32 depths, U8: volumes of 4096 bytes, as fast as possible.
+  /// 16 × 8 A-scans of 32 depths, U8: volumes of 4096 bytes, acquired as fast as possible.
   ScanSpec Spec(int64_t volumes, Retention retention = {}) {
     ScanSpec spec;
     auto& source = spec.source.emplace<SimulatedSource>();
@@ -83,7 +83,7 @@ class MemoryTest : public ::testing::Test {
     EXPECT_THAT(scan, octavo::testing::IsOk());
     return scan.ok() ? *scan : ScanStatus{};
   }
-  /// Waits until `done` says so; the test's own time-out ends what never comes.
+  /// Waits until `done` returns true. If it never does, the test's own time-out ends the wait.
   template <class F>
   void Until(F done) {
     while (!done()) std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -1,5 +1,5 @@
-// What a user is promised of device memory, seen through the engine: admission, retention, clients
-// that go away, leases.
+// The promises about device memory, seen through the engine: admission, retention, clients that
+// disconnect, leases.
 
 #include <unistd.h>
 
@@ -35,13 +35,14 @@ TEST_F(MemoryTest, PlanAndSubmitGiveTheSameReport) {
     if (scan.ok()) Finished(scan->name);
   };
   compare(Spec(3));
-  compare(Spec(3));  // slots of the first one are cached or held by now
+  compare(Spec(3));  // by now, slots of the first scan are cached or held
   compare(
       Spec(8, {.mode = RetentionMode::kCapture, .hold_slots = 4, .on_full = OnFull::kSpillDisk}));
   compare(Spec(30'000));  // does not fit
 }
 
-// Needs exactly the budget: granted. A byte less: refused, with the numbers.
+// A scan that needs exactly the budget is granted. With a byte less it is refused, and the refusal
+// gives the numbers.
 TEST_F(MemoryTest, TheExactBudgetIsEnough) {
   ASSERT_OK_AND_ASSIGN(const AdmissionReport plan, engine_->scans().Plan(Spec(5), nullptr));
   Stop();
@@ -62,17 +63,17 @@ TEST_F(MemoryTest, TheExactBudgetIsEnough) {
   EXPECT_EQ(Finished(Submit(Spec(5)).name).volumes_held, 5) << "with the slots of the first scan";
 }
 
-// Fails the n-th allocation of a scan, for every n: refused, nothing charged, the next one works,
-// the scan beside is not disturbed.
+// The n-th allocation of a scan fails, for every n: the engine refuses the scan and charges
+// nothing, the next scan works, and a scan that runs beside it is not disturbed.
 TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
   const ScanStatus beside = Submit(Spec(0, {.mode = RetentionMode::kLive}));
   Until([&] {
     return engine_->scans().Get(beside.name)->volumes_done > 100;
-  });  // it allocates nothing any more
+  });  // it makes no more allocations
   const int64_t reserved = Device().used_bytes;
   int64_t refused = 0;
   for (int64_t n = 1;; ++n) {
-    // Another layout each time: no slot comes from the cache.
+    // Each scan has another layout, so no slot comes from the cache.
     ScanSpec spec = Spec(2);
     spec.pattern.bscans_per_volume = 8 + n;
     AllocationFault::Arm(n);
@@ -84,7 +85,7 @@ TEST_F(MemoryTest, AFailedAllocationLeavesNothingBehind) {
       Finished(scan->name);
       break;
     }
-    if (scan.ok()) {  // page-locked frames made ahead of their need: a scan goes on without them
+    if (scan.ok()) {  // page-locked frames, allocated ahead of their use: a scan runs without them
       Finished(scan->name);
       for (const auto& volume : engine_->volumes().List()) {
         if (volume.scan == scan->name && volume.state == VolumeState::kHeld)
@@ -118,7 +119,7 @@ TEST_F(MemoryTest, SlotsOfAnEndedScanAreReusedAndGiveWay) {
   Finished(again.name);
   for (const auto& volume : Held()) ASSERT_THAT(engine_->volumes().Discard(volume.name), IsOk());
   EXPECT_EQ(Device().cached_bytes, cached);
-  // A scan that needs all there is, to the last kilobyte.
+  // A scan that needs all memory, to the last kilobyte.
   ScanSpec large = Spec(1);
   int64_t fits = 8, too_much = 130'000;
   while (too_much - fits > 1) {
@@ -219,7 +220,7 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
   ScanSpec spec = Spec(2, {.orphan = GetParam()});
   spec.session = client.session.name;
   Finished(Submit(spec).name);
-  Finished(Submit(Spec(1)).name);  // nobody's
+  Finished(Submit(Spec(1)).name);  // it has no owner
   ASSERT_OK_AND_ASSIGN(const auto lease,
                        engine_->clients().leases().TryAcquire({.resource = "buffers/b",
                                                                .mode = LeaseMode::kExclusive,
@@ -262,12 +263,11 @@ TEST_P(OrphanTest, WhatBecomesOfVolumesWhenTheClientIsGone) {
       default: EXPECT_EQ(volume.state, VolumeState::kHeld); EXPECT_EQ(volume.tier, Tier::kDevice);
     }
   }
-  // Whoever has the secret takes up what is left.
+  // A client that has the secret takes over what is left.
   ASSERT_THAT(engine_->clients().KeepAlive(client.secret), IsOk());
   for (const auto& volume : Held()) EXPECT_FALSE(volume.orphaned);
 }
-// What becomes of an orphan that other processes map and that finds no room on the disk: it is
-// theirs still.
+// An orphaned volume that other processes map and that finds no room on the disk stays mapped.
 TEST_F(MemoryTest, AMappedOrphanThatCannotBeSpilledStaysMapped) {
   Stop();
   disk_quota_ = 100;
@@ -312,8 +312,8 @@ INSTANTIATE_TEST_SUITE_P(Policies, OrphanTest,
                          ::testing::Values(Orphan::kKeep, Orphan::kSpillDisk,
                                            Orphan::kCommitDefault, Orphan::kDiscard));
 
-// A call finds the session, which ends before the lease is granted: without seconds it would stay
-// for ever.
+// A call finds the session, which ends before the lease is granted. A lease without a duration
+// would then stay for ever.
 TEST_F(MemoryTest, NoLeaseIsGrantedToASessionThatHasEndedMeanwhile) {
   ASSERT_OK_AND_ASSIGN(const auto client, engine_->clients().Open("microscope"));
   ASSERT_OK_AND_ASSIGN(const SessionStatus found, engine_->clients().Find(client.secret));
@@ -339,8 +339,8 @@ TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
   });
 }
 
-// The engine never waits for a client: whatever is leased and read, a LIVE scan goes on and its
-// ring turns.
+// The engine never waits for a client: whatever clients lease and read, a LIVE scan continues and
+// its ring advances.
 TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   const ScanStatus scan = Submit(Spec(0, {.mode = RetentionMode::kLive}));
   std::vector<std::shared_ptr<VolumeReader>> readers;
@@ -351,9 +351,10 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
       (void)engine_->clients().AcquireLease(
           {.resource = held.back().name, .mode = LeaseMode::kShared}, {},
           [&](const absl::StatusOr<Lease>& lease) {
-            if (lease.ok()) tokens.push_back(lease->token);  // else the ring has turned since
+            // Without a lease, the ring has advanced past the volume meanwhile.
+            if (lease.ok()) tokens.push_back(lease->token);
           });
-      if (readers.size() < 3) {  // each keeps a slot of the ring's
+      if (readers.size() < 3) {  // each keeps a slot of the ring
         if (auto reader = engine_->volumes().Read(held.back().name, {}, {}); reader.ok())
           readers.push_back(*reader);
       }
@@ -367,7 +368,8 @@ TEST_F(MemoryTest, LeasesAndReadersNeverHoldAScanUp) {
   for (const auto& token : tokens) {
     const absl::Status released = engine_->clients().leases().Release(token);
     if (!released.ok())
-      EXPECT_EQ(InfoOf(released).reason, Reason::kLeaseLost) << released;  // with its volume
+      // The lease was lost with its volume.
+      EXPECT_EQ(InfoOf(released).reason, Reason::kLeaseLost) << released;
   }
   EXPECT_TRUE(engine_->clients().leases().List().empty());
 }

@@ -1,4 +1,4 @@
-// Watches of what ends, and of what is forgotten.
+// Watches of objects that end, and of objects that the engine forgets.
 
 #include "server/engine/scan_watch.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 using octavo::testing::IsError;
 
-// Whoever watches must hear that nothing will come any more.
+// A watcher must learn that no more events will come.
 TEST(JobWatches, WhatIsForgottenIsToldOnce) {
   std::atomic<bool> forgotten{false};
   const auto get = [&](const std::string& name) -> absl::StatusOr<JobStatus> {
@@ -31,7 +31,7 @@ TEST(JobWatches, WhatIsForgottenIsToldOnce) {
   bool told = false;
   const auto handle = watches.Add("jobs/a", [&](const absl::StatusOr<JobStatus>& job) {
     if (!job.ok()) {
-      gone.set_value(job.status());  // throws if it is told twice
+      gone.set_value(job.status());  // throws on a second call
     } else if (!std::exchange(told, true)) {
       running.set_value(job->state);
     }

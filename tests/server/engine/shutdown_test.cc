@@ -1,4 +1,4 @@
-// The end of the engine while something is in its middle.
+// The end of the engine while work is in progress.
 
 #include <atomic>
 #include <future>
@@ -16,7 +16,7 @@ using testing::MemoryTest;
 
 using ShutdownTest = MemoryTest;
 
-// What becomes of a volume is told on a thread of its scan, which looks for that scan to make the
+// A thread of the scan reports the states of a volume, and then looks for that scan to make the
 // volume's chains.
 TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
   ScanSpec spec = Spec(0, {.mode = RetentionMode::kCapture, .hold_slots = 2});
@@ -29,8 +29,8 @@ TEST_F(ShutdownTest, WhileAVolumeWithChainsIsSealed) {
     std::atomic<bool> asked{false};
   };
   const auto gate = std::make_shared<Gate>();
-  // From the thread that begins the first volume: whoever waits for that one is called back by the
-  // thread that seals it.
+  // The thread that begins the first volume starts a wait for it; the thread that seals the volume
+  // runs the wait's callback.
   SubscribeSpec events;
   events.products = {Product::kEvent};
   ASSERT_OK_AND_ASSIGN(const auto subscription, engine_->streams().Subscribe(events, [this, gate] {

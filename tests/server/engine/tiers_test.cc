@@ -21,7 +21,7 @@ TEST_F(TiersTest, ACaptureSpillsToDiskAndNothingIsLost) {
   EXPECT_EQ(scan.volumes_dropped, 0);
   EXPECT_EQ(scan.volumes_held, 40);
   EXPECT_GE(scan.volumes_spilled, 36);
-  // The same scan, all on the device, is the truth.
+  // The same scan, entirely on the device, is the reference.
   const ScanStatus plain = Finished(Submit(Spec(40)).name);
   const auto volumes = Held();
   ASSERT_EQ(volumes.size(), 80u);
@@ -94,12 +94,12 @@ TEST_F(TiersTest, TiersThereAndBack) {
   ASSERT_OK_AND_ASSIGN(const std::string truth, Bytes_(before.name));
   const int64_t used = Device().used_bytes;
   for (const Tier tier :
-       {Tier::kHost, Tier::kDisk, Tier::kHost}) {  // also from one tier to the other
+       {Tier::kHost, Tier::kDisk, Tier::kHost}) {  // also from one tier to another
     ASSERT_OK_AND_ASSIGN(const VolumeStatus moved, Spill(before.name, tier));
     EXPECT_EQ(moved.tier, tier);
     EXPECT_EQ(moved.digest, before.digest);
     EXPECT_EQ(moved.state, VolumeState::kHeld);
-    // The worker of the reader before may still be letting go of the slot.
+    // The worker of the previous reader may still be releasing the slot.
     for (int i = 0; i < 1000 && Device().used_bytes >= used; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_LT(Device().used_bytes, used);
@@ -132,13 +132,13 @@ TEST_P(RestoreTest, NeedsRoomAndSaysWhoHasItOrMovesAnother) {
                Spec(3, {.mode = RetentionMode::kCapture, .hold_slots = 3, .on_full = GetParam()}),
            waits = Spec(1);
   spec.acquisition.records_per_block = waits.acquisition.records_per_block = 64;
-  waits.source.emplace<PushSource>();  // nobody pushes: it has what it was granted
+  waits.source.emplace<PushSource>();  // no client pushes: it keeps its granted memory
   waits.acquisition.raw_type_given = true;
   waits.acquisition.record_rate_hz = 0;
   ASSERT_OK_AND_ASSIGN(const AdmissionReport three, engine_->scans().Plan(spec, nullptr));
   ASSERT_OK_AND_ASSIGN(const AdmissionReport one, engine_->scans().Plan(waits, nullptr));
   Stop();
-  // Two volumes, and what the scan that waits needs.
+  // Two volumes, and the memory of the waiting scan.
   budget_ = std::max(three.wanted_bytes, one.wanted_bytes + 2 * (three.needs[0].bytes / 3));
   Start();
   Finished(Submit(spec).name);
@@ -210,8 +210,8 @@ TEST_F(TiersTest, ADamagedSpillFileIsNotTaken) {
   EXPECT_FALSE(std::filesystem::exists(temp_ / "data/v.npy"));
 }
 
-// 500 volumes and a client that never discards: nothing that is held changes, the policy holds,
-// gaps are what was dropped.
+// 500 volumes and a client that never discards: no held volume changes, the policy is kept, and
+// every gap is a dropped volume.
 class NeverDiscards : public TiersTest, public ::testing::WithParamInterface<OnFull> {};
 
 TEST_P(NeverDiscards, HeldVolumesStayWhatTheyAre) {
@@ -241,7 +241,7 @@ TEST_P(NeverDiscards, HeldVolumesStayWhatTheyAre) {
       EXPECT_EQ(scan.volumes_done, 6);
       EXPECT_EQ(scan.volumes_dropped, 494);
       break;
-    case OnFull::kSpillHost:  // a MiB: 256 of them, and what the slots hold
+    case OnFull::kSpillHost:  // a MiB: 256 volumes, and those in the slots
       EXPECT_EQ(scan.volumes_held, 256 + 6);
       EXPECT_EQ(scan.volumes_dropped, 500 - 262);
       EXPECT_EQ(Use(Tier::kHost).used_bytes, 1 << 20);

@@ -29,7 +29,7 @@ using ::octavo::testing::IsError;
 using ::octavo::testing::IsOk;
 using ::octavo::testing::TempFolder;
 
-/// Hands over a memory file with a text in it; records how it ended.
+/// Hands over a memory file with a text in it, and records the outcome.
 class TextGrant final : public Grant {
  public:
   explicit TextGrant(const std::string& text) : fd_(::memfd_create("text", MFD_CLOEXEC)) {
@@ -107,7 +107,7 @@ TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
   char text[8];
   ASSERT_EQ(::pread(packet.fds[0].get(), text, 8, 0), 8);
   EXPECT_EQ(std::string(text, 8), "a volume");
-  // A second use, by the same or by another connection, is refused.
+  // The socket refuses a second use, by the same or by another connection.
   EXPECT_EQ(peer.Ask({{"ticket", ticket.nonce}}).reason(), "TICKET_USED");
   HandoffPeer other(path_);
   auto refused = other.Ask({{"ticket", ticket.nonce}});
@@ -178,7 +178,7 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   EXPECT_EQ(error.message["error"]["field"], "bad");
   EXPECT_EQ(error.message["grant"], first.message["grant"]);
   EXPECT_EQ(error.message["re"], 5);
-  // Unasked messages, from any thread.
+  // Unsolicited messages, from any thread.
   ASSERT_TRUE(two->link()->Send({{"revoked", true}}));
   const auto told = peer.Receive();
   EXPECT_EQ(told.message["revoked"], true);
@@ -186,7 +186,7 @@ TEST_F(FdSocketTest, SeveralGrantsShareAConnection) {
   EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).message["ended"], true);
   EXPECT_EQ(one->WaitForEnd(), GrantEnd::kReleased);
   EXPECT_EQ(peer.Ask({{"grant", first.message["grant"]}, {"end", true}}).reason(),
-            "NO_GRANT");  // twice does no harm
+            "NO_GRANT");  // a second call does no harm
   EXPECT_EQ(one->ends(), 1);
   EXPECT_EQ(two->ends(), 0);
   two->link()->Cut();
@@ -263,7 +263,7 @@ TEST_F(FdSocketTest, AThousandHandOversLeaveNothingBehind) {
     peer.Close();
     ASSERT_EQ(grant->WaitForEnd(), GrantEnd::kHungUp);
   }
-  // The socket's thread releases the last one at this moment.
+  // The socket's thread may be releasing the last one at this moment.
   for (int i = 0; i < 2000 && OpenDescriptors() != before; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(OpenDescriptors(), before);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A queue of one device of each backend, for tests of the kinds of jobs.
+// A queue with one device of each backend, for tests of the kinds of jobs.
 
 #include <chrono>
 #include <memory>
@@ -61,7 +61,7 @@ class JobFixture : public octavo::testing::BackendTest {
   Publisher publisher_{&clock_};
   std::shared_ptr<FramePool> frames_;
   octavo::testing::News news_;
-  /// Tells the news that jobs have changed.
+  /// Signals `News` when a job changes.
   class Observer final : public JobObserver {
    public:
     explicit Observer(octavo::testing::News* news) : news_(*news) {}

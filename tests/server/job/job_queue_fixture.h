@@ -1,6 +1,6 @@
 #pragma once
 
-// Jobs that wait for gates which the test opens, and a queue of two host devices.
+// Jobs that wait for gates, which the test opens, and a queue of two host devices.
 
 #include <condition_variable>
 #include <memory>
@@ -23,7 +23,7 @@ using octavo::testing::IsOk;
 
 inline constexpr int64_t kBudget = 1 << 20;
 
-/// An event that happens once and can be waited for.
+/// A one-time event that threads can wait for.
 class Gate {
  public:
   void Open() {
@@ -31,7 +31,7 @@ class Gate {
     open_ = true;
     changed_.notify_all();
   }
-  /// False if `stop` came first.
+  /// Returns false if `stop` came first.
   bool Wait(std::stop_token stop = {}) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, stop, [this] { return open_; });
@@ -48,11 +48,11 @@ struct Script {
   int64_t result_bytes = 0, workspace_bytes = 1024;
   int home = -1;
   bool preview = false;
-  bool z_first = false;  // the result has the axes z, y, x, else y, x, z; its voxels are all unlike
+  bool z_first = false;  // axes of the result: z, y, x, else y, x, z; no two voxels are equal
   absl::Status end = absl::OkStatus(), end_of_wait = absl::OkStatus();
-  bool waits = false;  // for `input`, without its device
+  bool waits = false;  // waits for `input` without its device
   Gate begun, input, has_input, may_end;
-  std::string order;  // "name" is appended to `log` when it begins
+  std::string order;  // the job appends "name" to `log` when it begins
   std::vector<std::string>* log = nullptr;
   std::mutex* log_mutex = nullptr;
 };
@@ -192,7 +192,7 @@ class JobQueueTest : public ::testing::Test {
   VolumeStore volumes_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   octavo::testing::News news_;
-  /// Tells the news that jobs have changed.
+  /// Signals `News` when a job changes.
   class Observer final : public JobObserver {
    public:
     explicit Observer(octavo::testing::News* news) : news_(*news) {}

@@ -1,4 +1,4 @@
-// Jobs: states, order, memory, results, cancels.
+// Jobs: states, order, memory, results, cancellation.
 
 #include "server/job/job_queue.h"
 
@@ -160,11 +160,11 @@ TEST_F(JobQueueTest, JobsGoRoundTheDevices) {
   for (int i = 0; i < 4; ++i) {
     scripts.push_back(std::make_shared<Script>());
     devices.push_back(Submit(scripts.back()).device);
-    if (i % 2 == 1) {  // both are busy now
+    if (i % 2 == 1) {  // both workers are busy now
       scripts[static_cast<size_t>(i)]->may_end.Open();
       scripts[static_cast<size_t>(i - 1)]->may_end.Open();
       for (const auto& job : queue_->List()) AwaitEnd(job.name);
-      // A worker takes the next job only when it has finished with the last one.
+      // A worker takes the next job only after it has finished the last one.
       while (queue_->RunningOn(0) + queue_->RunningOn(1) > 0) std::this_thread::yield();
     }
   }
@@ -265,7 +265,7 @@ TEST_F(JobQueueTest, TheSameRequestIsOneJob) {
   AwaitEnd(job.name);
 }
 
-// Requests of megabytes by the thousand must not stay in memory.
+// Thousands of requests of some megabytes each must not stay in memory.
 TEST_F(JobQueueTest, WhatWasAskedOfEndedJobsIsBounded) {
   std::vector<std::string> names;
   for (int i = 0; i < 4; ++i) {

@@ -34,7 +34,7 @@ class JobTurnsTest : public engine::testing::JobQueueTest {
     return script;
   }
 
-  /// Threads of this process that run jobs.
+  /// Number of threads of this process that run jobs.
   static int Workers() {
     int count = 0;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -99,7 +99,7 @@ TEST_F(JobTurnsTest, BeforeItsEqualsAndAfterHigherPriorities) {
   blocker->begun.Wait();
   names.push_back(Submit(equal, Spec(0, "carol")).name);
   names.push_back(Submit(urgent, Spec(3, "alice")).name);
-  second->input.Open();  // comes back first
+  second->input.Open();  // is the first to come back
   Await(names[1], [](const JobStatus& job) {
     return job.log.back().text.starts_with("waits for its device");
   });
@@ -133,7 +133,7 @@ TEST_F(JobTurnsTest, CancelledWhileItWaitsForInputOrDevice) {
   blocker->may_end.Open();
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);
   EXPECT_EQ(Used(), 0);
-  // The device is not lost.
+  // The device still works.
   const auto last = Make("last");
   last->may_end.Open();
   EXPECT_EQ(AwaitEnd(Submit(last).name).state, JobState::kDone);
@@ -148,7 +148,7 @@ TEST_F(JobTurnsTest, ManyThatWaitedLeaveOneThread) {
     names.push_back(Submit(scans.back()).name);
     scans.back()->begun.Wait();
   }
-  EXPECT_GE(Workers(), 5);  // a new thread has the name of its parent for a moment
+  EXPECT_GE(Workers(), 5);  // for a moment, a new thread has its parent's name
   for (const auto& scan : scans) scan->input.Open();
   for (const auto& name : names) EXPECT_EQ(AwaitEnd(name).state, JobState::kDone);
   // Each thread ends after its job has ended, and a tick joins it.
@@ -172,14 +172,14 @@ TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   const JobStatus block = Submit(blocker);
   blocker->begun.Wait();
   waiting->input.Open();
-  // the other job still has the device
+  // The other job still has the device.
   EXPECT_EQ(AwaitEnd(scan.name).reason_code, "SOURCE_STALLED");
   EXPECT_EQ(queue_->Get(block.name)->state, JobState::kRunning);
   blocker->may_end.Open();
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);
 }
 
-/// An hour of waiting for input, then ten steps of a second each.
+/// Waits an hour for input, then takes ten steps of a second each.
 class HourLongScan final : public JobWork {
  public:
   HourLongScan(octavo::testing::FakeClock& clock, std::vector<double>& etas)

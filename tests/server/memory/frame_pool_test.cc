@@ -43,7 +43,7 @@ TEST_F(FramePoolTest, ClientsThatStopLeaveHalfAndAlwaysAQuarterToCommits) {
   EXPECT_NE(pool_->Get(1, FramePool::Use::kClient), nullptr);
 }
 
-// Whatever clients do, in any order: at least a quarter remains for the other uses.
+// At least a quarter remains for the other uses, whatever clients do and in any order.
 TEST_F(FramePoolTest, InAnyOrder) {
   std::mt19937 random(octavo::testing::FreshSeed());
   for (int round = 0; round < 20; ++round) {

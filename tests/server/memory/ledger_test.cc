@@ -60,12 +60,12 @@ TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   ledger.Unhold(ids[1]);
   EXPECT_EQ(ledger.UseOf(0).held, 0);
   for (const auto id : ids) ledger.Release(id);
-  ledger.Release(ids[0]);  // twice: nothing
+  ledger.Release(ids[0]);  // a second release has no effect
   EXPECT_EQ(ledger.UseOf(0).free(), 1000);
 }
 
-// Random programs from several threads: never over the budget, all or nothing, and the sums are
-// right.
+// Random programs from several threads. The ledger never exceeds the budget, grants all or nothing,
+// and keeps its sums right.
 TEST(Ledger, RandomProgramsKeepTheInvariant) {
   constexpr int64_t kBudget = 10'000;
   Ledger ledger({kBudget});
@@ -195,7 +195,8 @@ TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   for (const auto id : old) ledger.Move(id, ChargeKind::kCached, "");
   EXPECT_EQ(ledger.UseOf(0).free(), 1000) << "what is cached counts as free";
   AdmissionReport report;
-  // Two slots of the same size are taken over; the third is freed, but only if its room is needed.
+  // The new charge takes over two slots of the same size. The third is freed, but only if its room
+  // is needed.
   ASSERT_OK_AND_ASSIGN(const auto grant,
                        ledger.ReserveReusing(0, "scans/b", "",
                                              {{"volume", 600, 2}, {"ring", 100, 1}}, old, &report));
@@ -250,7 +251,8 @@ TEST(Ledger, OfTwoScansThatDoNotFitTogetherExactlyOneWins) {
     for (int t = 0; t < 2; ++t) {
       threads.emplace_back([&, t] {
         start.arrive_and_wait();
-        // In opposite order of devices: neither half may be taken by one and half by the other.
+        // The two requests name the devices in opposite order: each must get both devices or
+        // neither.
         granted +=
             ledger
                 .ReserveAll("scans/a", "",

@@ -1,6 +1,5 @@
-// The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet. What
-// the figures say after a scan is tested against the daemon
-// (tests/integration/service/lifecycle_test.py).
+// The Prometheus page over HTTP, as a scraper sees it, on an engine that has run nothing yet.
+// tests/integration/service/lifecycle_test.py tests the figures after a scan, on the daemon.
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -102,8 +101,8 @@ TEST_F(MetricsTest, PageIsServedOnAFreePort) {
             std::string::npos);
 }
 
-// Prometheus' own rules: base units, _total on counters and nowhere else, one family once, labels
-// from the fixed set.
+// Prometheus' own rules: base units, _total on counters only, each family once, and labels from the
+// fixed set.
 TEST_F(MetricsTest, NamesKeepTheRules) {
   std::istringstream page(Get(exporter_->address()));
   const std::regex type("# TYPE (octavo_[a-z][a-z0-9_]*) (counter|gauge|histogram)");

@@ -36,7 +36,7 @@ Pattern Limited(Pattern p, double velocity = 2000, double acceleration = 4e6) {
   return p;
 }
 
-// Every A-scan of the volume has exactly one record.
+// Expects that every A-scan of the volume has exactly one record.
 void ExpectWhole(const PatternPlan& plan, int64_t volume) {
   std::set<int32_t> seen;
   for (const int32_t ascan : plan.Of(volume).placement) {
@@ -140,7 +140,7 @@ TEST(PatternPlan, BidirectionalVolumesGoBackTheWayTheyCame) {
     ExpectWhole(*p.plan, 1);
     EXPECT_EQ(Bscans(*p.plan, 1).front(), bscans - 1);
     EXPECT_EQ(Bscans(*p.plan, 1).back(), 0);
-    EXPECT_EQ(Rows(*p.plan, 1), Bscans(*p.plan, 1));  // each to its own place
+    EXPECT_EQ(Rows(*p.plan, 1), Bscans(*p.plan, 1));  // each in its own place
     // The direction also alternates between volumes: the odd volume begins where the even one
     // ended.
     EXPECT_NE(Reversed(*p.plan, 0).back(), Reversed(*p.plan, 1).front());
@@ -174,7 +174,7 @@ TEST(PatternGeometry, RotationThenOffset) {
   p.rotation_deg = 90;
   p.offset_x_mm = 10;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
-  const Point at = PositionMm(p, 1, 0);  // (0, 1) before
+  const Point at = PositionMm(p, 1, 0);  // this was (0, 1)
   EXPECT_NEAR(at.x, 9, 1e-12);
   EXPECT_NEAR(at.y, 0, 1e-12);
 }
@@ -197,7 +197,7 @@ TEST(PatternGeometry, SpiralStepsAreEqualInAngleOrInLength) {
     most = std::max(most, std::hypot(b.x - a.x, b.y - a.y));
   }
   EXPECT_LT(most / least,
-            1.01);  // chords instead of arcs: a little shorter where the turn is tight
+            1.01);  // chords instead of arcs: slightly shorter where the turn is tight
   for (const double t : {0.0, 0.1, 0.5, 0.99}) {
     const double angle = SpiralAngle(0.2, 3, 12, SpiralSampling::kLinear, t);
     EXPECT_NEAR(SpiralFraction(0.2, 3, 12, SpiralSampling::kLinear, angle), t, 1e-12);
@@ -218,7 +218,7 @@ TEST(PatternGeometry, LissajousClosesAndStaysInside) {
     EXPECT_LE(std::abs(PositionMm(p, 0, i).y), 0.5 + 1e-12);
   }
   EXPECT_EQ(p.plan->volume_records, 1000);
-  // If it is slow enough for the limits, the figure needs no flyback.
+  // If the scan is slow enough for the limits, the figure needs no flyback.
   Pattern limited = Limited(p, 1000, 1e6);
   ASSERT_THAT(ResolvePattern(limited, 20e3), IsOk());
   EXPECT_EQ(limited.plan->volume_records, 1000);
@@ -230,7 +230,7 @@ TEST(PatternGeometry, WarpsInvert) {
   p.warp_lens_spacing_mm = 50;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
   EXPECT_NEAR(ToScanner(p, {.x = 50, .y = 0}).x, 45.0 / 2,
-              1e-12);  // 45 degrees of light are 22.5 of the mirror
+              1e-12);  // the mirror turns 22.5 degrees to deflect light by 45
   p.warp = WarpKind::kAngular;
   p.warp_mm_per_deg = 0.5;
   ASSERT_THAT(ResolvePattern(p, 0), IsOk());
@@ -274,7 +274,8 @@ TEST(Flyback, AProfileMeetsBothEndsWithinItsLimits) {
   }
 }
 
-// The whole waveform, flyback and the turn to the next volume included, keeps the limits.
+// Expects that the whole waveform, flyback and the turn to the next volume included, keeps the
+// limits.
 void ExpectWithin(const Pattern& p, double rate) {
   std::vector<double> x, y;
   for (int64_t volume = 0; volume < 3; ++volume) {
@@ -442,8 +443,8 @@ TEST(Assembly, AccountsForTablesOfAnyOrder) {
   AscanCoverage assembly(kind.placement, kind.active_records);
   EXPECT_EQ(assembly.active_records(), 19);
   assembly.Placed(0, 3);
-  assembly.Placed(12, 2);  // lost: the last of row 0, all of row 2, two of row 1
-  assembly.Finish();       // and row 3
+  assembly.Placed(12, 2);  // lost: the last A-scan of row 0, all of row 2, two of row 1
+  assembly.Finish();       // row 3 is lost too
   EXPECT_EQ(assembly.missing_ascans(), 1 + 4 + 2 + 4);
   EXPECT_THAT(assembly.missing(),
               ElementsAre(std::pair<int64_t, int64_t>(3, 3), std::pair<int64_t, int64_t>(8, 8)));

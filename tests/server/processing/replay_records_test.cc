@@ -1,5 +1,5 @@
-// Held raw spectra: the records that are kept, and that reprocessing them gives, bit for bit, the
-// volumes that a scan with that processing makes from the same records.
+// Held raw spectra. The tests check which records are kept, and that reprocessing them gives, bit
+// for bit, the volumes that a scan with that processing makes from the same records.
 
 #include "server/processing/replay_records.h"
 
@@ -28,7 +28,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kSamples = 64;
 
-/// Records [first, first + count) of the scan, at most a block at a time.
+/// Records [first, first + count) of the scan, delivered at most a block at a time.
 struct Piece {
   int64_t first, count;
 };
@@ -84,7 +84,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
     p.dtype_given = true;
     return p;
   }
-  /// Differs in everything: lengths, dtype, tables, background.
+  /// Differs in every field: lengths, dtype, tables, background.
   static Processing Other() {
     Processing p;
     p.background = BackgroundMode::kRolling;
@@ -102,7 +102,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
   ResolvedScan Resolved(Pattern pattern, const Processing& processing, bool hold_raw,
                         int64_t block = 50) {
     const auto owned =
-        std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+        std::make_unique<ScanSpec>();  // GCC 12 takes its variant for uninitialised on the stack
     ScanSpec& spec = *owned;
     spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
     spec.acquisition = {.samples_per_record = kSamples,
@@ -124,7 +124,7 @@ class ReprocessTest : public octavo::testing::BackendTest {
     return p;
   }
 
-  /// Runs the scan; its volumes stay in store_.
+  /// Runs the scan. Its volumes stay in store_.
   void Run(const ResolvedScan& scan, const std::string& name, std::vector<Piece> pieces) {
     testing::RunToTheEnd(name, scan, std::make_unique<ScriptedSource>(std::move(pieces)),
                          {.device = &device_,
@@ -174,8 +174,8 @@ class ReprocessTest : public octavo::testing::BackendTest {
     EXPECT_EQ(blocks, (*reprocessor)->blocks());
     return volume;
   }
-  /// The same records scanned with `first` and reprocessed with `second`, and scanned with
-  /// `second`.
+  /// Scans the records with `first` and reprocesses them with `second`; scans the same records with
+  /// `second`; and expects equal volumes.
   void ExpectTheSame(const Pattern& pattern, const Processing& first, const Processing& second,
                      const std::vector<Piece>& pieces, int64_t block = 50) {
     Run(Resolved(pattern, first, /*hold_raw=*/true, block), "scans/raw", pieces);
@@ -223,7 +223,7 @@ TEST_P(ReprocessTest, RawVolumesHoldTheRecordsInTheOrderOfAcquisition) {
         ASSERT_EQ(samples[r * kSamples + j], SampleOf(27 * v + r, j)) << v << " " << r << " " << j;
     }
   }
-  // Charged as held; all else of the scan is free again.
+  // The raw spectra are charged as held; all other memory of the scan is free again.
   const auto use = ledger_.UseOf(0);
   EXPECT_EQ(use.reserved, 0);
   const ResolvedScan scan = Resolved(pattern, Plain(), true);
@@ -253,8 +253,8 @@ TEST_P(ReprocessTest, ShortBlocksAndALongRollingBackground) {
   ExpectTheSame(Raster(12, 5, 3), first, longer, pieces);
 }
 
-// Groups, windows, blocks and gaps at random: of the scan's own processing and of another with a
-// window that was kept.
+// Random groups, windows, blocks and gaps: with the scan's own processing, and with another one
+// whose window was kept.
 TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
   std::mt19937 random(octavo::testing::FreshSeed());
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random()) % n; };
@@ -266,7 +266,7 @@ TEST_P(ReprocessTest, RollingBackgroundsAtRandom) {
     Processing first = Plain(), second = Other();
     first.background_group_records = below(n + 1);
     first.background_window_records = below(3 * n);
-    // A volume ends with the group of its last A-scan; later flyback records are not held.
+    // A volume ends with the group of its last A-scan. Flyback records after it are not held.
     const int64_t line = 12 + pattern.flyback_records;
     const auto end_of = [&](int64_t group) {
       return std::min(
@@ -379,7 +379,7 @@ TEST_P(ReprocessTest, ALongerBackgroundThanWasKeptIsRefused) {
   EXPECT_THAT(
       ResolveReprocess(raw[2].status, processing),
       IsError(absl::StatusCode::kInvalidArgument, "allowed 0 to 62"));  // a block and a group
-  EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsOk());  // there is nothing before it
+  EXPECT_THAT(ResolveReprocess(raw[0].status, processing), IsOk());     // has no earlier records
   EXPECT_THAT(ResolveReprocess(VolumesOf("scans/a", false)[0].status, processing),
               IsError(absl::StatusCode::kInvalidArgument, "no raw spectra"));
   processing = Plain();
@@ -388,7 +388,7 @@ TEST_P(ReprocessTest, ALongerBackgroundThanWasKeptIsRefused) {
               IsError(absl::StatusCode::kInvalidArgument, "processing.fft_length"));
 }
 
-// The same records over and over, while the volume is acquired: they count once.
+// The same records arrive repeatedly while the volume is acquired: they count once.
 TEST_P(ReprocessTest, RecordsThatComeAgainAndAgain) {
   std::vector<Piece> pieces = {{0, 30}};
   for (int i = 0; i < 20; ++i) pieces.push_back({0, 30});

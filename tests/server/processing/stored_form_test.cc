@@ -1,4 +1,4 @@
-// The stored form when a request leaves it open, and the share of clipped voxels.
+// The default stored form, for requests that leave it open, and the share of clipped voxels.
 
 #include "server/processing/stored_form.h"
 
@@ -80,7 +80,7 @@ TEST(StoredFormTest, WhatTheLevelsOfU16CannotHoldFinelyIsF32) {
   const ResolvedScan complex =
       Resolved([](ScanSpec& s) { s.processing.value = ValueKind::kComplex; });
   EXPECT_EQ(complex.chain.output, DType::kC64);
-  // Raw F32 is of unknown range unless its ADC is declared.
+  // The range of raw F32 is unknown unless the source declares its ADC.
   const auto pushed = [](int64_t adc_bits) {
     return Resolved([&](ScanSpec& s) {
       s.source = PushSource();
@@ -169,7 +169,7 @@ TEST(StoredFormTest, ACountIsAStepOfRawF32Too) {
           << bits;
     }
   }
-  // Where nothing is declared it is a step of 65535 across -1 ... 1.
+  // Without a declaration the default is a step of 65535 across -1 ... 1.
   EXPECT_NEAR(levels(DType::kF32, 0, ValueKind::kDb).first,
               levels(DType::kF32, 16, ValueKind::kDb).first + 20 * std::log10(2.0 / 65535), 1e-3);
 }
@@ -196,8 +196,8 @@ TEST(StoredFormTest, ThePlanTellsTheMemory) {
             "memory: 1 byte a voxel, 2560000 bytes a volume, 1 volume held at once\n");
 }
 
-// Levels do not depend on the data, and still almost no voxel is clipped: 12 bits as a source
-// declares them and in a container of 16, the simulated instrument, all patterns, values and types.
+// Levels do not depend on the data, and yet they clip almost no voxel: 12 bits as a source declares
+// them and in a container of 16, the simulated instrument, all patterns, values and types.
 class DefaultsClipTest : public ::testing::TestWithParam<std::string> {
  protected:
   static double ClippedShare(const RunOutcome& outcome) {
@@ -342,8 +342,8 @@ TEST_P(DefaultsClipTest, AWarningNamesLevelsThatDoNotClip) {
   const auto [wide, silent] = run(lo, hi);
   EXPECT_TRUE(silent.scan.warnings.empty());
   EXPECT_EQ(silent.scan.clipped_below + silent.scan.clipped_above, 0);
-  // Of noise with a mean 27 dB higher, some hundredths of a percent are clipped, which is not worth
-  // a warning.
+  // Noise with a mean 27 dB higher: some hundredths of a percent of its voxels are clipped, which
+  // is not worth a warning.
   const auto [deep, quiet] = run(-12, 70);
   EXPECT_GT(quiet.scan.clipped_below, 0);
   EXPECT_LT(ClippedShare(quiet), 0.01);

@@ -49,7 +49,7 @@ class PublisherTest : public ::testing::Test {
     EXPECT_TRUE(subscription.ok()) << subscription.status();
     return *subscription;
   }
-  /// "sequence/dropped_before" of what there is to take.
+  /// "sequence/dropped_before" of each available frame.
   static std::vector<std::string> TakeAll(Subscription& subscription) {
     std::vector<std::string> taken;
     for (Delivered d; subscription.Take(&d);)
@@ -138,7 +138,7 @@ TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   EXPECT_EQ(TakeAll(*lossy), Strings({"13/0"}));
 }
 
-/// Volumes of scans/a with these numbers.
+/// Volumes of scans/a with these indices.
 std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
   std::vector<VolumeStatus> held;
   for (int64_t i = begin; i < end; ++i) {
@@ -152,8 +152,8 @@ std::vector<VolumeStatus> HeldVolumes(int64_t begin, int64_t end) {
   return held;
 }
 
-// After a scan has ended, whether or not there were subscribers before: B-scans of the held
-// volumes, loaded when their turn comes.
+// B-scans of the held volumes after a scan has ended, with and without earlier subscribers. Each is
+// loaded when its turn comes.
 TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   std::vector<VolumeStatus> held = HeldVolumes(0, 3);
   held_frames_.held_by = ([&](const std::string& scan) {
@@ -177,7 +177,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
     return publisher_.Subscribe(spec, [] {});
   };
   EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest)),
-            Strings());  // it is running: new frames are published
+            Strings());  // the scan runs: new frames are published
   publisher_.ScanEnded("scans/a");
   ASSERT_OK_AND_ASSIGN(const auto latest, subscribe(Delivery::kLatest));
   EXPECT_EQ(TakeAll(*latest), Strings({"2/0"}));
@@ -194,7 +194,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
             Strings({"0/0", "1/0", "2/0"}));
   EXPECT_THAT(subscribe(Delivery::kLatest, {.plane_index = 4}).status(),
               IsError(absl::StatusCode::kOutOfRange, "0 to 3"));
-  // Another product beside them; a volume that is gone before its turn.
+  // Another product beside the B-scans; a volume that is gone before its turn.
   EXPECT_EQ(TakeAll(**subscribe(Delivery::kLatest, {.products = {Product::kMip, Product::kBscan}})),
             Strings({"2/0"}));
   held.back().name = "volumes/gone";
@@ -222,7 +222,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
                                 "a bscan of volumes/large could not be made: no memory left"));
     EXPECT_EQ(InfoOf(status).reason, Reason::kNoFrame);
   }
-  // No volume is held: one sentence says why no frame comes and what to do.
+  // No volume is held: the error says why no frame comes and what the user can do.
   held.clear();
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLossless, {.resume = true}).status()).reason,
             Reason::kNothingKept);
@@ -232,7 +232,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
   EXPECT_EQ(InfoOf(subscribe(Delivery::kLatest).status()).reason, Reason::kNothingKept);
 }
 
-// A viewer took some B-scans while the scan ran; the scan continued without it.
+// A viewer took some B-scans while the scan ran, then the scan continued without the viewer.
 TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   std::vector<VolumeStatus> held = HeldVolumes(1, 4);
   held_frames_.held_by = ([&](const std::string&) { return held; });
@@ -303,7 +303,7 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   EXPECT_EQ(delivered.frame->volume, "volumes/0");
 }
 
-// Between the last block and the last event: a new subscriber finds an ended scan, an earlier one
+// Between the last block and the last event, a new subscriber finds an ended scan; an earlier one
 // still gets the event.
 TEST_F(PublisherTest, AScanThatIsEnding) {
   held_frames_.held_by = ([&](const std::string&) { return HeldVolumes(0, 1); });
@@ -405,7 +405,7 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
   };
   for (const char* scan : {"scans/slow", "scans/old", "scans/new"})
     small.ScanStarted(scan, {}, {.extents = {4, 8, 16}});
-  publish("scans/slow", 1);  // the only picture of a scan that runs stays
+  publish("scans/slow", 1);  // the only picture of a running scan stays
   publish("scans/old", 8);
   EXPECT_EQ(living(), 9);
   small.ScanEnded("scans/old");
@@ -426,7 +426,7 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
   publish("scans/new", 20);
   EXPECT_EQ(living(), 10);
   EXPECT_EQ(kept_of("scans/slow"), "0");
-  EXPECT_EQ(kept_of("scans/old"), "8");  // nothing
+  EXPECT_EQ(kept_of("scans/old"), "8");  // none is kept
   EXPECT_EQ(kept_of("scans/new"), "15");
 }
 
@@ -443,7 +443,7 @@ TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
   frames.pop_back();
   staging.push_back(pool->Get(1));
   EXPECT_NE(staging.back(), nullptr);
-  EXPECT_EQ(pool->Get(1, FramePool::Use::kFrame), nullptr);  // none left at all
+  EXPECT_EQ(pool->Get(1, FramePool::Use::kFrame), nullptr);  // no frame is left at all
   staging.clear();
   EXPECT_NE(pool->Get(1, FramePool::Use::kFrame), nullptr);
   EXPECT_EQ(frames.size(), 11u);
@@ -581,8 +581,8 @@ TEST_F(PublisherTest, RefusesBadRequestsByName) {
               IsError(absl::StatusCode::kInvalidArgument, "resume"));
 }
 
-// Consumers of every kind beside a producer: each frame reaches each of them or is counted as
-// dropped, in order.
+// Consumers of every kind run beside a producer: each frame reaches each of them in order, or is
+// counted as dropped.
 TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
   constexpr uint64_t kFrames = 20'000;
   struct Consumer {
@@ -620,7 +620,7 @@ TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
   }
 }
 
-// Close promises silence: no callback runs after it returned.
+// After Close returns, no callback runs.
 TEST_F(PublisherTest, NoNotificationAfterClose) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> closed{false}, late{false};

@@ -40,7 +40,7 @@ using google::protobuf::Message;
 using google::protobuf::MessageFactory;
 using google::protobuf::MethodDescriptor;
 
-// The methods of all services of the package, as linked in.
+// The linked-in methods of all services of the package.
 std::vector<const MethodDescriptor*> Methods() {
   std::vector<std::string> files;
   DescriptorPool::internal_generated_database()->FindAllFileNames(&files);
@@ -64,7 +64,7 @@ std::string NameOf(const FieldDescriptor* field) {
 }
 
 using Path = std::vector<const FieldDescriptor*>;
-// All fields that need a bound, by their paths; no message within itself.
+// Visits all fields that need a bound, by their paths; does not enter a message within itself.
 void Walk(const Descriptor* message, Path* path, std::set<const Descriptor*>* above,
           const std::function<void(const Path&)>& visit) {
   if (!above->insert(message).second) return;
@@ -90,7 +90,7 @@ const Bound* Find(const std::string& name) {
   return nullptr;
 }
 
-// Elements that are valid in themselves, where that is cheap to achieve.
+// Adds an element that is valid in itself, where that is cheap to achieve.
 void Add(Message* message, const FieldDescriptor* field, int64_t i) {
   const auto* r = message->GetReflection();
   switch (field->cpp_type()) {
@@ -115,11 +115,11 @@ void Add(Message* message, const FieldDescriptor* field, int64_t i) {
 
 struct Case {
   std::unique_ptr<Message> at, above;
-  std::string field;    // as errors name it
-  std::string allowed;  // what they say
+  std::string field;    // its name in errors
+  std::string allowed;  // the allowed range in errors
 };
 
-// A request with the field of the path filled to its bound, and to one more.
+// Makes a request whose field at the path is filled to its bound, or to one more.
 Case MakeCase(const Descriptor* request, const Path& path, const Bound& bound, bool of_text) {
   Case out;
   for (std::unique_ptr<Message>* made : {&out.at, &out.above}) {
@@ -239,8 +239,8 @@ class BoundsOverTheWireTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  // The error that the request ends with; OK if it does not end with one at once. The field that it
-  // names in *field.
+  // Returns the error that ends the request; OK if none ends it at once. Sets *field to the field
+  // that the error names.
   grpc::Status Call(const MethodDescriptor* method, const Message& request,
                     std::chrono::seconds patience, std::string* field) {
     grpc::GenericStub stub(channel_);
@@ -266,7 +266,7 @@ class BoundsOverTheWireTest : public ::testing::Test {
     next();
     grpc::ByteBuffer answer;
     call->Read(&answer, nullptr);
-    const bool answered = next();  // a watch goes on for ever then
+    const bool answered = next();  // a watch then continues for ever
     if (answered) context.TryCancel();
     grpc::Status status;
     call->Finish(&status, nullptr);
@@ -296,7 +296,7 @@ TEST_F(BoundsOverTheWireTest, EveryHandlerRefusesWhatIsAbove) {
     EXPECT_EQ(field, c.field) << method->full_name();
     EXPECT_TRUE(absl::StrContains(above.error_message(), c.allowed))
         << method->full_name() << ": " << above.error_message();
-    // A valid subscription may send nothing for ever.
+    // A valid subscription may never send anything.
     const bool may_wait = method->server_streaming() && !method->client_streaming();
     const grpc::Status at = Call(method, *c.at, std::chrono::seconds(may_wait ? 1 : 60), &field);
     EXPECT_FALSE(absl::StrContains(at.error_message(), c.field) &&

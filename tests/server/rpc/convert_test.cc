@@ -27,11 +27,12 @@ class Filler {
 
   void Fill(google::protobuf::Message* message) {
     const auto* descriptor = message->GetDescriptor();
-    std::map<const google::protobuf::OneofDescriptor*, int> chosen;  // one of each, and always one
+    // One field of each, and always the same one.
+    std::map<const google::protobuf::OneofDescriptor*, int> chosen;
     for (int i = 0; i < descriptor->field_count(); ++i) {
       const FieldDescriptor* field = descriptor->field(i);
       if (field->full_name() == "octavo.v1.ScanSpec.chains")
-        continue;  // few of them are right: ChainsSurviveTheRoundTrip
+        continue;  // random values are rarely valid: see ChainsSurviveTheRoundTrip
       if (const auto* oneof = field->containing_oneof(); oneof != nullptr) {
         const int choice = chosen.try_emplace(oneof, Below(oneof->field_count())).first->second;
         if (oneof->field(choice) != field) continue;
@@ -88,7 +89,7 @@ class Filler {
                             : field->name() == "nifti_version" ? 2
                                                                : 4000;
         const auto value = static_cast<uint32_t>(1 + Below(allowed));
-        // [y, x, z] of chunks and shards
+        // [y, x, z] of chunks and shards.
         if (many)
           for (int i = r->FieldSize(*message, field); i < 3; ++i)
             r->AddUInt32(message, field, value);
@@ -113,8 +114,7 @@ TEST(ConvertScan, EveryFieldOfASpecSurvivesTheRoundTrip) {
     Filler(seed).Fill(&spec);
     ASSERT_OK_AND_ASSIGN(const engine::ScanSpec decoded, DecodeScanSpec(spec));
     EncodeScanSpec(decoded, &back);
-    for (v1::ScanSpec* each :
-         {&spec, &back}) {  // the same positions, in whichever precision they are sent
+    for (v1::ScanSpec* each : {&spec, &back}) {  // the same positions, in either precision
       auto* k = each->mutable_processing()->mutable_k_linearisation();
       if (!k->has_index()) continue;
       const auto positions = k->index();
@@ -320,7 +320,7 @@ TEST(ToGrpc, NamesTheFieldAndSaysWhetherToTryAgain) {
 // byte that is not UTF-8.
 TEST(ToGrpc, IsUtf8WhateverItQuotes) {
   const std::string bad = "caf\xE9 \xC3\xA9", good = "caf\xEF\xBF\xBD \xC3\xA9";
-  std::string cut;  // in the middle of characters, wherever it is cut
+  std::string cut;  // the cut falls inside a character, wherever it is
   while (cut.size() < 3000) cut += "\xC3\xA9";
   for (const char* shift : {"", "x"}) {
     const grpc::Status out =

@@ -1,6 +1,6 @@
-// A device is lost under a running server: it is marked in ListDevices and in the health service,
-// its scans end with a typed error, those of other devices continue, and new ones are placed
-// elsewhere or refused.
+// A device is lost under a running server. The server marks it in ListDevices and in the health
+// service, its scans end with a typed error, scans of other devices continue, and new scans are
+// placed elsewhere or refused.
 
 #include <filesystem>
 #include <future>
@@ -147,7 +147,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   EXPECT_NE(ended.reason().find("devices/1"), std::string::npos) << ended.reason();
   EXPECT_NE(ended.reason().find("fell off the bus"), std::string::npos) << ended.reason();
   told.get_future().wait();
-  // Watchers are told one after the other.
+  // The server notifies watchers one after the other.
   for (const auto begun = std::chrono::steady_clock::now();
        Serving("devices/1") &&
        std::chrono::steady_clock::now() - begun < std::chrono::seconds(20);) {
@@ -165,7 +165,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
     EXPECT_NE(answer.devices(1).reason().find("fell off the bus"), std::string::npos);
     EXPECT_EQ(answer.devices(1).running_scans(), 0);
   }
-  // Its held volumes are gone, and reads of them say so.
+  // Its held volumes are gone, and reads of them return an error that says so.
   {
     grpc::ClientContext context;
     v1::ReadVolumeRequest request;

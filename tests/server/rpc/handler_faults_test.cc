@@ -1,7 +1,7 @@
-// An exception in every handler of every service in turn, at every failpoint that it passes: the
-// call gets an answer that says so, the server continues, the call's resources are released
-// (memory, descriptors, leases, places in queues), and the same request succeeds when it is sent
-// again.
+// An exception in every handler of every service in turn, at every failpoint that the handler
+// passes. The call gets an answer that reports the exception, and the server continues. It releases
+// the call's resources (memory, descriptors, leases, places in queues), and the same request
+// succeeds when it is sent again.
 //
 // The test gets the list of methods from the server (reflection): a method without a line in
 // Cases() fails the test.
@@ -52,13 +52,13 @@ struct Answer {
   std::vector<std::string> messages;
 };
 
-/// How a method is called so that it succeeds.
+/// A way to call a method so that it succeeds.
 struct Case {
   std::function<std::vector<std::string>()>
       requests;   // also creates their objects; one message for unary calls and server streams
-  int read = -1;  // this many messages, then the client goes away; -1 = to the end
+  int read = -1;  // number of messages after which the client disconnects; -1 = reads to the end
   std::set<grpc::StatusCode> again =
-      {};  // an additional valid answer to a second call, because the first one has been executed
+      {};  // another valid answer to the second call, because the first one was executed
 };
 
 class HandlerFaultsTest : public ::testing::Test {
@@ -77,7 +77,7 @@ class HandlerFaultsTest : public ::testing::Test {
     config.memory_bytes = 256 << 20;
     config.frame_pool_bytes = 64 << 20;
     config.spill_host_bytes = 16 << 20;
-    config.slot_cache_bytes = 0;  // slots kept for the next scan would be counted
+    config.slot_cache_bytes = 0;  // slots kept for the next scan would count
     config.camera_interfaces = {"Fake"};
     config.server_id = "test0000";
     config.software = "octavo test";
@@ -140,7 +140,7 @@ class HandlerFaultsTest : public ::testing::Test {
     if (read >= 0 && std::ssize(answer.messages) == read) context.TryCancel();
     call->Finish(&answer.status, nullptr);
     (void)done();
-    // The client went away after it had its result.
+    // The client disconnected after it had its result.
     if (read >= 0 && std::ssize(answer.messages) == read) answer.status = grpc::Status::OK;
     queue.Shutdown();
     return answer;
@@ -155,8 +155,8 @@ class HandlerFaultsTest : public ::testing::Test {
     return response;
   }
 
-  /// All methods that the server offers and that are ours, by asking it: grpc.reflection's
-  /// list_services (field 7), and the answer's names.
+  /// All our methods that the server offers, from its own list: grpc.reflection's list_services
+  /// (field 7), and the names in the answer.
   std::map<std::string, const google::protobuf::MethodDescriptor*> Methods() {
     const Answer answer = Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
                                {std::string("\x3a\x00", 2)});
@@ -425,7 +425,7 @@ class HandlerFaultsTest : public ::testing::Test {
     return cases;
   }
 
-  // -- what is taken
+  // -- resources in use
   struct Taken {
     int64_t memory = 0, host_tier = 0, leases = 0, exports = 0, buffers = 0, running_jobs = 0,
             held = 0, descriptors = 0;
@@ -452,7 +452,7 @@ class HandlerFaultsTest : public ::testing::Test {
                                       std::filesystem::directory_iterator());
     return taken;
   }
-  /// Ends everything that clients know of. Anything left afterwards is a leak.
+  /// Ends all objects that clients know of. Any resource still in use afterwards is a leak.
   void Clear() {
     for (const auto& job : engine_->jobs().List()) (void)engine_->jobs().Cancel(job.name);
     for (const auto& scan : engine_->scans().List()) {
@@ -471,15 +471,15 @@ class HandlerFaultsTest : public ::testing::Test {
       return engine_->volumes().List({.in_memory = true}).empty();
     });
   }
-  /// The resources in use at rest. Memory of buffers is freed only when the device has passed its
-  /// last use.
+  /// The resources in use at rest. The memory of buffers is freed only after the device has passed
+  /// its last use.
   Taken Cleared() {
     Clear();
     Until([&] { return Now() == Taken{.descriptors = Now().descriptors}; });
     return Now();
   }
-  /// A descriptor that something before `start` still had and closes later makes the start lower,
-  /// for what comes then, too.
+  /// Work before `start` may still have had a descriptor and close it later. Then `start` is
+  /// lowered, also for later comparisons.
   void ExpectAllIsBack(Taken* start, const std::string& what) {
     Taken now;
     const auto patience = steady_clock::now() + std::chrono::seconds(10);
@@ -526,7 +526,7 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
     const std::string prefix = descriptor->input_type()->name() + ".";
     ArmFailpoint("*:list");
     const Answer whole = Call(method, requests, one.read);
-    // A client that goes away does not wait for the handler's end.
+    // A client that disconnects does not wait for the handler's end.
     const auto ended = [&] {
       const std::vector<std::string> passed = PassedFailpoints();
       return std::find(passed.begin(), passed.end(), prefix + "end") != passed.end();
@@ -559,8 +559,8 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
                     failed.status.error_code() == whole.status.error_code())
             << what << ": " << failed.status.error_code() << " " << failed.status.error_message();
         faults += fired;
-        // The same once more. What goes on although its answer was lost (a move, a derived volume,
-        // a commit that was given up) says "ask again".
+        // The same request once more. Work that continues although its answer was lost (a move, a
+        // derived volume, an abandoned commit) makes the server answer "ask again".
         Answer retry = Call(method, again, one.read);
         const auto patience = steady_clock::now() + std::chrono::seconds(10);
         while (steady_clock::now() < patience &&
@@ -583,7 +583,7 @@ TEST_F(HandlerFaultsTest, EachHandlerAtEachOfItsPoints) {
   std::cout << methods.size() << " methods, " << faults << " faults\n";
 }
 
-// No thread can start for a scan, whichever of its threads it is.
+// No thread can start for a scan; each of its threads fails in turn.
 TEST_F(HandlerFaultsTest, AScanWithoutThreads) {
   (void)HeldVolume();
   Taken start = Cleared();

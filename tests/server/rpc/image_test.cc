@@ -46,7 +46,7 @@ engine::Frame FrameOf(DType dtype, int64_t rows, int64_t columns, const std::vec
   return frame;
 }
 
-// The decoded file, by libpng's and libjpeg's own readers.
+// Decodes the file with libpng's and libjpeg's own readers.
 Pixels Decoded(const engine::Bytes& file) {
   Pixels pixels;
   const auto* data = static_cast<const uint8_t*>(file.data);
@@ -135,12 +135,12 @@ TEST(ImageTest, PercentilesIgnoreWhatIsNotFinite) {
   values.push_back(std::numeric_limits<float>::infinity());
   const auto frame = FrameOf<float>(DType::kF32, 7, 29, values);
   const Picture picture = Made(frame, {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99.25});
-  EXPECT_NEAR(picture.display_lo, 2, 1e-5);      // of 0 ... 200: place 0.01 * 200
+  EXPECT_NEAR(picture.display_lo, 2, 1e-5);      // of 0 ... 200: position 0.01 * 200
   EXPECT_NEAR(picture.display_hi, 198.5, 1e-3);  // between 198 and 199
   const Picture all = Made(frame, {.contrast = Contrast::kPercentiles, .lo = 0, .hi = 100});
   EXPECT_EQ(all.display_lo, 0);
   EXPECT_EQ(all.display_hi, 200);
-  // One value, and nothing at all: a dark picture, no division by zero.
+  // Constant values and no values at all: a dark picture, no division by zero.
   EXPECT_EQ(Shown(FrameOf<float>(DType::kF32, 1, 3, {7, 7, 7}),
                   {.contrast = Contrast::kPercentiles, .lo = 1, .hi = 99}),
             (std::vector<uint8_t>{0, 0, 0}));
@@ -153,7 +153,7 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
   std::vector<uint8_t> ramp(256);
   std::iota(ramp.begin(), ramp.end(), uint8_t{0});
   const auto frame = FrameOf<uint8_t>(DType::kU8, 1, 256, ramp);
-  // Of matplotlib's tables; none of these places but the ends is one that colour_map.cc holds.
+  // Values of matplotlib's tables; colour_map.cc contains none of these places except the ends.
   const struct {
     ColourMap map;
     std::vector<std::pair<int, Rgb>> colours;
@@ -196,7 +196,7 @@ TEST(ImageTest, ColourMapsAreThePublishedOnes) {
                                        << +got.red << " " << +got.green << " " << +got.blue;
     }
   }
-  // The uniform maps get brighter throughout.
+  // The uniform maps become steadily brighter.
   for (const ColourMap map :
        {ColourMap::kViridis, ColourMap::kMagma, ColourMap::kInferno, ColourMap::kPlasma}) {
     const auto brightness = [&](size_t i) {
@@ -248,17 +248,17 @@ TEST(ImageTest, ShrinkingAveragesAreas) {
   EXPECT_EQ(half.shape, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(Decoded(half.data).data, (std::vector<uint8_t>{15, 35, 70}));  // NaN is ignored
   EXPECT_THAT(half.spacing_um, ElementsAre(20, 8));
-  // 6 columns in 4: each new one covers one and a half.
+  // 6 columns become 4: each new one covers one and a half.
   const auto line = FrameOf<float>(DType::kF32, 1, 6, {0, 30, 60, 90, 120, 150});
   EXPECT_EQ(Shown(line, {.max_width = 4}), (std::vector<uint8_t>{10, 50, 100, 140}));
-  // Never larger, never nothing.
+  // A picture is never enlarged and never empty.
   EXPECT_EQ(Made(line, {.max_width = 600, .max_height = 600}).shape, (std::vector<int64_t>{1, 6}));
   EXPECT_EQ(Made(line, {.max_width = 1}).shape, (std::vector<int64_t>{1, 1}));
   EXPECT_EQ(
       Made(FrameOf<uint8_t>(DType::kU8, 30, 4, std::vector<uint8_t>(120, 9)), {.max_height = 15})
           .shape,
       (std::vector<int64_t>{15, 2}));
-  // Both limits hold, independent of each other.
+  // Both limits apply, independently of each other.
   const auto wide = Made(FrameOf<uint8_t>(DType::kU8, 50, 101, std::vector<uint8_t>(5050, 9)),
                          {.max_width = 40, .max_height = 11})
                         .shape;
@@ -326,8 +326,8 @@ TEST(ImageTest, TheScaleBarIsAsLongAsItSays) {
     EXPECT_TRUE(std::abs(digits - 1) < 1e-6 || std::abs(digits - 2) < 1e-6 ||
                 std::abs(digits - 5) < 1e-6)
         << length_um;
-    // The bar: the longest white run, near the lower right corner; dark above and below; the label
-    // above it.
+    // The bar is the longest white run, near the lower right corner. Rows above and below it are
+    // dark; the label stands above it.
     int64_t longest = 0, bar_row = 0;
     for (int64_t r = 0; r < 300; ++r) {
       int64_t run = 0;
@@ -391,7 +391,7 @@ TEST(ImageTest, PicturesAreStretchedUnlessToldOtherwise) {
   }
 }
 
-// In a live preview no record has reached most of the volume: these pixels must not determine the
+// In a live preview, most of the volume has no records yet: those pixels must not determine the
 // dark end.
 TEST(ImageTest, PreviewsAreStretchedByWhatCame) {
   for (const DType dtype : {DType::kU16, DType::kF32}) {

@@ -63,7 +63,7 @@ TEST(LocalPeerTest, AUnixSocketTellsItsUser) {
   EXPECT_EQ(peer.uid, ::getuid());
 }
 
-/// A socket of loopback, made by `user` where this process may.
+/// Makes a loopback socket as `user`, if this process may.
 UniqueFd SocketOf(uid_t user, const TcpEnd& at, bool version6, bool listens) {
   const auto before = static_cast<uid_t>(::setfsuid(user));
   UniqueFd fd(::socket(version6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -101,7 +101,7 @@ std::string TableOf(const char* path) {
   return text.str();
 }
 
-/// A connection: both its ends, and the user of the client's end.
+/// A connection: its two ends, and the user of the client's end.
 struct Connected {
   TcpEnd from, to;
   uid_t user = 0;
@@ -111,7 +111,7 @@ struct Connected {
 class SharedPortsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    // A port that is free on all the addresses.
+    // Searches for a port that is free on all the addresses.
     for (uint16_t i = 0;
          i < 200 && !Listen(static_cast<uint16_t>(20000 + (::getpid() * 7 + i * 13) % 10000)); ++i)
       listeners_.clear();
@@ -129,7 +129,7 @@ class SharedPortsTest : public ::testing::Test {
     }
     return true;
   }
-  /// From an address with the shared port of clients, by a user.
+  /// Connects as a user, from an address with the clients' shared port.
   std::optional<Connected> Connect(const char* from, uint16_t port, size_t to, uid_t user,
                                    bool version6) {
     Connected out{.from = EndAt(from, port), .to = listeners_[to].first, .user = user};
@@ -151,7 +151,7 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
   const auto user = [&](int n) { return root ? static_cast<uid_t>(40000 + n) : ::getuid(); };
   std::vector<Connected> all;
   uint16_t shared = 0;
-  // All clients have one port, on different addresses and to different servers; each belongs to
+  // All clients use one port, on different addresses and to different servers. Each belongs to
   // another user.
   for (uint16_t port = static_cast<uint16_t>(port_ + 1); shared == 0 && port < port_ + 200;
        ++port) {
@@ -184,7 +184,8 @@ TEST_F(SharedPortsTest, TheUserIsOfBothFullAddresses) {
     EXPECT_EQ(UserOfTcpSocket(one.to, EndAt("127.0.0.1", 1)), std::nullopt)
         << "a socket that listens is connected to nobody";
   }
-  // By gRPC's text for the peer: two connections share it but belong to different users.
+  // From gRPC's text for the peer: two connections have the same text but belong to different
+  // users.
   const std::string text = "ipv4:" + all[0].from.text();
   {
     NotedPeer first(all[0].server.get());
@@ -235,7 +236,7 @@ TEST(LocalPeerTest, TheTableIsReadAsTheKernelWritesIt) {
       "   2: 0200007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000   555        0 "
       "8 1 0 100 0 0 10 0\n"  // another address
       "   3: 0100007F:C350 0200007F:C351 01 00000000:00000000 00:00000000 00000000   666        0 "
-      "9 1 0 100 0 0 10 0\n"  // to another one
+      "9 1 0 100 0 0 10 0\n"  // to another address
       "   4: 0100007F:C350 0100007F:C351 01 00000000:00000000 00:00000000 00000000  1000        0 "
       "3 1 0 100 0 0 10 0\n"
       "   5: 0100007F:C351 0100007F:C350 01 00000000:00000000 00:00000000 00000000   333        0 "

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kData = 15;
 
-// `bytes` as gRPC may bring them: in pieces, some of them empty.
+// `bytes` as gRPC may deliver them: in pieces, some of them empty.
 grpc::ByteBuffer InPieces(const std::string& bytes, std::mt19937& random) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size();) {

@@ -25,7 +25,7 @@ ResolvedScan Counted(int64_t volumes, Overrun overrun = Overrun::kDropBlock, int
                        });
 }
 
-/// Cannot wait, and is always there: what is not taken is lost.
+/// A source that cannot wait and always has records: untaken records are lost.
 class Running final : public Source {
  public:
   explicit Running(int64_t total) : total_(total) {}
@@ -52,7 +52,7 @@ class Running final : public Source {
   int64_t next_ = 0;
 };
 
-/// Takes all parts of a ring that nobody fills any more; the records, first and one past the last.
+/// Takes all parts of a closed ring. Returns their records as (first, one past the last).
 std::vector<std::pair<int64_t, int64_t>> Drain(Acquirer& acquirer) {
   std::vector<std::pair<int64_t, int64_t>> parts;
   for (BlockRing::Part part; acquirer.ring().Pop(&part, {});) {
@@ -85,7 +85,7 @@ TEST(AcquirerTest, AnOverrunIsCountedAndTheScanGoesOn) {
   Running& source = *owned;
   Acquirer acquirer(std::move(owned), of.scan, &of.progress);
   ASSERT_THAT(acquirer.Allocate(SharedDevice("host")), IsOk());
-  acquirer.Run({}, {});  // nobody takes anything: three slots are filled, the rest is lost
+  acquirer.Run({}, {});  // no thread takes a part: three slots are filled, the rest is lost
   EXPECT_THAT(acquirer.ring().close_status(), IsOk());
   EXPECT_EQ(acquirer.Occupancy(), 1.0);
   int64_t taken = 0;
@@ -139,7 +139,7 @@ TEST(AcquirerTest, AnAbortEndsIt) {
   EXPECT_FALSE(acquirer.all_acquired());
 }
 
-/// Lends its memory.
+/// Lends its memory to the uploads.
 class Lending final : public Source, public ZeroCopySource {
  public:
   absl::StatusOr<SourceBlock> Next(void*, int64_t, std::stop_token) override {
@@ -194,7 +194,7 @@ TEST(AcquirerTest, WhatASourceLendsIsTakenWhereItIsAndReturned) {
   acquirer.LetGo();
   EXPECT_FALSE(acquirer.Counts().connected);
   EXPECT_EQ(acquirer.Counts().records, 200);
-  EXPECT_EQ(acquirer.Occupancy(), 0);  // whoever asks for the status may ask still
+  EXPECT_EQ(acquirer.Occupancy(), 0);  // status requests are still allowed
 }
 
 }  // namespace

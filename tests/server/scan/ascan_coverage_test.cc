@@ -24,7 +24,7 @@ TEST(AscanCoverageTest, AveragedAscansAreMissingIfNoneOfTheirRecordsCame) {
   EXPECT_EQ(some.missing_ascans(), 0);
 
   AscanCoverage one(kPasses, 8, 3);
-  one.Placed(4, 1);  // A-scan 0 alone
+  one.Placed(4, 1);  // only A-scan 0
   one.Finish();
   EXPECT_EQ(one.missing(), (Ranges{{1, 1}}));
   EXPECT_EQ(one.missing_ascans(), 1);

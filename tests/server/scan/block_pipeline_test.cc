@@ -15,7 +15,7 @@ using testing::ScanSurroundings;
 
 constexpr int64_t kSamples = 64, kVolume = 80;
 
-/// Known records in blocks whose numbers are given.
+/// Delivers known records in blocks of given numbers.
 class Scripted final : public Source {
  public:
   explicit Scripted(std::vector<std::pair<int64_t, int64_t>> blocks) : blocks_(std::move(blocks)) {}
@@ -41,8 +41,8 @@ class Scripted final : public Source {
   size_t next_ = 0;
 };
 
-/// The compute thread's part of a scan without its session: everything happens on this thread, one
-/// step after the other. Volumes of 8 B-scans of 10 A-scans.
+/// The compute thread's part of a scan, without a session: every step runs on this thread, one
+/// after the other. Volumes of 8 B-scans of 10 A-scans.
 class PipelineRun {
  public:
   PipelineRun(int64_t count, std::vector<std::pair<int64_t, int64_t>> script)

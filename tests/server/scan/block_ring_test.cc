@@ -67,8 +67,7 @@ TEST(BlockRingTest, CloseWakesAWaitingConsumer) {
   }
 }
 
-// Whether the other thread waits already when the stop comes varies from round to round; it must
-// come back either way.
+// The other thread may or may not already wait when the stop comes; it must return in both cases.
 TEST(BlockRingTest, StopWakesBothWaits) {
   for (int i = 0; i < 200; ++i) {
     BlockRing ring(1);
@@ -91,7 +90,7 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
   constexpr int kSlots = 4;
   BlockRing ring(kSlots);
   std::vector<int64_t> memory(kSlots,
-                              -1);  // what the producer wrote: unsynchronised but for the ring
+                              -1);  // written by the producer: synchronised only by the ring
   std::vector<std::atomic<int>> owner(kSlots);  // 0 free, 1 taken
   std::vector<int> retiring(kSlots);
   std::atomic<int64_t> popped{0}, retired{0};
@@ -135,13 +134,13 @@ TEST(BlockRingTest, ThreeThreadsKeepOrderAndNeverShareASlot) {
   EXPECT_EQ(ring.Occupancy(), 0);
 }
 
-// Small parts of a slot join while the device has two others to do, and only then.
+// Small parts of a slot join while the device has two others to process, and only then.
 TEST(BlockRingTest, SmallPartsAreGatheredWhileTheDeviceIsBusy) {
   BlockRing ring(4, {.enough_records = 100, .patience = std::chrono::hours(1)});
   std::stop_source stop;
   BlockRing::Part part;
   const int slot = ring.TryAcquire();
-  for (int64_t i = 0; i < 2; ++i) {  // nothing to do: each part goes at once
+  for (int64_t i = 0; i < 2; ++i) {  // the device is idle: each part goes at once
     ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
     ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
     EXPECT_EQ(part.slot, slot);
@@ -152,19 +151,18 @@ TEST(BlockRingTest, SmallPartsAreGatheredWhileTheDeviceIsBusy) {
     for (int64_t i = 2; i < 12; ++i)
       ring.PublishPart(slot, 10 * i, {.first_record = 10 * i, .records = 10});
   });
-  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // comes back when there is enough
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // returns when there is enough
   producer.join();
   EXPECT_EQ(part.offset, 20);
   EXPECT_EQ(part.block.first_record, 20);
   EXPECT_EQ(part.block.records, 100);
   ring.PublishPart(slot, 120, {.first_record = 120, .records = 10});
-  ring.PublishPart(slot, 130,
-                   {.first_record = 999, .records = 10});  // records were lost between them
+  ring.PublishPart(slot, 130, {.first_record = 999, .records = 10});  // records were lost before it
   ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
   EXPECT_EQ(part.block.first_record, 120);
   EXPECT_EQ(part.block.records, 10) << "what does not follow on does not join";
   std::thread sealer([&] { ring.Seal(slot); });
-  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // nothing more will come
+  ASSERT_TRUE(ring.Pop(&part, stop.get_token()));  // no more records will arrive
   sealer.join();
   EXPECT_EQ(part.block.first_record, 999);
   EXPECT_EQ(part.offset, 130);
@@ -189,8 +187,8 @@ TEST(BlockRingTest, APartWaitsNoLongerThanPatienceAndNotAtAllForAnIdleDevice) {
   ring.PublishPart(slot, 2, {.first_record = 2, .records = 1});
   ASSERT_TRUE(ring.Pop(&part, stop.get_token()));
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
-  // The device gets through with one of the three: two are left, and the next part waits; with
-  // another one it goes at once.
+  // The device finishes one of the three parts: two are left, and the next part waits. After
+  // another one, it goes at once.
   ring.Release(slot);
   ring.PublishPart(slot, 3, {.first_record = 3, .records = 1});
   std::thread retire([&] { ring.Release(slot); });

@@ -37,7 +37,7 @@ TEST(BlockSharesTest, OneLaneTakesEveryBlockWhole) {
   BlockShares shares(scan, 1);
   EXPECT_EQ(SharesOf(shares, {.first_record = 5, .records = 32}),
             (std::vector<Told>{{0, 0, 32, 0, false}}));
-  // Also what has no place: it is sorted out later.
+  // Shares include records without a place, which a later step drops.
   EXPECT_EQ(SharesOf(shares, {.first_record = -4, .records = 10}),
             (std::vector<Told>{{0, 0, 10, 0, false}}));
   EXPECT_EQ(shares.RecordsOf(0), 10);
@@ -48,12 +48,12 @@ TEST(BlockSharesTest, NeighbouringBscansGoToOneLaneInOnePiece) {
   BlockShares shares(scan, 2);
   EXPECT_EQ(SharesOf(shares, {.first_record = 0, .records = 32}),
             (std::vector<Told>{{0, 0, 16, 0, false}, {1, 16, 16, 0, false}}));
-  // In the middle of a B-scan, over the end of the volume (record 64).
+  // From the middle of a B-scan to beyond the end of the volume (record 64).
   EXPECT_EQ(SharesOf(shares, {.first_record = 44, .records = 32}),
             (std::vector<Told>{{0, 0, 4, 0, false}, {1, 4, 16, 0, false}, {0, 20, 12, 4, false}}));
   EXPECT_EQ(shares.RecordsOf(0), 16);
   EXPECT_EQ(shares.RecordsOf(1), 16);
-  // Records before the scan go nowhere.
+  // Records before the scan belong to no lane.
   EXPECT_EQ(SharesOf(shares, {.first_record = -3, .records = 5}),
             (std::vector<Told>{{0, 3, 2, 0, false}}));
 }
@@ -95,9 +95,9 @@ TEST(RowsHomeTest, ARowIsWholeWhenAllIsMadeOfIt) {
   const BlockShares shares(scan, 2);
   RowsHome rows;
   rows.Note(shares, 0, 0, 12, /*made=*/12, /*last_waits=*/false);
-  EXPECT_EQ(rows.whole(), (Runs{{0, 1}}));  // of row 1 the end is missing
+  EXPECT_EQ(rows.whole(), (Runs{{0, 1}}));  // the end of row 1 is missing
   rows.Note(shares, 0, 12, 16, /*made=*/10, false);
-  EXPECT_EQ(rows.whole(), (Runs{{0, 1}}));  // the processor has kept some of it
+  EXPECT_EQ(rows.whole(), (Runs{{0, 1}}));  // the processor still holds part of it
   rows.Note(shares, 0, 32, 40, /*made=*/40, false);
   EXPECT_EQ(rows.whole(), (Runs{{0, 2}, {4, 1}}));
   rows.Sent();

@@ -15,7 +15,7 @@ using octavo::testing::IsOk;
 
 class CompletionQueueTest : public BackendTest {
  protected:
-  // Before the queue's events go.
+  // Before the queue's events are destroyed.
   void TearDown() override { EXPECT_THAT(stream_.ref().Synchronize(), IsOk()); }
   void Push(int64_t records, bool volume = false) {
     Completion item;

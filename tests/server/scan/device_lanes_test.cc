@@ -17,7 +17,7 @@ using testing::ScanSurroundings;
 constexpr int64_t kSamples = 64, kAscans = 20, kBscans = 12, kBlock = 48;
 constexpr int64_t kRecords = kAscans * kBscans;
 
-/// Lanes of one volume without a session: records go in block by block.
+/// The lanes of one volume, without a session: the test passes records block by block.
 class LanesRun {
  public:
   LanesRun(std::vector<Device*> devices, uint64_t seed)
@@ -48,7 +48,7 @@ class LanesRun {
       ASSERT_THAT(lanes_.EndBlock(raw), IsOk());
     }
   }
-  /// The digest of the volume after it has ended without the A-scans `missing`.
+  /// Ends the volume without the A-scans `missing` and returns its digest.
   DeviceLanes::SealSum Seal(const std::vector<std::pair<int64_t, int64_t>>& missing) {
     EXPECT_THAT(lanes_.EndVolume(slot_, missing), IsOk());
     EXPECT_THAT(lanes_.EnqueueSeal(lanes_.compute(), slot_, words_.as<uint64_t>()), IsOk());
@@ -110,7 +110,7 @@ TEST_P(DeviceLanesTest, WhatIsMissingIsFilledWhereverItWouldHaveBeen) {
   std::vector<Device*> used;
   for (const auto& device : devices) used.push_back(device.get());
   LanesRun run(used, octavo::testing::FreshSeed());
-  // A volume before it leaves its numbers in the slot.
+  // The volume before leaves its counts in the slot.
   ASSERT_THAT(run.lanes_.BeginVolume(&run.slot_), IsOk());
   run.Take(0, kRecords);
   run.Seal({});

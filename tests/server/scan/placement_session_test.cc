@@ -1,5 +1,5 @@
-// Records that are missing, short, doubled or out of range: counted, and never stale data in a
-// volume.
+// Missing, short, duplicate and out-of-range records: the session counts them, and no volume
+// contains stale data.
 
 #include <cmath>
 #include <numbers>
@@ -32,7 +32,7 @@ class ScriptedSource final : public Source {
   explicit ScriptedSource(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {}
   absl::StatusOr<SourceBlock> Next(void* slot, int64_t max_records, std::stop_token) override {
     if (next_ == pieces_.size()) return SourceBlock{};
-    // As many as there is room for; the others come next.
+    // As many records as fit; the rest follows in the next block.
     Piece piece = pieces_[next_];
     piece.count = std::min(piece.count, max_records);
     pieces_[next_].first += piece.count;
@@ -65,12 +65,12 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
   struct Outcome {
     ScanStatus scan;
     std::vector<VolumeStatus> volumes;
-    std::vector<std::vector<float>> peaks;  // [volume][A-scan]: amplitude / 2 of the record there
+    std::vector<std::vector<float>> peaks;  // [volume][A-scan]: amplitude / 2 of its record
   };
 
   ResolvedScan Resolved(Pattern pattern) {
     const auto owned =
-        std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+        std::make_unique<ScanSpec>();  // GCC 12 takes its variant for uninitialised on the stack
     ScanSpec& spec = *owned;
     spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
     spec.acquisition = {.samples_per_record = kSamples,
@@ -112,14 +112,15 @@ class PlacementSessionTest : public octavo::testing::BackendTest {
       auto& peaks = outcome.peaks.emplace_back();
       for (int64_t a = 0; a < volume.shape[0] * volume.shape[1]; ++a)
         peaks.push_back(all[static_cast<size_t>(a * volume.shape[2] + kBin)]);
-      // Every depth sample of a missing A-scan is missing.
+      // Every depth sample of a missing A-scan has the fill value.
       for (size_t i = 0; i < all.size(); ++i)
         EXPECT_EQ(std::isnan(all[i]), std::isnan(peaks[i / static_cast<size_t>(volume.shape[2])]));
     }
     return outcome;
   }
 
-  /// What A-scans hold when the records of `present` (volume, record) arrived, from the plan alone.
+  /// Expected A-scans if the records of `present` (volume, record) arrived, computed from the plan
+  /// alone.
   static std::vector<float> Expected(const Pattern& pattern, int64_t volume, int64_t volume_records,
                                      const std::vector<Piece>& present) {
     const PatternPlan plan = *MakePlan(pattern, 0);
@@ -227,8 +228,8 @@ TEST_P(PlacementSessionTest, DoubledAndLateRecordsAreCountedAndTouchNothing) {
   for (const Pattern& pattern : Patterns()) {
     const ResolvedScan scan = Resolved(pattern);
     const int64_t n = scan.volume_records;
-    // Again with another amplitude: whole blocks, an overlap, one after its volume has ended, one
-    // of a gap already given up.
+    // Again with another amplitude: whole blocks, an overlap, a block after its volume has ended,
+    // and a block of a gap that was already declared missing.
     const Outcome outcome = Run(
         scan,
         {{0, 10}, {0, 10, 99}, {5, 10, 1}, {20, 5}, {16, 4, 99}, {25, n - 25}, {3, 4, 99}, {n, n}});

@@ -11,7 +11,7 @@ using octavo::testing::SharedDevice;
 using testing::ResolvedKnown;
 using testing::ScanSurroundings;
 
-/// Products of a volume whose voxels are their y.
+/// Products of a volume in which each voxel holds its y.
 class ProductMakerTest : public ::testing::TestWithParam<std::string> {
  protected:
   static constexpr int64_t kRows = 40, kColumns = 6;
@@ -49,7 +49,7 @@ class ProductMakerTest : public ::testing::TestWithParam<std::string> {
                          .ring_occupancy = [this] { return occupancy_; },
                          .volumes_behind = [this] { return behind_; }});
   }
-  /// Those of B-scans: made, and left out.
+  /// Numbers of B-scans that were made and that were left out.
   std::pair<int, int> Make(ProductMaker& maker) {
     Completion item;
     EXPECT_THAT(maker.Make(volume_, &item), IsOk());
@@ -84,7 +84,7 @@ TEST_P(ProductMakerTest, WhatSubscribersWantIsMadeOfTheCompleteVolume) {
   Completion preview;
   ASSERT_THAT(maker.MakePreview(volume_, &preview), IsOk());
   EXPECT_TRUE(
-      preview.frames.empty());  // planes are not made of half a volume, nobody wants the MIP
+      preview.frames.empty());  // half a volume gives no planes, and no client wants the MIP
 }
 
 TEST_P(ProductMakerTest, ThoseYieldWhenTheScanIsBehind) {
@@ -108,7 +108,7 @@ TEST_P(ProductMakerTest, WhatIsLeftOutComesFirstTheNextTime) {
   for (int64_t y = 0; y < kRows; ++y) subscriptions.push_back(Want(y));
   ProductMaker maker = Maker();
   ASSERT_THAT(maker.Allocate(), IsOk());
-  behind_ = 2;  // the allowance of 32 halves
+  behind_ = 2;  // the limit is 32 halves
   EXPECT_EQ(Make(maker), std::pair(0, 40));
   behind_ = 1;
   EXPECT_EQ(Make(maker), std::pair(16, 24));

@@ -1,5 +1,5 @@
-// Products that subscribers ask for yield to acquisition: a source that cannot wait loses nothing
-// to them, what is left out is counted, and each subscriber has its turn.
+// Products that subscribers request yield to acquisition. A source that cannot wait loses no record
+// to them, omitted products are counted, and each subscriber has its turn.
 
 #include <atomic>
 #include <map>
@@ -22,7 +22,7 @@ using testing::SessionRun;
 
 constexpr int64_t kAscans = 24;
 
-/// Copies of whole B-scans to the host take long.
+/// Makes copies of whole B-scans to the host slow.
 class SlowPlanes final : public ForwardingDevice {
  public:
   SlowPlanes(Device& inner, int64_t plane_bytes, int64_t delay_ns)
@@ -36,8 +36,9 @@ class SlowPlanes final : public ForwardingDevice {
   const int64_t plane_bytes_, delay_ns_;
 };
 
-/// Known records of a source that cannot wait. While the machine is busy it does all the same, as
-/// long as `patience`: from then on the ring is full for another reason, and records are lost.
+/// Known records of a source that cannot wait. It still waits for up to `patience`, because a busy
+/// machine may be slow. If the ring is full for longer, that has another cause, and records are
+/// lost.
 class Impatient final : public Source {
  public:
   Impatient(const KnownRecords& records, int64_t total, std::atomic<ScanSession*>* session)
@@ -86,7 +87,7 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
         spec.acquisition.ring_blocks = 8;
         spec.acquisition.records_per_block = 400;
       });
-  // All planes of a volume take longer (12.8 s) than the source waits, the first few do not.
+  // All planes of a volume take longer (12.8 s) than the source waits; the first few do not.
   SlowPlanes device(SharedDevice(GetParam()), kAscans * scan.shape[2] * SizeOf(scan.chain.output),
                     20'000'000);
   SessionRun run({&device});
@@ -112,7 +113,7 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
   EXPECT_EQ(ended.blocks_dropped, 0);
   EXPECT_EQ(ended.missing_ascans, 0);
   EXPECT_EQ(ended.volumes_done, kVolumes);
-  // Each frame came or is counted.
+  // Each frame was delivered or is counted as dropped.
   uint64_t delivered = 0;
   for (const auto& subscription : subscriptions) {
     for (Delivered next; subscription->Take(&next);) ++delivered;
@@ -126,7 +127,7 @@ TEST_P(ProductYieldTest, ASourceThatCannotWaitLosesNothing) {
   EXPECT_EQ(static_cast<int64_t>(delivered) + left_out + no_memory, kVolumes * kBscans);
 }
 
-// A source that can wait does: nothing is left out.
+// A source that can wait waits, and no product is left out.
 TEST_P(ProductYieldTest, ASourceThatCanWaitWaits) {
   constexpr int64_t kVolumes = 4, kBscans = 40;
   const KnownRecords records(octavo::testing::FreshSeed(), 64);

@@ -1,4 +1,4 @@
-// What ResolveScan refuses, field by field.
+// Requests that ResolveScan refuses, field by field.
 
 #include <cmath>
 #include <functional>

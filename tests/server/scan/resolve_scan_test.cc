@@ -53,7 +53,7 @@ TEST(ResolveTest, SourceAndGeometryAloneMakeASensibleScan) {
   EXPECT_TRUE(s.processing.has_levels);
   EXPECT_EQ(s.processing.level_lo, -300);
   EXPECT_EQ(s.processing.level_hi,
-            93);  // of 65535 counts: half of it by the window, 1.25 times by the interpolation
+            93);  // of 65535 counts: the window halves it, the interpolation multiplies it by 1.25
   EXPECT_EQ(s.processing.refractive_index, 1);
   EXPECT_EQ(s.products.preview_rate_hz, 10);
   EXPECT_EQ(s.retention.mode, RetentionMode::kCapture);
@@ -197,7 +197,7 @@ TEST(ResolveTest, RefractiveIndexShortensTheDepthStep) {
   EXPECT_NEAR(tissue.spacing_um[2], air.spacing_um[2] / 1.38, 1e-9);
 }
 
-// Values that the client left open must not break bounds that it never heard of.
+// Values that the server chooses must not break bounds that the client never heard of.
 TEST(ResolveTest, ChosenValuesStayInTheirOwnBounds) {
   ScanSpec spec = SimulatedScan();
   spec.acquisition.samples_per_record = 65536;
@@ -211,7 +211,7 @@ TEST(ResolveTest, ChosenValuesStayInTheirOwnBounds) {
   EXPECT_EQ(scan.spec.processing.background_group_records, 1 << 20);
 }
 
-// The default group is a B-scan with its flyback, whatever the pattern.
+// For every pattern, the default group is a B-scan with its flyback.
 TEST(ResolveTest, AGroupOfTheRollingBackgroundIsABscan) {
   const auto group = [](const Pattern& pattern) {
     ScanSpec spec = SimulatedScan();

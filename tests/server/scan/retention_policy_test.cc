@@ -13,7 +13,7 @@ using testing::NoRelief;
 using testing::ResolvedKnown;
 using testing::ScanSurroundings;
 
-/// Says what it is told to say, and counts.
+/// Gives prepared answers and counts the calls.
 class Relief final : public NoRelief {
  public:
   bool Spill(const std::string&, Tier) override {
@@ -49,7 +49,7 @@ class RetentionPolicyTest : public ::testing::Test {
                             .slots_return = [this] { return slots_return_ && slots_return_(); },
                             .aborted = abort_.get_token()});
   }
-  /// A volume with a slot of the pool; held if `seal`.
+  /// Holds a volume in a slot of the pool; sealed if `seal`.
   std::string Hold(RetentionPolicy& policy, bool seal = true) {
     auto volume = std::make_shared<ActiveVolume>(AscanCoverage({}));
     volume->slot = policy.TakeSlot(*pool_);
@@ -168,11 +168,11 @@ TEST_F(RetentionPolicyTest, SpillsWhileTheRingHasRoomAndTheTierWorks) {
   RetentionPolicy policy = Policy(spills);
   const std::string first = Hold(policy);
   Hold(policy);
-  EXPECT_EQ(policy.TakeSlot(*pool_), nullptr);  // the tier takes nothing
+  EXPECT_EQ(policy.TakeSlot(*pool_), nullptr);  // the tier accepts no volume
   EXPECT_EQ(relief_.asked, 1);
   ASSERT_TRUE(policy.EndOfScan().has_value());
   EXPECT_NE(policy.EndOfScan()->find("and the tier HOST is full"), std::string::npos);
-  occupancy_ = 0.6;  // the ring fills: the tier works, and there is no time for it
+  occupancy_ = 0.6;  // the ring fills while the tier is busy: no time to wait for it
   relief_.spills = [] { return true; };
   EXPECT_EQ(policy.TakeSlot(*pool_), nullptr);
   occupancy_ = 0.4;
@@ -227,7 +227,7 @@ TEST_F(RetentionPolicyTest, MovesOneAwayAheadOfTheNeedAndNotWithoutNeed) {
                                    .on_full = OnFull::kSpillHost,
                                    .disposition = Disposition::kAsk});
   Hold(policy);
-  policy.Dispose(*last_, *pool_, /*volumes_to_come=*/1);  // for which there is a slot
+  policy.Dispose(*last_, *pool_, /*volumes_to_come=*/1);  // it has a slot
   EXPECT_EQ(relief_.asked, 0);
   policy.Dispose(*last_, *pool_, /*volumes_to_come=*/2);
   EXPECT_EQ(relief_.asked, 1);

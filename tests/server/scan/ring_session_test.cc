@@ -1,7 +1,7 @@
-// A scan that is fed through a ring of shared memory is the scan that other sources feed: bit for
-// bit, with blocks of all sizes, gathered or not, with means of records, on one device and on
-// several; what is lost is missing and counted; a slot is not written again before the device has
-// passed it.
+// A scan fed through a ring of shared memory gives, bit for bit, the same volumes as a scan fed by
+// another source. The tests use blocks of all sizes, gathered or not, with averaged records, on one
+// device and on several. Lost records are missing and counted. A slot is not written again before
+// the device has passed it.
 
 #include <atomic>
 
@@ -26,8 +26,8 @@ using testing::ResolvedKnown;
 using testing::RunOutcome;
 using testing::SessionRun;
 
-/// A producer on a thread of its own: known records in blocks of `most()`, behind the whole scan an
-/// end.
+/// A producer on its own thread: known records in blocks of `most()`, and an end after the whole
+/// scan.
 class Producer {
  public:
   Producer(std::shared_ptr<RingPort> port, KnownRecords records, int64_t total,
@@ -42,7 +42,7 @@ class Producer {
  private:
   void Run() {
     while (!port_->CanAttach().ok())
-      std::this_thread::yield();  // the session has not opened it yet
+      std::this_thread::yield();  // the session has not opened the ring yet
     auto attached = port_->Attach([] {});
     ASSERT_THAT(attached.status(), IsOk());
     octavo_ring ring;
@@ -53,7 +53,7 @@ class Producer {
       if (slot == nullptr) break;
       const auto count = static_cast<uint32_t>(std::min<uint64_t>(
           {ring.block_records, total_ - ring.next_record, most_ ? most_() : ring.block_records}));
-      // Behind what is published there is rubbish.
+      // The memory behind the published records holds junk.
       std::fill(
           slot,
           slot + static_cast<size_t>(ring.block_records) * static_cast<size_t>(records_.samples()),
@@ -89,13 +89,13 @@ class RingSessionTest : public ::testing::TestWithParam<std::string> {
       if (ring) spec.source.emplace<RingSource>();
       spec.acquisition.record_rate_hz = 1e5;
       spec.processing.axial_spacing_um = 1;
-      spec.processing.has_levels = true;  // a ring does not know its full scale
+      spec.processing.has_levels = true;  // a ring does not declare its full scale
       spec.processing.level_lo = -20;
       spec.processing.level_hi = 60;
       if (change) change(spec);
     });
   }
-  // The run of a ring; of what a plain source gives, with `same` changes.
+  // The outcome of a run with a ring, and of a plain source with the changes `same`.
   RunOutcome RunRing(std::vector<Device*> devices, const ResolvedScan& scan,
                      std::function<uint32_t()> most = nullptr) {
     auto source = OpenSource(scan.spec, {}, &clock_);
@@ -130,7 +130,7 @@ TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {
       ExpectSame(ring, plain);
       EXPECT_EQ(ring.scan.state, ScanState::kDone) << ring.scan.reason;
       EXPECT_EQ(ring.scan.reason_code, "COMPLETED");
-      // The flyback after the last B-scan need not be looked at any more.
+      // The server need not take the flyback after the last B-scan.
       EXPECT_GE(ring.scan.source.records, ring.scan.records);
       EXPECT_LE(ring.scan.source.records - ring.scan.records, Raster().flyback_records);
       EXPECT_EQ(ring.scan.source.lost_records, 0);
@@ -138,7 +138,8 @@ TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {
   }
 }
 
-// Each upload is held up: a slot that were given back too early would be overwritten under it.
+// Each upload is delayed: if a slot were returned too early, the producer would overwrite it
+// meanwhile.
 TEST_P(RingSessionTest, ASlotIsLentUntilTheDeviceHasPassedIt) {
   const auto change = [](ScanSpec& spec) { spec.acquisition.records_per_block = 30; };
   const auto tight = [&](ScanSpec& spec) {

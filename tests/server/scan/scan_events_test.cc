@@ -10,13 +10,13 @@ namespace {
 using testing::ResolvedKnown;
 using testing::ScanSurroundings;
 
-// 4 B-scans of 6 A-scans and 2 records of flyback: 32 records a volume.
+// 4 B-scans of 6 A-scans and 2 records of flyback: 32 records per volume.
 ResolvedScan FewRecords() {
   return ResolvedKnown(
       {.ascans_per_bscan = 6, .bscans_per_volume = 4, .volumes = 2, .flyback_records = 2});
 }
 
-/// Has marks, and no records.
+/// Has markers and no records.
 class Marked final : public Source {
  public:
   explicit Marked(std::deque<SourceMark> marks) : marks_(std::move(marks)) {}
@@ -90,12 +90,12 @@ TEST(ScanEventsTest, ClippingIsToldOnceForEachProcessing) {
   VolumeStatus volume;
   volume.origin = std::make_shared<const ResolvedScan>(of.scan);
   volume.clipped_below = 10;
-  of.events.WarnOfClipping(volume, 1000);  // one in a hundred is not too many
+  of.events.WarnOfClipping(volume, 1000);  // one in a hundred is below the limit
   EXPECT_TRUE(of.events.Warnings().empty());
   volume.clipped_above = 1;
   of.events.WarnOfClipping(volume, 1000);
   EXPECT_EQ(of.told.changes, 1);
-  volume.clipped_above = 500;  // another text of the same processing
+  volume.clipped_above = 500;  // another text for the same processing
   of.events.WarnOfClipping(volume, 1000);
   EXPECT_EQ(of.told.changes, 1);
   volume.origin = std::make_shared<const ResolvedScan>(of.scan);
@@ -107,9 +107,9 @@ TEST(ScanEventsTest, GapsAndMarksOfTheSourceAreToldOnce) {
   ScanSurroundings of(FewRecords());
   Marked source({{.name = "a", .record = 3}, {.name = "b", .record = 40}});
   of.events.TellMarkers({.first_record = 0, .records = 10}, source);
-  of.events.TellMarkers({.first_record = 5, .records = 5}, source);    // came already
+  of.events.TellMarkers({.first_record = 5, .records = 5}, source);    // these arrived already
   of.events.TellMarkers({.first_record = 36, .records = 10}, source);  // 26 records lost
-  of.events.TellMarkers({.first_record = 64, .records = 1}, source);   // of no volume
+  of.events.TellMarkers({.first_record = 64, .records = 1}, source);   // belongs to no volume
   const std::vector<ScanEvent> events = of.Events();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].marker, "a");

@@ -49,7 +49,7 @@ TEST_F(ScanMemoryTest, AChargeEndsWithWhatItIsFor) {
   ASSERT_NE(taken, nullptr);
   memory.CloseSlots();
   memory.ReleaseCharges();
-  EXPECT_EQ(Reserved(), LayoutOf(of_.scan, 0).sum());  // of the one that somebody has
+  EXPECT_EQ(Reserved(), LayoutOf(of_.scan, 0).sum());  // still held by a caller
   taken = nullptr;
   EXPECT_EQ(Reserved(), 0);
 }

@@ -1,5 +1,5 @@
-// A session allocates nothing per block: counted over every thread of the program while blocks go
-// through it.
+// A session allocates no memory per block: the test counts allocations on every thread of the
+// program while blocks pass through it.
 
 #include "tests/support/allocation_counter.h"
 #include "tests/support/rooms.h"
@@ -16,7 +16,7 @@ using testing::SessionRun;
 
 class SessionAllocationTest : public ::testing::TestWithParam<std::string> {
  protected:
-  /// Allocations while the middle half of one volume of `blocks` blocks goes through `devices`.
+  /// Allocations while the middle half of a volume of `blocks` blocks passes through `devices`.
   static int64_t Count(std::vector<Device*> devices, int64_t blocks) {
     constexpr int64_t kSamples = 1024, kLine = 64, kBlock = 1024;
     const ResolvedScan scan = ResolvedKnown(
@@ -24,7 +24,7 @@ class SessionAllocationTest : public ::testing::TestWithParam<std::string> {
         [](ScanSpec& spec) {
           spec.acquisition.samples_per_record = kSamples;
           spec.acquisition.records_per_block =
-              kBlock;  // 2 MiB: nothing is gathered, each block goes the whole way
+              kBlock;  // 2 MiB: no gathering, each block takes the full path
         });
     EXPECT_EQ(scan.chain.max_records_per_block, kBlock);
     int64_t begin = 0, end = 0;
@@ -40,9 +40,8 @@ class SessionAllocationTest : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// The meter of the rate keeps a sample each 50 ms, and a queue may grow once: that is not per
-// block.
-constexpr int64_t kOnceInAWhile = 20;  // of 50 blocks
+// The rate meter keeps a sample every 50 ms, and a queue may grow once. Neither happens per block.
+constexpr int64_t kOnceInAWhile = 20;  // for 50 blocks
 
 TEST_P(SessionAllocationTest, BlocksGoThroughWithoutAny) {
   if (!octavo::testing::kCountsAllocations) GTEST_SKIP() << "a sanitizer has operator new";

@@ -1,5 +1,5 @@
-// A volume that is sealed while the compute thread looks for a slot: whatever the moment, the next
-// volume gets one.
+// A volume is sealed while the compute thread searches for a slot: at any moment of the search, the
+// next volume must get a slot.
 
 #include <atomic>
 #include <chrono>
@@ -21,11 +21,11 @@ using testing::RunToTheEnd;
 
 class SlotWaitTest : public ::testing::TestWithParam<std::string> {};
 
-// The order of events that is forced for each volume once all slots are taken: the compute thread
-// finds no free slot; it asks for one to be moved away, and nothing can be moved, because the last
-// volume is still being sealed; that is sealed; the compute thread goes on. The slot can be had by
-// moving what has just been sealed: a compute thread that looks only now whether anything is still
-// being sealed drops the volume.
+// Once all slots are taken, the test forces this order of events for each volume. The compute
+// thread finds no free slot. It requests a move, but no volume can be moved, because the last one
+// is still being sealed. Then that volume is sealed, and the compute thread continues. It can get
+// the slot by moving the volume just sealed. If it checked only now whether a volume is still being
+// sealed, it would drop the next volume.
 TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
   constexpr int64_t kVolumes = 9;
   const ResolvedScan scan = ResolvedKnown(
@@ -39,13 +39,13 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
   Ledger ledger({int64_t{1} << 30});
   Publisher publisher(&clock);
   std::atomic<std::thread::id> compute{};
-  std::atomic<int64_t> asked{2};  // the last volume that the compute thread, looking for a slot for
-                                  // the next one, may find sealed
+  // Last volume that may be sealed when the compute thread searches for a slot.
+  std::atomic<int64_t> asked{2};
   octavo::testing::News news;
   octavo::testing::VolumeCallback observer([&](const VolumeStatus& volume) {
     if (volume.state == VolumeState::kAcquiring) compute = std::this_thread::get_id();
-    // The retire thread, which has sealed it and has not said that it is through with it: not
-    // before the compute thread has asked.
+    // The retire thread has sealed the volume but has not reported the end of its work: it waits
+    // here until the compute thread has requested the move.
     if (volume.state == VolumeState::kHeld && volume.index >= 2 && volume.index + 1 < kVolumes)
       news.Await([&] { return asked > volume.index; });
   });
@@ -61,17 +61,16 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
   const auto spill = [&] {
     if (std::this_thread::get_id() != compute.load()) return false;
     const VolumeStatus newest = last();
-    if (asked <=
-        newest.index) {  // for the first time for this volume: nothing to move when we look
+    if (asked <= newest.index) {  // the first search for this volume: no volume to move yet
       ++looks;
       asked = newest.index + 1;
       news.Tell();
       while (last().state != VolumeState::kHeld) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(
-          5));  // and the retire thread is through: what is tested must not depend on that
+          5));  // the retire thread finishes; the result must not depend on it
       return false;
     }
-    // Moved: what is held last, as those before it were.
+    // Moves the volume that was held last, like those before it.
     return newest.state == VolumeState::kHeld && store.Discard(newest.name, "moved").ok();
   };
   class Moving final : public testing::NoRelief {

@@ -1,5 +1,5 @@
-// One scan over several devices: the same volumes as on one, whatever the pattern and whatever is
-// missing; and what is left when one of the devices is lost.
+// One scan over several devices: it makes the same volumes as on one device, for every pattern and
+// any missing records. If a device is lost, the others stay usable.
 
 #include "server/pattern/plan.h"
 #include "tests/support/rooms.h"
@@ -18,7 +18,7 @@ using testing::ResolvedKnown;
 using testing::RunOutcome;
 using testing::SessionRun;
 
-/// Records of `inner` with some lost on the way.
+/// Delivers the records of `inner`, but loses some.
 class LossySource final : public Source {
  public:
   LossySource(KnownRecords records, std::vector<std::pair<int64_t, int64_t>> pieces)
@@ -114,8 +114,8 @@ TEST_P(SpreadSessionTest, VolumesAreThoseOfOneDevice) {
   }
 }
 
-// What looks at a B-scan as a whole keeps its beginning until the rest has come, on the device that
-// has the B-scan.
+// Options that need a whole B-scan keep its beginning until the rest has arrived, on the device
+// that has the B-scan.
 TEST_P(SpreadSessionTest, BscanOptionsSeeWholeBscans) {
   for (const Pattern& pattern : Patterns()) {
     const ResolvedScan scan = ResolvedKnown(pattern, [](ScanSpec& spec) {
@@ -146,14 +146,15 @@ TEST_P(SpreadSessionTest, WhatIsLostIsMissingInTheSamePlaces) {
           SessionRun::Run(Devices(2), scan, std::make_unique<LossySource>(records_, pieces));
       ASSERT_EQ(one.voxels.size(), 2u);
       if (!pattern.averaged())
-        EXPECT_GT(one.volumes[0].missing_ascans, 0);  // of an average a pass that came is enough
+        // For an average, one pass that arrived is enough.
+        EXPECT_GT(one.volumes[0].missing_ascans, 0);
       ExpectSame(two, one);
       EXPECT_EQ(two.scan.duplicate_records, one.scan.duplicate_records);
     }
   }
 }
 
-// Volumes that stay where they are computed.
+// Volumes that stay on the devices that compute them.
 ResolvedScan Striped(ResolvedScan scan, size_t devices) {
   scan.stripe_devices = static_cast<int64_t>(devices);
   return scan;
@@ -186,8 +187,7 @@ TEST_P(SpreadSessionTest, StripedVolumesAreThoseOfOneDevice) {
   }
 }
 
-// The same as a raster without a plan makes it: striped scans have a table where others have a
-// rule.
+// Equal to a raster without a plan: striped scans use a table where other scans use a rule.
 TEST_P(SpreadSessionTest, ATableInsteadOfTheRuleChangesNothing) {
   for (const bool whole_bscans : {false, true}) {
     const auto resolved = [&](bool striped) {
@@ -222,7 +222,7 @@ TEST_P(SpreadSessionTest, WhatIsLostOfAStripedVolumeIsMissingInTheSamePlaces) {
 TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
   const size_t n = devices_.size();
   Pattern pattern = Patterns()[1];
-  pattern.bscans_per_volume = 60;  // large beside what each part needs for itself
+  pattern.bscans_per_volume = 60;  // large compared with the fixed memory of each part
   const ResolvedScan scan = Striped(ResolvedKnown(pattern,
                                                   [](ScanSpec& spec) {
                                                     spec.acquisition.records_per_block = 50;
@@ -261,7 +261,7 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
       }
     }
   }
-  // Every device has its part, and gives it back.
+  // Every device has its part and frees it.
   for (size_t d = 0; d < n; ++d) {
     EXPECT_GT(run.ledger().UseOf(static_cast<int>(d)).held, 0) << d;
     EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).reserved, 0) << d;
@@ -273,7 +273,7 @@ TEST_P(SpreadSessionTest, BoxesOfStripedVolumesAndTheirMemory) {
     EXPECT_EQ(run.ledger().UseOf(static_cast<int>(d)).granted(), 0) << d;
 }
 
-// Groups and windows at random, of whatever length beside a B-scan, blocks of random lengths, with
+// Random groups and windows, shorter or longer than a B-scan, in blocks of random lengths, with
 // gaps: the devices exchange their sums.
 TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
   std::mt19937 random(octavo::testing::FreshSeed());
@@ -323,7 +323,7 @@ TEST_P(SpreadSessionTest, ARollingBackgroundIsThatOfOneDevice) {
   }
 }
 
-// A window that looks back beyond the update sees what came before it.
+// A window that reaches back beyond the update contains the records before it.
 TEST_P(SpreadSessionTest, UpdatesReachEveryDeviceAtOneVolume) {
   Pattern pattern = Patterns()[1];
   pattern.volumes = 6;

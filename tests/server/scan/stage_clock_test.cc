@@ -32,7 +32,7 @@ TEST(StageClockTest, StampsAreToldByTheHostsClockAndInOrder) {
   int64_t* const on_host = clock.OnHostStamp(0);
   *uploaded = 7'000'000;
   *processed = 7'500'000;
-  *on_host = 7'400'000;  // an error of the clocks: before the stage before it
+  *on_host = 7'400'000;  // a clock error: earlier than the stage before
   Completion item;
   item.enqueued_ns = 6'000'000;
   item.uploaded = uploaded;
@@ -45,7 +45,7 @@ TEST(StageClockTest, StampsAreToldByTheHostsClockAndInOrder) {
   EXPECT_EQ(stages.on_host_ns, 8'500'000);
   EXPECT_EQ(stages.seen_ns, 9'000'000);
   EXPECT_EQ(stages.sealed_ns, 9'100'000);
-  // No later than it was seen, and nothing of what was not stamped.
+  // A stamp is never later than its observation, and a missing stamp gives no time.
   *uploaded = 20'000'000;
   *processed = 0;
   item.on_host = nullptr;

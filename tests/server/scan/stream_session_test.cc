@@ -1,7 +1,8 @@
 // The stream of blocks under disorder: random delays in every stage (source, upload, chain,
-// products, subscriber), tiny rings, blocks of all sizes. Every volume is that of an undisturbed
-// run, bit for bit, and never what the memory held before (T2, T4 of the concurrency tests);
-// nothing is written beyond its end (T5); what somebody still reads is not given away (T3).
+// products, subscriber), tiny rings, blocks of all sizes. Every volume equals that of an
+// undisturbed run, bit for bit, and never shows the memory's earlier content (T2, T4 of the
+// concurrency tests). Nothing is written beyond its end (T5), and no slot is reused while a reader
+// uses it (T3).
 
 #include <array>
 #include <atomic>
@@ -79,7 +80,7 @@ TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
                                                     [] {});
       ASSERT_THAT(subscription.status(), IsOk());
       ASSERT_THAT(run.Start(scan, Restless(scan, kVolumes, seed_)), IsOk());
-      // A subscriber that takes its time; what it gets is what the volume has.
+      // A slow subscriber; its frames must equal the volume.
       std::atomic<bool> over{false};
       int64_t frames = 0;
       std::thread subscriber([&] {
@@ -119,8 +120,8 @@ TEST_P(StreamSessionTest, DelaysInEveryStageChangeNothing) {
   }
 }
 
-// T2 and T4: all memory is full of 0xA5 when it is handed out, and each upload is held up; what
-// came out holds none of it.
+// T2 and T4: all memory is full of 0xA5 when it is allocated, and each upload is delayed. No result
+// contains 0xA5.
 TEST_P(StreamSessionTest, ALateUploadIsWaitedFor) {
   const ResolvedScan scan = ResolvedKnown(Raster(2), [](ScanSpec& spec) {
     spec.processing.value = ValueKind::kMagnitude;
@@ -136,7 +137,7 @@ TEST_P(StreamSessionTest, ALateUploadIsWaitedFor) {
   EXPECT_EQ(device.guards_broken(), 0);
 }
 
-// T3: a reader that has pinned a volume still sees its bytes while the ring of a LIVE scan goes on
+// T3: a reader that has pinned a volume still sees its bytes while the ring of a LIVE scan advances
 // over all other slots.
 TEST_P(StreamSessionTest, APinnedVolumeIsNotGivenAway) {
   constexpr int64_t kVolumes = 40;
@@ -156,7 +157,8 @@ TEST_P(StreamSessionTest, APinnedVolumeIsNotGivenAway) {
       if (pin.ok()) pinned = *std::move(pin);
     }
   }
-  // Held up until the scan is through: the slot must not have been filled again meanwhile.
+  // The read is delayed until the scan has ended: meanwhile the slot must not have been filled
+  // again.
   ASSERT_OK_AND_ASSIGN(Stream reader, device.NewStream(StreamPriority::kLow));
   run.WaitForTheEnd();
   std::vector<uint8_t> got(static_cast<size_t>(pinned->status.bytes));
@@ -181,8 +183,7 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
     EXPECT_LE(small.chain.max_records_per_block, small.volume_records);
     const RunOutcome gathered =
         SessionRun::Run({&SharedDevice(GetParam())}, small, Plain(small, 3));
-    // One block after the other, each through the device before the next one comes: nothing is
-    // gathered.
+    // Each block passes the device before the next one arrives, so none is gathered.
     UnrulyDevice slow(SharedDevice(GetParam()),
                       {.seed = seed_, .longest_delay_ns = 100 * kMicrosecond});
     const RunOutcome held_up = SessionRun::Run({&slow}, small, Plain(small, 3));
@@ -193,8 +194,8 @@ TEST_P(StreamSessionTest, SmallBlocksMakeTheSameVolumesAsLargeOnes) {
   }
 }
 
-// A rolling background is a function of record numbers: how long the source's blocks are, and how
-// many of them were gathered into one upload because the device was busy, does not show.
+// A rolling background depends on record numbers only: neither the length of the source's blocks
+// nor the number of blocks gathered into one upload affects it.
 TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime) {
   const ResolvedScan scan = ResolvedKnown(Raster(3), [](ScanSpec& spec) {
     spec.acquisition.records_per_block = 40;
@@ -211,7 +212,7 @@ TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime)
                     {.seed = seed_, .longest_delay_ns = 200 * kMicrosecond});
   const RunOutcome gathered = SessionRun::Run({&slow}, scan, irregular());
   ASSERT_EQ(gathered.voxels.size(), 3u);
-  // A source that takes its time: each block is through the device before the next one comes.
+  // A slow source: each block passes the device before the next one arrives.
   auto unhurried = std::make_unique<KnownSource>(
       records_, scan.volume_records * 3,
       [at = int64_t{0}]() mutable { return 1 + at++ / 4 * 7 % 13; },
@@ -228,13 +229,13 @@ TEST_P(StreamSessionTest, IrregularBlocksAndARollingBackgroundDoNotDependOnTime)
   }
 }
 
-// Where there is no slot for raw records, the volume is left out; a slot of another size is no
-// slot.
+// Without a slot for raw records, the raw volume is left out; a slot of another size does not
+// count.
 TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   const ResolvedScan scan = ResolvedKnown(Raster(4), [](ScanSpec& spec) {
     spec.retention.hold_raw = true;
     spec.retention.hold_slots = 3;
-    spec.retention.on_full = OnFull::kSpillHost;  // and no tier that takes anything
+    spec.retention.on_full = OnFull::kSpillHost;  // and no tier that accepts a volume
     spec.retention.on_tier_full = OnFull::kDropNew;
   });
   UnrulyDevice device(SharedDevice(GetParam()), {});
@@ -245,7 +246,7 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
         records_, scan.volume_records * 4, nullptr, [&](int64_t next) {
           if (discarded || next < 3 * scan.volume_records) return;
           discarded = true;
-          // Two slots for volumes are free then, and none for raw records.
+          // Then two slots for volumes are free, and none for raw records.
           int left = 2;
           while (left > 0) {
             std::this_thread::yield();
@@ -266,12 +267,12 @@ TEST_P(StreamSessionTest, RawRecordsNeverLieInTheSlotOfAVolume) {
   EXPECT_EQ(device.guards_broken(), 0);
 }
 
-// Whatever fails between a volume's first record and its seal: it ends FAILED, and its memory comes
-// back.
+// Any error between a volume's first record and its seal ends the volume as FAILED, and its memory
+// is freed.
 TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
   const ResolvedScan scan = ResolvedKnown(Raster(6));
   for (const bool at_begin : {true, false}) {
-    // Of the second volume: its projections and counts are the fourth to sixth that are cleared.
+    // In the second volume: its projections and counts are the fourth to sixth fills.
     UnrulyDevice device(SharedDevice(GetParam()),
                         at_begin ? octavo::testing::UnrulyOptions{.failing_fill = 3}
                                  : octavo::testing::UnrulyOptions{.failing_digest = 1});

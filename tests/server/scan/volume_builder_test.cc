@@ -13,7 +13,7 @@ using testing::ResolvedKnown;
 using testing::ScanSurroundings;
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-/// A builder without a session: it is told what came, and nothing is computed.
+/// A builder without a session: the test reports records, and nothing is computed.
 class BuilderRun {
  public:
   explicit BuilderRun(const std::function<void(ScanSpec&)>& change = nullptr)
@@ -52,7 +52,7 @@ class BuilderRun {
     if (ended_ != nullptr) ended_->slot = nullptr;
     memory_.CloseSlots();
   }
-  /// Records [first, first + count) of the active volume came; whether they complete it.
+  /// Records [first, first + count) of the active volume arrived. Returns whether they complete it.
   bool Add(int64_t first, int64_t count) {
     const int64_t active = std::clamp<int64_t>(30 - first, 0, count);  // 4 lines of 8, less flyback
     const auto complete = builder_.Add({.volume = builder_.active()->index,
@@ -107,7 +107,7 @@ TEST(VolumeBuilderTest, WhatDidNotComeIsMissing) {
   EXPECT_FALSE(run.Add(10, 8));  // 4 ... 9 are missing: two A-scans, flyback, two of the next line
   const ActiveVolume& volume = run.End();
   EXPECT_FALSE(volume.status.complete);
-  // In the third line two have come; the rest of it and the fourth have not.
+  // Two A-scans of the third line arrived; the rest of it and the fourth line are missing.
   EXPECT_EQ(volume.status.missing, (Ranges{{4, 4}, {14, 10}}));
   EXPECT_EQ(volume.status.missing_ascans, 14);
   EXPECT_EQ(run.of_.progress.missing_ascans, 14);

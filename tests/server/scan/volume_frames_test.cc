@@ -61,7 +61,7 @@ TEST_F(VolumeFramesTest, AWholeVolumeComesToItsSubscriber) {
   frames_.Offer(volume_);
   EXPECT_TRUE(frames_.KeepsSlots());
   frames_.Close();
-  frames_.Run();  // what was offered before the end is copied
+  frames_.Run();  // copies the frames offered before the end
   EXPECT_FALSE(frames_.KeepsSlots());
   Delivered next;
   ASSERT_TRUE(subscription->Take(&next));

@@ -27,7 +27,7 @@ class LeaseTest : public ::testing::Test {
                               .holder = "tester",
                               .seconds = seconds});
   }
-  /// Waits in the queue; the answer is stored in answers_[who].
+  /// Waits in the queue. The answer is stored in answers_[who].
   uint64_t Wait(const std::string& who, LeaseMode mode, double wait_seconds,
                 const std::string& session = "") {
     return table_.Acquire({.resource = "buffers/a",
@@ -144,7 +144,7 @@ TEST_F(LeaseTest, OneThatGivesUpLetsThoseBehindHimThrough) {
   table_.Expire();
   EXPECT_THAT(answers_.at("impatient"), IsError(absl::StatusCode::kDeadlineExceeded, ""));
   EXPECT_THAT(answers_.at("reader 2"), IsOk());
-  table_.Withdraw(writer);  // again: nothing
+  table_.Withdraw(writer);  // again: no effect
 }
 
 TEST_F(LeaseTest, EndOfTheSessionEndsItsLeasesAndWaits) {
@@ -196,8 +196,8 @@ TEST_F(LeaseTest, OperationsExcludeEachOtherAndTakeTheCallersLease) {
       << "the guard leaves the caller's lease";
 }
 
-// Random programs from several threads: never two writers, never a writer beside a reader; every
-// waiter gets one answer.
+// Random programs from several threads: there are never two writers, nor a writer beside a reader,
+// and every waiter gets one answer.
 TEST_F(LeaseTest, RandomProgramsExclude) {
   constexpr int kThreads = 4, kSteps = 10000, kResources = 3;
   struct Inside {
@@ -207,7 +207,7 @@ TEST_F(LeaseTest, RandomProgramsExclude) {
   std::atomic<int64_t> asked{0}, told{0}, granted{0};
   std::atomic<bool> wrong{false};
   std::mutex left_mutex;
-  std::vector<std::string> left;  // tokens that were not released
+  std::vector<std::string> left;  // tokens not released
   const uint32_t seed = testing::FreshSeed();
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < kThreads; ++t) {

@@ -22,8 +22,8 @@ std::vector<uint16_t> Unpack(const char* format, std::vector<uint8_t> bytes, int
 }
 
 TEST(CameraPixelsTest, TwelveBitsInBothPackings) {
-  // 0x123 and 0xABC: GigE Vision keeps the high bits of each together, the naming convention runs
-  // through from the lowest bit.
+  // 0x123 and 0xABC. GigE Vision keeps the high bits of each pixel together; the naming convention
+  // fills bits from the lowest up.
   EXPECT_THAT(Unpack("Mono12Packed", {0x12, 0xC3, 0xAB}, 2), ElementsAre(0x123, 0xABC));
   EXPECT_THAT(Unpack("Mono12p", {0x23, 0xC1, 0xAB}, 2), ElementsAre(0x123, 0xABC));
   EXPECT_THAT(Unpack("Mono12Packed", {0xFF, 0x0F, 0x00, 0x00, 0xF0, 0xFF}, 4),

@@ -53,10 +53,10 @@ class ProjectionPortTest : public ::testing::Test {
   }
   absl::Status Send(uint64_t sequence, FrameKind kind = FrameKind::kProjection,
                     int64_t first_row = 0, int64_t rows = kRows) {
-    (void)port_->Progress(connection_);  // as the stream does before it tells of credit
+    (void)port_->Progress(connection_);  // as the stream does before it reports credit
     const auto pixels = Rows(sequence, first_row, rows);
     const char* data = reinterpret_cast<const char*>(pixels.data());
-    const size_t bytes = pixels.size() * 2, split = 7;  // as gRPC cuts it
+    const size_t bytes = pixels.size() * 2, split = 7;  // as gRPC divides messages
     PushedFrame frame{.sequence = sequence,
                       .kind = kind,
                       .angle_rad = 0.25 * static_cast<double>(sequence),
@@ -124,7 +124,7 @@ TEST_F(ProjectionPortTest, FramesInAnyOrderBecomeAnInput) {
                           box.data()),
               IsOk());
   EXPECT_THAT(box, ElementsAre(506, 507, 510, 511));
-  // Frames that arrived before do not change, even when the port is gone.
+  // Frames that arrived earlier do not change, even after the port is destroyed.
   port_.reset();
   EXPECT_THAT(early->info().angles_rad, ElementsAre(0.5, 1.5));
   EXPECT_EQ(early->info().flats, 1);
@@ -137,17 +137,17 @@ TEST_F(ProjectionPortTest, RowsOfAFrameComeInOrder) {
   Open(2);
   ASSERT_THAT(Send(0, FrameKind::kProjection, 0, 1), IsOk());
   ASSERT_THAT(Send(1, FrameKind::kProjection, 0, 2), IsOk());
-  ASSERT_THAT(Send(0, FrameKind::kProjection, 2, 1), IsOk());  // row 1 is not there
+  ASSERT_THAT(Send(0, FrameKind::kProjection, 2, 1), IsOk());  // row 1 is missing
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.frames, 0);
   EXPECT_EQ(progress.counts.out_of_range_frames, 1);
   ASSERT_THAT(Send(7, FrameKind::kProjection, 0, 2),
-              IsOk());  // a surplus frame, in two messages
+              IsOk());  // an extra frame, in two messages
   ASSERT_THAT(Send(7, FrameKind::kProjection, 2, 1), IsOk());
   ASSERT_OK_AND_ASSIGN(progress, port_->Progress(connection_));
   EXPECT_EQ(progress.counts.out_of_range_frames, 3);
   EXPECT_EQ(progress.counts.surplus_frames, 1);
-  ASSERT_THAT(Send(0, FrameKind::kDark, 0, 1), IsOk());  // from its start again, as something else
+  ASSERT_THAT(Send(0, FrameKind::kDark, 0, 1), IsOk());  // from its start again, as another kind
   ASSERT_THAT(Send(0, FrameKind::kProjection, 1, 2), IsOk());
   ASSERT_THAT(Send(1, FrameKind::kProjection, 2, 1), IsOk());
   ASSERT_OK_AND_ASSIGN(const auto input, port_->Snapshot());
@@ -176,7 +176,7 @@ TEST_F(ProjectionPortTest, DuplicatesGapsAndTheEndAreCounted) {
   EXPECT_EQ(progress.received, 7);
   EXPECT_FALSE(progress.done);
   ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
-  clock_.Advance(5.1);  // nobody else came
+  clock_.Advance(5.1);  // no other client connected
   ASSERT_OK_AND_ASSIGN(const auto so_far, port_->Wait(4, kForever, {}));
   EXPECT_TRUE(so_far.complete);
   ASSERT_THAT(Send(2), IsOk());  // too late
@@ -215,7 +215,7 @@ TEST_F(ProjectionPortTest, ConnectionsPushSideBySide) {
   const int64_t first = connection_, second = port_->Connect();
   connection_ = second;
   ASSERT_THAT(Send(1), IsOk());
-  EXPECT_EQ(told, 1);  // also of frames from other connections
+  EXPECT_EQ(told, 1);  // also counts frames from other connections
   ASSERT_OK_AND_ASSIGN(auto progress, port_->Progress(second));
   EXPECT_EQ(progress.received, 1);
   EXPECT_THAT(progress.missing, ElementsAre(Pair(3, 3)));
@@ -248,16 +248,16 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_FALSE(complete());
   ASSERT_THAT(port_->EndOfFrames(second), IsOk());
   EXPECT_FALSE(complete());
-  clock_.Advance(4.0);  // a third one may be about to connect
+  clock_.Advance(4.0);  // a third client may be about to connect
   EXPECT_FALSE(complete());
   clock_.Advance(1.1);
   EXPECT_TRUE(complete());
 
-  // The first one finishes before the second connects.
+  // The first client finishes before the second one connects.
   Open(4);
   ASSERT_THAT(Send(0), IsOk());
   ASSERT_THAT(port_->EndOfFrames(connection_), IsOk());
-  EXPECT_THAT(Send(1), IsOk());  // after its end: counted, not taken
+  EXPECT_THAT(Send(1), IsOk());  // after the client's end: counted, not stored
   EXPECT_EQ(port_->Progress(connection_)->counts.out_of_range_frames, 1);
   port_->Disconnect(connection_);
   EXPECT_FALSE(complete());
@@ -282,7 +282,7 @@ TEST_F(ProjectionPortTest, TheEndIsWhenAllHaveSaidSo) {
   EXPECT_TRUE(complete());
   port_->Disconnect(silent);
 
-  // A client whose connection breaks may come back.
+  // A client whose connection breaks may connect again.
   Open(6, kForever);
   const int64_t broken = port_->Connect();
   port_->Disconnect(broken);
@@ -368,7 +368,7 @@ TEST_F(ProjectionPortTest, AJobWaitsForNewsTheEndOrTooLong) {
       IsError(absl::StatusCode::kDeadlineExceeded,
               "no projections came for 5 s (a client is connected, but silent); 1 of 3 frames"));
   EXPECT_EQ(InfoOf(stalled.status()).reason, Reason::kSourceStalled);
-  // Woken by a frame, by the end, by stop
+  // The wait ends at a frame, at the end, or at a stop.
   ASSERT_THAT(Send(1), IsOk());
   {
     std::jthread sender([&] { EXPECT_THAT(Send(2), IsOk()); });

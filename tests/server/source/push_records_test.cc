@@ -23,9 +23,10 @@ using ::octavo::testing::IsError;
 using ::octavo::testing::IsOk;
 
 const SystemClock kClock;
-constexpr int64_t kRecordBytes = 4;  // a record is its number, so that a misplaced one shows
+// A record holds its number, so that a misplaced one is noticed.
+constexpr int64_t kRecordBytes = 4;
 
-// `count` records that hold first, first + 1, ... (plus `lie`), in pieces of `piece` bytes.
+// `count` records with the numbers first, first + 1, ... (plus `lie`), in pieces of `piece` bytes.
 PushBlock Block(uint64_t first, int64_t count, size_t piece = 7, uint32_t lie = 0) {
   auto numbers = std::make_shared<std::vector<uint32_t>>(static_cast<size_t>(count));
   std::iota(numbers->begin(), numbers->end(), static_cast<uint32_t>(first) + lie);

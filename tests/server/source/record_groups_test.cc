@@ -41,7 +41,7 @@ class Blocks final : public Source {
   std::deque<std::pair<int64_t, int64_t>> blocks_;
 };
 
-// All delivered groups, with a check that each consists of its own records.
+// Returns all delivered groups, and checks that each consists of its own records.
 std::vector<int64_t> Groups(int64_t size, std::deque<std::pair<int64_t, int64_t>> blocks,
                             int64_t max_groups) {
   Blocks source(std::move(blocks));

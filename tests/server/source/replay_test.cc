@@ -64,7 +64,7 @@ class ReplayTest : public ::testing::Test {
     OCTAVO_ASSIGN_OR_RETURN(const ResolvedScan scan, ResolveScan(spec, roots_));
     return OpenSource(scan.spec, roots_, &clock_);
   }
-  // Everything the source delivers, in blocks of `block` records.
+  // All records of the source, delivered in blocks of `block` records.
   std::string All(Source& source, int64_t block) {
     std::string all, slot(static_cast<size_t>(block * kSamples * 2), '\0');
     for (int64_t next = 0;;) {
@@ -111,7 +111,7 @@ TEST_F(ReplayTest, LoopsRunOnAcrossTheEndOfTheFile) {
     ASSERT_OK_AND_ASSIGN(const auto source, Open(Spec("a.raw", 3)));
     EXPECT_EQ(All(*source, block), Records(7) + Records(7) + Records(7));
   }
-  // loops 0 has no end.
+  // With loops = 0 the replay never ends.
   ASSERT_OK_AND_ASSIGN(const auto source, Open(Spec("a.raw", 0)));
   std::string slot(1000 * kSamples * 2, '\0');
   for (int i = 0; i < 50; ++i) {
@@ -381,9 +381,9 @@ TEST_F(ReplayTest, PathsAreConfinedToTheRoots) {
   outside(folder_.path() + "/../" + fs::path(other.path()).filename().string() + "/secret.raw");
   outside("/etc/passwd");
   outside(
-      // the same answer: errors reveal nothing about files outside the roots
+      // The same answer: errors reveal nothing about files outside the roots.
       "/etc/there/is/no/such/file");
-  outside(folder_.path() + "x/a.raw");  // a longer name that begins like the root
+  outside(folder_.path() + "x/a.raw");  // a longer name that begins like the root's
   outside("..");
   const absl::Status told = Inspect("/etc/passwd").status();
   EXPECT_THAT(told,
@@ -408,7 +408,7 @@ TEST_F(ReplayTest, OnlyRegularFilesAreRead) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   ExpectRefused("folder", absl::StatusCode::kInvalidArgument, "no regular file");
   ExpectRefused("pipe", absl::StatusCode::kInvalidArgument,
-                "no regular file");  // and does not wait for a writer
+                "no regular file");  // does not wait for a writer
 }
 
 TEST_F(ReplayTest, AFileThatShrinksIsDataLoss) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A ring with its producer in the same process.
+// A ring, and its producer in the same process.
 
 #include <atomic>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace octavo::engine::testing {
 inline const SystemClock kClock;
 inline constexpr int64_t kSlots = 4, kBlock = 50;
 
-/// A record is its number, so that a misplaced one shows.
+/// A record holds its number, so that a misplaced one is noticed.
 class RingPortTest : public ::testing::Test {
  protected:
   RingPortTest() { Make({}); }
@@ -76,7 +76,7 @@ class RingPortTest : public ::testing::Test {
   octavo_ring_producer& Producer() { return *octavo_ring_producer_of(&ring_); }
   octavo_ring_server& Server() { return *octavo_ring_server_of(&ring_); }
 
-  // The next block as (first record, contents); returned at once.
+  // Takes the next block as (first record, contents) and returns it at once.
   std::pair<int64_t, std::vector<uint32_t>> Next() {
     auto loan = port_->Lend(stop_.get_token());
     EXPECT_THAT(loan.status(), octavo::testing::IsOk());

@@ -83,7 +83,7 @@ TEST_F(RingPortTest, WhatTheProducerWritesIsLentWhereItLies) {
     Write(50);
     EXPECT_EQ(Next(), Run(57 + 50 * i, 50));
   }
-  // Not a copy: changes by the producer while the block is lent are visible.
+  // The block is not a copy: the producer's changes while it is lent are visible.
   auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 0));
   octavo_ring_publish(&ring_, 1);
   const auto loan = port_->Lend(stop_.get_token());
@@ -107,7 +107,7 @@ TEST_F(RingPortTest, AFullRingHasNoSlotUntilOneIsReturned) {
   EXPECT_EQ(octavo_ring_begin(&ring_, 5), nullptr) << "lent is not free";
   std::thread returns([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    port_->Return(second->loan);  // and what was lent before it
+    port_->Return(second->loan);  // also returns the loans before it
   });
   EXPECT_NE(octavo_ring_begin(&ring_, 10000), nullptr) << "is woken";
   returns.join();
@@ -145,13 +145,13 @@ TEST_F(RingPortTest, GapsDuplicatesAndNumbersBeyondTheEndAreCounted) {
   Write(20);
   EXPECT_EQ(Next(), Run(0, 50));
   EXPECT_EQ(Next(), Run(60, 20));
-  ring_.next_record = 70;  // ten of these came before
+  ring_.next_record = 70;  // ten of these arrived before
   Write(30, 1000);
   auto [first, got] = Next();
   EXPECT_EQ(first, 80);
   EXPECT_EQ(got.size(), 20u);
   EXPECT_EQ(got[0], 1080u) << "those behind what was known";
-  ring_.next_record = 90;  // all of these came before
+  ring_.next_record = 90;  // all of these arrived before
   Write(10);
   ring_.next_record = 500;  // past the end
   Write(50);
@@ -280,11 +280,11 @@ TEST_F(RingPortTest, AProducerThatGoesLosesOnlyWhatItHadNotPublished) {
   Write(50);
   Write(20);
   auto* slot = static_cast<uint32_t*>(octavo_ring_begin(&ring_, 0));
-  slot[0] = 666;  // in mid block
+  slot[0] = 666;  // within a block
   Detach();
   EXPECT_FALSE(port_->Counts().connected);
   EXPECT_EQ(Next(), Run(0, 50));
-  // The next producer continues after it, while a block of the first one still waits.
+  // The next producer continues behind it, while a block of the first one still waits.
   Attach();
   EXPECT_EQ(ring_.next_record, 70u);
   EXPECT_EQ(octavo_ring_free(&ring_), 3u);
@@ -319,7 +319,7 @@ TEST_F(RingPortTest, OneProducerAtATime) {
   EXPECT_EQ(InfoOf(second.status()).reason, Reason::kRingTaken);
   EXPECT_EQ(port_->Counts().connections, 1);
   Detach();
-  port_->Detach(connection_);  // again: harmless
+  port_->Detach(connection_);  // again: no effect
   Attach();
   Write(50);
   EXPECT_EQ(Next(), Run(0, 50));

@@ -24,8 +24,8 @@ using testing::kSlots;
 
 class RingTrustTest : public testing::RingPortTest {};
 
-// Inconsistent counters: the producer is disconnected, accepted records count, another producer may
-// attach.
+// The producer writes inconsistent counters. The server disconnects it and keeps the accepted
+// records; another producer may attach.
 TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   const std::vector<std::function<void()>> wrongs = {
       [&] { Producer().published += kSlots + 1; },
@@ -61,8 +61,8 @@ TEST_F(RingTrustTest, AProducerThatBreaksTheRingIsCutOff) {
   }
 }
 
-// Every field of the memory, changed in every way: the server reads nothing beyond the ring, does
-// not wait, and does not trust even its own pages.
+// The test changes every field of the memory in every way. The server reads nothing beyond the
+// ring, does not wait, and does not trust even its own pages.
 TEST_F(RingTrustTest, NoFieldIsTrusted) {
   const std::vector<uint64_t> values = {0,
                                         1,
@@ -77,7 +77,7 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
                                         uint64_t{1} << 63};
   struct Place {
     size_t offset, bytes;
-    bool server;  // a field that the server writes and never reads
+    bool server;  // a field that the server writes but never reads
   };
   std::vector<Place> places;
   for (size_t at = 0; at < sizeof(RingFacts); at += 4) places.push_back({at, 4, true});
@@ -102,7 +102,7 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
       for (int i = 0; i < 8; ++i) {
         const auto loan = port_->Lend(stop_.get_token());
         if (!loan.ok() || loan->block.records == 0) break;
-        // Lent memory lies within the ring: a sanitizer checks all of it, and it holds data of this
+        // Lent memory lies within the ring, and a sanitizer checks all of it. It holds data of this
         // producer, or nothing.
         for (int64_t r = 0; r < loan->block.records; ++r) {
           uint32_t number = 0;
@@ -123,8 +123,8 @@ TEST_F(RingTrustTest, NoFieldIsTrusted) {
   }
 }
 
-// A faulty producer writes everywhere, all the time, while another thread takes records: no crash,
-// no stall.
+// A faulty producer keeps writing everywhere while another thread takes records: the server neither
+// crashes nor stalls.
 TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
   Make({.idle_timeout_s = 0.02, .restart_grace_s = 30, .total = 0});
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(600);
@@ -135,7 +135,7 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
     std::thread noise([&] {
       std::mt19937_64 random(seed + static_cast<unsigned>(round));
       while (!over) {
-        // Mostly near valid values, which reach deeper code.
+        // Values are mostly almost valid, because those reach deeper code.
         if (random() % 8 == 0) {
           std::atomic_ref<uint64_t>(
               *reinterpret_cast<uint64_t*>(ring_.memory + 2 * kRingPage + 8 * (random() % 6)))
@@ -163,7 +163,7 @@ TEST_F(RingTrustTest, NoiseInTheMemoryIsSurvived) {
     noise.join();
     Detach();
     if (!port_->CanAttach().ok())
-      Make({.idle_timeout_s = 0.02, .restart_grace_s = 30});  // it said that it has ended
+      Make({.idle_timeout_s = 0.02, .restart_grace_s = 30});  // the producer declared its end
   }
 }
 
@@ -174,7 +174,7 @@ TEST_F(RingTrustTest, TheMemoryCannotBeTakenAway) {
   EXPECT_NE(::ftruncate(attached->fd.get(), 1 << 30), 0);
 }
 
-// A producer in another process, killed in mid block and followed by another one.
+// A producer in another process is killed in the middle of a block; another one follows it.
 TEST_F(RingTrustTest, AKilledProducerIsFollowedByAnother) {
   Make({.idle_timeout_s = 30, .restart_grace_s = 30});
   int64_t expected = 0;

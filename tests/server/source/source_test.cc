@@ -58,8 +58,8 @@ std::vector<double> Record(const std::vector<uint16_t>& raw, int64_t record, int
   return {raw.begin() + record * samples, raw.begin() + (record + 1) * samples};
 }
 
-// Magnitudes of the A-scan of a record minus the mean of all records, by the double-precision
-// model.
+// Magnitudes of the A-scan of a record minus the mean of all records, computed with the
+// double-precision model.
 std::vector<double> Ascan(const ResolvedScan& scan, const std::vector<double>& record,
                           const std::vector<double>& background = {}) {
   std::vector<double> magnitude;
@@ -68,7 +68,7 @@ std::vector<double> Ascan(const ResolvedScan& scan, const std::vector<double>& r
   return magnitude;
 }
 
-// Position of the largest value in [from, to), by a parabola through it and its neighbours.
+// Position of the largest value in [from, to), from a parabola through it and its neighbours.
 double Peak(const std::vector<double>& v, int64_t from, int64_t to) {
   const auto i = std::max_element(v.begin() + from, v.begin() + to) - v.begin();
   const double a = v[static_cast<size_t>(i - 1)], b = v[static_cast<size_t>(i)],
@@ -76,7 +76,7 @@ double Peak(const std::vector<double>& v, int64_t from, int64_t to) {
   return static_cast<double>(i) + 0.5 * (a - c) / (a - 2 * b + c);
 }
 
-// Bins around the largest value in [from, to) that are at least half of it.
+// Number of bins around the largest value in [from, to) that have at least half of it.
 int64_t Width(const std::vector<double>& v, int64_t from, int64_t to) {
   const double half = 0.5 * *std::max_element(v.begin() + from, v.begin() + to);
   return std::count_if(v.begin() + from, v.begin() + to, [&](double x) { return x >= half; });
@@ -103,7 +103,7 @@ TEST(SimulatedSourceTest, ARepeatedBlockIsWrittenOnceToEachSlot) {
   const std::stop_source stop;
   ASSERT_THAT((*source)->Next(slot.data(), 10, stop.get_token()), IsOk());
   EXPECT_TRUE(std::equal(slot.begin(), slot.end(), once.begin()));
-  slot[5] = 9999;  // the reader sees that it stays
+  slot[5] = 9999;  // a later read must show this change
   const auto again = (*source)->Next(slot.data(), 10, stop.get_token());
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->first_record, 10);
@@ -123,7 +123,8 @@ TEST(SimulatedSourceTest, TheSameWhateverTheBlocksAndThreads) {
   EXPECT_EQ(Take<uint16_t>(spec, 300, 64), whole);
 }
 
-// Plain threads, whose hand-over the thread sanitizer understands (it does not see into TBB).
+// Plain threads, because the thread sanitizer understands their hand-over but does not see into
+// TBB.
 TEST(SimulatedModelTest, RendersFromManyThreads) {
   const ScanSpec spec = Spec({.seed = 5}, 64, kSmall);
   const auto expected = Take<uint16_t>(spec, 200, 200);
@@ -173,7 +174,7 @@ TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
   spec.processing.background = BackgroundMode::kNone;
   spec.processing.dispersion_a2 = 6e-5;
   spec.processing.dispersion_a3 = 2e-8;
-  spec.processing.fft_length = 8192;  // padded: an eighth of a resolution element a bin
+  spec.processing.fft_length = 8192;  // padded: a bin is an eighth of a resolution element
   ASSERT_OK_AND_ASSIGN(const ResolvedScan scan, ResolveScan(spec, {}));
   const SimulatedModel model(std::get<SimulatedSource>(scan.spec.source), scan.spec.pattern, 1024,
                              DType::kU16);
@@ -190,7 +191,7 @@ TEST(SimulatedSourceTest, LayersLieWhereTheyShould) {
       EXPECT_LE(Width(ascan, at - 100, at + 100), 30) << "3.7 pixels at most";
     }
   }
-  // The tilt and the waves are there.
+  // The phantom has its tilt and its waves.
   EXPECT_NEAR(model.LayerDepthsUm(49, 0)[0] - model.LayerDepthsUm(0, 0)[0], 0.8 * 49, 1e-9);
   EXPECT_GT(std::abs(model.LayerDepthsUm(12, 0)[1] - model.LayerDepthsUm(37, 0)[1]), 15);
 }
@@ -227,7 +228,7 @@ TEST(SimulatedSourceTest, TheAdcClipsAtItsBits) {
   EXPECT_EQ(*std::max_element(u16.begin(), u16.end()), 1023);
   EXPECT_EQ(*std::min_element(u16.begin(), u16.end()), 0);
   spec.acquisition.raw_type_given = true;
-  spec.acquisition.raw_type = DType::kI16;  // the same less half the range
+  spec.acquisition.raw_type = DType::kI16;  // the same minus half of the range
   const auto i16 = Take<int16_t>(spec, 64, 64);
   spec.acquisition.raw_type = DType::kF32;
   const auto f32 = Take<float>(spec, 64, 64);
@@ -287,12 +288,12 @@ TEST(SimulatedSourceTest, NoiseIsShotNoisePlusReadNoise) {
         squares += v * v;
       }
       const double mean = sum / kRecords, variance = squares / kRecords - mean * mean;
-      // 100 electrons a count, and a twelfth for rounding.
+      // 100 electrons per count, plus a twelfth for rounding.
       excess += variance / (mean * 0.01 + (read > 0 ? read * read : 0) + 1.0 / 12);
       means = std::max(means, mean);
     }
     EXPECT_NEAR(excess / kSamples, 1,
-                0.03);  // 64 x 4000 samples: 0.3 % by chance, 1 % by the deviates' table
+                0.03);  // 64 x 4000 samples: 0.3 % from chance, 1 % from the table of deviates
     EXPECT_NEAR(means, 0.45 * 4095, 40);
   }
 }
@@ -350,8 +351,8 @@ TEST(SimulatedSourceTest, ScatterersDriftFromVolumeToVolume) {
   EXPECT_NEAR(static_cast<double>((brightest[2] - brightest[1] + 64) % 64), 10, 2);
 }
 
-// Black above the surface, bright tissue, dark again below, in the contrast that pictures have: for
-// long and short records alike, without anything clipped.
+// Black above the surface, bright tissue, and dark again below, in the default contrast of
+// pictures: for long and short records alike, and without clipping.
 TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
   for (const int64_t samples : {256, 1024}) {
     SCOPED_TRACE(samples);
@@ -387,7 +388,7 @@ TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
       return sum / static_cast<double>(b - a);
     };
     const double scale =
-        samples == 256 ? 1450.0 / 1914 : 1;  // the short records' phantom fills the range
+        samples == 256 ? 1450.0 / 1914 : 1;  // the phantom of short records fills the range
     const double above = mean(0.03 / scale, 0.1 / scale), tissue = mean(0.25 / scale, 0.4 / scale),
                  below = mean(0.75 / scale, 0.759 / scale);
     EXPECT_LT(above, tissue - 0.2);
@@ -397,7 +398,7 @@ TEST(SimulatedSourceTest, TheDefaultPhantomShowsWithDefaultLevels) {
   }
 }
 
-// Extremes within the documented ranges compute without overflow (sanitizers watch) and give counts
+// Extremes within the documented ranges compute without overflow (sanitizers check) and give counts
 // in range.
 TEST(SimulatedSourceTest, ExtremesStayInRange) {
   const SimulatedSource extremes[] = {
@@ -443,7 +444,7 @@ TEST(SimulatedSourceTest, RealTimeWaitsAndStops) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));
   ASSERT_OK_AND_ASSIGN(block, source->Next(slot.data(), 10, stop.get_token()));
   EXPECT_EQ(block.first_record, 100);
-  // The records after the gap are the same as without the gap.
+  // A gap does not change the records behind it.
   const auto all = Take<uint16_t>(Spec({}, 64, kSmall), 110, 110);
   EXPECT_TRUE(std::equal(slot.begin(), slot.begin() + 640, all.begin() + 6400));
   ASSERT_OK_AND_ASSIGN(const ResolvedScan fast, ResolveScan(Spec({}, 64, kSmall), {}));

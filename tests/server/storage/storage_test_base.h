@@ -18,8 +18,8 @@
 
 namespace octavo::storage::testing {
 
-/// A root and a state directory of its own for each test; the same names when a death test runs the
-/// test again.
+/// Each test has its own root and state directory. When a death test runs the test again, they have
+/// the same names.
 class StorageTest : public ::testing::Test {
  protected:
   StorageTest() {
@@ -47,8 +47,8 @@ class StorageTest : public ::testing::Test {
     return store.ok() ? std::move(store).value() : nullptr;
   }
 
-  /// A random volume [y, x, z] and its metadata, digest included. Seeded by its shape: a death
-  /// test's second run must see the same.
+  /// Makes a random volume [y, x, z] and its metadata with the digest. The shape is the seed,
+  /// because the second run of a death test must see the same data.
   static std::vector<uint8_t> MakeVolume(VolumeMeta* meta, int64_t y, int64_t x, int64_t z,
                                          DType dtype = DType::kU8) {
     *meta = VolumeMeta{.volume_name = "volumes/test-1",

@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 constexpr double kPi = 3.14159265358979323846;
 
-/// A file of `count` projections whose angles are first, first + step, ...
+/// A file of `count` projections at the angles first, first + step, ...
 struct Case {
   TomographySpec spec;
   storage::ProjectionInfo info;
@@ -71,8 +71,8 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
       EXPECT_THAT(doubts.refusal(), IsOk()) << n << " angles from " << first << " by " << step;
       EXPECT_THAT(doubts.warnings, IsEmpty()) << n << " angles from " << first << " by " << step;
     }
-    // Golden angles, not reduced to a turn: many turns, which might be meant. Some cover 180 or
-    // 360.
+    // Golden angles that are not reduced to one turn: many turns, which might be intended. Some
+    // cover 180 or 360.
     for (const int64_t m : {75, 76, 150, 151})
       EXPECT_THAT(
           FindImplausible(Case(m, first, golden).spec, Case(m, first, golden).info).refusal(),
@@ -84,7 +84,7 @@ TEST_F(TomographyPlausibleTest, UsualScansAreNotDoubted) {
   }
 }
 
-// Two turns of 20 projections have ten directions, or five: they stand evenly all the same.
+// Two turns of 20 projections have ten directions, or five. They are evenly spaced in both cases.
 TEST_F(TomographyPlausibleTest, TurnsThatComeBackToTheSameDirectionsLeaveNoGap) {
   for (int64_t n = 8; n < 80; ++n) {
     for (int turns = 1; turns <= 2; ++turns) {
@@ -139,7 +139,7 @@ TEST_F(TomographyPlausibleTest, DegreesGivenAsRadiansAreRefused) {
       }
     }
   }
-  const Case other(500, 0, 0.5);  // 250 of something
+  const Case other(500, 0, 0.5);  // half the count: the step belongs to another scan
   const Implausible doubts = FindImplausible(other.spec, other.info);
   EXPECT_THAT(doubts.refusal(), IsOk());
   EXPECT_THAT(doubts.warnings, ElementsAre(HasSubstr("39.7 turns. If they are degrees")));
@@ -190,7 +190,7 @@ TEST_F(TomographyPlausibleTest, AWedgeThatTheChosenProjectionsLeaveIsTold) {
     c.spec.projections = {.begin = 0, .end = 0, .step = 2};
     EXPECT_THAT(FindImplausible(c.spec, c.info).warnings, IsEmpty())
         << n << ": every second one leaves none";
-    // The unit is told by all that there are.
+    // All angles together decide the unit.
     for (double& angle : c.info.angles_rad) angle *= 180 / kPi;
     c.spec.projections = {.begin = begin, .end = begin + n / 2};
     EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(),
@@ -225,7 +225,7 @@ TEST_F(TomographyPlausibleTest, OnlyScansOver360DegreesAreJoined) {
   for (int i = 0; i < 30; ++i) {
     const int64_t n = Count();
     const double first = std::uniform_real_distribution<double>(-7, 7)(random_);
-    for (const auto steps : {n, n - 1}) {  // without the last one, or with it
+    for (const auto steps : {n, n - 1}) {  // with or without the last one
       const double step = (i % 2 == 0 ? 2 : -2) * kPi / static_cast<double>(steps);
       EXPECT_THAT(refusal(Case(n, first, step)), IsOk()) << n;
       EXPECT_THAT(refusal(Case(n, first, step), 0, 4), IsOk()) << n;
@@ -238,7 +238,7 @@ TEST_F(TomographyPlausibleTest, OnlyScansOver360DegreesAreJoined) {
                   IsError(absl::StatusCode::kInvalidArgument, "in the order of its angles"))
           << n;
     }
-    // More than a turn: half_turn says where the opposite ones are.
+    // More than a turn: half_turn gives the distance to the opposite projections.
     Case more(2 * n, first, 2.2 * kPi / static_cast<double>(2 * n));
     EXPECT_EQ(InfoOf(refusal(more)).field, "tomography.preparation.stitching") << n;
     EXPECT_THAT(refusal(more, std::lround(static_cast<double>(2 * n) / 2.2)), IsOk()) << n;
@@ -296,7 +296,7 @@ TEST_F(TomographyPlausibleTest, AnAxisOutsideOfTheChosenColumnsIsRefused) {
   EXPECT_THAT(FindImplausible(c.spec, c.info).refusal(), IsOk());
 }
 
-/// Frames of one value for each kind.
+/// Frames that hold one value for each kind.
 class EvenFrames final : public storage::ProjectionInput {
  public:
   EvenFrames(storage::ProjectionInfo info, double flat, double dark)

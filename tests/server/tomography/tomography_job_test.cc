@@ -1,5 +1,5 @@
-// Tomography jobs on projections of discs with known ground truth: batches, axes, cancel, memory,
-// progress.
+// Tomography jobs on projections of discs with known ground truth: batches, axes, cancellation,
+// memory, progress.
 
 #include <algorithm>
 #include <cmath>
@@ -67,7 +67,7 @@ class TomographyJobTest : public engine::testing::JobFixture {
     file.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
   }
 
-  /// many.npy: as many rows as asked for, the scan's over and over.
+  /// many.npy: `rows` rows, which repeat those of the scan.
   void WriteMany(int64_t rows) {
     std::vector<float> many;
     for (int64_t a = 0; a < kAngles; ++a) {
@@ -192,7 +192,8 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
 }
 
 TEST_P(TomographyJobTest, CountsBecomeSinograms) {
-  // 16-bit counts with fields; the same slices within the error of rounding to counts.
+  // 16-bit counts with flat and dark fields give the same slices, within the error of rounding to
+  // counts.
   constexpr double kWhite = 40000, kDark = 120;
   std::vector<uint16_t> counts,
       white(static_cast<size_t>(3 * kRows * kColumns), static_cast<uint16_t>(kWhite)),
@@ -248,7 +249,7 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   ASSERT_EQ(volume->shape[0], 9);
   EXPECT_EQ(volume->spacing_um[0], 0.5);
   EXPECT_EQ(std::get<TomographyReport>(tried.finding).centers.size(), 9u);
-  // The slice in the middle is that of the right axis.
+  // The middle slice is the slice of the right axis.
   const std::vector<float> slices = VolumeOf(tried), wanted = Direct(spec.reconstruction);
   double off = 0, largest = 0;
   for (int64_t i = 0; i < kColumns * kColumns; ++i) {
@@ -260,7 +261,8 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   EXPECT_LT(off, 1e-4 * largest);
 }
 
-// A disc 1.4 times as wide as the detector: without room for the outer part it piles up at the rim.
+// A disc 1.4 times as wide as the detector: without room for its outer part, that part piles up at
+// the rim.
 TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
   constexpr double kRadius = 1.4 * kAxis, kValue = 0.01;
   std::vector<float> wide;
@@ -300,7 +302,7 @@ TEST_P(TomographyJobTest, ObjectsWiderThanTheDetectorGetAPlaceAndAreTold) {
     EXPECT_GT(rim_of(asked), 0.3);
     EXPECT_LT(std::abs(rim_of(widened)), 0.1) << static_cast<int>(algorithm);
   }
-  // Filtered back projection has no iterations, and a start of mlem is 0 outside.
+  // Filtered back projection has no iterations, and mlem's start image is 0 outside.
   TomographySpec fbp = Spec(TomographyAlgorithm::kFbp, 1);
   fbp.input = ProjectionFileSpec{.path = "wide.npy", .options = {}};
   EXPECT_TRUE(Run(fbp).warnings.empty());
@@ -327,7 +329,7 @@ TEST_P(TomographyJobTest, CancelGivesAllMemoryBack) {
 // A scan may take hours: other jobs use the device until its projections have arrived.
 TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
-  spec.angles_rad.clear();  // each projection brings its own
+  spec.angles_rad.clear();  // each projection brings its own angle
   spec.input = PushedProjectionsSpec{
       .rows = kRows, .columns = kColumns, .frames = kAngles, .dtype = DType::kF32};
   ASSERT_OK_AND_ASSIGN(const JobStatus pushed, Submit(spec));
@@ -351,7 +353,7 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   const JobStatus file = Run(Spec(TomographyAlgorithm::kFbp, 1));
   EXPECT_EQ(queue_->Get(pushed.name)->state, JobState::kRunning);
   EXPECT_EQ(queue_->Get(pushed.name)->stage, "projections");
-  // Another one waits beside it and is cancelled there.
+  // Another job waits beside it and is cancelled while waiting.
   ASSERT_OK_AND_ASSIGN(const JobStatus third, Submit(spec));
   Await([&] { return queue_->Get(third.name)->stage == "projections"; });
   EXPECT_EQ(queue_->RunningOn(0), 2);
@@ -364,7 +366,7 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   port->Disconnect(connection);
 }
 
-// A subscriber views the projections as they come, and each preview runs out of memory: that must
+// A subscriber views the projections as they arrive, and each preview runs out of memory: that must
 // not use up the job's reservation.
 TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
@@ -388,7 +390,7 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
         reinterpret_cast<const char*>(sinograms_.data() + a * kRows * kColumns),
         kRows * kColumns * 4);
     const bool fails = a >= 8 && a < kAngles - 1;
-    if (fails) AllocationFault::Arm(5);  // behind three slots and the raw data
+    if (fails) AllocationFault::Arm(5);  // after three slots and the raw data
     ASSERT_THAT(port->Progress(connection), IsOk());
     ASSERT_THAT(port->Offer(connection, frame), IsOk());
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
@@ -405,7 +407,7 @@ TEST_P(TomographyJobTest, PreviewsThatFailLeaveTheWorkspaceAsItWas) {
 }
 
 TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
-  // A volume of 24 slices with room for a few of them beside the result.
+  // A volume of 24 slices; only a few of them fit beside the result.
   WriteMany(24);
   TomographySpec spec = Spec(TomographyAlgorithm::kSirt, 2);
   spec.input = ProjectionFileSpec{.path = "many.npy", .options = {}};
@@ -428,8 +430,8 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   ledger_.Release((*taken)[0]);
 }
 
-// A range of rows at one edge of the detector: the batch with most rows to read is not the one in
-// the middle.
+// A range of rows at one edge of the detector: the batch that reads most rows is not the middle
+// one.
 TEST_P(TomographyJobTest, MarginsAtOneEdgeOfTheDetector) {
   WriteMany(24);
   TomographySpec spec = Spec(TomographyAlgorithm::kFbp, 1);
@@ -476,8 +478,8 @@ TEST_P(TomographyJobTest, RefusesWhatCannotBe) {
   EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
 }
 
-// Projections in any order, from both sides, some columns cut off: the axis counts in columns of
-// the whole detector.
+// Projections in any order, from both sides, with some columns cut off: the axis counts in columns
+// of the whole detector.
 TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
   std::mt19937 random(octavo::testing::FreshSeed());
   std::vector<int64_t> order(kAngles);
@@ -507,7 +509,7 @@ TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
   EXPECT_THAT(job.warnings, ::testing::IsEmpty());
 }
 
-// Each row stands at its own place in each projection: there is no axis.
+// Each row has its own offset in each projection, so there is no axis.
 TEST_P(TomographyJobTest, AnAxisInDoubtIsToldOrFailsTheJob) {
   std::mt19937 random(octavo::testing::FreshSeed());
   std::normal_distribution<float> normal(1, 0.2f);

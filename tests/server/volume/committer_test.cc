@@ -1,4 +1,4 @@
-// Commits that are asked for again, and what a commit does with an error that nobody expected.
+// Repeated commit requests, and unexpected errors during a commit.
 
 #include "server/volume/committer.h"
 
@@ -61,7 +61,7 @@ class CommitterTest : public ::testing::Test {
     volumes_.Add(status, slot, 0);
     volumes_.Seal(status, /*kept=*/true);
   }
-  /// Asks for a commit; what it was answered, now or later.
+  /// Requests a commit. The future gets its answer.
   std::future<Outcome> Ask(const std::string& name, const std::string& destination,
                            const std::string& request_id) {
     auto promise = std::make_shared<std::promise<Outcome>>();
@@ -92,9 +92,9 @@ TEST_F(CommitterTest, ARetryIsAnsweredWheneverItComes) {
   std::future<Outcome> early, late;
   on_change_ = [&](const VolumeStatus& volume) {
     if (volume.state == VolumeState::kCommitting)
-      early = Ask("volumes/a", "a", "once");  // the commit has just begun
+      early = Ask("volumes/a", "a", "once");  // this commit has just begun
     if (volume.state == VolumeState::kCommitted)
-      late = Ask("volumes/a", "a", "once");  // it is just over
+      late = Ask("volumes/a", "a", "once");  // this commit has just ended
   };
   const auto outcome = Ask("volumes/a", "a", "once").get();
   ASSERT_THAT(outcome, IsOk());

@@ -1,6 +1,6 @@
-// What the volume store does for volumes that other processes map: none is spilled while it is
-// mapped, one of a ring is kept while it is lent, and one can move out of a slot that somebody
-// keeps.
+// The volume store and volumes that other processes map. It spills no volume while it is mapped,
+// keeps a volume of a ring while it is lent, and can move a volume out of a slot that another
+// process keeps.
 #include <new>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +36,7 @@ class LendingTest : public ::testing::Test {
     store_.Seal(status, kept);
     return slot;
   }
-  /// Kept, but only for those whom it is lent to.
+  /// True if the volume is kept, but only for its borrowers.
   bool Lent(const std::string& name) {
     const VolumeHold pinned = store_.Hold(name, HoldKind::kMemory).value();
     return pinned.status.kept &&
@@ -64,7 +64,7 @@ TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
   ASSERT_OK_AND_ASSIGN(const VolumeHold second, store_.tiers().BeginSpillOldest("scans/a"));
   EXPECT_EQ(second.status.name, "volumes/3");
   EXPECT_THAT(store_.tiers().BeginSpillOldest("scans/a"),
-              IsError(absl::StatusCode::kNotFound, "scans/a"));  // none of the others, ever
+              IsError(absl::StatusCode::kNotFound, "scans/a"));  // no other volume, ever
   mapped_ = {"volumes/0"};
   ASSERT_OK_AND_ASSIGN(const VolumeHold third, store_.tiers().BeginSpillOldest("scans/a"));
   EXPECT_EQ(third.status.name, "volumes/2");
@@ -76,7 +76,8 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   EXPECT_FALSE(Lent("volumes/a"));
   ASSERT_OK_AND_ASSIGN(VolumeHold first, Lend("volumes/a", 1));
   EXPECT_EQ(first.kind, HoldKind::kLoan);
-  ASSERT_OK_AND_ASSIGN(VolumeHold second, Lend("volumes/a", 1));  // one slot, whoever looks at it
+  // One slot, for any number of loans.
+  ASSERT_OK_AND_ASSIGN(VolumeHold second, Lend("volumes/a", 1));
   EXPECT_TRUE(Lent("volumes/a"));
   const absl::Status full = Lend("volumes/b", 1).status();
   EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "hold slots"));
@@ -85,7 +86,7 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
   first.Release();
   EXPECT_TRUE(Kept("volumes/a"));
-  first.Release();  // again does no harm
+  first.Release();  // a second release has no effect
   EXPECT_TRUE(Kept("volumes/a"));
   second.Release();
   EXPECT_FALSE(Kept("volumes/a"));
@@ -93,8 +94,8 @@ TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
   EXPECT_THAT(Lend("volumes/a", 1), IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
 }
 
-// A loan is given back on every path: an error on the way, a copy that goes last, a volume that is
-// gone by then.
+// A loan ends on every path: after an error on the way, with the last copy, and for a volume that
+// is gone by then.
 TEST_F(LendingTest, ALoanEndsWithItsScope) {
   Held("volumes/a", /*kept=*/false);
   const auto map_it = [this](const absl::Status& status) -> absl::Status {
@@ -130,13 +131,13 @@ TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   EXPECT_FALSE(Lent("volumes/a"));
   a.Release();
   EXPECT_TRUE(Kept("volumes/a"));
-  // Kept before it was lent: by who keeps it.
+  // Kept before it was lent, with the keeper's own mark.
   Held("volumes/b", true);
   ASSERT_OK_AND_ASSIGN(VolumeHold b, Lend("volumes/b", 1));
   EXPECT_FALSE(Lent("volumes/b"));
   b.Release();
   EXPECT_TRUE(Kept("volumes/b"));
-  // Of a scan that has ended there is no ring.
+  // A volume of an ended scan has no ring.
   Held("volumes/c", false);
   ASSERT_OK_AND_ASSIGN(VolumeHold c, Lend("volumes/c", 9));
   store_.ring().KeepAll("scans/a");
@@ -145,7 +146,7 @@ TEST_F(LendingTest, WhatWasMarkedMeanwhileStays) {
   EXPECT_TRUE(store_.ring().Unmark("volumes/c")->kept);
 }
 
-// Between the loan and the export nothing keeps anybody from taking the mark back.
+// Between the loan and the export, any client may remove the keep mark.
 TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   for (const bool marked : {false, true}) {
     Held("volumes/a", false);
@@ -160,8 +161,7 @@ TEST_F(LendingTest, AMarkThatIsTakenBackLeavesWhatIsLent) {
   }
 }
 
-// The mark may come and go while a commit is at work; one that fails keeps the volume whatever
-// became of its mark.
+// The keep mark may come and go during a commit. A failed commit keeps the volume in either case.
 TEST_F(LendingTest, AMarkDuringACommit) {
   const ClientVerb client;
   for (const bool fails : {true, false}) {
@@ -188,7 +188,7 @@ TEST_F(LendingTest, AMarkDuringACommit) {
   }
 }
 
-// Raw volumes that are too many cost no other one its place.
+// Surplus raw volumes do not displace other volumes.
 TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
   for (const int64_t count : {0, 1, 2, 3}) {
     const auto held = [&](const std::string& name, bool raw) {
@@ -211,7 +211,7 @@ TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
   }
 }
 
-// Who asked for the move wants it; its slot would not become free before the move is through.
+// The volume's slot would not become free before the requested move ends.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
   ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
@@ -240,13 +240,13 @@ TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   EXPECT_TRUE(store_.tiers().EndRelocate("volumes/a", fresh));
   EXPECT_EQ(store_.Get("volumes/a")->moving, Move::kNone);
   EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
-  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the process has it
-  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old one until it is detached
-  // A move that fails leaves it.
+  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the other process has it
+  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old slot is held until it is detached
+  // A failed move leaves the volume in place.
   ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
   EXPECT_FALSE(store_.tiers().EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
   EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
-  // One that is discarded meanwhile leaves no slot behind.
+  // A volume that is discarded during the move leaves no slot behind.
   ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
   pinned.slot = nullptr;
   EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
@@ -273,8 +273,8 @@ class EmptyVolume final : public SpilledVolume {
   const std::function<void()> on_open_;
 };
 
-// Between the moment that somebody learns where the bytes are and the opening of the file, the
-// volume may have been moved.
+// A volume may be moved after a client has learned the location of its bytes and before it opens
+// the file.
 TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   Held("volumes/a");
   const auto fresh = Slot("scans/a");
@@ -286,7 +286,7 @@ TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   ASSERT_OK_AND_ASSIGN(const VolumeHold hold, store_.Hold("volumes/a", HoldKind::kRead));
   EXPECT_EQ(hold.slot, fresh);
   EXPECT_EQ(hold.cursor, nullptr);
-  // A file that is gone while the volume should be there is told.
+  // A missing file of an existing volume is an error.
   Held("volumes/b");
   ASSERT_THAT(store_.tiers().BeginSpill("volumes/b"), IsOk());
   store_.tiers().EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
@@ -294,7 +294,7 @@ TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
               IsError(absl::StatusCode::kNotFound, "the file is gone"));
 }
 
-// Its slot went back to the scan when it was moved; where it is now takes none.
+// The move returned the slot to the scan; the volume's present memory uses no slot of the scan.
 TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
   ASSERT_THAT(store_.ring().Mark("volumes/a", 1), IsOk());

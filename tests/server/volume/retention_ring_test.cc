@@ -38,7 +38,7 @@ TEST_F(RetentionRingTest, AMarkTakesAHoldSlotUntilItIsTakenBack) {
               IsError(absl::StatusCode::kResourceExhausted, "all of its 1 hold slots"));
   EXPECT_FALSE(ring_.Unmark("volumes/a")->kept);
   EXPECT_THAT(ring_.Mark("volumes/b", 1), IsOk());
-  // A volume of no ring stays kept without its mark.
+  // A volume without a ring stays kept without its mark.
   Held("volumes/c", {});
   EXPECT_THAT(ring_.Mark("volumes/c", 1), IsOk());
   EXPECT_TRUE(ring_.Unmark("volumes/c")->kept);

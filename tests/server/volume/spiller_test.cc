@@ -1,4 +1,4 @@
-// What a move between tiers does with errors that nobody expected, and how long failures are known.
+// Unexpected errors during a move between tiers, and how long failures are remembered.
 
 #include "server/volume/spiller.h"
 

@@ -30,7 +30,7 @@ class TableFixture : public ::testing::Test {
     slot->charge = ledger_.Reserve(0, "scans/a", "", {{"volume", 10, 1}}, nullptr).value()[0];
     return slot;
   }
-  /// A held volume on the device; the weak pointer tells whether its memory is still there.
+  /// A held volume on the device. The weak pointer expires when its memory is freed.
   std::weak_ptr<VolumeSlot> Held(const std::string& name, const Volume& what) {
     VolumeStatus status;
     status.name = name;
@@ -53,7 +53,7 @@ class TableFixture : public ::testing::Test {
     MutexLock lock(table_.mutex());
     return table_.StatusOf(**table_.Find(name));
   }
-  /// Changes the entry behind the back of the class under test.
+  /// Changes the entry without the class under test.
   template <class Change>
   void With(const std::string& name, Change change) {
     MutexLock lock(table_.mutex());

@@ -1,5 +1,6 @@
-// Each pair of verbs of a volume that exclude each other, done at the same moment thousands of
-// times: never do both succeed, never neither, and whoever loses is told by whom or what.
+// Each pair of calls on a volume that exclude each other, made at the same moment thousands of
+// times: exactly one of the two succeeds, and the error of the other names the call or the client
+// that won.
 
 #include <algorithm>
 #include <functional>
@@ -48,9 +49,9 @@ class NoBytes final : public SpilledVolume {
   void Remove() const override {}
 };
 
-/// The stores that verbs of volumes meet in, as the engine puts them together.
+/// The stores that calls on volumes use, connected as in the engine.
 class VerbsTest : public ::testing::Test {
- public:  // the verbs are passed on by their names
+ public:  // public, because the tests pass the calls as member pointers
   static constexpr int kMostAtOnce = 32;
   static void SetUpTestSuite() { ClientMemory::MakeExportable(true); }
   static void TearDownTestSuite() { ClientMemory::MakeExportable(false); }
@@ -79,7 +80,7 @@ class VerbsTest : public ::testing::Test {
     EXPECT_EQ(ledger_.UseOf(0).granted(), 0) << "memory of a volume was not given back";
   }
 
-  /// A new held volume, like all that follow until it is changed.
+  /// Makes a new held volume; later ones are the same unless a test changes it.
   void Held(bool kept = true) {
     name_ = absl::StrCat("volumes/", ++count_);
     VolumeStatus status;
@@ -93,7 +94,7 @@ class VerbsTest : public ::testing::Test {
     store_.Seal(status, kept);
   }
 
-  // -- the verbs, each as a client or the server does it, to its end
+  // -- the calls, each run to its end as a client or the server runs it
   absl::Status Lease(const std::string& name) {
     return store_
         .AcquireLease(
@@ -133,8 +134,8 @@ class VerbsTest : public ::testing::Test {
     loans_.push_back(std::move(loan));
     return absl::OkStatus();
   }
-  // These take what is due, not what they are told: what became of the volume says whether they
-  // did.
+  // These calls take whatever volume is due, not a given one: the volume's final state shows
+  // whether they took it.
   absl::Status Overwrite(const std::string& name) {
     (void)store_.ring().OverwriteOldest(kScan);
     return WhatBecame(name, "overwritten");
@@ -160,7 +161,7 @@ class VerbsTest : public ::testing::Test {
                : absl::FailedPreconditionError("nothing was due");
   }
 
-  /// What must be true of a volume whenever nothing is under way.
+  /// Checks the invariants of a volume without a call in progress.
   void CheckWhatIsLeft(const std::string& name) {
     const VolumeState state = store_.Get(name)->state;
     if (InMemory(state)) return;
@@ -178,7 +179,7 @@ class VerbsTest : public ::testing::Test {
   }
 
   using Verb = absl::Status (VerbsTest::*)(const std::string& name);
-  /// Both do their verb to so many volumes at once, one after the other, in the same order.
+  /// Both threads apply their call to many volumes, one after the other, in the same order.
   struct Outcome {
     std::string name;
     absl::Status a, b;
@@ -201,7 +202,7 @@ class VerbsTest : public ::testing::Test {
         });
     return all;
   }
-  /// Exactly one of the two succeeds, whichever is first; each is at times.
+  /// Expects that exactly one of the two calls succeeds, and that each of them sometimes wins.
   void RaceThem(Verb a, Verb b, const std::function<void()>& prepare,
                 const std::set<std::string>& reasons = {}, int at_once = kMostAtOnce) {
     int won[2] = {0, 0};
@@ -209,7 +210,7 @@ class VerbsTest : public ::testing::Test {
     for (int tries = 0; tries < (at_once == 1 ? kRounds : kTries); tries += at_once) {
       const int before[2] = {won[0], won[1]};
       for (Outcome& one : DoBoth(a, b, prepare, at_once, handicap)) {
-        // What others did to it by the way is said in the end.
+        // The final error also names other changes to the volume.
         for (auto [status, verb] : {std::pair(&one.a, a), std::pair(&one.b, b)}) {
           if (verb == &VerbsTest::Overwrite) *status = WhatBecame(one.name, "overwritten");
           if (verb == &VerbsTest::Expire) *status = WhatBecame(one.name, "its time to live");
@@ -245,7 +246,7 @@ class VerbsTest : public ::testing::Test {
   Ledger ledger_{{int64_t{1} << 30}};
   ClientSessions sessions_{&clock_, {}, "testtest"};
   LeaseTable leases_{&clock_, 65'536, &sessions_};
-  std::function<void(const VolumeStatus&)> on_change_;  // null: nothing
+  std::function<void(const VolumeStatus&)> on_change_;  // null: not called
   octavo::testing::VolumeCallback observer_{[this](const VolumeStatus& volume) {
     if (on_change_ != nullptr) on_change_(volume);
   }};
@@ -307,13 +308,15 @@ TEST_F(VerbsTest, AnExportAndWhatTakesTheMemory) {
 
 TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
   const auto prepare = [this] { Held(/*kept=*/false); };
-  // One at a time: the ring takes the oldest, whichever the other one is at.
+  // One volume at a time, because the ring takes the oldest, whichever volume the other thread has
+  // reached.
   for (const Verb verb :
        {&VerbsTest::Hold, &VerbsTest::Borrow, &VerbsTest::Commit, &VerbsTest::Discard})
     RaceThem(verb, &VerbsTest::Overwrite, prepare, {}, /*at_once=*/1);
 }
 
-// A volume that is back on its device, and mapped there, before its move off it was told to all.
+// A volume returns to its device and is mapped there before its earlier move off the device was
+// announced.
 TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
   for (const bool mapped_before : {false, true}) {
     Held();
@@ -325,7 +328,7 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
       ASSERT_THAT(Export(name_), IsOk());
     };
     ASSERT_THAT(store_.tiers().BeginSpill(name_),
-                IsOk());  // by the server: for a client what is mapped is not moved
+                IsOk());  // the server moves it: a client cannot move a mapped volume
     store_.tiers().EndSpill(name_, std::make_shared<const NoBytes>());
     on_change_ = nullptr;
     const auto exports = exports_.List(name_);
@@ -339,7 +342,7 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
   }
 }
 
-// keep_last: one that is held in time leaves its place in the ring to the next.
+// keep_last: a volume that is held in time leaves its place in the ring to the next one.
 TEST_F(VerbsTest, TheLastOfTheRingAndWhoHoldsTheOldest) {
   for (int round = 0; round < kRounds; ++round) {
     std::vector<std::string> names;
@@ -364,7 +367,7 @@ TEST_F(VerbsTest, TwoThatEndTheVolume) {
   RaceThem(&VerbsTest::Commit, &VerbsTest::Commit, prepare, {"VOLUME_STATE"});
 }
 
-// These do not exclude each other; what is left must be right all the same.
+// These calls do not exclude each other; the final state must be right all the same.
 TEST_F(VerbsTest, VerbsThatMayBothBeDoneLeaveNothingBehind) {
   ttl_ = 5;
   const std::vector<std::pair<Verb, Verb>> pairs = {
@@ -384,7 +387,7 @@ TEST_F(VerbsTest, VerbsThatMayBothBeDoneLeaveNothingBehind) {
   }
 }
 
-// A lease that is granted is one of a session that lives.
+// A granted lease belongs to a living session.
 TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
   for (int round = 0; round < kRounds; ++round) {
     const auto opened = sessions_.Open("a viewer").value();
@@ -408,7 +411,7 @@ TEST_F(VerbsTest, ALeaseAndTheEndOfItsSession) {
   }
 }
 
-// Nor is one taken from a session that has come back: who ends it for its first end comes too late.
+// A resumed session keeps its leases: the clean-up after its earlier end comes too late.
 TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
   const auto opened = sessions_.Open("a viewer").value();
   Held();
@@ -423,7 +426,7 @@ TEST_F(VerbsTest, TheLeasesOfASessionThatHasComeBackStay) {
   Clear();
 }
 
-// What a client that has come back finds is not taken from it any more.
+// A client that resumes its session keeps the volumes that it finds.
 TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
   for (int round = 0; round < kRounds; ++round) {
     const auto opened = sessions_.Open("a microscope").value();
@@ -444,8 +447,8 @@ TEST_F(VerbsTest, AnOrphanWhoseClientComesBack) {
   }
 }
 
-// The caller's own lease is not in its way, another's is; a token that is none of the volume is
-// refused.
+// The caller's own lease does not block the caller; another client's does. A token that does not
+// belong to the volume is refused.
 TEST_F(VerbsTest, OnesOwnLease) {
   const auto lease = [this](const std::string& holder) {
     return store_
@@ -477,7 +480,7 @@ TEST_F(VerbsTest, OnesOwnLease) {
   }
 }
 
-// A lease whose time is over keeps nothing.
+// An expired lease keeps no volume.
 TEST_F(VerbsTest, ALeaseThatHasExpiredIsNone) {
   Held();
   ASSERT_THAT(store_.AcquireLease({.resource = name_,
@@ -492,7 +495,7 @@ TEST_F(VerbsTest, ALeaseThatHasExpiredIsNone) {
   EXPECT_TRUE(leases_.List(name_).empty());
 }
 
-// All clients together get so many slots, however many take at once.
+// All clients together get at most this many slots, however many of them map at once.
 TEST_F(VerbsTest, TheSlotsThatMayBeMappedAtOnce) {
   for (int round = 0; round < kRounds; ++round) {
     Held();

@@ -23,7 +23,7 @@ class VolumeStoreTest : public ::testing::Test {
     status.scan = scan;
     return status;
   }
-  /// An acquired volume; the weak pointer tells whether its memory is still there.
+  /// An acquired volume. The weak pointer expires when its memory is freed.
   std::weak_ptr<VolumeSlot> Acquire(const std::string& name, const std::string& scan = "scans/a") {
     auto slot = std::make_shared<VolumeSlot>();
     slot->charge = ledger_.Reserve(0, scan, "", {{"volume", 10, 1}}, nullptr).value()[0];

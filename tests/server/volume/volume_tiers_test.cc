@@ -56,7 +56,7 @@ TEST_F(VolumeTiersTest, ThereAndBack) {
   now = Get("volumes/a");
   EXPECT_EQ(now.tier, Tier::kDevice);
   EXPECT_EQ(now.device, "devices/1");
-  // It is there: nothing begins.
+  // The volume is on the device: no restore begins.
   ASSERT_OK_AND_ASSIGN(hold, tiers_.BeginRestore("volumes/a"));
   EXPECT_NE(hold.slot, nullptr);
   EXPECT_EQ(Get("volumes/a").moving, Move::kNone);

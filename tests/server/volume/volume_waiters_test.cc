@@ -10,7 +10,7 @@ namespace {
 
 using octavo::testing::IsOk;
 
-// A client that asks again and again, with a deadline each time, while the volume is not completed.
+// A client waits again and again, with a deadline each time, while the volume is not complete.
 TEST(VolumeWaitsTest, WhoHasGoneAwayIsForgottenBeforeTheVolumeIsComplete) {
   VolumeWaiters waits;
   VolumeStatus volume;

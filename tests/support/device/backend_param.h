@@ -12,8 +12,8 @@
 
 namespace octavo::testing {
 
-/// Backends this machine can run; tests are instantiated over all of them. Without a GPU the cuda
-/// part says so by absence and by the one skipped test GpuPresence.Cuda.
+/// Backends that this machine can run; tests are instantiated over all of them. Without a GPU there
+/// are no cuda instances, and the test GpuPresence.Cuda is skipped.
 inline std::vector<std::string> AvailableBackends() {
   std::vector<std::string> names = {"host"};
   if (OpenDevices("cuda").ok()) names.push_back("cuda");
@@ -28,8 +28,8 @@ inline Device& SharedDevice(const std::string& backend) {
   return *it->second.devices[0];
 }
 
-/// Fresh devices of a backend, at least two of them, or none where the machine has fewer. A test
-/// may lose them.
+/// Fresh devices of a backend: at least two, or none if the machine has fewer. A test may lose
+/// them.
 inline std::vector<std::unique_ptr<Device>> SeveralDevices(const std::string& backend,
                                                            int count = 2) {
   auto opened = OpenDevices(backend, count);
@@ -52,7 +52,7 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(stream_.ref().Synchronize().ok());
     return buffer;
   }
-  /// Device memory full of 0xA5, so that elements that a kernel does not write show.
+  /// Device memory full of 0xA5, so that a test notices elements that no kernel writes.
   DeviceBuffer Poisoned(int64_t bytes) {
     DeviceBuffer buffer = device_.Allocate(bytes).value();
     EXPECT_TRUE(device_.Fill(stream_.ref(), buffer.data(), bytes, 0xA5A5A5A5u).ok());

@@ -21,13 +21,14 @@ struct UnrulyOptions {
   uint64_t seed = 1;
   int64_t longest_delay_ns = 0;  // before uploads, chain calls and downloads, at random
   int64_t upload_delay_ns = 0;   // before each upload, in addition
-  int64_t failing_fill = -1;     // which of the fills fails, from 0; < 0 = none
-  int64_t failing_digest = -1;   // the same of digests of whole arrays
+  int64_t failing_fill = -1;     // index of the fill that fails, from 0; < 0 = none
+  int64_t failing_digest = -1;   // the same for digests of whole arrays
 };
 
-/// A device that forwards all calls to another one, but late: it adds delays on the streams before
+/// A device that forwards all calls to another one, with delays: it delays the streams before
 /// uploads, chain calls and downloads. Its memory is filled with 0xA5 and has a guard of 4 KiB
-/// after its end, which it checks when the memory is freed. The other device must outlive it.
+/// behind its end; the device checks the guard when the memory is freed. The other device must
+/// outlive it.
 class UnrulyDevice final : public ForwardingDevice {
  public:
   UnrulyDevice(Device& inner, UnrulyOptions options)

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the parts of a scan work with, for tests that make one part alone.
+// The surroundings of the parts of a scan, for tests of a single part.
 
 #include <memory>
 #include <string>
@@ -24,7 +24,7 @@
 
 namespace octavo::engine::testing {
 
-/// Remembers what a scan told.
+/// Records all calls of a scan to its observer.
 class Told final : public ScanObserver {
  public:
   void OnScanChanged(const std::string&) override { ++changes; }
@@ -36,7 +36,7 @@ class Told final : public ScanObserver {
   std::vector<std::pair<std::string, std::string>> commits;
 };
 
-/// A scan of one B-scan after the other, and all that its parts only report to.
+/// A scan of single B-scans, and the objects that its parts report to.
 struct ScanSurroundings {
   explicit ScanSurroundings(ResolvedScan of) : scan(std::move(of)) {}
 

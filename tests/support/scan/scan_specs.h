@@ -5,7 +5,7 @@
 
 namespace octavo::engine {
 
-/// Three volumes of a simulated source, all else left open.
+/// Three volumes of a simulated source; all other fields have their defaults.
 inline ScanSpec SimulatedScan() {
   ScanSpec spec;
   spec.source = SimulatedSource();

@@ -1,6 +1,6 @@
 #pragma once
 
-// A scan session without an engine around it: scripted records on the devices of a backend.
+// A scan session without an engine: prepared records on the devices of a backend.
 
 #include <cmath>
 #include <functional>
@@ -26,7 +26,7 @@
 
 namespace octavo::engine::testing {
 
-/// u16 records determined by their number and the seed alone: noise on a fringe, 12 bits.
+/// u16 records that depend only on their number and the seed: noise on a fringe, 12 bits.
 class KnownRecords {
  public:
   KnownRecords(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
@@ -47,8 +47,8 @@ class KnownRecords {
   const int64_t samples_;
 };
 
-/// Delivers `total` known records in order, at most `most(random)` at a time; `before` is called
-/// before each delivery.
+/// Delivers `total` known records in order, at most `most(random)` at a time; calls `before` before
+/// each delivery.
 class KnownSource final : public Source {
  public:
   KnownSource(KnownRecords records, int64_t total, std::function<int64_t()> most,
@@ -83,7 +83,7 @@ class KnownSource final : public Source {
 inline ResolvedScan ResolvedKnown(Pattern pattern,
                                   const std::function<void(ScanSpec&)>& change = nullptr) {
   const auto owned =
-      std::make_unique<ScanSpec>();  // on the stack GCC 12 takes its variant for uninitialised
+      std::make_unique<ScanSpec>();  // GCC 12 takes its variant for uninitialised on the stack
   ScanSpec& spec = *owned;
   spec.source.emplace<SimulatedSource>().as_fast_as_possible = true;
   spec.acquisition = {.samples_per_record = 64,
@@ -107,14 +107,14 @@ inline ResolvedScan ResolvedKnown(Pattern pattern,
   return *std::move(resolved);
 }
 
-/// The result of a run: all contents of the held volumes, byte by byte.
+/// The result of a run: all contents of the held volumes.
 struct RunOutcome {
   ScanStatus scan;
   std::vector<VolumeStatus> volumes;
   std::vector<std::vector<uint8_t>> voxels, mips, aips;  // of each held volume
 };
 
-/// Runs a scan on `devices` (home first; one: not spread) until it has ended.
+/// Runs a scan on `devices` (home first; a single device: not spread) until it has ended.
 class SessionRun {
  public:
   explicit SessionRun(std::vector<Device*> devices)
@@ -174,7 +174,7 @@ class SessionRun {
     return run.Outcome();
   }
 
-  /// For a volume on any device.
+  /// Works for a volume on any device.
   std::vector<uint8_t> ReadBox(const VolumeHold& pinned, const Box3& box) {
     std::vector<uint8_t> got(static_cast<size_t>(box.count[0] * box.count[1] * box.count[2] *
                                                  SizeOf(pinned.status.dtype)),
@@ -209,7 +209,8 @@ class SessionRun {
   std::unique_ptr<ScanSession> session_;
 };
 
-/// Every held volume of `got` is that of `wanted`, byte by byte, projections included.
+/// Expects that every held volume of `got` equals that of `wanted`, byte by byte, projections
+/// included.
 inline void ExpectSame(const RunOutcome& got, const RunOutcome& wanted) {
   ASSERT_EQ(got.voxels.size(), wanted.voxels.size());
   for (size_t v = 0; v < wanted.voxels.size(); ++v) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// A scan session without an engine around it, from its start to its end.
+// A scan session without an engine, from its start to its end.
 
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace octavo::engine::testing {
 
-/// Hears what a scan tells: nothing is committed for it.
+/// Observes a scan and commits nothing for it.
 class NewsOfScan final : public ScanObserver {
  public:
   explicit NewsOfScan(octavo::testing::News* news) : news_(*news) {}
@@ -27,7 +27,7 @@ class NewsOfScan final : public ScanObserver {
   octavo::testing::News& news_;
 };
 
-/// Nothing is spilled or committed.
+/// Spills and commits nothing.
 class NoRelief : public SlotRelief {
  public:
   bool Spill(const std::string&, Tier) override { return false; }
@@ -35,8 +35,8 @@ class NoRelief : public SlotRelief {
   bool CommitsPending(const std::string&) override { return false; }
 };
 
-/// `given` (device, ledger, store, publisher, clock ...) and what else a session needs; `observer`
-/// hears of each change.
+/// Adds the rest that a session needs to `given` (device, ledger, store, publisher, clock ...). The
+/// session calls `observer` at each change.
 inline SessionContext WithObserver(SessionContext given, ScanObserver* observer) {
   if (given.frames == nullptr) given.frames = std::make_shared<FramePool>(given.device, 16 << 20);
   if (given.relief == nullptr) given.relief = std::make_shared<NoRelief>();

@@ -1,4 +1,4 @@
-// Commits that are killed or refused at each failpoint, and the recovery by the next start.
+// Commits that are killed or refused at each failpoint, and their recovery at the next start.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +30,7 @@ const char* const kPoints[] = {"journal_begin", "tmp_created",      "chunk_writt
 
 class CommitFaultTest : public StorageTest {
  protected:
-  /// In a separate process, killed at the failpoint of the commit.
+  /// Commits in a separate process, which is killed at the failpoint of the commit.
   void CommitAndBeKilled(const char* point, const std::string& destination, const VolumeMeta& meta,
                          const std::vector<uint8_t>& data, const WriterOptions& options) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -44,7 +44,7 @@ class CommitFaultTest : public StorageTest {
   }
 };
 
-/// A format, and whether it is the folder of files that TIFF may be.
+/// A format, and whether it is TIFF's folder of files.
 struct Way {
   Format format;
   bool stack = false;
@@ -55,6 +55,13 @@ std::string NameOf(const Way& way) {
 std::vector<Way> Ways() {
   std::vector<Way> out = {{.format = Format::kOmeTiff, .stack = true}};
   for (const Format format : kFormats) out.push_back({.format = format});
+  return out;
+}
+
+std::vector<Way> SingleFileWays() {
+  std::vector<Way> out;
+  for (const Way& way : Ways())
+    if (IsSingleFile({.format = way.format, .tiff_stack = way.stack})) out.push_back(way);
   return out;
 }
 
@@ -93,8 +100,8 @@ TEST_P(CommitFault, KilledThereTheNextStartFinishesOrCleansUp) {
   auto store = Open();
   ASSERT_EQ(report_.size(), 1u);
   const std::string final = WithExtension(root() + "/deep/er/x", options());
-  const std::set<std::string> complete = {"manifest_written", "before_rename", "after_rename",
-                                          "parent_synced"};
+  const std::set<std::string> complete = {"manifest_written", "before_rename", "side_renamed",
+                                          "after_rename", "parent_synced"};
   EXPECT_EQ(std::filesystem::exists(final), complete.contains(point())) << report_[0];
   for (const std::string& name : Files()) {
     if (!name.starts_with(".octavo-quarantine"))
@@ -131,10 +138,16 @@ INSTANTIATE_TEST_SUITE_P(Points, CommitFault,
                                                NameOf(std::get<1>(item.param)));
                          });
 
+// Between the two renames of a single file and its metadata.
+INSTANTIATE_TEST_SUITE_P(BetweenRenames, CommitFault,
+                         ::testing::Combine(::testing::Values("side_renamed"),
+                                            ::testing::ValuesIn(SingleFileWays())),
+                         [](const auto& item) { return NameOf(std::get<1>(item.param)); });
+
 class RootAway : public CommitFault {};
 
-// A disk that is not mounted when the server starts: its files are not abandoned because of the
-// folder in its place.
+// A disk is not mounted when the server starts: the server must not abandon its files because of
+// the empty folder in its place.
 TEST_P(RootAway, WhatIsOnItWaitsForIt) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
@@ -174,7 +187,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 class Damage : public CommitFault {};
 
-// A byte that changed on the disk between the crash and the start: never published, never deleted.
+// A byte changes on the disk between the crash and the start: the file is never published and never
+// deleted.
 TEST_P(Damage, GoesToQuarantine) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 20, 16, 64);
@@ -226,7 +240,7 @@ TEST_F(CommitFaultTest, ATornJournalLineIsIgnoredAndSomebodyElsesFilesStay) {
   EXPECT_TRUE(std::filesystem::exists(root() + "/x.ome.zarr/zarr.json"));
 }
 
-/// Another user may write in the folders of a root, and does so while the server is down.
+/// While the server is down, another user writes into the folders of a root.
 template <class What>
 class SwappedWhileDown : public CommitFaultTest,
                          public ::testing::WithParamInterface<std::tuple<What, Way>> {
@@ -235,7 +249,7 @@ class SwappedWhileDown : public CommitFaultTest,
     data_ = MakeVolume(&meta_, 20, 16, 64);
     fs::create_directories(root() + "/deep");
     fs::create_directories(outside());
-    ::alarm(50);  // a start that waits for a pipe waits for ever
+    ::alarm(50);  // a start that waits for a pipe would wait for ever
   }
   ~SwappedWhileDown() override { ::alarm(0); }
   const What& what() const { return std::get<0>(this->GetParam()); }
@@ -255,7 +269,7 @@ class SwappedWhileDown : public CommitFaultTest,
   std::vector<uint8_t> data_;
 };
 
-/// Fills a folder that takes the place of the temporary one, which is at `real`.
+/// Fills a folder that replaces the temporary one, which is at `real`.
 struct Hostile {
   const char* name;
   void (*make)(const std::string& folder, const std::string& real);

@@ -34,7 +34,7 @@ struct ZarrCase {
 
 class ZarrRoundTrip : public StorageTest, public ::testing::WithParamInterface<ZarrCase> {
  protected:
-  // One chunk as its file (or its part of a shard) holds it.
+  // Decodes one chunk as its file (or its part of a shard) holds it.
   static std::vector<uint8_t> Decode(const uint8_t* data, size_t bytes, bool compressed,
                                      size_t wanted) {
     if (!compressed) return {data, data + bytes};
@@ -46,8 +46,8 @@ class ZarrRoundTrip : public StorageTest, public ::testing::WithParamInterface<Z
   }
 };
 
-// The files are read back by a reader written from the Zarr v3 specification here, voxel by voxel;
-// edges hold the fill value.
+// A reader in this file, which follows the Zarr v3 specification, reads the files back voxel by
+// voxel. Edges hold the fill value.
 TEST_P(ZarrRoundTrip, EveryVoxelAndTheEdges) {
   const ZarrCase& c = GetParam();
   VolumeMeta meta;
@@ -283,10 +283,10 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
   const auto data = MakeVolume(&meta, 4, 8, 16);
   auto store = Open();
   ASSERT_OK_AND_ASSIGN(auto open, store->Begin("open", "stays/open", meta, {}));
-  meta.volume_name += std::string(1500, 'x');  // long lines, so that fewer will do
+  meta.volume_name += std::string(1500, 'x');  // long lines, so that fewer lines suffice
   for (int i = 0; i < 100; ++i) ASSERT_THAT(store->Begin("a", "given/up", meta, {}), IsOk());
   EXPECT_LT(std::filesystem::file_size(directory_ + "/state/commits.journal"), 100'000);
-  // The next process knows the entry that was open all the time.
+  // The next process knows the entry that stayed open all the time.
   std::filesystem::create_directories(directory_ + "/later");
   std::filesystem::copy_file(directory_ + "/state/commits.journal",
                              directory_ + "/later/commits.journal");
@@ -298,7 +298,7 @@ TEST_F(CommitStoreTest, TheJournalDoesNotGrowForEver) {
 
 // -- faults
 
-// Files cannot grow beyond a limit: as on a full disk, there may be no room for the journal line of
+// Files cannot grow beyond a limit. As on a full disk, there may be no room for the journal line of
 // an abandoned commit.
 TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
   VolumeMeta meta;
@@ -324,7 +324,7 @@ TEST_F(CommitStoreTest, AFullJournalDoesNotKeepWhatWasGivenUp) {
       << "the next start leaves what was published";
 }
 
-// Half a line that could neither be written nor cut off again does not swallow the next one.
+// Half a line, which could be neither completed nor removed, does not destroy the next one.
 TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
   const std::string path = directory_ + "/journal";
   std::vector<nlohmann::json> records;
@@ -349,7 +349,7 @@ TEST_F(CommitStoreTest, AHalfLineInTheJournalHurtsNoOther) {
   EXPECT_EQ(records, (std::vector<nlohmann::json>{{{"n", 1}}, {{"n", 3}}, {{"n", 4}}}));
 }
 
-// Whole, and of a program that thinks otherwise of the types.
+// Complete, but from a program that uses other types.
 TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
   VolumeMeta meta;
   const auto data = MakeVolume(&meta, 4, 8, 16);
@@ -401,8 +401,8 @@ TEST_F(CommitStoreTest, ARecordOfAnotherKindIsSaidAndLeftOut) {
   }
 }
 
-// A limit on threads (pids of a container) must not end the process: here no stack of that size can
-// be allocated.
+// A limit on threads (pids of a container) must not end the process. Here, no stack of that size
+// can be allocated.
 TEST_F(CommitStoreTest, FilesAreSyncedWithoutThreadsWhereNoneCanStart) {
   pthread_attr_t before, none;
   ASSERT_EQ(::pthread_getattr_default_np(&before), 0);

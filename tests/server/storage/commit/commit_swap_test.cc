@@ -1,5 +1,5 @@
-// Commits into folders in which another user may write: however the names change, the commit writes
-// nowhere else.
+// Commits into folders in which another user may write: the commit writes nowhere else, however the
+// names change.
 #include <atomic>
 #include <fcntl.h>
 #include <filesystem>
@@ -102,7 +102,7 @@ TEST_F(CommitSwapTest, ErrorsNameThePathThatPeopleKnow) {
     ASSERT_THAT((*begun)->WriteSlab(y, count, data_.data() + y * meta_.shape[1] * meta_.shape[2]),
                 IsOk());
   }
-  fs::create_directory(root() + "/a/b/x.npy");  // another thread was first
+  fs::create_directory(root() + "/a/b/x.npy");  // another thread created it first
   const auto outcome = (*begun)->Publish();
   EXPECT_THAT(outcome, IsError(absl::StatusCode::kAlreadyExists, root() + "/a/b/x.npy"));
   EXPECT_THAT(std::string(outcome.status().message()),

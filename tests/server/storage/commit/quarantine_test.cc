@@ -1,4 +1,4 @@
-// Roots that disappear and come back, and files that recoveries move to the quarantine.
+// Roots that disappear and come back, and files that a recovery moves to the quarantine.
 #include "server/storage/commit/quarantine.h"
 
 #include <csignal>
@@ -30,7 +30,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 class QuarantineTest : public testing::StorageTest {
  protected:
   std::string quarantine() const { return root() + "/" + kQuarantineName; }
-  /// A disk that is unplugged: what was the root's folder is another one, empty.
+  /// Unplugs the disk: another, empty folder takes the place of the root's.
   void Unplug() {
     fs::rename(root(), directory_ + "/away");
     fs::create_directory(root());
@@ -58,8 +58,7 @@ class QuarantineTest : public testing::StorageTest {
     fs::create_directories(quarantine() + "/" + name + "/c");
     std::ofstream(quarantine() + "/" + name + "/c/0")
         .write(std::string(static_cast<size_t>(bytes), 'x').data(), bytes);
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(5));  // so that one is older than the next
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // makes one older than the next
   }
 };
 
@@ -79,7 +78,7 @@ TEST_F(QuarantineTest, ARootThatGoesAndComesBackLeavesNoNameBlocked) {
         EXPECT_FALSE((*begun)->Publish().ok());
       }
       EXPECT_THAT(Files(), IsEmpty()) << "nothing is written into what has its place";
-      // While it is away no other commit is held up.
+      // While the root is away, other commits continue.
       EXPECT_THAT(Commit(*store, "elsewhere", meta, data, {.format = format}), IsOk());
       PlugIn();
       EXPECT_THAT(Commit(*store, destination, meta, data, {.format = format}), IsOk())
@@ -104,7 +103,7 @@ TEST_F(QuarantineTest, ARootThatComesBackAfterARestartIsSettledThen) {
     EXPECT_FALSE((*begun)->Publish().ok());
   }
   store = nullptr;
-  store = Open();  // away still
+  store = Open();  // still away
   ASSERT_THAT(report_, SizeIs(1));
   EXPECT_THAT(report_[0], HasSubstr("is missing or is not the directory that it was"));
   store = nullptr;
@@ -191,7 +190,7 @@ TEST_F(QuarantineTest, AStartPutsAsideCountsAndPrunes) {
   EXPECT_EQ(store->Quarantines().at(root()).entries, 0);
 }
 
-// A user who may write in the root can put a link there.
+// A user who may write in the root can put a link in the quarantine's place.
 TEST_F(QuarantineTest, ALinkIsNoQuarantine) {
   const std::string elsewhere = directory_ + "/elsewhere";
   fs::create_directories(elsewhere + "/precious");
@@ -204,7 +203,7 @@ TEST_F(QuarantineTest, ALinkIsNoQuarantine) {
   EXPECT_EQ(UseOfQuarantine(root()).entries, 0);
   EXPECT_TRUE(fs::exists(elsewhere + "/precious"));
   fs::remove(quarantine());
-  // A link in it is removed, but not its target.
+  // The recovery removes a link inside it, but not the link's target.
   Fill("one", 1);
   fs::create_directory_symlink(elsewhere, quarantine() + "/link");
   EXPECT_THAT(PruneQuarantine(root(), {.days = 1e-9}), SizeIs(2));

@@ -19,7 +19,7 @@ namespace {
 
 using testing::StorageTest;
 
-// Leaves this many descriptors free as long as it lives.
+// Leaves this many descriptors free during its lifetime.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int free) {
@@ -42,8 +42,8 @@ class FewDescriptors {
 
 class DescriptorsTest : public StorageTest, public ::testing::WithParamInterface<Format> {
  protected:
-  // From no descriptor at all to more than a commit needs, in random order: files left by an
-  // earlier try would block a later one. Returns the exit code.
+  // Tries from no descriptor to more than a commit needs, in random order, because files left by
+  // one try would block a later one. Returns the exit code.
   int Sweep(uint32_t seed) {
     VolumeMeta meta;
     const auto data = MakeVolume(&meta, 20, 16, 64);

@@ -15,7 +15,7 @@
 #include "server/storage/zarr/codec.h"
 #include "tests/server/storage/storage_test_base.h"
 
-// Parts of the writers, and reading their files back; tests/integration/storage/formats_test.py
+// Parts of the writers, whose files the tests read back. tests/integration/storage/formats_test.py
 // tests that other programs read these files.
 namespace octavo::storage {
 namespace {
@@ -88,7 +88,7 @@ TEST(ChunkCodec, DecodesWhatItEncodedAndRefusesWhatIsDamaged) {
       EXPECT_FALSE(
           coder.Decode(named, encoded + "x", back.data(), static_cast<int64_t>(back.size())).ok())
           << "something behind its end";
-      for (int i = 0; i < 200; ++i) {  // must come back, whatever it says
+      for (int i = 0; i < 200; ++i) {  // must return, with any status
         std::string damaged = encoded;
         damaged[random() % damaged.size()] ^= static_cast<char>(1 << random() % 8);
         (void)coder.Decode(named, damaged, back.data(), static_cast<int64_t>(back.size()));
@@ -218,7 +218,7 @@ TEST_F(StorageTest, PagesAreThePlanesAcrossTheFirstAxisUnlessSaidOtherwise) {
               IsError(absl::StatusCode::kInvalidArgument, "options.tiff_plane"));
 }
 
-// What a journal said before commits could be folders of TIFF files.
+// Entries of a journal from before commits could be folders of TIFF files.
 TEST(CommitPaths, OfAnEarlierJournalAreFilesUnlessZarr) {
   for (const Format format : kFormats) {
     CommitPaths paths{.key = "k",
@@ -274,7 +274,7 @@ TEST_F(StorageTest, ConvertsWhatWasCommittedAndBack) {
     EXPECT_EQ(MetaText(stored->meta()), MetaText(meta));
     EXPECT_THAT(stored->Verify(), IsOk());
     std::vector<uint8_t> back(data.size());
-    ASSERT_THAT(stored->Read(5, 32, back.data() + 5 * 3000), IsOk());  // any order
+    ASSERT_THAT(stored->Read(5, 32, back.data() + 5 * 3000), IsOk());  // in any order
     ASSERT_THAT(stored->Read(0, 5, back.data()), IsOk());
     EXPECT_EQ(back, data);
   }
@@ -313,7 +313,7 @@ TEST_F(StorageTest, ManyCommitsAtOnceInEveryFormat) {
   }
   for (auto& thread : threads) thread.join();
   for (const auto& result : results) EXPECT_THAT(result, IsOk());
-  // The same volume makes the same file.
+  // Equal volumes give equal files.
   for (size_t f = 0; f < std::size(kFormats); ++f) {
     if (kFormats[f] == Format::kOmeZarr05) continue;
     const auto first = ReadFile(absl::StrCat(root(), "/c", f, Extension(kFormats[f])));

@@ -40,7 +40,7 @@ std::string Nested(size_t depth, const std::string& open, const std::string& clo
   return out;
 }
 
-/// Every member that a Zarr array has, one of them replaced; "" replaces the whole.
+/// Every member that a Zarr array has, with one of them replaced; "" replaces the whole.
 std::string Array3(const std::string& member, const std::string& value) {
   const std::pair<const char*, const char*> members[] = {
       {"zarr_format", "3"},
@@ -102,7 +102,7 @@ TEST(HostileFilesTest, MetadataFilesAreRegularAndOfBoundedSize) {
   EXPECT_THAT(ReadJsonFile(path), IsError(absl::StatusCode::kNotFound, path));
   folder.Write("zarr.json", "{}");
   EXPECT_TRUE(ReadJsonFile(path).ok());
-  std::filesystem::resize_file(path, int64_t{1} << 40);  // takes no room on disk
+  std::filesystem::resize_file(path, int64_t{1} << 40);  // uses no space on the disk
   EXPECT_THAT(ReadJsonFile(path), IsError(kDataLoss, "has 1099511627776 bytes"));
   folder.Write("zarr.json", "[" + std::string(3'000'000, ' ') + "{}");
   EXPECT_THAT(ReadJsonFile(path), IsError(kDataLoss, "is no JSON: byte 3000004"));
@@ -116,7 +116,7 @@ TEST(HostileFilesTest, NestedSideFilesManifestsAndJournalLinesAreRefused) {
     folder.Write("v.npy.json", nested);
     EXPECT_THAT(OpenStoredFlat(folder / "v.npy"), IsError(kDataLoss, "deep in each other"));
     EXPECT_THAT(Manifest::FromJson(nested), IsError(kDataLoss, "damaged manifest: it holds"));
-    // A line of the right CRC, and the next one.
+    // A line with a correct CRC, and the next one.
     std::string journal;
     for (const std::string& record : {nested, std::string(R"({"op":"x"})")})
       absl::StrAppend(&journal, absl::Hex(Crc32c(record.data(), record.size()), absl::kZeroPad8),
@@ -150,7 +150,7 @@ class Fenced {
   char* base_;
 };
 
-// The decoders handle chunks of untrusted files in the daemon itself: they must refuse damaged ones
+// The daemon itself decodes chunks of untrusted files: the decoders must refuse damaged chunks
 // without an access outside their memory.
 TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
   std::mt19937 random(FreshSeed());
@@ -204,7 +204,7 @@ TEST(HostileFilesTest, DamagedChunksStayWithinTheirMemory) {
   EXPECT_GT(refused, 300);
 }
 
-// Whole, and of a program that thinks otherwise of the types.
+// Complete, but from a program that uses other types.
 TEST(HostileFilesTest, AManifestNamesTheMemberThatIsNotWhatItMustBe) {
   const nlohmann::json good = {{"octavo_manifest", 1},
                                {"commit", "a"},

@@ -45,8 +45,8 @@ class Scenes {
     return std::uniform_int_distribution<int64_t>(lo, hi)(random_);
   }
 
-  /// Spectra as a line camera gives them: an envelope, fringes that change from record to record,
-  /// noise, pixels that differ a little. `gain` above 1 saturates.
+  /// Spectra as a line camera delivers them: an envelope, fringes that change from record to
+  /// record, noise, and pixels that differ slightly. `gain` above 1 saturates.
   Scene Spectra(double gain = 1, int64_t samples = 0, int64_t records = 0) {
     if (samples == 0) samples = Whole(8, 1024) * 2;
     if (records == 0) records = std::max<int64_t>(12, Whole(12'000, 50'000) / samples);
@@ -71,7 +71,7 @@ class Scenes {
     }
     return scene;
   }
-  /// No light: an offset and noise; even and odd pixels may have different ones.
+  /// No light: an offset and noise. Even and odd pixels may have different offsets.
   Scene Dark() {
     Scene scene{.name = "dark", .samples = Whole(16, 2048), .light = {}};
     const double offset = Between(0, 0.3),
@@ -83,7 +83,7 @@ class Scenes {
           offset + static_cast<double>(i % scene.samples % 2) * taps + normal(random_), 0.0, 1.0));
     return scene;
   }
-  /// Every value as likely as another.
+  /// Uniformly distributed values.
   Scene Noise() {
     Scene scene{.name = "noise", .samples = Whole(16, 2048), .light = {}};
     for (int64_t i = 0; i < 30'000; ++i) scene.light.push_back(Between(0, 1));
@@ -112,13 +112,13 @@ void Append(T value, bool big, std::string* bytes) {
   bytes->append(word, sizeof(T));
 }
 
-/// How values become bytes.
+/// Converts values to bytes.
 struct Writer {
   Reading reading = Reading::kU16;
   int bits = 16;       // of the converter
-  bool left = false;   // its bits are the upper ones of a word
+  bool left = false;   // its bits are the upper bits of a word
   double offset = 0;   // of full scale: subtracted, so that values become negative
-  double unit = 1;     // of floats: what full scale is
+  double unit = 1;     // of floats: their full scale
   bool whole = false;  // floats hold whole counts
 
   std::string Bytes(const Scene& scene) const {
@@ -213,7 +213,7 @@ constexpr Reading kAll[] = {Reading::kU8,     Reading::kU16,        Reading::kI1
                             Reading::kI32,    Reading::kI32Big,     Reading::kF64,
                             Reading::kF64Big};
 
-/// Scenes of each kind; more of them by hand.
+/// Number of scenes of each kind; a manual run may ask for more.
 int Rounds() {
   const char* const given = std::getenv("OCTAVO_DOUBT_ROUNDS");
   return given != nullptr ? std::atoi(given) : 30;
@@ -228,7 +228,7 @@ class RecordDoubtsTest : public ::testing::Test {
 };
 
 TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
-  std::map<std::string, std::pair<int, int>> rates;  // doubted, of so many
+  std::map<std::string, std::pair<int, int>> rates;  // (doubted, total)
   for (int round = 0; round < Rounds(); ++round) {
     for (const Reading reading : kRawTypes) {
       const Scene scene = scenes_.Any();
@@ -236,7 +236,13 @@ TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
       RecordForm form = FormOf(reading, scene.samples);
       if (!writer.left && scenes_.Whole(0, 1) == 1)
         form.adc_bits = reading == Reading::kF32 ? 32 : writer.bits;
-      const auto doubts = FindRecordDoubts(writer.Bytes(scene), form);
+      const std::string bytes = writer.Bytes(scene);
+      const auto doubts = FindRecordDoubts(bytes, form);
+      // A converter of few bits rounds a dark scene to nothing but zeros, which is rightly told.
+      if (bytes.find_first_not_of('\0') == std::string::npos) {
+        EXPECT_EQ(doubts.size(), 1u);
+        continue;
+      }
       auto& [doubted, all] = rates[absl::StrCat(NameOf(reading), ", ", scene.name)];
       ++all;
       if (doubts.empty()) continue;
@@ -251,7 +257,7 @@ TEST_F(RecordDoubtsTest, WhatIsRightIsNotDoubted) {
     std::cout << "false alarms: " << kind << ": " << rate.first << " of " << rate.second << "\n";
 }
 
-// For spectra nearly every wrong type is detected, and the right one named.
+// For spectra, nearly every wrong type is detected, and the doubt names the right one.
 TEST_F(RecordDoubtsTest, WrongTypesOfSpectraAreToldAndTheRightOnesNamed) {
   int told_of_all = 0, all_of_all = 0;
   for (const Reading asked : kRawTypes) {
@@ -263,7 +269,8 @@ TEST_F(RecordDoubtsTest, WrongTypesOfSpectraAreToldAndTheRightOnesNamed) {
         const Scene scene =
             scenes_.Whole(0, 3) == 0 ? scenes_.Spectra(scenes_.Between(1.5, 6)) : scenes_.Spectra();
         Writer writer = WriterOf(truth, scenes_);
-        // Where no value is negative, i16 is u16; where none is large, u16 is i16.
+        // Data without negative values reads the same as i16 and u16, and so do data without large
+        // values.
         if (truth == Reading::kI16 && asked == Reading::kU16)
           writer.offset = scenes_.Between(0.1, 0.3);
         if (truth == Reading::kU16 && asked == Reading::kI16) writer.bits = 16, writer.left = false;
@@ -304,7 +311,7 @@ TEST_F(RecordDoubtsTest, WhatHasNoShapeIsNotDoubted) {
       << "too little to say anything";
 }
 
-// Unusual but valid: other data of users must not be taken for another type.
+// Unusual but valid data of the right type must raise no doubt.
 TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
   constexpr int64_t kSamples = 512, kRecords = 60;
   const auto file = [&](const std::function<int(int64_t record, int64_t sample, int light)>& word) {
@@ -335,7 +342,8 @@ TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
     SCOPED_TRACE(name);
     EXPECT_THAT(FindRecordDoubts(bytes, {.raw_type = DType::kU16, .samples = kSamples}), IsEmpty());
   }
-  // A mirror: one depth, another phase in each record, whole periods in a part of the record.
+  // A mirror: one depth, another phase in each record, and whole periods within a part of the
+  // record.
   for (int trial = 0; trial < 40; ++trial) {
     std::string bytes;
     const int64_t periods = 8 * scenes_.Whole(2, 16);
@@ -354,8 +362,8 @@ TEST_F(RecordDoubtsTest, OddDataOfTheRightTypeAreNotDoubted) {
   }
 }
 
-// One mirror at a depth whose fringe has whole periods in a part of the record; the light source's
-// spectrum around it.
+// One mirror at a depth whose fringe has whole periods within a part of the record, with the light
+// source's spectrum around it.
 TEST_F(RecordDoubtsTest, FringesOfWholePeriodsAreNoShorterRecords) {
   std::normal_distribution<double> noise(0, 3);
   for (int trial = 0; trial < 60; ++trial) {
@@ -363,7 +371,7 @@ TEST_F(RecordDoubtsTest, FringesOfWholePeriodsAreNoShorterRecords) {
                   periods = samples / 64 * scenes_.Whole(2, 26);
     const double contrast = scenes_.Between(0.2, 0.95), width = scenes_.Between(0.15, 0.45);
     const bool locked = trial % 3 == 0,
-               balanced = trial % 4 == 1;  // balanced detection sees the fringes alone
+               balanced = trial % 4 == 1;  // balanced detection records only the fringes
     std::string bytes;
     for (int64_t r = 0; r < 64; ++r) {
       const double phase = locked && !balanced ? 0 : scenes_.Between(0, 6.283);
@@ -439,7 +447,7 @@ TEST_F(RecordDoubtsTest, ALengthThatDividesTheFileByChanceIsDoubted) {
   }
 }
 
-// Camera records and processed B-scans, which must raise no doubt with their right type and length.
+// Camera records and processed B-scans must raise no doubt with their right type and length.
 TEST_F(RecordDoubtsTest, RealDataOfTheRightTypeAreNotDoubted) {
   const char* const set = std::getenv("OCTAVO_TEST_DATA");
   const char* const source = std::getenv("OCTAVO_SOURCE_DIR");

@@ -26,7 +26,7 @@ using octavo::testing::TempFolder;
 namespace fs = std::filesystem;
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
 
-/// Swaps two names repeatedly until it is destroyed: a folder and a link that leads elsewhere.
+/// Swaps two names repeatedly until it is destroyed: a folder, and a link that leads elsewhere.
 class Swapping {
  public:
   Swapping(std::string a, std::string b)
@@ -48,7 +48,8 @@ class Swapping {
   std::thread thread_;
 };
 
-/// Whether openat2 is used. Two roots and something outside of both, with the same names.
+/// The parameter: whether openat2 is used. There are two roots and a folder outside of both, with
+/// the same names inside.
 class OpenBeneathTest : public ::testing::TestWithParam<bool> {
  protected:
   OpenBeneathTest() {
@@ -95,7 +96,7 @@ TEST_P(OpenBeneathTest, LinksMayLeadWhereverTheRootsAre) {
       << "a root itself";
   EXPECT_THAT(OpenBeneath(folder_ / "outside/a/b/file", {}, O_RDONLY), IsOk())
       << "no roots: anywhere";
-  // A root that is a link itself, and the root of all.
+  // A root that is itself a link, and the root directory.
   Link(folder_ / "two", "second");
   EXPECT_THAT(OpenBeneath(folder_ / "second/a/b/file", {folder_ / "second"}, O_RDONLY), IsOk());
   EXPECT_THAT(OpenBeneath(folder_ / "outside/a/b/file", {"/"}, O_RDONLY), IsOk());
@@ -145,7 +146,7 @@ TEST_P(OpenBeneathTest, WhatIsMadeIsMadeBeneathOnly) {
   EXPECT_FALSE(fs::exists(folder_ / "outside/a/new"));
 }
 
-// A folder of the path is a link to elsewhere half of the time.
+// Half of the time, a folder of the path is a link to elsewhere.
 TEST_P(OpenBeneathTest, SwappedFoldersNeverLeadOutside) {
   Link(folder_ / "outside/a", "one/swap");
   int read = 0, made = 0;
@@ -171,7 +172,7 @@ TEST_P(OpenBeneathTest, SwappedFoldersNeverLeadOutside) {
       << "nothing was made outside";
 }
 
-/// An .npy file of u16 [5, 4, 6] whose numbers begin at `first`.
+/// Writes an .npy file of u16 [5, 4, 6] whose numbers begin at `first`.
 void WriteNpy(const std::string& path, const std::string& shape, const std::string& descr,
               const std::string& bytes) {
   std::string head =
@@ -186,7 +187,7 @@ std::string BytesOf(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// The same for real inputs: an input in a swapped folder is the one beneath the roots, or none.
+// The same for real inputs: a swapped folder gives the input beneath the roots, or none.
 TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   for (const int64_t kind : {0, 1}) {
     const std::string at = folder_ / (kind == 0 ? "one/a/" : "outside/a/");
@@ -219,8 +220,8 @@ TEST_P(OpenBeneathTest, SwappedInputsAreThoseBeneathTheRoots) {
   } inputs[] = {{"scan.npy", "theta.npy", 1000}, {"zarr", "", 1000}, {"scan.h5", "", 40}};
   for (const auto& input : inputs) {
     int opened = 0;
-    // On a busy machine the swapping thread may pause while the file cannot be opened: continue
-    // until it has run.
+    // On a busy machine, the swapping thread may pause while the file cannot be opened: the test
+    // continues until that thread has run.
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (int i = 0; i < input.tries || (opened == 0 && std::chrono::steady_clock::now() < patience);
          ++i) {

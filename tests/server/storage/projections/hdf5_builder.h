@@ -19,8 +19,8 @@ inline hid_t TypeOf(int32_t) { return H5T_STD_I32LE; }
 inline hid_t TypeOf(float) { return H5T_IEEE_F32LE; }
 inline hid_t TypeOf(double) { return H5T_IEEE_F64LE; }
 
-/// Writes HDF5 files as beamlines do, through the library alone. Groups are made as paths need
-/// them. One thread.
+/// Writes HDF5 files as beamlines do, with the library alone. It creates the groups that paths
+/// need. For one thread.
 class Hdf5Builder {
  public:
   explicit Hdf5Builder(const std::string& path) {
@@ -39,7 +39,7 @@ class Hdf5Builder {
   struct Layout {
     std::vector<hsize_t> chunk;
     unsigned deflate = 0;
-    hid_t type = -1;  // in the file; -1 = the values'
+    hid_t type = -1;  // in the file; -1 = that of the values
   };
 
   template <class T>
@@ -47,7 +47,7 @@ class Hdf5Builder {
             const std::vector<T>& values) {
     Data(name, shape, values, Layout{});
   }
-  /// Without values: a dataset that was never written.
+  /// Makes a dataset without values, as one that was never written.
   template <class T>
   void Data(const std::string& name, const std::vector<hsize_t>& shape,
             const std::vector<T>& values, const Layout& layout) {
@@ -83,7 +83,7 @@ class Hdf5Builder {
     H5Sclose(space);
     H5Tclose(type);
   }
-  /// A fixed-length one, as C programs write them.
+  /// Writes a fixed-length string attribute, as C programs do.
   void Attribute(const std::string& object, const std::string& name, const std::string& text) {
     const hid_t at = H5Oopen(file_, object.c_str(), H5P_DEFAULT), type = H5Tcopy(H5T_C_S1),
                 space = H5Screate(H5S_SCALAR);
@@ -103,12 +103,12 @@ class Hdf5Builder {
   void SoftLink(const std::string& name, const std::string& target) {
     EXPECT_GE(H5Lcreate_soft(target.c_str(), file_, name.c_str(), links_, H5P_DEFAULT), 0);
   }
-  /// A box of a virtual dataset that is all of another one.
+  /// A box of a virtual dataset that shows the whole of another dataset.
   struct Source {
     std::string file, dataset;
     std::vector<hsize_t> shape, at;
   };
-  /// Of u16.
+  /// Makes a virtual dataset of u16.
   void VirtualData(const std::string& name, const std::vector<hsize_t>& shape,
                    const std::vector<Source>& sources) {
     const auto rank = static_cast<int>(shape.size());
@@ -135,7 +135,7 @@ class Hdf5Builder {
   void Unlink(const std::string& name) {
     EXPECT_GE(H5Ldelete(file_, name.c_str(), H5P_DEFAULT), 0);
   }
-  /// Where the first chunk of a dataset lies in the file: offset and bytes.
+  /// Position of a dataset's first chunk in the file: offset and bytes.
   std::pair<int64_t, int64_t> FirstChunk(const std::string& name) {
     const hid_t data = H5Dopen2(file_, name.c_str(), H5P_DEFAULT);
     hsize_t offset[3], bytes = 0;

@@ -1,4 +1,5 @@
-// Another process probes HDF5 files: files that crash it or delay it, and its clean-up.
+// Another process probes HDF5 files. The tests give it files that crash or delay it, and check its
+// clean-up.
 
 #include "server/storage/projections/hdf5_probe.h"
 
@@ -32,7 +33,7 @@ std::string Contents(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-/// Descriptors of this process.
+/// Number of open descriptors of this process.
 std::ptrdiff_t Descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
@@ -46,7 +47,7 @@ class Hdf5ProbeTest : public ProjectionInputTest {
     EXPECT_EQ(errno, ECHILD);
   }
 
-  /// The file claims this length for a text in its global heap.
+  /// The file claims this length for a string in its global heap.
   std::string DamagedHeap(uint64_t bytes) {
     std::string file = Contents(NxTomo());
     const size_t at = file.find("NXtomo", file.find("GCOL"));
@@ -84,7 +85,7 @@ TEST_F(Hdf5ProbeTest, ErrorsAreThoseOfOpening) {
     const absl::Status here = OpenProjections(path, options).status();
     UseHdf5Probe({.command = {Beside("octavo-probe")}});
     EXPECT_EQ(here.code(), kInvalid);
-    EXPECT_EQ(other, here);  // with what it carries
+    EXPECT_EQ(other, here);  // with its message
   }
 }
 
@@ -99,7 +100,8 @@ TEST_F(Hdf5ProbeTest, WhatCrashesTheLibraryIsRefused) {
 
 TEST_F(Hdf5ProbeTest, WhatTheLibraryNeverEndsIsRefused) {
   UseHdf5Probe({.command = {Beside("octavo-probe")}, .seconds = 100, .processor_seconds = 1});
-  // The next object of the heap then lies among zeros: one of no length, again and again.
+  // Then the next object of the heap lies among zeros: it has no length, and the library reads it
+  // again and again.
   EXPECT_THAT(
       OpenProjections(DamagedHeap(2048), {}),
       IsError(kDataLoss, "damaged.nxs: the file takes more than 1 s of processor time to open"));
@@ -109,7 +111,7 @@ TEST_F(Hdf5ProbeTest, AChunkMayNotTakeAllMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "address space is not limited under a sanitizer";
 #endif
-  // Small chunks have no room for the size of a large one in the index of the file.
+  // A file with small chunks has no room in its index for the size of a large chunk.
   const std::string path =
       DataExchange({}, {.chunk = {kAngles, kRows, kColumns}, .deflate = 1, .type = H5T_IEEE_F32LE});
   {
@@ -157,10 +159,11 @@ TEST_F(Hdf5ProbeTest, WhatHangsIsEnded) {
   EXPECT_EQ(Descriptors(), before);
 }
 
-// A hostile file may control the other process, which then sends arbitrary answers.
+// A hostile file may control the other process, which may then send any answer.
 TEST_F(Hdf5ProbeTest, AnAnswerOfAnyKindDoesNoHarm) {
   for (const char* byte :
-       {"\\201", "\\237", "\\000", "\\377", "\\241"}) {  // an array in an array in an array ...
+       // An array in an array in an array, and so on.
+       {"\\201", "\\237", "\\000", "\\377", "\\241"}) {
     UseHdf5Probe(
         {.command = {"/bin/sh", "-c",
                      absl::StrCat("head -c 1040000 /dev/zero | tr '\\000' '", byte, "'")}});
@@ -171,15 +174,16 @@ TEST_F(Hdf5ProbeTest, AnAnswerOfAnyKindDoesNoHarm) {
 
 TEST_F(Hdf5ProbeTest, ItInheritsNoDescriptors) {
   const std::string list = folder_ / "list";
-  const UniqueFd open(::open("/dev/null", O_RDONLY));  // that a library opened so
+  // A descriptor that a library opened this way.
+  const UniqueFd open(::open("/dev/null", O_RDONLY));
   UseHdf5Probe({.command = {"/bin/sh", "-c", "ls /proc/self/fd >" + list}});
   EXPECT_THAT(OpenProjections(NxTomo(), {}),
-              IsError(kDataLoss, "the HDF5 library crashes on it"));  // there was no answer
+              IsError(kDataLoss, "the HDF5 library crashes on it"));  // no answer came
   EXPECT_EQ(Contents(list), "0\n1\n2\n3\n4\n")
       << "3 is the file to look at, the last is the folder that ls reads";
 }
 
-// Another program renames a file to this name, before or after the probe.
+// Another program renames a file to this name before or after the probe.
 TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
   const std::string look = "'" + Beside("octavo-probe") + "'";
   for (const bool before : {false, true}) {
@@ -189,7 +193,7 @@ TEST_F(Hdf5ProbeTest, WhatIsLookedAtIsWhatIsOpened) {
                         fresh = folder_ / "fresh.nxs";
       const std::string swap = absl::StrCat(
           "test -e ", kept, " || { ", removed ? "touch " : absl::StrCat("mv ", path, " "), kept,
-          "; cp ", damaged, " ", fresh, "; mv ", fresh, " ", path, "; }");  // once
+          "; cp ", damaged, " ", fresh, "; mv ", fresh, " ", path, "; }");  // only once
       UseHdf5Probe({.command = {"/bin/sh", "-c",
                                 before ? swap + "; exec " + look
                                        : look + "; rc=$?; " + swap + "; exit $rc"}});

@@ -1,4 +1,4 @@
-// Data Exchange and NXtomo: files that are read, and files that are refused.
+// Data Exchange and NXtomo: files that the reader accepts, and files that it refuses.
 
 #include <cmath>
 #include <map>
@@ -125,7 +125,7 @@ TEST_F(ProjectionInputTest, EveryRealTypeIsRead) {
                            : dtype == DType::kI16 ? Read<int16_t>(*input, one)[0]
                                                   : Read<float>(*input, one)[0];
       const bool clipped =
-          type == H5T_STD_I8LE && expected[i] > 127;  // by the library, as the file was written
+          type == H5T_STD_I8LE && expected[i] > 127;  // the library converts the file's type
       ASSERT_EQ(value, clipped ? 127 : expected[i]) << input->info().stored_type;
     }
   }
@@ -202,7 +202,7 @@ struct Broken {
   bool nxtomo;
   std::function<void(Hdf5Builder&)> change;
   absl::StatusCode code;
-  const char* text;  // in the message
+  const char* text;  // part of the message
 };
 std::ostream& operator<<(std::ostream& out, const Broken& b) { return out << b.name; }
 
@@ -223,7 +223,7 @@ TEST_P(BrokenFileTest, IsRefusedNamingTheDataset) {
 
 constexpr char kDetector[] = "/entry1/tomo_entry/instrument/detector/";
 
-/// Replaces a dataset by another of the same name.
+/// Replaces a dataset by another one of the same name.
 template <class T>
 std::function<void(Hdf5Builder&)> Instead(std::string name, std::vector<hsize_t> shape,
                                           std::vector<T> values) {
@@ -311,13 +311,13 @@ TEST_F(ProjectionInputTest, PartlyWrittenDataIsRefused) {
 }
 
 TEST_F(ProjectionInputTest, DamageIsDataLoss) {
-  // Truncated
+  // A truncated file.
   std::string path = DataExchange();
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 300);
   EXPECT_THAT(OpenProjections(path, {}),
               IsError(absl::StatusCode::kDataLoss, "the file cannot be opened"));
   EXPECT_EQ(InfoOf(OpenProjections(path, {}).status()).reason, Reason::kDamagedFile);
-  // A chunk whose compressed bytes are wrong: found when it is read, and only then.
+  // A chunk whose compressed bytes are wrong: only reading it finds the error.
   std::pair<int64_t, int64_t> chunk;
   path = DataExchange([&](Hdf5Builder& file) { chunk = file.FirstChunk("/exchange/data"); },
                       {.chunk = {1, kRows, kColumns}, .deflate = 6});
@@ -334,7 +334,7 @@ TEST_F(ProjectionInputTest, DamageIsDataLoss) {
   ProjectionBox rest = all;
   rest.first_frame = 1, --rest.frames;
   EXPECT_THAT(input->Read(rest, out.data()), IsOk());
-  // No HDF5 at all, nothing, a folder without anything
+  // A file that is not HDF5, an empty file, and an empty folder.
   folder_.Write("text.h5", "no HDF5");
   EXPECT_THAT(OpenProjections(folder_ / "text.h5", {}), IsError(kInvalid, "is no HDF5 file"));
   EXPECT_THAT(OpenProjections(folder_ / "none.h5", {}),

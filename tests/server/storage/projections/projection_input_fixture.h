@@ -1,6 +1,6 @@
 #pragma once
 
-// Complete and correct scans in files, for the tests of their readers.
+// Complete and correct scans in files, for tests of their readers.
 
 #include <algorithm>
 #include <cstdint>
@@ -66,7 +66,7 @@ inline std::vector<double> Degrees(int64_t count) {
   return out;
 }
 
-/// A file made from a complete and correct scan by one change.
+/// A complete and correct scan in a file, to which a test makes one change.
 class ProjectionInputTest : public ::testing::Test {
  protected:
   using Change = std::function<void(Hdf5Builder&)>;
@@ -100,7 +100,7 @@ class ProjectionInputTest : public ::testing::Test {
     return path;
   }
 
-  /// Reads a part of the projections in the middle of them.
+  /// Reads a box from the middle of the projections.
   static void ExpectAPart(ProjectionInput& input) {
     const ProjectionBox box{
         .first_frame = 1, .frames = 2, .first_row = 2, .rows = 2, .first_column = 1, .columns = 3};
@@ -146,8 +146,7 @@ class ProjectionInputTest : public ::testing::Test {
                   R"({"zarr_format":3,"node_type":"group","attributes":{}})");
     ZarrJson("scan.zarr/exchange/data", "[5,4,6]", "[2,3,6]", "uint16");
     const auto all = Frames<uint16_t>(kAngles, 0);
-    for (int64_t f = 0; f < 3;
-         ++f) {  // chunks reach beyond the end; the last one of them is not there
+    for (int64_t f = 0; f < 3; ++f) {  // chunks reach beyond the end; the last one is missing
       for (int64_t r = 0; r < 2; ++r) {
         std::vector<uint16_t> chunk(2 * 3 * 6, 999);
         for (int64_t y = 0; y < 2; ++y) {

@@ -1,4 +1,4 @@
-// Reading ahead, by many threads, and a real scan.
+// Read-ahead by many threads, and a real scan.
 
 #include "server/storage/projections/projection_input.h"
 
@@ -46,7 +46,7 @@ TEST_F(ProjectionInputTest, PrefetchGivesTheBoxesInOrder) {
   }
   ASSERT_OK_AND_ASSIGN(const ProjectionPrefetch::Slab end, prefetch->Next({}));
   EXPECT_FALSE(end);
-  // A row at a time where a slab holds no more
+  // One row at a time if a slab holds no more.
   EXPECT_EQ(CoverRows(input->info(), FrameKind::kProjection, 0, 4, 1).size(),
             static_cast<size_t>(kAngles * kRows));
 }
@@ -65,7 +65,7 @@ TEST_F(ProjectionInputTest, PrefetchEndsWhenItIsTold) {
   std::stop_source stop;
   std::jthread later([&] { stop.request_stop(); });
   EXPECT_THAT(prefetch->Next(stop.get_token()), IsError(absl::StatusCode::kCancelled, ""));
-  prefetch.reset();  // with slabs held, and its thread waiting for room
+  prefetch.reset();  // slabs are held, and its thread waits for room
   held.clear();
 }
 
@@ -129,7 +129,7 @@ TEST(ProjectionInputRealTest, Tooth) {
   const auto projections = ReadAll<float>(*input, FrameKind::kProjection);
   EXPECT_NEAR(*std::min_element(projections.begin(), projections.end()), 3921, 1);
   EXPECT_NEAR(*std::max_element(projections.begin(), projections.end()), 33892, 1);
-  // The same from .npy
+  // The same scan from .npy files.
   ProjectionOptions options{.flats = data + "/tomo/tooth_white.npy",
                             .darks = data + "/tomo/tooth_dark.npy",
                             .angles = data + "/tomo/tooth_theta_deg.npy"};

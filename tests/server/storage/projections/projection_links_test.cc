@@ -29,7 +29,7 @@ class ProjectionLinksTest : public ::testing::Test {
               std::vector<uint16_t>(all.begin() + first * kRows * kColumns, all.end()),
               {.chunk = {1, 2, kColumns}, .deflate = 1});
   }
-  /// A Data Exchange file whose projections `add` makes; its path.
+  /// Makes a Data Exchange file whose projections `add` makes. Returns its path.
   template <class F>
   std::string Master(F add, const std::string& name = "root/proc/master.h5") {
     Hdf5Builder file(folder_ / name);
@@ -42,7 +42,7 @@ class ProjectionLinksTest : public ::testing::Test {
     ASSERT_THAT(input, IsOk());
     EXPECT_EQ((*input)->info().projections, kAngles);
     EXPECT_EQ(ReadAll<uint16_t>(**input, FrameKind::kProjection), Frames<uint16_t>(kAngles, 0));
-    // Any part of it, too.
+    // The same for a part of it.
     const ProjectionBox box{
         .first_frame = 1, .frames = 3, .first_row = 1, .rows = 2, .first_column = 2, .columns = 3};
     const auto all = Frames<uint16_t>(kAngles, 0);
@@ -55,7 +55,7 @@ class ProjectionLinksTest : public ::testing::Test {
     }
     EXPECT_EQ(Read<uint16_t>(**input, box), expected);
   }
-  /// Refused, naming link and target.
+  /// Expects a refusal that names the link and its target.
   void IsRefused(const std::string& path, const std::string& link, const std::string& target,
                  const std::string& why) {
     const auto input = OpenProjections(path, options_);
@@ -74,7 +74,7 @@ TEST_F(ProjectionLinksTest, AnExternalLinkWithinTheRootsIsFollowed) {
        {std::string("../raw/detector.h5"), folder_ / "root/raw/detector.h5"}) {
     IsRead(Master([&](Hdf5Builder& f) { f.ExternalLink("/exchange/data", file, "/entry/data"); }));
   }
-  // By a soft link to a group behind one, and by one file to the next.
+  // Through a soft link to a group behind an external link, and from one file to the next.
   IsRead(Master([&](Hdf5Builder& f) {
     f.ExternalLink("/away", "../raw/detector.h5", "/entry");
     f.SoftLink("/exchange/data", "/away/data");
@@ -99,7 +99,7 @@ TEST_F(ProjectionLinksTest, AnNxTomoMayLieInOtherFiles) {
   {
     Hdf5Builder master(folder_ / "root/proc/master.nxs");
     master.ExternalLink("/entry", "../raw/scan.nxs", "/scan/tomo");
-    master.ExternalLink("/notes", "../raw/not_there.nxs", "/");  // of no concern
+    master.ExternalLink("/notes", "../raw/not_there.nxs", "/");  // irrelevant to the reader
   }
   {
     ASSERT_OK_AND_ASSIGN(const auto input,
@@ -107,7 +107,8 @@ TEST_F(ProjectionLinksTest, AnNxTomoMayLieInOtherFiles) {
     EXPECT_EQ(input->info().format, "nxtomo");
     EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), Frames<uint16_t>(kAngles, 0));
   }
-  // All data lie where they must not be read: the error says so, and not that they are missing.
+  // All data lie outside the roots: the error says that they must not be read, not that they are
+  // missing.
   {
     Hdf5Builder master(folder_ / "root/proc/master.nxs");
     master.ExternalLink("/entry", "../../outside/scan.nxs", "/scan/tomo");
@@ -126,7 +127,7 @@ TEST_F(ProjectionLinksTest, LinksOutsideAreRefusedWhetherThereIsAFileOrNot) {
         "/exchange/data", "'" + file + ":/entry/data'",
         "which lies outside of the configured roots");
   }
-  // By the canonical path, independent of the name.
+  // The canonical path decides, not the name.
   std::filesystem::create_symlink(folder_ / "outside/detector.h5",
                                   folder_ / "root/raw/looks_fine.h5");
   IsRefused(Master([&](Hdf5Builder& f) {
@@ -140,7 +141,7 @@ TEST_F(ProjectionLinksTest, LinksOutsideAreRefusedWhetherThereIsAFileOrNot) {
             }),
             "/exchange/data", "'../away/detector.h5:/entry/data'",
             "which lies outside of the configured roots");
-  // A root that is a symbolic link itself is as good as any.
+  // A root that is itself a symbolic link works as well.
   std::filesystem::create_directory_symlink(folder_ / "root", folder_ / "beamline");
   Detector("root/raw/detector.h5", 0, kAngles);
   options_.roots = {folder_ / "beamline"};
@@ -163,7 +164,7 @@ TEST_F(ProjectionLinksTest, MissingDamagedAndCircularLinksAreRefused) {
               }),
               "/exchange/data", absl::StrCat("'", file, ":", object, "'"), why);
   }
-  // Round in a circle: by soft links, through two files, and to itself.
+  // Circular links: soft links, through two files, and to itself.
   IsRefused(Master([&](Hdf5Builder& f) {
               f.SoftLink("/exchange/data", "/exchange/again");
               f.SoftLink("/exchange/again", "/exchange/data");
@@ -200,7 +201,7 @@ TEST_F(ProjectionLinksTest, AVirtualDatasetIsReadFromItsFiles) {
   IsRead(Master(add));
   EXPECT_EQ(OpenProjections(Master(add), options_).value()->row_granularity(), 2)
       << "the chunks of its files";
-  // Behind a link, and of parts of frames that lie in the file itself.
+  // Behind a link, and with parts of frames in the file itself.
   Master(add, "root/raw/virtual.h5");
   IsRead(Master([&](Hdf5Builder& f) {
     f.ExternalLink("/exchange/data", "../raw/virtual.h5", "/exchange/data");
@@ -218,7 +219,7 @@ TEST_F(ProjectionLinksTest, AVirtualDatasetIsReadFromItsFiles) {
                     .shape = {kAngles, kRows, kColumns - 2},
                     .at = {0, 0, 2}}});
   }));
-  // Of virtual datasets.
+  // Virtual datasets as sources.
   IsRead(Master([&](Hdf5Builder& f) {
     f.VirtualData("/exchange/data", {kAngles, kRows, kColumns},
                   {{.file = "../raw/virtual.h5",
@@ -254,14 +255,14 @@ TEST_F(ProjectionLinksTest, VirtualDatasetsThatCannotBeWholeAreRefused) {
   IsRefused(of(".", "/exchange/data"), "/exchange/data", "is virtual", "go on and on");
   IsRefused(of("../raw/four.h5", "/entry/data"), "/exchange/data", "'../raw/four.h5:/entry/data'",
             "elements that it does not have");
-  // A source behind a link that leads outside, which the library would follow.
+  // A source behind a link that leads outside; the library would follow it.
   {
     Hdf5Builder between(folder_ / "root/raw/between.h5");
     between.ExternalLink("/here", "../../outside/one.h5", "/entry/data");
   }
   IsRefused(of("../raw/between.h5", "/here"), "between.h5:/here",
             "'../../outside/one.h5:/entry/data'", "outside of the configured roots");
-  // Without roots no other file is read, but data in the file itself are.
+  // Without roots the reader opens no other file, but it reads data in the file itself.
   options_.roots.clear();
   IsRefused(of("../raw/one.h5", "/entry/data"), "/exchange/data", "'../raw/one.h5:/entry/data'",
             "no roots are configured");

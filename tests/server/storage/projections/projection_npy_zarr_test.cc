@@ -1,4 +1,4 @@
-// .npy files together, Zarr groups and arrays.
+// .npy files that form one scan, and Zarr groups and arrays.
 
 #include <cstring>
 
@@ -34,14 +34,14 @@ TEST_F(ProjectionInputTest, NpyFilesTogether) {
   ASSERT_OK_AND_ASSIGN(input, OpenProjections(folder_ / "p.npy", options));
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kDark), Frames<float>(2, 2));
   EXPECT_EQ(ReadAll<float>(*input, FrameKind::kProjection), Frames<float>(kAngles, 0));
-  // One sinogram
+  // One sinogram.
   Npy("s.npy", "<f4", {5, 6}, Bytes(Frames<float>(5, 0, 1)));
   ASSERT_OK_AND_ASSIGN(input, OpenProjections(folder_ / "s.npy", {.angles = folder_ / "a.npy"}));
   EXPECT_THAT((std::vector{input->info().projections, input->info().rows, input->info().columns}),
               ElementsAre(5, 1, 6));
   EXPECT_THAT(input->info().notes,
               ElementsAre(HasSubstr("one row of each frame"), HasSubstr("taken as degrees")));
-  // Half precision: 1, -2, the largest, the smallest, infinity, 0.1 rounded
+  // Half precision: 1, -2, the largest, the smallest, infinity, and 0.1 rounded.
   Npy("h.npy", "<f2", {1, 1, 6},
       Bytes(std::vector<uint16_t>{0x3C00, 0xC000, 0x7BFF, 0x0001, 0x7C00, 0x2E66}));
   ASSERT_OK_AND_ASSIGN(input, OpenProjections(folder_ / "h.npy", {.angle_values = {0}}));
@@ -90,15 +90,14 @@ TEST_F(ProjectionInputTest, ZarrGroupsAndArrays) {
   EXPECT_THAT(input->info().angles_rad, ElementsAre(0, 0.5, 1, 1.5, 2));
   EXPECT_EQ(input->row_granularity(), 3);
   auto expected = Frames<uint16_t>(kAngles, 0);
-  std::fill_n(expected.begin() + (4 * 4 + 3) * 6, 6,
-              uint16_t{7});  // of the chunk that is not there
+  std::fill_n(expected.begin() + (4 * 4 + 3) * 6, 6, uint16_t{7});  // from the missing chunk
   EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), expected);
   EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kFlat), Frames<uint16_t>(1, 1));
   ExpectAPart(*input);
   ASSERT_OK_AND_ASSIGN(input,
                        OpenProjections(path + "/exchange/data", {.angle_values = Degrees(5)}));
   EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), expected);
-  // v2, big-endian, one chunk of its own name
+  // v2, big-endian, one chunk with its own name.
   std::filesystem::create_directories(folder_ / "v2.zarr");
   folder_.Write(
       "v2.zarr/.zarray",
@@ -109,8 +108,8 @@ TEST_F(ProjectionInputTest, ZarrGroupsAndArrays) {
   EXPECT_THAT(ReadAll<int16_t>(*input, FrameKind::kProjection), ElementsAre(1, -1, 3, 256, 5, 6));
 }
 
-// As for links in HDF5: the client's path lies under the roots, and so must every file that is
-// read.
+// As for links in HDF5: the client's path lies under the roots, and so must every file that the
+// reader opens.
 TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
   namespace fs = std::filesystem;
   const octavo::testing::TempFolder outside;
@@ -128,7 +127,7 @@ TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
   };
   ASSERT_OK_AND_ASSIGN(auto input, open({}));
   const auto wanted = ReadAll<uint16_t>(*input, FrameKind::kProjection);
-  // A chunk, within the folder, under the roots, outside; and a link to nothing.
+  // Links to a chunk: within the folder, under the roots, outside; and a link to nothing.
   fs::rename(data + "/c.1.0.0", outside.path() + "/chunk");
   fs::create_symlink(outside.path() + "/chunk", data + "/c.1.0.0");
   ASSERT_OK_AND_ASSIGN(input, open({folder_.path()}));
@@ -144,13 +143,13 @@ TEST_F(ProjectionInputTest, LinksOfZarrStayUnderTheRoots) {
   fs::create_symlink("../../elsewhere", data + "/c.1.0.0");
   ASSERT_OK_AND_ASSIGN(input, open({}));
   EXPECT_EQ(ReadAll<uint16_t>(*input, FrameKind::kProjection), wanted);
-  // A whole array.
+  // A link to a whole array.
   fs::rename(data, outside.path() + "/data");
   fs::create_directory_symlink(outside.path() + "/data", data);
   EXPECT_THAT(open({folder_.path()}), IsError(kInvalid, "has no array of projections"));
   EXPECT_THAT(OpenProjections(path, {.projections = "exchange/data", .roots = {folder_.path()}}),
               IsError(kInvalid, "outside of the configured roots"));
-  // Its description alone.
+  // A link to the array's description only.
   fs::remove(data);
   fs::rename(outside.path() + "/data", data);
   fs::rename(data + "/zarr.json", outside.path() + "/zarr.json");
@@ -181,7 +180,7 @@ TEST_F(ProjectionInputTest, BrokenZarrIsRefused) {
               IsError(absl::StatusCode::kUnimplemented, "exchange/data is compressed with"));
 }
 
-// The sizes in an untrusted file must not be trusted.
+// The reader must not trust the sizes in an untrusted file.
 TEST_F(ProjectionInputTest, ZarrOfSizesThatCannotBeIsRefused) {
   const auto sharded = [&](const std::string& shard) {
     folder_.Write(
@@ -203,7 +202,7 @@ TEST_F(ProjectionInputTest, ZarrOfSizesThatCannotBeIsRefused) {
     const auto input = OpenProjections(data, {.angle_values = {0}});
     EXPECT_THAT(input, IsError(absl::StatusCode::kDataLoss, "chunk shape")) << shard;
   }
-  // A file that is much longer than its contents should be is not read into memory.
+  // The reader does not load a file that is much longer than its contents should be.
   folder_.Write("scan.zarr/exchange/data/c.0.0.0", "");
   std::filesystem::resize_file(path + "/exchange/data/c.0.0.0", uintmax_t{1} << 42);
   ASSERT_OK_AND_ASSIGN(const auto input, OpenProjections(path, {.angle_values = Degrees(5)}));

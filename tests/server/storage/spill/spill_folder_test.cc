@@ -180,7 +180,7 @@ TEST_F(SpillFolderTest, EveryChangedByteIsNoticed) {
     EXPECT_THAT(cursor->Read(0, std::ssize(data), out.data()), IsOk());
     EXPECT_EQ(out, data);
   }
-  // The footer: whatever byte of it, the file is set aside at the next start, not read.
+  // If any byte of the footer is wrong, the next start sets the file aside and does not read it.
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path_ + "/a.spill"));
   flip(size - 20);
   auto folder = Open();
@@ -226,7 +226,7 @@ TEST_F(SpillFolderTest, AFooterOfAnotherKindIsSetAside) {
     ASSERT_EQ(report_.size(), 1u);
     EXPECT_NE(report_[0].find(message), std::string::npos) << report_[0];
   }
-  // A hole: it costs nothing to have terabytes of it.
+  // A hole: terabytes of it cost nothing.
   const uint64_t hole = uint64_t{1} << 40;
   write("{}", hole);
   {
@@ -270,7 +270,7 @@ TEST_F(SpillFolderTest, WhatIsSaidOfAVolumeNeedNotBeUtf8) {
   EXPECT_EQ(found_[0].about.at("title"), "caf\uFFFD");
 }
 
-// A discarded volume must not be held again after a power loss.
+// After a power loss, a discarded volume must not be held again.
 TEST_F(SpillFolderTest, ThatAFileIsGoneIsMadeDurable) {
   auto folder = Open();
   ASSERT_OK_AND_ASSIGN(const auto file, Write(*folder, "a", Random(1000, 1)));
@@ -330,7 +330,7 @@ TEST_F(SpillFolderTest, AReaderGoesOnWhenTheFileIsRemoved) {
   EXPECT_FALSE(file->Open().ok());
 }
 
-// kill -9 at each point: afterwards the file is absent, or complete.
+// kill -9 at each point: afterwards the file is absent or complete.
 TEST_F(SpillFolderTest, AKillLeavesAllOrNothing) {
   const auto data = Random((2 << 20) + 7, 5);
   for (const char* point : {"spill_create", "spill_write", "spill_footer", "spill_synced",

@@ -1,5 +1,5 @@
-// Zarr metadata as other programs and attackers write them: exact values, or errors that name the
-// member.
+// Zarr metadata as other programs and attackers write them: the reader returns exact values, or
+// errors that name the member.
 
 #include <algorithm>
 #include <cstdio>
@@ -54,7 +54,7 @@ class ZarrMetadataTest : public ::testing::Test {
     folder_.Write(name + (v3 ? "/zarr.json" : "/.zarray"), text);
     return ZarrArrayReader::Open(folder_ / name, ZarrArrayReader::MissingChunk::kFill, {});
   }
-  /// The fill value of an element, as hexadecimal digits from its first byte.
+  /// The fill value of an element as hexadecimal digits, first byte first.
   absl::StatusOr<std::string> Fill(const std::string& type, const std::string& fill, bool v3,
                                    const std::string& endian) {
     std::string text;
@@ -95,10 +95,11 @@ std::string Reversed(const std::string& hex, size_t part_bytes) {
 }
 
 struct Value {
-  const char* type;  // v3's
-  const char* v2;    // v2's, without its byte order; "" = v3 only
+  const char* type;  // type in v3
+  const char* v2;    // type in v2 without its byte order; "" = v3 only
   const char* fill;  // JSON
-  const char* bits;  // most significant byte first, parts of complex ones apart; "" = refused
+  // Most significant byte first, the parts of complex numbers separately; "" = refused.
+  const char* bits;
 };
 // Half precision: the expected bits are numpy.float16's.
 const Value kValues[] = {
@@ -125,7 +126,7 @@ const Value kValues[] = {
     {"uint32", "u4", "4294967296", ""},
     {"int32", "i4", "-2147483648", "80000000"},
     {"uint64", "u8", "18446744073709551615", "ffffffffffffffff"},
-    {"uint64", "u8", "9007199254740993", "0020000000000001"},  // no double holds it
+    {"uint64", "u8", "9007199254740993", "0020000000000001"},  // no double equals it
     {"uint64", "u8", "18446744073709551616", ""},
     {"uint64", "u8", "-1", ""},
     {"int64", "i8", "-9223372036854775808", "8000000000000000"},
@@ -146,10 +147,10 @@ const Value kValues[] = {
     {"float16", "f2", "2.9e-8", "0000"},
     {"float16", "f2", "6.097e-5", "03ff"},
     {"float16", "f2", "6.1034e-5", "0400"},
-    {"float16", "f2", "2049", "6800"},  // to even
+    {"float16", "f2", "2049", "6800"},  // rounds to even
     {"float16", "f2", "2051", "6802"},
     {"float16", "f2", "1.00048828125001",
-     "3c01"},  // above the middle by less than a float can tell
+     "3c01"},  // above the middle by less than a float can resolve
     {"float16", "f2", "\"NaN\"", "7e00"},
     {"float16", "f2", "\"Infinity\"", "7c00"},
     {"float16", "f2", "\"-Infinity\"", "fc00"},
@@ -202,7 +203,7 @@ TEST_F(ZarrMetadataTest, FillValuesAreExactOrRefused) {
           const std::string text(got.status().message());
           EXPECT_THAT(text, Not(HasSubstr("json.exception"))) << what;
           if (!absl::StrContains(value.fill, "e400"))
-            EXPECT_THAT(text, HasSubstr("fill_value")) << what;  // no number of JSON at all
+            EXPECT_THAT(text, HasSubstr("fill_value")) << what;  // not a JSON number
           continue;
         }
         ASSERT_THAT(got, IsOk()) << what;
@@ -573,7 +574,7 @@ TEST_F(ZarrMetadataTest, V2IsReadStrictly) {
   }
 }
 
-// Invalid texts, and texts that may confuse a parser.
+// Invalid documents, and documents that may confuse a parser.
 TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
   for (const bool v3 : {true, false}) {
     const std::string whole = v3 ? kV3 : kV2;
@@ -590,7 +591,7 @@ TEST_F(ZarrMetadataTest, TextsThatAreNoMetadata) {
       EXPECT_LT(opened.status().message().size(), 600u);
     }
   }
-  // Any member of any type: the call returns, with an error text.
+  // Members of any type: the call returns, with an error message.
   std::mt19937 random(octavo::testing::Seeds::Get().Next());
   const std::vector<json> odd = {
       nullptr,           true,         0,   -1,   1.5,           1e300,

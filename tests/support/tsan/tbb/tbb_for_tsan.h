@@ -25,7 +25,7 @@ namespace for_tsan {
 
 inline std::atomic<size_t> most_threads{3};
 
-/// Two workers for the whole program; a waiting thread may run the job itself, so that no deadlock
+/// Two workers for the whole program. A waiting thread may run the job itself, so that no deadlock
 /// can occur.
 class Pool {
  public:
@@ -85,8 +85,8 @@ inline void Run(size_t count, const std::function<void(size_t)>& step) {
   };
   if (count == 0) return;
   const auto loop = std::make_shared<Loop>();
-  // A worker that comes after all steps are taken uses only `loop`, never `step`, which may be gone
-  // by then.
+  // A worker that starts after all steps are taken uses only `loop`, never `step`, which may no
+  // longer exist.
   const auto take = [loop, count, &step] {
     for (size_t i = loop->next.fetch_add(1, std::memory_order_relaxed); i < count;
          i = loop->next.fetch_add(1, std::memory_order_relaxed)) {
@@ -102,7 +102,7 @@ inline void Run(size_t count, const std::function<void(size_t)>& step) {
   loop->changed.wait(lock, [&] { return loop->done == count; });
 }
 
-inline uint64_t ThreadNumber() {  // never given twice, unlike std::thread::id
+inline uint64_t ThreadNumber() {  // unique, unlike std::thread::id
   static std::atomic<uint64_t> last{0};
   thread_local const uint64_t mine = ++last;
   return mine;
