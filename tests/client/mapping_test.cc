@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "octavo/v1/buffer.grpc.pb.h"
+#include "octavo/v1/export.grpc.pb.h"
 #include "octavo/v1/session.grpc.pb.h"
 
 #include "client/cpp/include/octavo/octavo.h"
@@ -42,6 +43,7 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
     client_ = std::make_unique<Client>(daemon_->addresses().at(0));
     channel_ = grpc::CreateChannel(client_->address(), grpc::InsecureChannelCredentials());
     buffers_ = v1::BufferService::NewStub(channel_);
+    exports_ = v1::ExportService::NewStub(channel_);
   }
   void TearDown() override { Stop(); }
   static bool OnHost() { return GetParam() == "host"; }
@@ -63,7 +65,7 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
   std::vector<v1::ExportStatus> Exports() {
     grpc::ClientContext context;
     v1::ListExportsResponse response;
-    EXPECT_TRUE(buffers_->ListExports(&context, {}, &response).ok());
+    EXPECT_TRUE(exports_->ListExports(&context, {}, &response).ok());
     return {response.exports().begin(), response.exports().end()};
   }
   void Revoke(const std::string& name) {
@@ -71,7 +73,7 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
     v1::RevokeExportRequest request;
     request.set_name(name);
     v1::RevokeExportResponse response;
-    EXPECT_TRUE(buffers_->RevokeExport(&context, request, &response).ok());
+    EXPECT_TRUE(exports_->RevokeExport(&context, request, &response).ok());
   }
   void ExpectSame(const Mapped& mapped, const std::string& volume) {
     const Array read = client_->Read(volume);
@@ -86,6 +88,7 @@ class MappingTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Client> client_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::BufferService::Stub> buffers_;
+  std::unique_ptr<v1::ExportService::Stub> exports_;
 };
 
 TEST_P(MappingTest, AVolumeIsItsBytesWithoutACopy) {

@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 
 #include "octavo/v1/buffer.pb.h"
+#include "octavo/v1/export.pb.h"
 #include "octavo/v1/ingest.pb.h"
 #include "octavo/v1/job.pb.h"
 #include "octavo/v1/scan.pb.h"
