@@ -11,6 +11,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/exception_to_status.h"
@@ -263,12 +264,13 @@ void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const 
 absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
-  const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
+  const int64_t volume_bytes = ClientMemory::Bytes(AlignedBytes(volume.bytes));
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       context_.ledger->Reserve(
           hold.device, volume.scan, volume.title,
-          {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
+          {{.what = "restored volume", .bytes = volume_bytes + kMemoryAlignment, .count = 1}},
+          nullptr));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
@@ -276,7 +278,7 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const 
   slot->charge = charges[0];
   absl::Status moved = base::ExceptionToStatus([&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
-    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(kMemoryAlignment));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
     auto* to = slot->volume.as<uint8_t>();
