@@ -344,6 +344,15 @@ std::set<std::string> VolumeStore::ScansInMemory() {
   return scans;
 }
 
+std::map<std::string, int64_t> VolumeStore::CountBySession() {
+  MutexLock lock(table_.mutex());
+  std::map<std::string, int64_t> counts;
+  for (const VolumeEntry& entry : table_.InMemory()) {
+    if (!entry.about->session.empty()) ++counts[entry.about->session];
+  }
+  return counts;
+}
+
 int64_t VolumeStore::MappedOf(const std::string& scan) {
   MutexLock lock(table_.mutex());
   const std::set<std::string> mapped = table_.Mapped();

@@ -144,6 +144,8 @@ class VolumeStore {
   ScanCounts CountOf(const std::string& scan);
   /// The scans of all volumes in memory.
   std::set<std::string> ScansInMemory();
+  /// The number of volumes in memory of each session; those of no session are not counted.
+  std::map<std::string, int64_t> CountBySession();
   /// The number of the scan's volumes that are held on the device and mapped by other processes.
   int64_t MappedOf(const std::string& scan);
   /// The scan is no longer listed: drops its totals.

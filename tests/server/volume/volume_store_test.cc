@@ -189,6 +189,23 @@ class EmptyVolume final : public SpilledVolume {
   void Remove() const override {}
 };
 
+TEST_F(VolumeStoreTest, VolumesInMemoryAreCountedForTheirSessions) {
+  const auto add = [this](const std::string& name, const std::string& session) {
+    VolumeStatus status = Status(name);
+    status.session = session;
+    store_.AddStored(status, std::make_shared<const EmptyVolume>());
+  };
+  add("volumes/a", "sessions/1"), add("volumes/b", "sessions/1"), add("volumes/c", "sessions/2");
+  add("volumes/d", "");
+  VolumeStatus acquiring = Status("volumes/e");
+  acquiring.session = "sessions/2";
+  store_.Add(acquiring, std::make_shared<VolumeSlot>(), 0);
+  using Counts = std::map<std::string, int64_t>;
+  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 2}}));
+  ASSERT_THAT(store_.Discard("volumes/c", ""), IsOk());
+  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 1}}));
+}
+
 TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
   Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
   VolumeStatus found = Status("volumes/c", "scans/c");
