@@ -58,6 +58,7 @@
 #include "server/session/lease.h"
 #include "server/volume/retention_ring.h"
 #include "server/volume/spilled_volume.h"
+#include "server/volume/volume_commit.h"
 #include "server/volume/volume_entry.h"
 #include "server/volume/volume_expiry.h"
 #include "server/volume/volume_hold.h"
@@ -104,11 +105,11 @@ class VolumeStore {
   /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, const std::string& reason,
                                               const ClientVerb* asked = nullptr);
-  /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (VOLUME_STATE).
-  absl::StatusOr<VolumeHold> BeginCommit(const std::string& name,
-                                         const ClientVerb* asked = nullptr);
-  /// committing → committed (releases the memory), or back to held with the error.
-  void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
+  /// held → committing. Its Finish makes the volume committed, and releases the memory, or held
+  /// again with the error. `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition
+  /// (VOLUME_STATE).
+  absl::StatusOr<VolumeCommit> BeginCommit(const std::string& name,
+                                           const ClientVerb* asked = nullptr);
 
   // -- lookups and uses
   absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
