@@ -2,6 +2,7 @@
 
 // What the parts of a scan work with, for tests that make one part alone.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,19 @@
 #include "tests/support/status_matchers.h"
 
 namespace octavo::engine::testing {
+
+/// The change of a spec to a CAPTURE scan with so many slots.
+inline std::function<void(ScanSpec&)> Captures(int64_t hold_slots) {
+  return [hold_slots](ScanSpec& spec) {
+    spec.retention.mode = RetentionMode::kCapture;
+    spec.retention.hold_slots = hold_slots;
+  };
+}
+
+/// A scan of volumes of 4 B-scans of 6 A-scans, without flyback, until it is stopped.
+inline ResolvedScan FewAscans(const std::function<void(ScanSpec&)>& change = nullptr) {
+  return ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4}, change);
+}
 
 /// Remembers what a scan told.
 class Told final : public ScanObserver {
