@@ -36,7 +36,7 @@
 // reads and commits have one of kind kMemory, kRead or kDevice; kept and being moved are states of
 // the entry (volume_entry.h).
 //
-// Order of locks: BufferStore turn, BufferStore, VolumeStore, then one of ExportStore, LeaseTable
+// Order of locks: BufferTurns, BufferTable, VolumeStore, then one of ExportStore, LeaseTable
 // (then ClientSessions), Ledger. No callback runs under any of these locks.
 
 #include <cstdint>
