@@ -162,7 +162,8 @@ absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* r
                                 upload(step.order.data(), step.order.size() * 4));
         view.order = static_cast<const int32_t*>(order);
       }
-      auto* phases = static_cast<float*>(out);
+      const DeviceSpan<float> phases{static_cast<float*>(out),
+                                     step.out.bytes / static_cast<int64_t>(sizeof(float))};
       if (const auto* angiography = std::get_if<AngiographyOperation>(&step.operation)) {
         OCTAVO_RETURN_IF_ERROR(Angiogram(stream.ref(), device, angiography->method, view,
                                          processing::ScaleOf(step.in), phases));
@@ -175,7 +176,8 @@ absl::Status Deriver::Compute(Work& work, Device& device, model::VolumeStatus* r
       }
       // Integers and phases cannot show that a part of them was missing.
       for (const auto& [first, count] : step.missing) {
-        OCTAVO_RETURN_IF_ERROR(device.Fill(stream.ref(), phases + first * step.out.shape[2],
+        OCTAVO_RETURN_IF_ERROR(device.Fill(stream.ref(),
+                                           phases.From(first * step.out.shape[2]).data(),
                                            count * step.out.shape[2] * 4, 0x7FC00000u));
       }
     }
