@@ -20,7 +20,8 @@ struct GridMiddle {
   OCTAVO_HOST_DEVICE GridMiddle(int64_t size, int64_t width)
       : n(width), border((size - width) / 2) {}
   OCTAVO_HOST_DEVICE bool Contains(int64_t row, int64_t column) const {
-    return row >= border && row < border + n && column >= border && column < border + n;
+    // Without short-circuits: branches would cost the CUDA kernel registers.
+    return (row >= border) & (row < border + n) & (column >= border) & (column < border + n);
   }
   /// The pixel's index in packed images [image, n, n].
   OCTAVO_HOST_DEVICE int64_t At(int64_t image, int64_t row, int64_t column) const {

@@ -61,9 +61,8 @@ struct CorrectSpec {
 struct RowsSpec {
   int64_t angles = 0, rows = 0, columns = 0;
   int64_t angle_stride = 0, row_stride = 0;
-  /// The element at which row `i`, counted over all angles, begins.
-  OCTAVO_HOST_DEVICE int64_t Row(int64_t i) const {
-    return i / rows * angle_stride + i % rows * row_stride;
+  OCTAVO_HOST_DEVICE int64_t At(int64_t angle, int64_t row, int64_t column) const {
+    return angle * angle_stride + row * row_stride + column;
   }
 };
 

@@ -200,7 +200,7 @@ struct AirRow {
   const float* values;
   float* air;
   OCTAVO_HOST_DEVICE void operator()(int64_t i, int64_t) const {
-    AirOfRow(values + in.Row(i), in.columns, left, right, air + 2 * i);
+    AirOfRow(values + in.At(i / in.rows, i % in.rows, 0), in.columns, left, right, air + 2 * i);
   }
 };
 
@@ -210,9 +210,10 @@ struct FinishPixel {
   const float* in;
   float* out;
   OCTAVO_HOST_DEVICE uint32_t operator()(int64_t i, int64_t column) const {
+    const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
     uint32_t flags = 0;
-    out[spec.out.Row(i) + column] =
-        FinishedPixel(spec, in[spec.in.Row(i) + column], i, column, &flags);
+    out[spec.out.At(angle, row, column)] =
+        FinishedPixel(spec, in[spec.in.At(angle, row, column)], i, column, &flags);
     return flags;
   }
 };

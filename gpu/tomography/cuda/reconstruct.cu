@@ -58,9 +58,10 @@ __global__ void PackImagesKernel(RayView v, const float* in, float value, int64_
   float* to = out + v.ImageRow(row) * v.lanes;
   for (int64_t i = threadIdx.x; i < v.size * v.lanes; i += kThreads) {
     const int64_t c = i / v.lanes, slice = group * v.lanes + i % v.lanes;
+    const bool counts = v.Counts(r, c), given = middle.Contains(r, c);
     float x = 0;
-    if (v.Counts(r, c) && slice < slices)
-      x = in == nullptr ? value : middle.Contains(r, c) ? in[middle.At(slice, r, c)] : 0.0f;
+    if (counts && slice < slices)
+      x = in == nullptr ? value : given ? in[middle.At(slice, r, c)] : 0.0f;
     to[i] = x;
   }
 }
