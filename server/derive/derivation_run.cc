@@ -50,7 +50,8 @@ absl::Status DerivationRun::RunStep(const DerivationStep& step, const void* in, 
   if (step.chain != nullptr) return OperateOnArray(step, in, out);
   if (std::holds_alternative<pattern::CartesianGrid>(step.operation))
     return Resample(step, in, out);
-  return Compare(step, in, static_cast<float*>(out));
+  return Compare(step, in,
+                 {static_cast<float*>(out), step.out.bytes / static_cast<int64_t>(sizeof(float))});
 }
 
 absl::Status DerivationRun::Reprocess(const DerivationStep& step, void* out) {
@@ -82,7 +83,8 @@ absl::Status DerivationRun::Resample(const DerivationStep& step, const void* in,
                       out);
 }
 
-absl::Status DerivationRun::Compare(const DerivationStep& step, const void* in, float* out) {
+absl::Status DerivationRun::Compare(const DerivationStep& step, const void* in,
+                                    DeviceSpan<float> out) {
   RepeatView view{.data = in,
                   .dtype = step.in.dtype,
                   .rows = step.in.shape[0],
@@ -107,7 +109,7 @@ absl::Status DerivationRun::Compare(const DerivationStep& step, const void* in, 
   }
   // Integers and phases cannot show that a part of them was missing.
   for (const auto& [first, count] : step.missing) {
-    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream_.ref(), out + first * step.out.shape[2],
+    OCTAVO_RETURN_IF_ERROR(device_.Fill(stream_.ref(), out.From(first * step.out.shape[2]).data(),
                                         count * step.out.shape[2] * 4, 0x7FC00000u));
   }
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 
 #include "gpu/array/array_ops.h"
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "server/derive/derivation_plan.h"
 #include "server/memory/volume_slot.h"
 #include "server/model/status_types.h"
@@ -40,7 +41,7 @@ class DerivationRun {
   absl::Status OperateOnArray(const DerivationStep& step, const void* in, void* out);
   absl::Status Resample(const DerivationStep& step, const void* in, void* out);
   /// Angiograms and phases.
-  absl::Status Compare(const DerivationStep& step, const void* in, float* out);
+  absl::Status Compare(const DerivationStep& step, const void* in, DeviceSpan<float> out);
 
   const DerivationPlan& plan_;
   const volume::VolumeHold& source_;

@@ -215,8 +215,8 @@ absl::Status TomographyRunner::FindAxis() {
 // Values that no column of the detector saw are no part of the object, and would bias the axis.
 absl::StatusOr<std::vector<int64_t>> TomographyRunner::MendForSearch(const Prepared& prepared) {
   const PreparedShape& s = prepared.shape;
-  return MendDeadColumns(run_.stream(), prepared.data, s.slices, s.angles, s.detectors,
-                         run_.device(), goes_on_);
+  return MendDeadColumns(run_.stream(), {prepared.data, s.elements()}, s.slices, s.angles,
+                         s.detectors, run_.device(), goes_on_);
 }
 
 // Compares an axis that the job does not search with a few rows: gives a warning if they show
