@@ -21,7 +21,7 @@ class SubscriptionTable {
   void Add(const std::shared_ptr<SubscriberQueue>& queue) { queues_.push_back(queue); }
   /// Those that want `key` of this scan now.
   Queues Interested(const std::string& name, const TopicTable::Scan& scan, const TopicKey& key);
-  /// The topics of this scan that somebody wants.
+  /// The topics of this scan that subscribers want.
   std::vector<Wanted> WantedOf(const std::string& name, const TopicTable::Scan& scan) const;
   /// Those that name this scan (not those by labels, which may get others).
   Queues Of(const std::string& name) const;

@@ -31,7 +31,7 @@ class PreviewMaker {
   absl::Status Begin(int64_t bytes);
   float* image() const { return image_; }
 
-  /// A slice of the range with a subscriber who wants previews.
+  /// A slice of the range of which a subscriber wants previews.
   std::optional<WantedSlice> WantedOf(const SliceRange& range) const;
   /// The same, if a preview is due now.
   std::optional<WantedSlice> DueOf(const SliceRange& range) const {
