@@ -1,4 +1,4 @@
-#include "server/publish/publisher_subscription.h"
+#include "server/publish/subscriber_queue.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,25 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
+#include "server/publish/frames.h"
 
 namespace octavo::publish {
-namespace {
 
-bool NeedsLoad(const model::Frame& frame) {
-  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) &&
-         frame.payload.data == nullptr;
-}
-
-}  // namespace
-
-model::FramePtr WithoutPayload(const model::Frame& frame) {
-  auto header = std::make_shared<model::Frame>(frame);
-  header->payload.owner = nullptr;
-  header->payload.data = nullptr;
-  return header;
-}
-
-bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePtr& frame) {
+bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   MutexLock lock(mutex_);
   if (ended_) return false;
   TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
@@ -68,7 +54,7 @@ bool Publisher::SubscriptionImpl::Push(const TopicKey& key, const model::FramePt
   return true;
 }
 
-bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame) {
+bool SubscriberQueue::PushBehindReplay(const model::FramePtr& frame) {
   if (replay_.size() >= most_replayed_) {
     if (spec_.delivery == model::Delivery::kLossless) {
       Cut(*frame, frame->sequence,
@@ -87,8 +73,8 @@ bool Publisher::SubscriptionImpl::PushBehindReplay(const model::FramePtr& frame)
   return false;
 }
 
-bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& key,
-                                       uint64_t sequence, Loss loss) {
+bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence,
+                           Loss loss) {
   MutexLock lock(mutex_);
   if (ended_) return false;
   (void)TopicOf(scan, key, sequence);
@@ -102,7 +88,7 @@ bool Publisher::SubscriptionImpl::Lose(const std::string& scan, const TopicKey& 
   return true;
 }
 
-void Publisher::SubscriptionImpl::Replay(std::vector<model::FramePtr> frames) {
+void SubscriberQueue::Replay(std::vector<model::FramePtr> frames) {
   {
     MutexLock lock(mutex_);
     replay_.assign(frames.begin(), frames.end());
@@ -111,8 +97,7 @@ void Publisher::SubscriptionImpl::Replay(std::vector<model::FramePtr> frames) {
   StartLoad();
 }
 
-void Publisher::SubscriptionImpl::ForgetScans(
-    const std::function<bool(const std::string&)>& known) {
+void SubscriberQueue::ForgetScans(const std::function<bool(const std::string&)>& known) {
   MutexLock lock(mutex_);
   std::erase_if(topics_, [&](const auto& topic) {
     const std::string& scan = topic.first.first;
@@ -122,14 +107,14 @@ void Publisher::SubscriptionImpl::ForgetScans(
   });
 }
 
-void Publisher::SubscriptionImpl::End() {
+void SubscriberQueue::End() {
   {
     MutexLock lock(mutex_);
     ended_ = true;
   }
 }
 
-bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
+bool SubscriberQueue::Take(model::Delivered* out) {
   bool load = false;
   {
     MutexLock lock(mutex_);
@@ -170,29 +155,26 @@ bool Publisher::SubscriptionImpl::Take(model::Delivered* out) {
       topic.last_accepted_ns = clock_->Now().monotonic_ns;
     out->frame = std::move(frame);
   }
-  {
-    MutexLock lock(counters_->mutex);
-    ++counters_->sent[Name(out->frame->product)];
-  }
+  counters_->Sent(out->frame->product);
   if (load) StartLoad();
   return true;
 }
 
 // LATEST: drop the alternatives that were to be tried if this one had been gone.
-void Publisher::SubscriptionImpl::DropOlder(const model::Frame& newest) {
+void SubscriberQueue::DropOlder(const model::Frame& newest) {
   std::erase_if(replay_, [&](const model::FramePtr& frame) {
     return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index;
   });
 }
 
-bool Publisher::SubscriptionImpl::Ended(absl::Status* status) {
+bool SubscriberQueue::Ended(absl::Status* status) {
   MutexLock lock(mutex_);
   if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
   *status = status_;
   return true;
 }
 
-void Publisher::SubscriptionImpl::Close() {
+void SubscriberQueue::Close() {
   {
     MutexLock lock(mutex_);
     ended_ = true;
@@ -205,47 +187,45 @@ void Publisher::SubscriptionImpl::Close() {
   notify_ = nullptr;
 }
 
-bool Publisher::SubscriptionImpl::closed() {
+bool SubscriberQueue::closed() {
   MutexLock lock(mutex_);
   return closed_;
 }
 
-bool Publisher::SubscriptionImpl::HeldBack() {
+bool SubscriberQueue::HeldBack() {
   MutexLock lock(mutex_);
   return spec_.max_rate_hz > 0 && !queue_.empty();
 }
 
-void Publisher::SubscriptionImpl::Notify() {
+void SubscriberQueue::Notify() {
   MutexLock lock(notify_mutex_);
   if (notify_) notify_();
 }
 
-Publisher::SubscriptionImpl::TopicState& Publisher::SubscriptionImpl::TopicOf(
-    const std::string& scan, const TopicKey& key, uint64_t first_sequence) {
+SubscriberQueue::TopicState& SubscriberQueue::TopicOf(const std::string& scan, const TopicKey& key,
+                                                      uint64_t first_sequence) {
   if (spec_.resume) first_sequence = spec_.from_sequence;
   return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence})
       .first->second;
 }
 
-TopicKey Publisher::SubscriptionImpl::KeyOf(const model::Frame& frame) const {
+TopicKey SubscriberQueue::KeyOf(const model::Frame& frame) const {
   return {.product = frame.product,
           .axis = frame.axis,
           .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
 }
 
-bool Publisher::SubscriptionImpl::TooEarly(const TopicState& topic) const {
+bool SubscriberQueue::TooEarly(const TopicState& topic) const {
   return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
          static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) <
              1e9 / spec_.max_rate_hz;
 }
 
-void Publisher::SubscriptionImpl::CountDrop(model::Product product) {
-  MutexLock lock(counters_->mutex);
-  ++counters_->dropped[{Name(product), Name(spec_.delivery)}];
+void SubscriberQueue::CountDrop(model::Product product) {
+  counters_->Dropped(product, Name(spec_.delivery));
 }
 
-void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume_from,
-                                      const std::string& why) {
+void SubscriberQueue::Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) {
   ended_ = true;
   status_ = WithInfo(
       absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
@@ -253,11 +233,10 @@ void Publisher::SubscriptionImpl::Cut(const model::Frame& frame, uint64_t resume
       {.reason = Reason::kSlowSubscriber,
        .field = "",
        .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
-  MutexLock lock(counters_->mutex);
-  ++counters_->cut["slow_subscriber"];
+  counters_->Cut("slow_subscriber");
 }
 
-void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
+void SubscriberQueue::IsMissing(const absl::Status& why) {
   const model::FramePtr gone = replay_.front();
   if (!absl::IsNotFound(why) &&
       !absl::IsFailedPrecondition(
@@ -299,7 +278,7 @@ void Publisher::SubscriptionImpl::IsMissing(const absl::Status& why) {
   }
 }
 
-void Publisher::SubscriptionImpl::StartLoad() {
+void SubscriberQueue::StartLoad() {
   model::FramePtr header;
   {
     MutexLock lock(mutex_);

@@ -1,7 +1,5 @@
 #pragma once
 
-// Private to publisher*.cc: the queue behind a Subscription.
-
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -15,21 +13,24 @@
 
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
-#include "server/publish/publisher.h"
+#include "server/model/frame.h"
+#include "server/model/subscription.h"
+#include "server/publish/frame_counters.h"
+#include "server/publish/held_frame_source.h"
+#include "server/publish/topic.h"
 
 namespace octavo::publish {
 
-/// The same frame without its payload, as remembered for volume frames.
-model::FramePtr WithoutPayload(const model::Frame& frame);
-
-/// The publisher pushes, one consumer takes. Thread-safe; may outlive the publisher. Push, Lose,
-/// Replay and End never call `notify`: their caller does, with Notify, without locks.
-class Publisher::SubscriptionImpl final : public model::Subscription,
-                                          public std::enable_shared_from_this<SubscriptionImpl> {
+/// The queue of one subscriber, by its delivery class: the publisher pushes, one consumer takes.
+/// Frames that are replayed come before new ones; those of held volumes are loaded when their turn
+/// comes. Thread-safe; may outlive the publisher. Push, Lose, Replay and End never call `notify`:
+/// their caller does, with Notify, without locks.
+class SubscriberQueue final : public model::Subscription,
+                              public std::enable_shared_from_this<SubscriberQueue> {
  public:
-  SubscriptionImpl(model::SubscribeSpec spec, std::function<void()> notify,
-                   HeldFrameSource* held_frames, const Clock* clock,
-                   std::shared_ptr<Counters> counters)
+  SubscriberQueue(model::SubscribeSpec spec, std::function<void()> notify,
+                  HeldFrameSource* held_frames, const Clock* clock,
+                  std::shared_ptr<FrameCounters> counters)
       : spec_(std::move(spec)),
         clock_(clock),
         held_frames_(held_frames),
@@ -83,7 +84,7 @@ class Publisher::SubscriptionImpl final : public model::Subscription,
   const model::SubscribeSpec spec_;
   const Clock* const clock_;
   HeldFrameSource* const held_frames_;
-  const std::shared_ptr<Counters> counters_;
+  const std::shared_ptr<FrameCounters> counters_;
   Mutex mutex_;
   std::deque<model::FramePtr> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<model::FramePtr> replay_
