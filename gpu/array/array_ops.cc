@@ -41,7 +41,7 @@ struct Room {
 
 absl::StatusOr<Room> RoomOf(const ArrayChain& chain, ArrayOps& ops) {
   Room room;
-  size_t last = 0;  // the last step that does not work in place writes the output
+  size_t last = 0;  // the last step that does not work in place, which writes the output
   for (size_t i = 0; i < chain.steps.size(); ++i) {
     if (!std::holds_alternative<FftSpec>(chain.steps[i].spec)) last = i;
   }

@@ -1,4 +1,5 @@
-// Operations that make few numbers of many: reductions, slabs, percentiles, histograms.
+// Operations whose result has fewer numbers than their input: reductions, slabs, percentiles,
+// histograms.
 
 #include <algorithm>
 #include <cmath>
@@ -7,12 +8,16 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/array/array_ops.h"
-#include "gpu/array/chain_planner.h"
+#include "gpu/array/chain_builder.h"
+#include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
+namespace {
 
-AxesSpec ChainPlanner::Split(const std::vector<bool>& chosen, int64_t begin, int64_t end) const {
+// The axes to reduce are those of `chosen`. If begin < end, there is one such axis, and only its
+// samples [begin, end) are reduced.
+AxesSpec Split(const ArrayType& type, const std::vector<bool>& chosen, int64_t begin, int64_t end) {
   ArrayLayout layout(type);
   struct Part {
     int64_t extent, stride;
@@ -36,7 +41,8 @@ AxesSpec ChainPlanner::Split(const std::vector<bool>& chosen, int64_t begin, int
       parts.push_back(part);
     }
   }
-  // Kept and run axes alternate now: of four at most two of a kind. The later one is the inner one.
+  // Kept and reduced axes alternate now, so that of four axes at most two are of a kind. The last
+  // of a kind is the inner one.
   int kept = 1, ran = 1;
   for (auto it = parts.rbegin(); it != parts.rend(); ++it) {
     int& at = it->run ? ran : kept;
@@ -46,7 +52,9 @@ AxesSpec ChainPlanner::Split(const std::vector<bool>& chosen, int64_t begin, int
   return out;
 }
 
-std::vector<int64_t> ChainPlanner::Without(const std::vector<bool>& chosen, bool keep_dims) const {
+// The dims that remain when the chosen axes are reduced; with keep_dims a reduced axis becomes 1.
+std::vector<int64_t> Without(const ArrayType& type, const std::vector<bool>& chosen,
+                             bool keep_dims) {
   std::vector<int64_t> dims;
   for (size_t d = 0; d < type.dims.size(); ++d) {
     if (!chosen[d]) dims.push_back(type.dims[d]);
@@ -56,10 +64,12 @@ std::vector<int64_t> ChainPlanner::Without(const std::vector<bool>& chosen, bool
   return dims;
 }
 
-absl::Status ChainPlanner::Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes,
-                                  bool skip_nan, Scalar out, std::vector<int64_t> dims) {
+// Adds a reduction with a result of `dims`; out = Scalar{} chooses its type.
+absl::Status Reduce(math::Reduction kind, math::Part part, const AxesSpec& axes, bool skip_nan,
+                    Scalar out, std::vector<int64_t> dims, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   const bool ordered = kind != math::Reduction::kSum && kind != math::Reduction::kMean;
-  if (ordered && part == math::Part::kAll) OCTAVO_RETURN_IF_ERROR(NoComplex());
+  if (ordered && part == math::Part::kAll) OCTAVO_RETURN_IF_ERROR(chain->NoComplex());
   const Scalar in = part == math::Part::kAll ? type.scalar : RealOf(type.scalar);
   if (out == Scalar{}) {
     const bool extreme = kind == math::Reduction::kMin || kind == math::Reduction::kMax;
@@ -70,7 +80,7 @@ absl::Status ChainPlanner::Reduce(math::Reduction kind, math::Part part, const A
     if (extreme && part != math::Part::kAll && IsComplex(type.scalar)) out = FloatOf(in);
   }
   if (IsComplex(in) && !IsComplex(out))
-    return Bad("type", absl::StrCat("is ", NameOf(out), "; the result is complex"));
+    return chain->Bad("type", absl::StrCat("is ", NameOf(out), "; the result is complex"));
   ReduceSpec spec{.in = type.scalar,
                   .out = out,
                   .part = part,
@@ -79,95 +89,102 @@ absl::Status ChainPlanner::Reduce(math::Reduction kind, math::Part part, const A
                   .axes = axes};
   spec.parts =
       std::clamp<int64_t>(65536 / axes.results(), 1, std::max<int64_t>(1, axes.length() / 1024));
-  return Add(spec, {.scalar = out, .lanes = type.lanes, .dims = std::move(dims)});
+  return chain->Add(spec, {.scalar = out, .lanes = type.lanes, .dims = std::move(dims)});
 }
 
-absl::Status ChainPlanner::Do(const ReduceOp& op) {
-  OCTAVO_RETURN_IF_ERROR(KnownScalar(op.scalar, absl::StrCat(field_, ".type")));
+}  // namespace
+
+absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
+  OCTAVO_RETURN_IF_ERROR(chain->KnownScalar(op.scalar));
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
-                                    "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return chain->Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
+                                           "; allowed SUM, MIN, MAX, MEAN, STD"));
   }
   if (op.part > math::Part::kPower)
-    return Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
-  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, Axes(op.axes));
-  return Reduce(op.kind, op.part, Split(chosen, 0, 0), op.skip_nan, op.scalar,
-                Without(chosen, op.keep_dims));
+    return chain->Bad("part", absl::StrCat("has the unknown value ", static_cast<int>(op.part)));
+  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, chain->Axes(op.axes));
+  return Reduce(op.kind, op.part, Split(type, chosen, 0, 0), op.skip_nan, op.scalar,
+                Without(type, chosen, op.keep_dims), chain);
 }
 
-absl::Status ChainPlanner::Do(const SlabOp& op) {
+absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   if (op.kind < math::Reduction::kSum || op.kind > math::Reduction::kStd) {
-    return Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
-                                    "; allowed SUM, MIN, MAX, MEAN, STD"));
+    return chain->Bad("kind", absl::StrCat("is ", static_cast<int>(op.kind),
+                                           "; allowed SUM, MIN, MAX, MEAN, STD"));
   }
-  OCTAVO_ASSIGN_OR_RETURN(const int axis, Axis("axis", op.axis));
+  OCTAVO_ASSIGN_OR_RETURN(const int axis, chain->Axis("axis", op.axis));
   const int64_t extent = type.dims[static_cast<size_t>(axis)], end = op.end == 0 ? extent : op.end;
   if (op.begin < 0 || op.begin >= extent)
-    return Bad("begin", absl::StrCat("is ", op.begin, "; allowed 0 to ", extent - 1));
+    return chain->Bad("begin", absl::StrCat("is ", op.begin, "; allowed 0 to ", extent - 1));
   if (end <= op.begin || end > extent)
-    return Bad("end", absl::StrCat("is ", end, "; allowed ", op.begin + 1, " to ", extent));
+    return chain->Bad("end", absl::StrCat("is ", end, "; allowed ", op.begin + 1, " to ", extent));
   std::vector<bool> chosen(type.dims.size(), false);
   chosen[static_cast<size_t>(axis)] = true;
   const math::Part part = IsComplex(type.scalar) ? math::Part::kMagnitude : math::Part::kAll;
-  return Reduce(op.kind, part, Split(chosen, op.begin, end), true, Scalar{},
-                Without(chosen, op.keep_dims));
+  return Reduce(op.kind, part, Split(type, chosen, op.begin, end), true, Scalar{},
+                Without(type, chosen, op.keep_dims), chain);
 }
 
-absl::Status ChainPlanner::Do(const PercentileOp& op) {
-  OCTAVO_RETURN_IF_ERROR(NoComplex());
+absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
+  OCTAVO_RETURN_IF_ERROR(chain->NoComplex());
   if (op.percentiles.empty() || op.percentiles.size() > 16) {
-    return Bad("percentiles",
-               absl::StrCat("has ", op.percentiles.size(), " numbers; allowed 1 to 16"));
+    return chain->Bad("percentiles",
+                      absl::StrCat("has ", op.percentiles.size(), " numbers; allowed 1 to 16"));
   }
   SelectSpec spec{.in = type.scalar, .percentiles = static_cast<int>(op.percentiles.size())};
   for (size_t p = 0; p < op.percentiles.size(); ++p) {
     if (!(op.percentiles[p] >= 0 && op.percentiles[p] <= 100)) {
-      return Bad("percentiles",
-                 absl::StrCat("[", p, "] is ", op.percentiles[p], "; allowed 0 to 100"));
+      return chain->Bad("percentiles",
+                        absl::StrCat("[", p, "] is ", op.percentiles[p], "; allowed 0 to 100"));
     }
     spec.percentile[p] = op.percentiles[p];
   }
-  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, Axes(op.axes));
-  spec.axes = Split(chosen, 0, 0);
+  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, chain->Axes(op.axes));
+  spec.axes = Split(type, chosen, 0, 0);
   if (spec.axes.length() >= int64_t{1} << 32)
-    return Bad("axes", absl::StrCat("make ", spec.axes.length(),
-                                    " numbers a percentile; allowed below 2^32"));
-  // f64 keys of numbers of few digits end in zeros (or ones, if negative).
+    return chain->Bad("axes", absl::StrCat("make ", spec.axes.length(),
+                                           " numbers a percentile; allowed below 2^32"));
+  // The f64 key of a number with few digits ends in zeros (or in ones, if it is negative).
   const int64_t size = SizeOf(type.scalar);
   spec.digits = size <= 2 ? 4 : type.scalar == Scalar::kF32 ? 5 : size == 4 ? 6 : 8;
   spec.out = size == 8 || spec.digits == 6 ? Scalar::kF64 : Scalar::kF32;
   ArrayType out{.scalar = spec.out,
                 .lanes = type.lanes,
-                .dims = Without(chosen, op.keep_dims && spec.percentiles == 1)};
+                .dims = Without(type, chosen, op.keep_dims && spec.percentiles == 1)};
   if (spec.percentiles > 1) {
     const bool all = std::find(chosen.begin(), chosen.end(), false) == chosen.end();
     if (all) out.dims.clear();
     out.dims.insert(out.dims.begin(), spec.percentiles);
   }
-  return Add(spec, std::move(out));
+  return chain->Add(spec, std::move(out));
 }
 
-absl::Status ChainPlanner::Do(const HistogramOp& op) {
-  OCTAVO_RETURN_IF_ERROR(NoComplex());
-  OCTAVO_RETURN_IF_ERROR(KnownScalar(op.scalar, absl::StrCat(field_, ".type")));
+absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
+  OCTAVO_RETURN_IF_ERROR(chain->NoComplex());
+  OCTAVO_RETURN_IF_ERROR(chain->KnownScalar(op.scalar));
   if (op.bins < 1 || op.bins > 65536)
-    return Bad("bins", absl::StrCat("is ", op.bins, "; allowed 1 to 65536"));
+    return chain->Bad("bins", absl::StrCat("is ", op.bins, "; allowed 1 to 65536"));
   HistogramSpec spec{
       .in = type.scalar, .count = type.numbers(), .bins = op.bins, .lo = op.lo, .hi = op.hi};
-  if (!std::isfinite(op.lo)) return Bad("lo", "is not finite");
-  if (!std::isfinite(op.hi)) return Bad("hi", "is not finite");
+  if (!std::isfinite(op.lo)) return chain->Bad("lo", "is not finite");
+  if (!std::isfinite(op.hi)) return chain->Bad("hi", "is not finite");
   if (!(op.lo < op.hi)) {
     const bool small = IsIntegral(type.scalar) && SizeOf(type.scalar) <= 2;
     if (!small || op.lo != 0 || op.hi != 0) {
-      return Bad("hi", absl::StrCat("is ", op.hi, "; allowed above lo, which is ", op.lo,
-                                    " (both 0: the whole range of 8- and 16-bit integers)"));
+      return chain->Bad("hi", absl::StrCat("is ", op.hi, "; allowed above lo, which is ", op.lo,
+                                           " (both 0: the whole range of 8- and 16-bit integers)"));
     }
     const double range = SizeOf(type.scalar) == 1 ? 256 : 65536;
     spec.lo = type.scalar == Scalar::kI8 || type.scalar == Scalar::kI16 ? -range / 2 : 0;
     spec.hi = spec.lo + range;
   }
-  OCTAVO_RETURN_IF_ERROR(Add(spec, {.scalar = Scalar::kU64, .lanes = 1, .dims = {op.bins}}));
-  return op.scalar == Scalar::kU64 || op.scalar == Scalar{} ? absl::OkStatus() : Map({}, op.scalar);
+  OCTAVO_RETURN_IF_ERROR(chain->Add(spec, {.scalar = Scalar::kU64, .lanes = 1, .dims = {op.bins}}));
+  return op.scalar == Scalar::kU64 || op.scalar == Scalar{} ? absl::OkStatus()
+                                                            : chain->Map({}, op.scalar);
 }
 
 }  // namespace octavo::inline gpu

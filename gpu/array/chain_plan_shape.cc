@@ -5,50 +5,56 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu/array/array_ops.h"
-#include "gpu/array/chain_planner.h"
+#include "gpu/array/chain_builder.h"
 #include "gpu/array/internal.h"
 #include "gpu/base/status.h"
 
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kMostWeights = 1
-                                 << 26;  // of one axis of a resize: 12 bytes each, on the host, too
+// The most weights for one axis of a resize. A weight and its index take 12 bytes, on the device
+// and on the host.
+constexpr int64_t kMostWeights = 1 << 26;
 
 }  // namespace
 
-absl::Status ChainPlanner::Do(const CopyOp&) {
+absl::Status PlanOp(const CopyOp&, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   const ArrayLayout layout(type);
-  return Gather(layout.extent, layout.stride, 0, type);
+  return chain->Gather(layout.extent, layout.stride, 0, type);
 }
 
-absl::Status ChainPlanner::Do(const CropOp& op) {
+absl::Status PlanOp(const CropOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   ArrayLayout layout(type);
   int64_t offset = 0;
   ArrayType out = type;
   for (const auto& [name, values] :
        {std::pair{"start", &op.start}, std::pair{"count", &op.count}}) {
     if (!values->empty() && values->size() != type.dims.size()) {
-      return Bad(name, absl::StrCat("has ", values->size(), " numbers; allowed none or ",
-                                    type.dims.size(), " for ", type.Text()));
+      return chain->Bad(name, absl::StrCat("has ", values->size(), " numbers; allowed none or ",
+                                           type.dims.size(), " for ", type.Text()));
     }
   }
   for (size_t d = 0; d < type.dims.size(); ++d) {
     const int64_t extent = type.dims[d], start = op.start.empty() ? 0 : op.start[d];
     if (start < 0 || start >= extent)
-      return Bad("start", absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", extent - 1));
+      return chain->Bad("start",
+                        absl::StrCat("[", d, "] is ", start, "; allowed 0 to ", extent - 1));
     const int64_t count = op.count.empty() || op.count[d] == 0 ? extent - start : op.count[d];
     if (count < 1 || count > extent - start)
-      return Bad("count", absl::StrCat("[", d, "] is ", count, "; allowed 1 to ", extent - start));
+      return chain->Bad("count",
+                        absl::StrCat("[", d, "] is ", count, "; allowed 1 to ", extent - start));
     const size_t at = 3 - type.dims.size() + d;
     layout.extent[at] = out.dims[d] = count;
     offset += start * layout.stride[at];
   }
-  return Gather(layout.extent, layout.stride, offset, std::move(out));
+  return chain->Gather(layout.extent, layout.stride, offset, std::move(out));
 }
 
-absl::Status ChainPlanner::Do(const FlipOp& op) {
-  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, Axes(op.axes));
+absl::Status PlanOp(const FlipOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
+  OCTAVO_ASSIGN_OR_RETURN(const auto chosen, chain->Axes(op.axes));
   ArrayLayout layout(type);
   int64_t offset = 0;
   for (size_t d = 0; d < chosen.size(); ++d) {
@@ -57,56 +63,59 @@ absl::Status ChainPlanner::Do(const FlipOp& op) {
     offset += (layout.extent[at] - 1) * layout.stride[at];
     layout.stride[at] = -layout.stride[at];
   }
-  return Gather(layout.extent, layout.stride, offset, type);
+  return chain->Gather(layout.extent, layout.stride, offset, type);
 }
 
-absl::Status ChainPlanner::Do(const TransposeOp& op) {
+absl::Status PlanOp(const TransposeOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   std::vector<int64_t> axes = op.axes;
   if (axes.empty()) {
     for (int d = type.rank() - 1; d >= 0; --d) axes.push_back(d);
   }
   if (axes.size() != type.dims.size())
-    return Bad("axes",
-               absl::StrCat("has ", axes.size(), " numbers; allowed none or ", type.dims.size()));
-  OCTAVO_RETURN_IF_ERROR(Axes(axes).status());
+    return chain->Bad(
+        "axes", absl::StrCat("has ", axes.size(), " numbers; allowed none or ", type.dims.size()));
+  OCTAVO_RETURN_IF_ERROR(chain->Axes(axes).status());
   const ArrayLayout layout(type);
   int64_t extent[4] = {1, 1, 1, layout.extent[3]}, stride[4] = {0, 0, 0, layout.stride[3]};
   ArrayType out = type;
   const size_t first = 3 - axes.size();
   for (size_t d = 0; d < axes.size(); ++d) {
-    OCTAVO_ASSIGN_OR_RETURN(const int from, Axis("axes", axes[d]));
+    OCTAVO_ASSIGN_OR_RETURN(const int from, chain->Axis("axes", axes[d]));
     extent[first + d] = layout.extent[first + static_cast<size_t>(from)];
     stride[first + d] = layout.stride[first + static_cast<size_t>(from)];
     out.dims[d] = type.dims[static_cast<size_t>(from)];
   }
-  return Gather(extent, stride, 0, std::move(out));
+  return chain->Gather(extent, stride, 0, std::move(out));
 }
 
-absl::Status ChainPlanner::Do(const ResizeOp& op) {
+absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain) {
+  const ArrayType& type = chain->type();
   if (op.shape.size() != type.dims.size()) {
-    return Bad("shape", absl::StrCat("has ", op.shape.size(), " numbers; allowed ",
-                                     type.dims.size(), " for ", type.Text()));
+    return chain->Bad("shape", absl::StrCat("has ", op.shape.size(), " numbers; allowed ",
+                                            type.dims.size(), " for ", type.Text()));
   }
   const Scalar stored = type.scalar;
   std::vector<size_t> axes;
   for (size_t d = 0; d < op.shape.size(); ++d) {
     if (op.shape[d] < 0 || op.shape[d] > (1 << 20))
-      return Bad("shape",
-                 absl::StrCat("[", d, "] is ", op.shape[d], "; allowed 0 (as it is) to 2^20"));
+      return chain->Bad(
+          "shape", absl::StrCat("[", d, "] is ", op.shape[d], "; allowed 0 (as it is) to 2^20"));
     if (op.shape[d] != 0 && op.shape[d] != type.dims[d]) axes.push_back(d);
   }
-  if (axes.empty()) return Do(CopyOp{});
+  if (axes.empty()) return PlanOp(CopyOp{}, chain);
   for (const size_t axis : axes) {
     const int64_t n = type.dims[axis], m = op.shape[axis];
     const int64_t radius = ResizeRadius(op, n, m);
     if (radius > (1 << 16))
-      return Bad("shape", absl::StrCat("[", axis, "] is ", m,
-                                       ", which smooths over more than 2^17 samples; allowed from ",
-                                       n >> 15));
+      return chain->Bad(
+          "shape",
+          absl::StrCat("[", axis, "] is ", m,
+                       ", which smooths over more than 2^17 samples; allowed from ", n >> 15));
     if (m * ResizeTaps(radius) > kMostWeights) {
-      return Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ",
-                                       m * ResizeTaps(radius), " weights; allowed ", kMostWeights,
-                                       " (shrink without anti_aliasing)"));
+      return chain->Bad("shape", absl::StrCat("[", axis, "] is ", m, ", which takes ",
+                                              m * ResizeTaps(radius), " weights; allowed ",
+                                              kMostWeights, " (shrink without anti_aliasing)"));
     }
     TapsSpec spec{.in = type.scalar,
                   .out = axis == axes.back() ? stored : FloatOf(type.scalar),
@@ -117,12 +126,12 @@ absl::Status ChainPlanner::Do(const ResizeOp& op) {
     for (size_t d = 0; d < type.dims.size(); ++d)
       (d < axis ? spec.outer : spec.inner) *= d == axis ? 1 : type.dims[d];
     const AxisTaps taps = TapsOfResize(op, n, m);
-    spec.index_offset = Table(taps.index.data(), taps.index.size() * sizeof taps.index[0]);
-    spec.weight_offset = Table(taps.weight.data(), taps.weight.size() * sizeof taps.weight[0]);
+    spec.index_offset = chain->AddTable(taps.index);
+    spec.weight_offset = chain->AddTable(taps.weight);
     ArrayType out = type;
     out.scalar = spec.out;
     out.dims[axis] = m;
-    OCTAVO_RETURN_IF_ERROR(Add(spec, std::move(out)));
+    OCTAVO_RETURN_IF_ERROR(chain->Add(spec, std::move(out)));
   }
   return absl::OkStatus();
 }

@@ -5,9 +5,47 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "gpu/array/array_ops.h"
 
 namespace octavo::inline gpu {
+
+class ChainBuilder;
+
+// Each PlanOp checks one operation against the builder's current array and adds its steps. Errors
+// name the field of the operation that is at fault.
+absl::Status PlanOp(const FillOp& op, ChainBuilder* chain);  // chain_plan_elements.cc
+absl::Status PlanOp(const ScaleOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const CombineOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const CopyOp& op, ChainBuilder* chain);  // chain_plan_shape.cc
+absl::Status PlanOp(const CropOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const FlipOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const TransposeOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ResizeOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const ReduceOp& op, ChainBuilder* chain);  // chain_plan_reduce.cc
+absl::Status PlanOp(const SlabOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const PercentileOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const HistogramOp& op, ChainBuilder* chain);
+absl::Status PlanOp(const FftOp& op, ChainBuilder* chain);  // chain_plan_fft.cc
+
+/// An array as four axes: its dims, right-aligned in the first three, and its lanes. Strides are in
+/// numbers.
+struct ArrayLayout {
+  int64_t extent[4] = {1, 1, 1, 1}, stride[4] = {0, 0, 0, 0};
+  explicit ArrayLayout(const ArrayType& type) {
+    extent[3] = type.lanes;
+    for (int d = 0; d < type.rank(); ++d)
+      extent[3 - type.rank() + d] = type.dims[static_cast<size_t>(d)];
+    int64_t step = 1;
+    for (int d = 3; d >= 0; step *= extent[d--]) stride[d] = step;
+  }
+};
+
+/// The real type of the parts of a complex type; a real type itself.
+Scalar RealOf(Scalar scalar);
+/// The type in which means, deviations and interpolated values of `scalar` are stored.
+Scalar FloatOf(Scalar scalar);
 
 /// Tables of TapsSpec: [m, taps].
 struct AxisTaps {

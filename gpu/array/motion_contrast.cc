@@ -37,7 +37,8 @@ absl::Status CheckWindow(const RepeatView& v, int64_t half_window) {
 }  // namespace
 
 absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind,
-                       const RepeatView& view, const math::StoredScale& scale, float* out) {
+                       const RepeatView& view, const math::StoredScale& scale,
+                       DeviceSpan<float> out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, false, true));
   OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
   return kind == MotionContrast::kSpeckleVariance
@@ -47,7 +48,7 @@ absl::Status Angiogram(StreamRef stream, Device& device, MotionContrast kind,
 
 absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast kind,
                              const RepeatView& view, const math::StoredScale& scale,
-                             int64_t z_begin, int64_t z_end, float* out) {
+                             int64_t z_begin, int64_t z_end, DeviceSpan<float> out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, false, true));
   if (z_begin < 0 || z_begin >= z_end || z_end > view.depth) {
     return InvalidField("slab", absl::StrCat("is depth samples ", z_begin, " to ", z_end,
@@ -59,7 +60,7 @@ absl::Status AngiogramEnFace(StreamRef stream, Device& device, MotionContrast ki
 }
 
 absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatView& view,
-                                int64_t half_window, float* out) {
+                                int64_t half_window, DeviceSpan<float> out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, true, true));
   OCTAVO_RETURN_IF_ERROR(CheckWindow(view, half_window));
   OCTAVO_ASSIGN_OR_RETURN(RepeatOps* const ops, FindOperators<RepeatOps>(device));
@@ -67,7 +68,7 @@ absl::Status DopplerOverRepeats(StreamRef stream, Device& device, const RepeatVi
 }
 
 absl::Status DopplerOverAscans(StreamRef stream, Device& device, const RepeatView& view,
-                               int64_t half_window, float* out) {
+                               int64_t half_window, DeviceSpan<float> out) {
   OCTAVO_RETURN_IF_ERROR(Check(view, true, false));
   OCTAVO_RETURN_IF_ERROR(CheckWindow(view, half_window));
   if (view.columns < 2)

@@ -8,14 +8,14 @@
 namespace octavo::inline gpu {
 namespace {
 
-// Of the Gaussian before an axis shrinks; 0 = none.
+// The σ of the Gaussian that smooths an axis before it shrinks; 0 = no smoothing.
 double SigmaOf(const ResizeOp& op, int64_t n, int64_t m) {
   const double shrink = static_cast<double>(n) / static_cast<double>(m);
   return op.anti_aliasing && shrink > 1 ? (shrink - 1) / 2 : 0;
 }
 
-// Which sample stands where there is none: with kMirror the end is the axis of symmetry, with
-// kReflect it comes twice.
+// The sample that continues the array beyond its ends. With kMirror the end sample is the centre of
+// symmetry; with kReflect it is repeated.
 int64_t InsideOf(int64_t i, int64_t n, bool mirror) {
   if (n == 1) return 0;
   const int64_t period = mirror ? 2 * n - 2 : 2 * n;
@@ -45,13 +45,13 @@ AxisTaps TapsOfResize(const ResizeOp& op, int64_t n, int64_t m) {
   taps.index.reserve(static_cast<size_t>(m * ResizeTaps(radius)));
   taps.weight.reserve(static_cast<size_t>(m * ResizeTaps(radius)));
   for (int64_t i = 0; i < m; ++i) {
-    // Products before the division: the last corner is n - 1 exactly.
+    // The products come before the division, so that the last corner is exactly n - 1.
     double x = op.corner_aligned
                    ? (m == 1 ? 0.0 : static_cast<double>(i * (n - 1)) / static_cast<double>(m - 1))
                    : static_cast<double>((2 * i + 1) * n - m) / static_cast<double>(2 * m);
     if (op.nearest) x = std::floor(x + 0.5);
-    // Beyond the ends the smoothed array goes on by the rule by which the array itself does: the
-    // Gaussian is symmetric.
+    // Beyond its ends the smoothed array continues by the same rule as the array itself, because
+    // the Gaussian is symmetric.
     const auto left = static_cast<int64_t>(std::floor(x));
     const double t = x - static_cast<double>(left);
     for (int64_t k = -radius; k <= radius + 1; ++k) {

@@ -72,7 +72,7 @@ int failpoint_internal::Passed(const char* name) {
       return 0;
     }
     if (--point.countdown > 0) return 0;
-    armed = false;  // once
+    armed = false;  // a failpoint fires once
     action = point.action;
   }
   absl::string_view what = action;

@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Builds the values as the parser meets them. The parser itself keeps no stack but one bit a
-/// level, and ends at the first event that is refused.
+/// Builds each value when the parser reports it. The parser itself keeps one bit per level of
+/// nesting, and it ends at the first event that a handler refuses.
 class Builder final : public nlohmann::json_sax<json> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
@@ -26,7 +26,7 @@ class Builder final : public nlohmann::json_sax<json> {
     return Put(value) != nullptr;
   }
   bool string(string_t& value) override { return Put(std::move(value)) != nullptr; }
-  bool binary(binary_t& /*value*/) override { return false; }  // no text holds any
+  bool binary(binary_t& /*value*/) override { return false; }  // JSON text has no binary values
   bool start_object(size_t /*unknown*/) override { return Open(json::object()); }
   bool start_array(size_t /*unknown*/) override { return Open(json::array()); }
   bool end_object() override { return Close(); }
@@ -40,7 +40,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   bool parse_error(size_t position, const std::string& token,
                    const nlohmann::detail::exception& /*what*/) override {
-    // The parser's own text names its rules and not the reader's file.
+    // The parser's own message names its grammar rules, not the place in the file.
     return Refuse(absl::StrCat("is no JSON: byte ", position, " is unexpected",
                                token.empty() ? "" : ", after '", token.substr(0, 40),
                                token.empty() ? "" : "'"));
@@ -88,9 +88,9 @@ class Builder final : public nlohmann::json_sax<json> {
 
   const JsonLimits& limits_;
   json root_;
-  std::vector<json*>
-      open_;  // from the root down; an array does not grow while one of its elements is open
-  json* member_ = nullptr;  // whose name was read last
+  std::vector<json*> open_;  // from the root down; pointers into an array stay valid, because an
+                             // array does not grow while one of its elements is open
+  json* member_ = nullptr;   // the member whose name was read last
   size_t values_ = 0;
   std::string refused_;
 };
@@ -101,7 +101,7 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimit
   if (text.size() > limits.bytes)
     return absl::InvalidArgumentError(
         absl::StrCat("has ", text.size(), " bytes; allowed at most ", limits.bytes));
-  // The parser takes NUL for the end of the text, whatever follows.
+  // The parser takes NUL as the end of the text and ignores what follows.
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos)
     return absl::InvalidArgumentError(absl::StrCat("is no JSON: byte ", nul + 1, " is NUL"));
   Builder builder(limits);

@@ -28,7 +28,8 @@ std::atomic<size_t> g_last_words_size{0};
 constexpr char kJsonPattern[] = R"(%*{"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})";
 constexpr char kTextPattern[] = "%*%H:%M:%S.%e %^%l%$ %v";
 
-// Whether stderr is a stream of systemd's journal: it says which one it has made for us.
+// Whether stderr is a stream of systemd's journal. The journal names its stream in the environment
+// variable JOURNAL_STREAM.
 bool StderrIsTheJournals() {
   static const bool is = [] {
     const char* stream = std::getenv("JOURNAL_STREAM");
@@ -39,7 +40,7 @@ bool StderrIsTheJournals() {
   return is;
 }
 
-// What the journal takes from the beginning of a line as its priority (sd-daemon(3)).
+// The prefix of a line that the journal reads as its priority (sd-daemon(3)).
 const char* Priority(spdlog::level::level_enum level) {
   return !StderrIsTheJournals()         ? ""
          : level >= spdlog::level::err  ? "<3>"
@@ -77,7 +78,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Whether a text needs no quotes to be told from what stands around it.
+// Whether a text needs no quotes to be distinguished from its surroundings.
 bool IsPlain(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return c > ' ' && c != '"' && c != '=' && c != 0x7F;
@@ -108,7 +109,7 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
   if (!Logger().should_log(spd_level)) return;
   const std::string name(event.data(), event.size());
   constexpr auto kReplace =
-      nlohmann::json::error_handler_t::replace;  // bytes that are no UTF-8 must not throw
+      nlohmann::json::error_handler_t::replace;  // bytes that are not UTF-8 must not throw
   if (g_json) {
     std::string text = "\"event\":" + nlohmann::json(name).dump(-1, ' ', false, kReplace);
     for (const auto& [key, value] : fields.items()) {
@@ -130,7 +131,8 @@ void Log(LogLevel level, absl::string_view event, const nlohmann::json& fields) 
 const char* ErrorPriority() { return Priority(spdlog::level::err); }
 
 void PrepareLastWords(absl::string_view event, double seconds) {
-  static std::string text;  // the handler reads it: written once, before that is armed
+  static std::string
+      text;  // the handler reads it, so it is written once, before the handler is installed
   const std::string name(event.data(), event.size());
   const std::string what = g_json ? "\"event\":" + nlohmann::json(name).dump() : name;
   spdlog::details::log_msg record("octavo", spdlog::level::err, what);

@@ -1,8 +1,7 @@
-// Which control groups a process is in stands in /proc/self/cgroup, a line each hierarchy:
-// "0::/path" for v2, "4:memory:/path" for v1. Where the hierarchy is mounted, and which of its
-// folders is the root of the mount (a container may see a part only), stands in
-// /proc/self/mountinfo. The limits of all folders from the process' own up to the mount's root hold
-// at once.
+// /proc/self/cgroup lists the control groups of a process, one line per hierarchy: "0::/path" for
+// v2, "4:memory:/path" for v1. /proc/self/mountinfo lists where a hierarchy is mounted, and which
+// of its folders is the root of the mount (a container may see only a part). The limits of all
+// folders, from that of the process up to the root of the mount, apply at the same time.
 
 #include "gpu/base/memory_limit.h"
 
@@ -24,7 +23,7 @@ namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
-// Of "key value" lines, with or without a colon; 0 if it is not there.
+// The value of `key` in lines "key value", with or without a colon; 0 if no line has the key.
 int64_t ValueOf(const std::string& file, const std::string& key) {
   std::ifstream in(file);
   for (std::string name, rest; in >> name && std::getline(in, rest);) {
@@ -37,7 +36,7 @@ int64_t ValueOf(const std::string& file, const std::string& key) {
   return 0;
 }
 
-// Nothing: no such file. kNone: "max", or a number beyond any memory.
+// nullopt: no such file. kNone: "max", or a number larger than any memory.
 std::optional<int64_t> NumberIn(const std::string& file) {
   std::ifstream in(file);
   std::string text;
@@ -52,11 +51,11 @@ struct Group {
   bool second = false;  // v2
 };
 
-// The names of what differs between the versions.
+// The names that differ between the versions.
 struct Files {
   std::vector<const char*> limits;
   const char* used;
-  const char* cache;  // of memory.stat: page cache that can go at once
+  const char* cache;  // of memory.stat: page cache that the kernel can drop at once
 };
 const Files& FilesOf(bool second) {
   static const Files& v1 =
@@ -66,7 +65,7 @@ const Files& FilesOf(bool second) {
   return second ? v2 : v1;
 }
 
-// mountinfo writes blanks of paths as \040.
+// mountinfo writes a blank in a path as \040.
 std::string Unescaped(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -100,8 +99,8 @@ std::vector<Group> GroupsOf(const std::string& root) {
         continue;
       const std::vector<std::string> options = absl::StrSplit(right[2], ',');
       if (!second && std::find(options.begin(), options.end(), "memory") == options.end()) continue;
-      // Below the root of the mount; outside of it (the view of another namespace) the mount itself
-      // is the nearest that can be seen.
+      // The folder below the root of the mount. If the group lies outside of that root (another
+      // namespace), the mount itself is the nearest folder that is visible.
       absl::string_view below = parts[2];
       const std::string from = Unescaped(left[3]), top = absl::StrCat(root, Unescaped(left[4]));
       if (from != "/" &&
@@ -145,7 +144,7 @@ MemoryLimit ReadMemoryLimit(const std::string& root) {
         if (const auto bytes = NumberIn(file); bytes.has_value() && *bytes < limit.machine_bytes)
           bound(*bytes, used, file);
       }
-      // v1 tells the limits of folders that cannot be seen from here, too.
+      // v1 also reports limits of folders that are not visible from here.
       if (const int64_t bytes = ValueOf(stat, "hierarchical_memory_limit");
           !group.second && bytes > 0 && bytes < limit.machine_bytes) {
         bound(bytes, used, stat);

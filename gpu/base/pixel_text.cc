@@ -7,7 +7,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-// Seven rows of five squares, the leftmost in bit 4.
+// A character is seven rows of five squares; bit 4 is the leftmost.
 struct Glyph {
   char character;
   std::array<uint8_t, 7> rows;

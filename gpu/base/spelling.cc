@@ -10,7 +10,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-/// Letters to insert, leave out, change or exchange with their neighbour.
+/// The number of letters to insert, delete, change or exchange with their neighbour.
 size_t Distance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;

@@ -6,6 +6,7 @@
 
 #include "gpu/math/finite.h"
 #include "gpu/math/host_device.h"
+#include "gpu/math/indices.h"
 
 // Per-element functions of the preprocessing of projections and of centre finding, shared by all
 // backends.
@@ -152,8 +153,8 @@ OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission,
 /// 1 / (1 + scale (u² + v²)) of the frequencies at index i of m and j of n, in cycles per pixel.
 OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n,
                                             float scale_rows, float scale_columns) {
-  const float u = static_cast<float>(2 * i <= m ? i : i - m) / static_cast<float>(m);
-  const float v = static_cast<float>(2 * j <= n ? j : j - n) / static_cast<float>(n);
+  const float u = static_cast<float>(SignedFrequency(i, m)) / static_cast<float>(m);
+  const float v = static_cast<float>(SignedFrequency(j, n)) / static_cast<float>(n);
   return 1.0f / (1.0f + scale_rows * u * u + scale_columns * v * v);
 }
 

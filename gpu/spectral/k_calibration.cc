@@ -16,7 +16,8 @@ namespace {
 using std::numbers::pi;
 using Complex = std::complex<double>;
 
-// DFT by recursion over the prime factors of n; sign -1 forward, +1 backward, without factor.
+// DFT by recursion over the prime factors of n, not scaled. Sign -1 is the forward transform, +1
+// the backward transform.
 void Transform(const Complex* in, int64_t n, int64_t stride, int sign, Complex* out) {
   if (n == 1) {
     out[0] = in[0];
@@ -137,7 +138,8 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
                                         const KCalibrationOptions& options) {
   const auto samples = std::ssize(spectrum);
   OCTAVO_RETURN_IF_ERROR(CheckOptions(samples, options));
-  // The peak is looked for behind a window, so that the ends of the record do not leak into it.
+  // The search for the peak applies a window, so that the ends of the record do not leak into the
+  // peak.
   const double top = static_cast<double>(samples - 1);
   std::vector<Complex> record(spectrum.begin(), spectrum.end()), windowed(record);
   for (int64_t j = 0; j < samples; ++j)
@@ -159,8 +161,8 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
                     {.reason = Reason::kNoFringe, .field = "", .numbers = {}});
   }
 
-  // The analytic signal: positive frequencies around the peak, as wide as leaves out what lies at 0
-  // and at twice the peak.
+  // The analytic signal: positive frequencies around the peak, in a band that excludes those near 0
+  // and near twice the peak.
   const auto centre = static_cast<double>(peak), half = 0.5 * centre;
   std::vector<Complex> spectrum_of = Dft(record, -1);
   for (int64_t b = 0; b < samples; ++b) {
@@ -172,7 +174,7 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
   }
   const std::vector<Complex> analytic = Dft(spectrum_of, +1);
 
-  // Its phase, unwrapped, less the turns of the peak.
+  // The unwrapped phase of the analytic signal, minus the linear phase of the peak.
   const auto first = static_cast<int64_t>(std::ceil(options.edge * top)),
              last = samples - 1 - first;
   const size_t terms = static_cast<size_t>(options.polynomial_degree) + 1;
@@ -238,7 +240,7 @@ absl::StatusOr<KCalibration> CalibrateK(std::span<const double> spectrum,
   double at = 0;
   for (int64_t j = 0; j < samples; ++j) {
     const double target = begin + (end - begin) * static_cast<double>(j) / top;
-    // Newton's steps from the position before, kept inside what the last ones bracketed.
+    // Newton's method from the previous position, kept within the bracket of the last steps.
     double lo = at, hi = top;
     for (int step = 0; step < 60; ++step) {
       const double error = phase_at(at, &slope) - target;

@@ -21,13 +21,13 @@ bool RollingShape::LooksBack() const {
 
 int RollingShape::Parts(int64_t begin, int64_t end, int64_t (&cuts)[kMostParts + 1]) const {
   int parts = 0;
-  if (!LooksBack()) {  // one window, and all of it here
+  if (!LooksBack()) {  // a single window, which lies within the group
     cuts[parts++] = window_records == 0 ? begin : std::max(begin, end - window_records);
     cuts[parts] = end;
     return parts;
   }
   cuts[parts++] = begin;
-  // A window that begins within the group belongs to a group that ends between the two.
+  // A window that begins within this group belongs to a later group, whose end the loop visits.
   for (int64_t until = GroupEnd(begin + window_records); until < end + window_records;
        until = GroupEnd(until)) {
     if (parts < kMostParts) cuts[parts++] = until - window_records;
@@ -39,7 +39,7 @@ int RollingShape::Parts(int64_t begin, int64_t end, int64_t (&cuts)[kMostParts +
 int64_t RollingShape::RingEntries(int64_t groups) const {
   if (!LooksBack()) return 0;
   const bool whole = volume_records == kNoVolumes || volume_records % group_records == 0;
-  // Volumes that the window touches bring a short group each.
+  // Each volume that the window touches may end with a short group.
   const int64_t touched =
       window_records / group_records + 2 + (whole ? 0 : window_records / volume_records + 2);
   return (touched + groups) * (!whole ? kMostParts : window_records % group_records == 0 ? 1 : 2);
@@ -50,10 +50,10 @@ int64_t RollingWindow::Add(int64_t begin) {
     const int64_t entry = (first_ + i) % entries();
     if (begins_[static_cast<size_t>(entry)] == begin) return entry;
     if (begins_[static_cast<size_t>(entry)] < begin) break;
-    if (i == 0)
-      return -1;  // given up: it is older than any that the windows from now on begin with
+    if (i == 0) return -1;  // dropped: it is older than the first entry of any later window
   }
-  if (count_ == entries()) {  // no window needs the oldest any more: the ring has room for those
+  if (count_ == entries()) {  // the ring has room for all windows in use, so no window needs the
+                              // oldest entry any more
     first_ = (first_ + 1) % entries();
     --count_;
   }

@@ -26,7 +26,7 @@ absl::Status Finite(const char* field, const std::vector<float>& values) {
   return absl::OkStatus();
 }
 
-// What a processor allocates beside the backend's plan.
+// The memory that a processor allocates in addition to the backend's plan.
 int64_t KeptBytes(const SpectralConfig& c) { return c.bscan_records * (RecordBytes(c) + 4); }
 int64_t RepeatBytes(const SpectralConfig& c) { return c.repeat_ascans * (c.depth * 4 + 16); }
 constexpr int64_t kPair = 2;
@@ -91,7 +91,7 @@ absl::Status ValidateInput(const SpectralConfig& c) {
   OCTAVO_RETURN_IF_ERROR(InRange("channel", c.channel, 0, c.channels - 1));
   OCTAVO_RETURN_IF_ERROR(InRange("record_average", c.record_average, 1, 256));
   OCTAVO_RETURN_IF_ERROR(InRange("max_records_per_block", c.max_records_per_block, 1, 1 << 24));
-  // Quiet segments of a B-scan need two A-scans each to have a variance.
+  // A quiet segment of a B-scan needs two A-scans to have a variance.
   const bool bscans =
       c.background == math::Background::kBscan || c.fixed_pattern != math::FixedPattern::kNone;
   const int64_t least =
@@ -154,7 +154,7 @@ absl::Status SpectralProcessor::Validate(const SpectralConfig& c) {
     n = static_cast<int64_t>(c.k_index.size());
     for (size_t j = 0; j < c.k_index.size(); ++j) {
       const double r = c.k_index[j];
-      // A caller's own arithmetic may end a few roundings beyond; such a position takes the
+      // A position may lie beyond the end by a few rounding errors of the caller. It takes the
       // outermost samples.
       constexpr double kRounding = 1e-6;
       if (!(r >= -kRounding && r <= static_cast<double>(c.samples_per_record - 1) + kRounding)) {
@@ -244,7 +244,7 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(
 
 int64_t SpectralProcessor::DeviceBytes(const SpectralConfig& config, Device& device) {
   const absl::StatusOr<SpectralOps*> ops = FindOperators<SpectralOps>(device);
-  if (!ops.ok()) return 0;  // Create fails and allocates nothing
+  if (!ops.ok()) return 0;  // Create will fail and allocate nothing
   return (*ops)->PlanBytes(config) + KeptBytes(config) + RepeatBytes(config) + GroupBytes(config) +
          9 * 256;
 }
@@ -257,7 +257,8 @@ int64_t SpectralProcessor::device_bytes() const {
 
 absl::Status SpectralProcessor::BeginVolume(StreamRef stream) {
   kept_records_ = 0;
-  for (KeptRun& kept : group_runs_) kept.target = {};  // of a volume that was given up
+  for (KeptRun& kept : group_runs_)
+    kept.target = {};  // the records belong to a volume that was given up
   if (config_.repeats == 1) return absl::OkStatus();
   return device_.Fill(stream, repeat_owner_.data(), config_.repeat_ascans * 4, 0xFFFFFFFFu);
 }
@@ -276,7 +277,7 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
   return ProcessPlaced(stream, bytes, records, placement, target);
 }
 
-// Steps 2 to 7; step 1 too, unless the background is rolling.
+// Steps 2 to 7, and step 1 unless the background is rolling.
 absl::Status SpectralProcessor::ProcessPlaced(StreamRef stream, const uint8_t* raw, int64_t records,
                                               const RecordPlacement& placement,
                                               const SpectralTarget& target) {
@@ -288,7 +289,7 @@ absl::Status SpectralProcessor::ProcessPlaced(StreamRef stream, const uint8_t* r
 
 namespace {
 
-// The same from its record `count` on.
+// The same placement from record `count` on.
 RecordPlacement Behind(RecordPlacement placement, int64_t count) {
   placement.first_record += count;
   if (placement.table != nullptr) placement.table += count;
@@ -313,7 +314,7 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
   if (group_records_ > 0 && (first < next_number_ || first >= group_end_))
     OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
   next_number_ = end;
-  // A B-scan whose end is lost is placed now: nothing waits for it any more.
+  // A B-scan whose end is lost is placed now, because its missing records will not arrive.
   if (group_records_ == 0 && kept_records_ > 0 &&
       kept_placement_.first_record + kept_records_ != placement.first_record) {
     OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
@@ -321,7 +322,7 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
   for (int64_t at = first; at < end;) {
     const int64_t group_end = shape_.GroupEnd(at);
     const auto* from = raw + (at - first) * record_bytes_;
-    if (group_records_ > 0 || group_end > end) {  // begun before, or not complete
+    if (group_records_ > 0 || group_end > end) {  // the group began before, or is not complete
       const int64_t count = std::min(group_end, end) - at;
       OCTAVO_RETURN_IF_ERROR(
           KeepOfGroup(stream, from, count, Behind(placement, at - first), target));
@@ -329,7 +330,7 @@ absl::Status SpectralProcessor::ProcessGroups(StreamRef stream, const uint8_t* r
       if (at == group_end) OCTAVO_RETURN_IF_ERROR(EndGroup(stream));
       continue;
     }
-    // Whole groups, where they lie.
+    // Whole groups are processed in place, without a copy.
     const int64_t begin = at;
     if (rolling()) {
       for (int64_t groups = 0; groups < RollingStepGroups(config_) && at < end; ++groups) {
@@ -377,7 +378,7 @@ absl::Status SpectralProcessor::KeepOfGroup(StreamRef stream, const uint8_t* raw
   return absl::OkStatus();
 }
 
-// What was kept of a group is all that will come of it.
+// Ends a group: no record beyond those that were kept will arrive.
 absl::Status SpectralProcessor::EndGroup(StreamRef stream) {
   if (group_records_ == 0) return absl::OkStatus();
   group_records_ = 0;
@@ -398,14 +399,16 @@ absl::Status SpectralProcessor::EndGroup(StreamRef stream) {
   return absl::OkStatus();
 }
 
-// The sums of the parts of a group of which `runs` came, and the mean that is its background.
+// Adds the sums of the parts of a group whose records arrived as `runs`, and the mean that becomes
+// its background.
 void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const GroupRun> runs) {
   int64_t cuts[RollingShape::kMostParts + 1];
   const int parts = shape_.Parts(begin, end, cuts);
   const size_t before = pieces_.size();
   for (int i = 0; i < parts; ++i) {
     SumPiece piece;
-    for (const GroupRun& run : runs) {  // neighbours in memory, whatever is missing between them
+    for (const GroupRun& run :
+         runs) {  // the runs are neighbours in memory, whatever is missing between them
       const int64_t from = std::max(cuts[i], run.first),
                     to = std::min(cuts[i + 1], run.first + run.records);
       if (from >= to) continue;
@@ -431,10 +434,11 @@ void SpectralProcessor::AddGroup(int64_t begin, int64_t end, std::span<const Gro
   means_.push_back(mean);
 }
 
-// `first_record`: of the groups, within the volume.
+// `first_record`: the first record of the groups, counted within the volume.
 absl::Status SpectralProcessor::EnqueueBackgrounds(StreamRef stream, const uint8_t* raw,
                                                    int64_t first_record) {
-  // A B-scan that waits for an end that is lost: its backgrounds are about to be replaced.
+  // A B-scan may still wait for an end that is lost. It ends now, because its backgrounds are about
+  // to be replaced.
   if (kept_records_ > 0 && kept_placement_.first_record + kept_records_ != first_record)
     OCTAVO_RETURN_IF_ERROR(EndBscan(stream));
   const SumRing ring{.sums = sums_.as<double>(),
@@ -485,7 +489,7 @@ void SpectralProcessor::ShareWindow(std::shared_ptr<RollingWindow> window, Summe
 
 namespace {
 
-// B-scan i of the volume; none beyond the last.
+// B-scan i of the volume; empty beyond the last one.
 BscanSpan SpanOf(const RecordPlacement& p, int64_t i) {
   if (p.table != nullptr) return i < p.span_count ? p.spans[i] : BscanSpan();
   if (i >= p.raster.bscans_per_volume) return {};
@@ -506,7 +510,8 @@ int64_t SpanAfter(const RecordPlacement& p, int64_t at) {
          p.spans;
 }
 
-// Whether `next` follows as a further run of equal length, `pitch` records after the one before.
+// Whether `next` is a further run of equal length that begins `pitch` records after the previous
+// one.
 bool Continues(const BscanSpan& span, const BscanSpan& next, int64_t runs, int64_t pitch) {
   return next.records == span.records && next.repeat == span.repeat &&
          next.first_record == span.first_record + runs * pitch;
@@ -514,8 +519,9 @@ bool Continues(const BscanSpan& span, const BscanSpan& next, int64_t runs, int64
 
 }  // namespace
 
-// Whole B-scans at once where they matter; one that the call cuts is kept until the rest has come.
-// Repeats one after the other: an A-scan must not come twice in a launch that adds to its sum.
+// Processes whole B-scans at once if the chain depends on them, and keeps a B-scan that the call
+// cuts until the rest has arrived. Repeats are processed one after the other, because an A-scan
+// must not occur twice in a launch that adds to its sum.
 absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* raw, int64_t records,
                                              const RecordPlacement& placement,
                                              const SpectralTarget& target) {
@@ -536,7 +542,7 @@ absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* ra
     if (whole)
       OCTAVO_RETURN_IF_ERROR(
           InRange("placement.spans.records", span.records, 1, config_.bscan_records));
-    at = std::max(at, span.first_record);  // flyback before it
+    at = std::max(at, span.first_record);  // skips flyback before the span
     if (at >= end) break;
     RecordPlacement part = placement;
     part.first_record = at;
@@ -545,7 +551,7 @@ absl::Status SpectralProcessor::ProcessSpans(StreamRef stream, const uint8_t* ra
     const int64_t wanted = span.first_record + span.records - at,
                   count = std::min(wanted, end - at);
     if (!whole) {
-      // Everything up to the next repeat, flyback included.
+      // All records up to the next repeat, including the flyback.
       int64_t stop = at + count;
       for (; stop < end; ++i) {
         const BscanSpan next = SpanOf(placement, i + 1);

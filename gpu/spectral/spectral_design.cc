@@ -85,9 +85,9 @@ absl::StatusOr<std::vector<double>> KIndexFromWavelength(std::span<const double>
     }
     k[j] = 2 * pi / wavelength_nm[j];
   }
-  // k in stored order runs up (descending wavelength) or down; a uniform grid from k[0] to k[n-1]
-  // covers both, and r ascends either way. Running down mirrors the spectrum, which leaves depth
-  // magnitudes as they are.
+  // In stored order k rises (descending wavelength) or falls. A uniform grid from k[0] to k[n-1]
+  // covers both cases, and r ascends in both. Falling k mirrors the spectrum, which does not change
+  // the depth magnitudes.
   std::vector<double> index(n);
   const double step = (k[n - 1] - k[0]) / static_cast<double>(n - 1);
   size_t i = 0;

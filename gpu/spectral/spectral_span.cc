@@ -10,16 +10,16 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kRounding =
-    1.001;  // of the chain in float32: its error stays far below 0.1 % of the bound
+    1.001;  // allowance for float32: the error of the chain stays far below 0.1 % of the bound
 
-// The largest sum of |weights| that an interpolation has at any position.
+// The largest sum of |weights| of an interpolation over all positions.
 double Overshoot(math::Interpolation kind) {
   switch (kind) {
     case math::Interpolation::kNone:
     case math::Interpolation::kLinear: return 1;
     case math::Interpolation::kCubic:
-      return 1.25;  // half way between two samples: 1/16 9/16 9/16 1/16
-    case math::Interpolation::kLanczos: return 1.72;  // the same place: 1.715
+      return 1.25;  // halfway between two samples: 1/16 9/16 9/16 1/16
+    case math::Interpolation::kLanczos: return 1.72;  // also halfway: 1.715
   }
   return 1;
 }
@@ -30,8 +30,8 @@ double LargestDifference(const SpectralConfig& c, SampleRange range) {
     case math::Background::kNone: return std::max(std::abs(range.lo), std::abs(range.hi));
     case math::Background::kRolling:
     case math::Background::kBscan:
-      return std::max(
-          {range.hi - range.lo, std::abs(range.lo), std::abs(range.hi)});  // a mean of such samples
+      return std::max({range.hi - range.lo, std::abs(range.lo),
+                       std::abs(range.hi)});  // the background is a mean of such samples
     case math::Background::kStatic: break;
   }
   double most = 0;
@@ -42,7 +42,8 @@ double LargestDifference(const SpectralConfig& c, SampleRange range) {
   return most;
 }
 
-// Without the fixed pattern twice: its mean and an A-scan may point in opposite directions.
+// If the fixed pattern is subtracted, the bound doubles: its mean and an A-scan may point in
+// opposite directions.
 double PatternFactor(const SpectralConfig& c) {
   return c.fixed_pattern == math::FixedPattern::kNone ? 1 : 2;
 }
@@ -77,7 +78,7 @@ double NoiseMagnitude(const SpectralConfig& c, double sample_noise) {
 }
 
 ValueSpan DbSpan(const SpectralConfig& c, SampleRange range) {
-  // Not above the largest power that a float32 holds, nor below what leaves room for levels.
+  // At most the largest power that a float32 can hold, and large enough to leave room for levels.
   const double most = 10 * std::log10(static_cast<double>(std::numeric_limits<float>::max()));
   const double lo = std::round(10 * std::log10(static_cast<double>(math::kPowerFloor)));
   const double bound = LargestMagnitude(c, range);

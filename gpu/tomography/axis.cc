@@ -10,12 +10,12 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kNear =
-    8;  // pixels on either side of an axis that a second method looks at it within
-constexpr double kWide =
-    25;  // the same where pairs say little, and the first one looks for it once more within it
-constexpr double kSharp = 1;  // pixels: an axis less certain than that decides nothing
-constexpr double kSure =
-    0.4;  // of what methods may differ by: one that is known less well may be off by more than that
+    8;  // pixels on either side of an axis; the range in which a second method searches
+constexpr double kWide = 25;   // the same if pairs are not conclusive; the first method then
+                               // searches this range once more
+constexpr double kSharp = 1;   // pixels; an axis with a larger uncertainty decides nothing
+constexpr double kSure = 0.4;  // part of the difference that is allowed between methods; a less
+                               // certain axis may be off by more than that
 
 class AxisFinder {
  public:
@@ -51,7 +51,7 @@ class AxisFinder {
            center > middle() + config_.search.search_max + 1e-9;
   }
 
-  /// A look by another method, which the scan may not suit: then there is none.
+  /// A search by another method. It has no result if the scan does not suit the method.
   absl::StatusOr<std::optional<CenterResult>> Other(const CenterConfig& config) {
     absl::StatusOr<CenterResult> found = search_(config);
     if (found.ok()) return *std::move(found);
@@ -65,9 +65,9 @@ class AxisFinder {
     OCTAVO_ASSIGN_OR_RETURN(CenterResult pairs, search_(config));
     if (config_.search.search_min <= -middle() && config_.search.search_max >= middle())
       return CheckPairs(std::move(pairs));
-    // The best place of a search that leaves the axis out is wrong, and methods that look around it
-    // find it likely, too: so all of the detector is looked at, whatever is found within the
-    // search.
+    // If the search range excludes the axis, its best place is wrong, and methods that search
+    // around that place also find it likely. So the whole detector is searched, whatever was found
+    // within the range.
     OCTAVO_ASSIGN_OR_RETURN(CenterResult wider, search_(Whole(CenterMethod::kPairs)));
     if (!OutsideAsked(wider.center)) {
       const bool at_edge = pairs.at_edge;
@@ -102,13 +102,13 @@ class AxisFinder {
                             Other(About(CenterMethod::kEntropy, pairs.center, kNear)));
     if (entropy.has_value()) check_by(CenterMethod::kEntropy, *entropy);
     result.agreed = agrees(entropy);
-    // What all of them say comes from the same few projections: they may agree on an axis that none
-    // of them knows. 2.5 standard deviations.
+    // All methods use the same few projections, so they may agree on an axis that none of them
+    // determines. 2.5 standard deviations.
     const bool settled = Settled(pairs),
                sure = settled && pairs.uncertainty <= kSure * config_.agreement;
     if (result.agreed && sure) return result;
-    // Near a place that pairs found by chance another method finds it by the same chance: it says
-    // more if it comes there from farther away.
+    // Near a place that pairs found by chance, another method may find it by the same chance. Its
+    // agreement means more if it started from farther away.
     OCTAVO_ASSIGN_OR_RETURN(const auto vo,
                             Other(About(CenterMethod::kVo, pairs.center, settled ? kNear : kWide)));
     result.agreed = sure && agrees(vo);
@@ -118,7 +118,8 @@ class AxisFinder {
     }
     check_by(CenterMethod::kVo, *vo);
     if (settled || !config_.automatic) return result;
-    // Pairs that say little: the other uses more of the projections, but is not certain either.
+    // Pairs are not conclusive. The other method uses more of the projections, but is not certain
+    // either.
     AxisResult by_vo{.found = *vo,
                      .method = CenterMethod::kVo,
                      .check = pairs.center,
@@ -166,7 +167,7 @@ bool TakesPairs(const AxisConfig& config) {
   return config.automatic || config.search.method == CenterMethod::kPairs;
 }
 
-// Methods that look at one slice get the first one: a mean of several has less contrast.
+// Methods that use one slice get the first one, because a mean of several slices has less contrast.
 CenterConfig OnOneSlice(CenterConfig config) {
   if (config.method == CenterMethod::kVo || config.method == CenterMethod::kEntropy)
     config.slices = 1;

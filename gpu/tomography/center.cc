@@ -86,7 +86,7 @@ absl::StatusOr<CenterSearch::Doubles> CenterSearch::MeanSinogram() const {
   OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer part, device_.AllocatePinned(count * kFloat));
   Doubles mean(static_cast<size_t>(angles() * config_.detectors), 0.0);
   for (int64_t i = 0; i < outer; ++i) {
-    OCTAVO_RETURN_IF_ERROR(Download(part.data(), input_.data.data() + i * count, count * kFloat));
+    OCTAVO_RETURN_IF_ERROR(Download(part.span<float>(), input_.data.From(i * count).First(count)));
     for (int64_t k = 0; k < count; ++k) {
       const float value = part.as<float>()[k];
       if (!math::IsFinite(value)) return NotFinite();

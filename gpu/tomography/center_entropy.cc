@@ -1,9 +1,9 @@
-// The axis by the sharpest of trial images (Donath et al. 2006).
+// The axis for which a trial image is sharpest (Donath et al. 2006).
 //
-// A trial with a wrong axis draws every point as an arc. What is compared is the same for all
-// trials: one half turn of projections, since over a whole turn a wrong axis makes two sharp
-// images; a disc about the axis that all trials see from everywhere, so that none wins by leaving
-// the object out; rows that go on beyond the detector, so that none wins by where it is cut off;
+// A trial with a wrong axis turns every point into an arc. All trials use the same input: half a
+// turn of projections, because over a whole turn a wrong axis makes two sharp images; a disc about
+// the axis that all trials see from every direction, so that no trial wins because it excludes the
+// object; rows that continue beyond the detector, so that no trial wins because of its cut edges;
 // and one scale of grey levels.
 
 #include <algorithm>
@@ -22,15 +22,16 @@ using Doubles = CenterSearch::Doubles;
 
 constexpr int kBins = 64;
 constexpr double kRare =
-    0.005;  // of the values at either end may lie beside the scale of grey levels
-constexpr double kMargin = 0.5;  // of its width, on either side
+    0.005;  // part of the values, at either end, that may lie outside the scale of grey levels
+constexpr double kMargin = 0.5;  // part of the width of the scale, added on either side
 
-/// Of images: so many columns of the detector in one, so many pixels about the axis.
+/// The grid of trial images: `bin` columns of the detector per pixel, `radius` pixels about the
+/// axis.
 struct TrialGrid {
   int64_t bin = 1, radius = 0;
 };
 constexpr int64_t kCoarseColumns = 160, kFineColumns = 400;
-constexpr int64_t kTrialSlices = 8;  // images that are made at once
+constexpr int64_t kTrialSlices = 8;  // images that are reconstructed at once
 
 struct GreyLevels {
   double low = 0, high = 0;
@@ -58,7 +59,7 @@ int64_t TrialsAtOnce(const CenterConfig& c, const TrialGrid& grid, int64_t rows)
       kTrialSlices);
 }
 
-// As large as the detector reaches to both sides of all axes from `least` to `most`.
+// The largest disc that the detector covers on both sides of all axes from `least` to `most`.
 TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most) {
   const int64_t columns = c.detectors / bin;
   const auto binned = [&](double center) {
@@ -70,22 +71,22 @@ TrialGrid GridFor(const CenterConfig& c, int64_t bin, double least, double most)
           .radius = std::clamp<int64_t>(reach, std::min<int64_t>(8, columns / 2), columns / 2)};
 }
 
-// Columns are taken together as long as `columns` of them are left.
+// Columns are binned together as long as `columns` of them remain.
 int64_t BinFor(const CenterConfig& c, int64_t columns) {
   int64_t bin = 1;
   while (c.detectors / (2 * bin) >= columns) bin *= 2;
   return bin;
 }
 
-/// Of trial images.
+/// The search by trial images.
 class EntropySearch final : public CenterSearch {
  public:
   using CenterSearch::CenterSearch;
   absl::StatusOr<CenterResult> Run() const;
 
  private:
-  /// Of the images about each of the centres, in bits; the grey levels are those of the first image
-  /// unless they are given.
+  /// Entropies, in bits, of the images about each centre. The grey levels are those of the first
+  /// image unless they are given.
   absl::StatusOr<Doubles> Entropies(const Doubles& sinogram, const HalfTurn& turn,
                                     const TrialGrid& grid, const Doubles& centers,
                                     GreyLevels* levels) const;
@@ -135,8 +136,8 @@ absl::StatusOr<Doubles> EntropySearch::Entropies(const Doubles& sinogram, const 
             ->Run(stream_, input, nullptr, images.span<float>(),
                   [&](const IterationReport&) { return !input_.goes_on || input_.goes_on(); })
             .status());
-    OCTAVO_RETURN_IF_ERROR(
-        Download(host.data(), images.data(), static_cast<int64_t>(count) * size * size * kFloat));
+    OCTAVO_RETURN_IF_ERROR(Download(
+        host.span<float>(), images.span<float>().First(static_cast<int64_t>(count) * size * size)));
     OCTAVO_RETURN_IF_ERROR(GoOn());
     for (size_t k = 0; k < count; ++k) {
       const float* const image = host.as<float>() + static_cast<int64_t>(k) * size * size;
@@ -174,7 +175,7 @@ absl::StatusOr<CenterResult> EntropySearch::Run() const {
   OCTAVO_ASSIGN_OR_RETURN(const Doubles sinogram, MeanSinogram());
   const auto [least, most] = CenterSearchRange(config_);
   OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(config_.angles_rad));
-  // Coarse over all of the range, then ever finer around the best.
+  // Coarse over the whole range, then finer and finer around the best centre.
   CenterResult result;
   const int64_t coarse = BinFor(config_, kCoarseColumns), fine = BinFor(config_, kFineColumns);
   double step = std::max(

@@ -1,13 +1,13 @@
-// The axis by all pairs of opposite projections: how likely it is, over every place that it may
-// have, that they are mirror images.
+// The axis from all pairs of opposite projections: for every possible position of the axis, the
+// likelihood that the pairs are mirror images.
 //
-// Seen from behind, a projection is mirrored at the axis c: what is at column d lies at 2 c − d.
-// For each c the columns that both sides see are compared, scale by scale, from fine to coarse:
-// were the sides two looks at one normally distributed signal of correlation ρ, the logarithm of
-// the likelihood against two signals that have nothing to do with one another would be −½ log(1 −
-// ρ²) for each independent value. Sums over scales: fine ones say it precisely, coarse ones where
-// noise drowns the fine ones. A small overlap that fits by chance weighs little, as it has few
-// values. Nothing here needs the object to be inside of the detector.
+// From the opposite side a projection is mirrored at the axis c: column d appears at 2 c − d. For
+// each c the method compares the columns that both sides see, scale by scale, from fine to coarse.
+// If the sides are two views of one normally distributed signal with correlation ρ, the log
+// likelihood ratio against two independent signals is −½ log(1 − ρ²) for each independent value.
+// The ratios are added over the scales: fine scales are precise, and coarse scales help if noise
+// dominates the fine ones. A small overlap that fits by chance has few values and so little weight.
+// The object need not fit on the detector.
 
 #include <algorithm>
 #include <cmath>
@@ -24,28 +24,29 @@ namespace {
 using Doubles = CenterSearch::Doubles;
 
 constexpr double kFirstScale =
-    1.5;  // columns, of the finest scale; each is twice as coarse as the one before
+    1.5;  // columns, of the finest scale; each scale is twice as coarse as the previous one
 constexpr int kScales = 5;
-constexpr int64_t kMostNeighbours = 64;  // projections that one look is made of
-constexpr double kLeastOverlap = 0.1;    // of the columns that both sides see
-constexpr double kFloor =
-    1e-3;  // of the mean power: where there is nothing but rounding, nothing is alike
-constexpr double kCertain = 8;  // lead of the best axis that does not come about by chance
+constexpr int64_t kMostNeighbours = 64;  // projections that one view averages
+constexpr double kLeastOverlap = 0.1;    // part of the columns that both sides must see
+constexpr double kFloor = 1e-3;  // part of the mean power; below it there is only rounding error,
+                                 // which does not correlate
+constexpr double kCertain = 8;   // lead of the best axis that chance does not explain
 constexpr double kOtherEndLead =
-    20;  // lead of other angles, for each slice, from which on they are believed
-constexpr double kMismatch = 0.01;  // of the power: no evidence on other angles, as looks beyond
-                                    // the ends of a scan are not exact
+    20;  // lead of other angles per slice from which on they are accepted
+constexpr double kMismatch =
+    0.01;  // part of the power; a smaller mismatch is no evidence for other angles, because views
+           // beyond the ends of a scan are not exact
 
-/// A scale: differences of two Gaussian means, of the looks of each slice.
+/// One scale: differences of two Gaussian means of the views of each slice.
 struct Scale {
   double sigma = 0;
-  int64_t neighbours = 0, edge = 0;  // columns at either end that the wider mean spoils
+  int64_t neighbours = 0, edge = 0;  // columns at either end that the wider mean affects
   std::vector<OppositeViews> views;
   std::vector<double> re, im;         // Σ Z², Z the spectrum of front + i · behind
   std::vector<double> front, behind;  // Σ of squares of each column
 };
 
-/// Three running means, which together are nearly a Gaussian one; the row goes on with its end
+/// Three running means, which together approximate a Gaussian mean. The row continues with its end
 /// values.
 void Smooth(double sigma, Doubles* row, Doubles* scratch) {
   const auto n = static_cast<int64_t>(row->size());
@@ -70,7 +71,7 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
   for (int i = 0; i < kScales; ++i) {
     const double sigma = kFirstScale * static_cast<double>(1 << i);
     if (i > 0 && 2 * sigma > static_cast<double>(columns) / 6) break;
-    // As many projections as the edge of the object takes to pass by the width of this scale.
+    // As many projections as the edge of the object needs to move by the width of this scale.
     const auto neighbours = std::clamp<int64_t>(
         std::lround(4 * sigma / (directions.step() * static_cast<double>(columns))), 2,
         kMostNeighbours);
@@ -82,8 +83,8 @@ std::vector<Scale> ScalesOf(const Directions& directions, int64_t columns, int64
   return scales;
 }
 
-/// Of an axis at 0, ½, 1 … columns − 1; `mismatch`: part of the power in which even looks at one
-/// signal may differ.
+/// Log likelihoods of an axis at 0, ½, 1 … columns − 1. `mismatch`: part of the power by which even
+/// two views of one signal may differ.
 Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubles>& correlations,
                        int64_t columns, int64_t slices, double mismatch) {
   Doubles total(static_cast<size_t>(2 * columns - 1), 0.0), front(static_cast<size_t>(columns + 1)),
@@ -123,7 +124,7 @@ Doubles LogLikelihoods(const std::vector<Scale>& scales, const std::vector<Doubl
   return total;
 }
 
-/// Of all pairs of opposite projections.
+/// The search over all pairs of opposite projections.
 class PairsSearch final : public OppositeSearch {
  public:
   using OppositeSearch::OppositeSearch;
@@ -131,8 +132,8 @@ class PairsSearch final : public OppositeSearch {
 
  private:
   struct PairScores {
-    Doubles likelihoods;  // logarithms
-    Doubles cautious;     // the same where small differences are no evidence
+    Doubles likelihoods;  // log likelihoods
+    Doubles cautious;     // the same, but small differences are no evidence
   };
   /// Of an axis at 0, ½, 1 … detectors − 1.
   absl::StatusOr<PairScores> PairLikelihoods(const std::vector<double>& angles_rad) const;
@@ -239,7 +240,8 @@ absl::StatusOr<CenterResult> PairsSearch::Run() const {
   result.at_edge = last > first + 1 && (best == first || best == last);
   result.uncertainty = 0.5 * (most - least);
   if (best >= 2 && best + 2 < scores.size()) {
-    const double bend = scores[best - 2] - 2 * scores[best] + scores[best + 2];  // over a column
+    const double bend = scores[best - 2] - 2 * scores[best] +
+                        scores[best + 2];  // second difference over one column
     if (bend < 0) result.uncertainty = std::min(result.uncertainty, 1 / std::sqrt(-bend));
     const double finer = scores[best - 1] - 2 * scores[best] + scores[best + 1];
     if (finer < 0) result.center += 0.25 * (scores[best - 1] - scores[best + 1]) / finer;

@@ -1,4 +1,4 @@
-// The axis by the shift between opposite projections (Guizar-Sicairos et al. 2008): of all pairs
+// The axis from the shift between opposite projections (Guizar-Sicairos et al. 2008), for all pairs
 // together.
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr double kFinest = 3;  // columns: the phases of finer structure are noise
-constexpr double kTaper =
-    0.1;  // of the columns at either end, where rows fade: they do not end alike
-constexpr int64_t kNeighbours = 2;  // projections that a look is made of
-constexpr int64_t kSpread = 4;      // frequencies on either side that the power is averaged over
+constexpr double kFinest = 3;   // columns; the phases of finer structure are noise
+constexpr double kTaper = 0.1;  // part of the columns, at either end, over which rows fade to zero,
+                                // because opposite rows do not end alike
+constexpr int64_t kNeighbours = 2;  // projections that a view averages
+constexpr int64_t kSpread = 4;      // frequencies on either side over which the power is averaged
 
-/// The row without the line through its ends, fading at both.
+/// The row minus the line through its ends, faded at both ends.
 void Fade(CenterSearch::Doubles* row) {
   const size_t n = row->size(), end = std::max<size_t>(1, n / 50);
   double left = 0, right = 0;
@@ -77,7 +77,7 @@ absl::StatusOr<CenterResult> PhaseSearch::Run() const {
     }
     OCTAVO_RETURN_IF_ERROR(GoOn());
   }
-  // Phases of the cross spectrum, each as heavy as it is coarse.
+  // Phases of the cross spectrum; coarser frequencies weigh more.
   const size_t frequencies = size / 2;
   Doubles cross_re(frequencies, 0.0), cross_im(frequencies, 0.0);
   for (size_t k = 1; k < frequencies; ++k) {

@@ -1,5 +1,5 @@
-// The axis by the double wedge (Vo et al. 2014), of one half turn of the scan: it and its mirror
-// image make a turn.
+// The axis by the double wedge (Vo et al. 2014), from half a turn of the scan, which together with
+// its mirror image makes a whole turn.
 
 #include <algorithm>
 #include <cmath>
@@ -17,9 +17,9 @@ namespace {
 using Doubles = CenterSearch::Doubles;
 
 constexpr int64_t kLarge =
-    4'000'000;  // pixels from which on the coarse search takes columns in fours
+    4'000'000;  // pixels; in larger sinograms the coarse search bins columns in fours
 
-/// Gaussian filter as scipy.ndimage has it: up to 4 σ, edges mirrored.
+/// Gaussian filter as in scipy.ndimage: up to 4 σ, edges mirrored.
 Doubles Smoothed(const Doubles& in, int64_t rows, int64_t columns, double sigma_rows,
                  double sigma_columns) {
   const auto along = [&](const Doubles& from, double sigma, int64_t lines, int64_t n,
@@ -73,7 +73,7 @@ std::vector<float> Mirror(const Doubles& in, int64_t columns, bool spline) {
   return out;
 }
 
-/// Of the double wedge.
+/// The search by the double wedge.
 class VoSearch final : public CenterSearch {
  public:
   using CenterSearch::CenterSearch;
@@ -88,7 +88,7 @@ class VoSearch final : public CenterSearch {
   absl::StatusOr<CenterResult> Run() const;
 
  private:
-  /// Mean outside of the double wedge for the shifts first + k · step.
+  /// The mean outside the double wedge for each of the shifts first + k · step.
   absl::StatusOr<Doubles> WedgeScores(const Doubles& sinogram, int64_t columns, bool whole,
                                       double first, double step, int64_t count) const;
 };
@@ -137,7 +137,8 @@ absl::StatusOr<Doubles> VoSearch::WedgeScores(const Doubles& sinogram, int64_t c
     OCTAVO_RETURN_IF_ERROR(GoOn());
     OCTAVO_RETURN_IF_ERROR(ops.WedgeSums(stream_, batch, rows, columns, slope, drop,
                                          turned.span<ComplexF>(), sums.span<double>()));
-    OCTAVO_RETURN_IF_ERROR(Download(parts.data(), sums.data(), batch * kWedgeParts * 8));
+    OCTAVO_RETURN_IF_ERROR(Download(HostSpan<double>(parts.data(), batch * kWedgeParts),
+                                    sums.span<double>().First(batch * kWedgeParts)));
     for (int64_t k = 0; k < std::min(batch, count - begin); ++k) {
       const auto part = parts.begin() + k * kWedgeParts;
       scores.push_back(std::accumulate(part, part + kWedgeParts, 0.0) /
@@ -156,7 +157,7 @@ absl::StatusOr<CenterResult> VoSearch::Run() const {
   for (const int64_t row : turn.rows)
     half.insert(half.end(), sinogram.begin() + row * n, sinogram.begin() + (row + 1) * n);
   const double middle = 0.5 * static_cast<double>(n - 1);
-  // Coarse: whole shifts of the mirrored half, which move the centre by halves.
+  // Coarse: whole shifts of the mirrored half, each of which moves the centre by half a column.
   Doubles coarse = Smoothed(half, angles, n, 3, 1);
   int64_t columns = n, group = 1;
   if (angles * n > kLarge) {
@@ -183,7 +184,7 @@ absl::StatusOr<CenterResult> VoSearch::Run() const {
   CenterResult result;
   result.at_edge =
       rough.size() > 2 && (at == 0 || at + 1 == static_cast<std::ptrdiff_t>(rough.size()));
-  // Fine: parts of pixels.
+  // Fine: fractions of a column.
   const double from = std::clamp(found * static_cast<double>(group) +
                                      0.5 * static_cast<double>(group - 1) - config_.fine_radius,
                                  0.0, static_cast<double>(n - 1));
@@ -208,7 +209,7 @@ absl::StatusOr<CenterResult> SearchByVo(const CenterRequest& request) {
 absl::StatusOr<int64_t> VoBytes(const CenterConfig& c, ArrayOps& arrays) {
   OCTAVO_ASSIGN_OR_RETURN(const HalfTurn turn, OneHalfTurn(c.angles_rad));
   const auto angles = static_cast<int64_t>(turn.rows.size());
-  // The fine search takes the most; transforms of its size may want as much again.
+  // The fine search needs most memory; transforms of its size may need as much again.
   const int64_t batch = VoSearch::JoinsAtOnce(angles, c.detectors), rows = 2 * angles;
   OCTAVO_ASSIGN_OR_RETURN(const int64_t a,
                           arrays.PrepareFft({.n = c.detectors, .rows = batch * rows}));

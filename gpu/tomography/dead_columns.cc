@@ -10,16 +10,17 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kAngles = 64;  // that are looked at
-constexpr double kSame = 1e-3;   // of what columns change: less is no change
-constexpr double kApart = 0.1;   // of what columns change: a column of one value that is no farther
-                                 // from its neighbours does no harm
-constexpr double kFar = 1;       // of what columns change: stripes of real scans are half of it
+constexpr int64_t kAngles = 64;  // angles that are inspected
+constexpr double kSame = 1e-3;   // part of the usual change of a column; less is no change
+constexpr double kApart = 0.1;   // part of the usual change of a column; a column of one value that
+                                 // is closer than this to its neighbours does no harm
+constexpr double kFar =
+    1;  // part of the usual change of a column; stripes of real scans are half of it
 constexpr int64_t kWidest =
-    20;  // part of the detector (one of so many) that dead columns beside one another may have
-constexpr double kMostAngles = 0.2;  // quantile: four fifths of the angles have more
+    20;  // adjacent dead columns may be at most one part in 20 of the detector
+constexpr double kMostAngles = 0.2;  // quantile: four fifths of the angles exceed it
 
-/// The value that a part of them lies below; reorders them.
+/// The value below which the given part of the values lies. Reorders them.
 float Quantile(std::vector<float>& values, double part) {
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(
                                        std::lround(part * static_cast<double>(values.size() - 1)));
@@ -38,7 +39,7 @@ class Sinogram {
       change_.push_back(high - low);
     }
     std::vector<float> changes = change_;
-    usual_ = Quantile(changes, 0.75);  // most of the columns may see air only
+    usual_ = Quantile(changes, 0.75);  // because most columns may see only air
   }
 
   std::vector<int64_t> Dead() const {
@@ -54,7 +55,8 @@ class Sinogram {
     for (int64_t x = 0; x < n_; ++x) {
       if (is_dead[static_cast<size_t>(x)]) dead.push_back(x);
     }
-    return std::ssize(dead) * 4 > n_ ? std::vector<int64_t>{} : dead;  // then it is something else
+    return std::ssize(dead) * 4 > n_ ? std::vector<int64_t>{}
+                                     : dead;  // if so many columns qualify, they are not dead
   }
 
  private:
@@ -67,14 +69,14 @@ class Sinogram {
     return column;
   }
 
-  /// Columns [first, end) that do not change: whether they are not air or a shadow, where the
-  /// columns beside them end at the same value.
+  /// Whether the unchanging columns [first, end) are neither air nor a shadow. Beside air or a
+  /// shadow, the neighbouring columns end at the same value.
   bool TellsNothing(int64_t first, int64_t end) const {
     if (end - first > std::max<int64_t>(3, n_ / kWidest)) return false;
     std::vector<float> own = Column(first);
     const double value = Quantile(own, 0.5);
     if (first == 0 || end == n_) {
-      if (end - first > 3) return false;  // air of a scan without noise, rather
+      if (end - first > 3) return false;  // more likely air in a scan without noise
       const std::vector<float> beside = Column(first == 0 ? end : first - 1);
       const auto [low, high] = std::minmax_element(beside.begin(), beside.end());
       return value < *low - usual_ || value > *high + usual_;
@@ -93,7 +95,7 @@ class Sinogram {
     const int64_t reach = std::clamp<int64_t>(n_ / 100, 2, 10);
     std::vector<float> around, off;
     std::vector<bool> out(static_cast<size_t>(n_), false);
-    // At an end there are neighbours on one side alone, from which an object may well fall away.
+    // At an end there are neighbours on one side only, and an object may fall off steeply there.
     for (int64_t x = reach; x < n_ - reach; ++x) {
       off.clear();
       for (int64_t a = 0; a < angles_; ++a) {
@@ -109,7 +111,7 @@ class Sinogram {
   const std::vector<float>& values_;
   const int64_t angles_, n_;
   std::vector<float>
-      change_;  // of each column: what lies between a tenth and nine tenths of its values
+      change_;  // of each column: the distance from the first to the last decile of its values
   double usual_ = 0;
 };
 
@@ -140,33 +142,35 @@ std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t
   return Sinogram(sinogram, angles, detectors).Dead();
 }
 
-absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* sinograms,
+absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, DeviceSpan<float> sinograms,
                                                      int64_t slices, int64_t angles,
                                                      int64_t detectors, Device& device,
                                                      const CancelCheck& goes_on) {
-  const int64_t looked = std::min(angles, kAngles),
-                row_bytes = detectors * static_cast<int64_t>(sizeof(float));
-  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer some, device.AllocatePinned(looked * row_bytes));
+  const int64_t looked = std::min(angles, kAngles);
+  OCTAVO_ASSIGN_OR_RETURN(
+      const PinnedBuffer some,
+      device.AllocatePinned(looked * detectors * static_cast<int64_t>(sizeof(float))));
   std::set<int64_t> all;
   for (int64_t slice = 0; slice < slices; ++slice) {
-    float* const sinogram = sinograms + slice * angles * detectors;
+    const DeviceSpan<float> sinogram =
+        sinograms.From(slice * angles * detectors).First(angles * detectors);
     for (int64_t i = 0; i < looked; ++i) {
-      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, some.as<float>() + i * detectors,
-                                               sinogram + i * angles / looked * detectors,
-                                               row_bytes));
+      OCTAVO_RETURN_IF_ERROR(
+          device.Download(stream, some.span<float>().From(i * detectors),
+                          sinogram.From(i * angles / looked * detectors).First(detectors)));
     }
     OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     const std::vector<int64_t> dead = FindDeadColumns(
         {some.as<float>(), some.as<float>() + looked * detectors}, looked, detectors);
     if (!dead.empty()) {
       all.insert(dead.begin(), dead.end());
-      OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer whole, device.AllocatePinned(angles * row_bytes));
-      OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream, whole.data(), sinogram, angles * row_bytes));
+      OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer whole, device.AllocatePinned(sinogram.bytes()));
+      OCTAVO_RETURN_IF_ERROR(device.Download(stream, whole.span<float>(), sinogram));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
       for (int64_t a = 0; a < angles; ++a)
         Interpolate(dead, detectors, whole.as<float>() + a * detectors);
       OCTAVO_RETURN_IF_ERROR(
-          device.CopyToDevice(stream, sinogram, whole.data(), angles * row_bytes));
+          device.Upload(stream, sinogram, whole.span<float>().First(sinogram.count())));
       OCTAVO_RETURN_IF_ERROR(stream.Synchronize());
     }
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, goes_on));

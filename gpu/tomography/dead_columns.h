@@ -7,6 +7,7 @@
 
 #include "gpu/device/cancellation.h"
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 
 // Detector columns that carry no information about the object: dead, hot, at the floor of the
 // logarithm, or far from their neighbours at all angles. Such a column is its own mirror image
@@ -26,7 +27,7 @@ std::vector<int64_t> FindDeadColumns(const std::vector<float>& sinogram, int64_t
 /// of [slice, angle, detector] in device memory. The result serves a search for the axis, not an
 /// image. Returns the columns that are dead in any slice, ascending. Waits for the stream.
 /// Cancelled if goes_on returned false.
-absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, float* sinograms,
+absl::StatusOr<std::vector<int64_t>> MendDeadColumns(StreamRef stream, DeviceSpan<float> sinograms,
                                                      int64_t slices, int64_t angles,
                                                      int64_t detectors, Device& device,
                                                      const CancelCheck& goes_on = {});

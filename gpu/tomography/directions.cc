@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kPi = std::numbers::pi, kDegree = kPi / 180;
 constexpr double kSame = 1e-9;   // rad: two projections of one direction
-constexpr double kApart = 0.75;  // steps between places that are compared
-constexpr double kReach = 1.6;   // steps from a place to its nearest projection: one and a half at
-                                 // either end of half a turn
+constexpr double kApart = 0.75;  // least steps between compared places
+constexpr double kReach = 1.6;   // steps from a place to its nearest projection; up to one and a
+                                 // half at either end of half a turn
 
 double Turned(double angle, double turn) {
   const double turned = angle - turn * std::floor(angle / turn);
-  return turned < turn ? turned : 0;  // a hair below 0 rounds up
+  return turned < turn ? turned : 0;  // a number slightly below 0 rounds up
 }
 
 double Median(std::vector<double> values) {
@@ -30,11 +30,11 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-/// The angles of a whole turn in rising order, from behind their widest gap on.
+/// The angles of a whole turn in ascending order, beginning after their widest gap.
 struct Sorted {
   std::vector<int64_t> rows;
   std::vector<double> angles;  // from the first one, 0 … 2π
-  double gap = 0;              // the widest, behind the last one
+  double gap = 0;              // the widest gap, after the last angle
 };
 Sorted SortTurn(const std::vector<double>& angles_rad) {
   Sorted out;
@@ -62,8 +62,8 @@ Sorted SortTurn(const std::vector<double>& angles_rad) {
 }  // namespace
 
 Directions::Directions(const std::vector<double>& angles_rad) {
-  // A projection from the other side half a turn before and after: those near the ends of 0 … π
-  // have neighbours there.
+  // Each projection also counts from the opposite side, half a turn before and after, so that
+  // projections near the ends of 0 … π have neighbours.
   struct Placed {
     double direction;
     int64_t row;
@@ -94,7 +94,7 @@ Directions::Directions(const std::vector<double>& angles_rad) {
     if (between >= 0 && between < kPi) between_.push_back(between);
   }
   step_ = steps.empty() ? kPi : Median(std::move(steps));
-  // Looks at nearly the same place are the same looks.
+  // Views at nearly the same place are the same view.
   std::vector<double> apart;
   for (const double place : between_) {
     if (apart.empty() || place - apart.back() >= kApart * step_) apart.push_back(place);
@@ -109,7 +109,8 @@ bool Directions::Estimate(int half, double direction, int64_t neighbours, Weight
   auto left = right;
   std::vector<double> off;  // in steps
   double mean = 0;
-  double ends[2] = {};  // of what is taken; projections of one direction count as one neighbour
+  double ends[2] =
+      {};  // ends of the range in use; projections of one direction count as one neighbour
   for (int64_t taken = 0; left != looks.begin() || right != looks.end();) {
     const bool to_right = left == looks.begin() ||
                           (right != looks.end() &&
@@ -163,7 +164,7 @@ absl::StatusOr<HalfTurn> OneHalfTurn(const std::vector<double>& angles_rad) {
   double widest = 0;
   const double allowed_beyond =
       0.25 * kPi /
-      static_cast<double>(angles_rad.size());  // the opposite of the first one, rounded
+      static_cast<double>(angles_rad.size());  // the opposite of the first angle, rounded
   for (size_t i = 0; i < sorted.rows.size() && sorted.angles[i] <= kPi + allowed_beyond; ++i) {
     if (i > 0) widest = std::max(widest, sorted.angles[i] - sorted.angles[i - 1]);
     out.rows.push_back(sorted.rows[i]);

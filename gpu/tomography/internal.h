@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 #include "gpu/base/status.h"
 #include "gpu/device/buffer.h"
+#include "gpu/device/device_span.h"
 #include "gpu/tomography/center.h"
 #include "gpu/tomography/directions.h"
 #include "gpu/tomography/families.h"
@@ -51,8 +53,10 @@ class CenterSearch {
  protected:
   int64_t angles() const { return static_cast<int64_t>(config_.angles_rad.size()); }
 
-  absl::Status Download(void* to, const void* from, int64_t bytes) const {
-    OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, to, from, bytes));
+  /// Copies all of `from` to the beginning of `to`, and waits for it.
+  template <class T>
+  absl::Status Download(HostSpan<T> to, std::type_identity_t<DeviceSpan<const T>> from) const {
+    OCTAVO_RETURN_IF_ERROR(device_.Download(stream_, to, from));
     return stream_.Synchronize();
   }
   template <class T>

@@ -1,4 +1,5 @@
-// What the searches by opposite projections share: rows of some projections, and their transforms.
+// Shared by the searches that compare opposite projections: rows of some projections, and their
+// transforms.
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,7 @@
 namespace octavo::inline gpu {
 namespace {
 
-constexpr int64_t kPairs = 512;  // of opposite looks, over all slices
+constexpr int64_t kPairs = 512;  // pairs of opposite views, over all slices
 
 }  // namespace
 
@@ -32,7 +33,8 @@ absl::Status OppositeSearch::Transform(int64_t length, bool inverse,
   OCTAVO_ASSIGN_OR_RETURN(const int64_t bytes, families_.arrays.PrepareFft(fft));
   OCTAVO_ASSIGN_OR_RETURN(const DeviceBuffer work, device_.Allocate(std::max<int64_t>(bytes, 256)));
   OCTAVO_RETURN_IF_ERROR(families_.arrays.Fft(stream_, fft, data.data(), work.data()));
-  return Download(rows->data(), data.data(), static_cast<int64_t>(rows->size() * sizeof(ComplexF)));
+  return Download(HostSpan<ComplexF>(rows->data(), std::ssize(*rows)),
+                  data.span<ComplexF>().First(std::ssize(*rows)));
 }
 
 absl::StatusOr<OppositeSearch::SliceRows> OppositeSearch::RowsOf(

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
 constexpr int64_t kMedianSamples =
-    16;  // interpolated values that a value of a median's window takes as long as, about
+    16;  // cost of one value of a median's window, about, in interpolated values
 
 class DevicePreparer final : public Preparer {
  public:
@@ -30,7 +30,7 @@ class DevicePreparer final : public Preparer {
         ops_(families.prepare),
         sinograms_(families.sinograms) {}
 
-  /// Takes the memory, or only counts it.
+  /// Allocates the memory, or only counts it.
   absl::Status Init(bool only_count) {
     only_count_ = only_count;
     const PrepareConfig& c = config_;
@@ -41,7 +41,7 @@ class DevicePreparer final : public Preparer {
     if (c.flats > 0) OCTAVO_RETURN_IF_ERROR(Take(series * frame * kFloat, flats_));
     if (Cleans() && c.flats + c.darks > 0)
       OCTAVO_RETURN_IF_ERROR(Take(std::max(c.flats, c.darks) * frame * kFloat, clean_fields_));
-    // Some projections at a time, where they need room.
+    // Some projections at a time if the steps need scratch memory.
     int64_t per_angle = 0;
     if (Cleans()) per_angle += c.bin_angles * frame * kFloat;
     if (Stages()) per_angle += (plan_.work_rows * plan_.work_columns + 2 * plan_.rows) * kFloat;
@@ -99,8 +99,8 @@ class DevicePreparer final : public Preparer {
     OCTAVO_RETURN_IF_ERROR(Fields(stream, input));
     const DeviceSpan<float> out = config_.stitching.enabled ? full_turn_.span<float>() : sinograms;
     OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
-    // Transforms are planned for whole batches; medians, which take longest, may be asked more
-    // often.
+    // Transforms are planned for whole batches. Medians take longest, so they may check for
+    // cancellation more often.
     int64_t step = batch_;
     if (input.goes_on && Cleans() && !config_.phase.enabled) {
       const int64_t values = config_.rows * config_.columns * config_.bin_angles *
@@ -112,7 +112,8 @@ class DevicePreparer final : public Preparer {
           Projections(stream, input.projections, first, std::min(step, plan_.angles - first), out));
       OCTAVO_RETURN_IF_ERROR(CheckCancelled(stream, input.goes_on));
     }
-    // Before the halves are joined: a column's fault is the same all the way round.
+    // Ring removal precedes stitching, because the fault of a column is the same over the whole
+    // turn.
     if (rings_ != nullptr) OCTAVO_RETURN_IF_ERROR(rings_->Run(stream, out, input.goes_on));
     if (!config_.stitching.enabled) return absl::OkStatus();
     const StitchSpec spec{.slices = plan_.rows,
@@ -138,7 +139,7 @@ class DevicePreparer final : public Preparer {
   }
 
  private:
-  /// What is there before stitching.
+  /// The shape before stitching.
   PreparedShape FullTurn() const {
     return {.slices = plan_.rows, .angles = plan_.angles, .detectors = plan_.columns};
   }
@@ -146,7 +147,7 @@ class DevicePreparer final : public Preparer {
   bool Air() const { return config_.air_left + config_.air_right > 0; }
   bool Stages() const {
     return Air() || config_.phase.enabled;
-  }  // transmissions are looked at before they are finished
+  }  // transmissions are inspected before they are finished
   int64_t Padded() const { return plan_.padded_rows * plan_.padded_columns; }
   FftSpec RowFft(int64_t frames) const {
     return {.n = plan_.padded_columns, .rows = frames * plan_.padded_rows};
@@ -163,7 +164,7 @@ class DevicePreparer final : public Preparer {
     return absl::OkStatus();
   }
 
-  // Between which series of flats each projection lies.
+  // The two series of flat fields between which each projection lies.
   absl::Status TakeFlatTable(int64_t series) {
     if (!only_count_) {
       OCTAVO_ASSIGN_OR_RETURN(host_counts_, device_.AllocatePinned(math::kPrepareFlags * 8));
@@ -245,7 +246,7 @@ class DevicePreparer final : public Preparer {
             .dark_too = config_.outliers.dark_too};
   }
 
-  /// Prepared projections [first, first + count) into out [slice, angle, detector].
+  /// Writes the prepared projections [first, first + count) to out [slice, angle, detector].
   absl::Status Projections(StreamRef stream, const void* projections, int64_t first, int64_t count,
                            DeviceSpan<float> out) {
     const PrepareConfig& c = config_;

@@ -16,7 +16,7 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kReach = 7;  // decay lengths after which e^-7 is left
+constexpr double kReach = 7;  // decay lengths; beyond them the kernel is below e^-7
 constexpr double kWavelengthOfKevM = 1.2398419843e-9;
 
 absl::Status Between(absl::string_view field, int64_t value, int64_t lo, int64_t hi) {
@@ -85,11 +85,11 @@ absl::Status CheckCrop(absl::string_view axis, int64_t size, int64_t bin, int64_
                       absl::StrCat("leaves ", kept, " binned ", axis, "s; allowed from ", least));
 }
 
-// What instruments have: a value in another unit, as eV for keV, is a thousand times as much and
-// would smooth the image away, or not at all.
+// The range of real instruments. A value in another unit, such as eV instead of keV, is wrong by a
+// factor of a thousand and would smooth the image away, or not at all.
 absl::Status Plausible(absl::string_view field, double value, double lo, double hi,
                        absl::string_view unit) {
-  if (value >= lo && value <= hi) return absl::OkStatus();  // not NaN
+  if (value >= lo && value <= hi) return absl::OkStatus();  // false for NaN
   return FieldNotAllowed(field, value, absl::StrCat(lo, " to ", hi, unit));
 }
 
@@ -128,7 +128,7 @@ PreparePlan PlanPrepare(const PrepareConfig& c) {
   plan.first_column = c.crop_column;
   plan.work_rows = plan.rows;
   plan.work_columns = plan.columns;
-  if (c.phase.enabled) {  // all that is there, in the same bins
+  if (c.phase.enabled) {  // the whole detector, in the same bins
     plan.first_row = c.crop_row % c.bin_rows;
     plan.first_column = c.crop_column % c.bin_columns;
     plan.work_rows = (c.rows - plan.first_row) / c.bin_rows;
@@ -209,7 +209,7 @@ absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& c) {
 
 int64_t PrepareMargin(const PrepareConfig& c) {
   int64_t margin = c.outliers.window / 2;
-  // Of what CheckPrepare refuses there is none: it may be more than an integer holds.
+  // A configuration that CheckPrepare refuses has no plan: its sizes may exceed an integer.
   if (c.phase.enabled && CheckPhase(c.phase).ok())
     margin += static_cast<int64_t>(std::ceil(kReach * PhaseLengthPixels(c.phase)));
   return margin;
@@ -219,8 +219,8 @@ std::vector<double> PreparedAngles(const PrepareConfig& c, const std::vector<dou
   std::vector<double> means;
   const auto bin = static_cast<size_t>(c.bin_angles);
   for (size_t i = 0; i + bin <= angles.size(); i += bin) {
-    // From the first to each other one on the shorter way round: a turn may begin anew between
-    // them.
+    // From the first angle to each other angle by the shorter way, because the angles may start a
+    // new turn between the two.
     double sum = 0;
     for (size_t k = 1; k < bin; ++k)
       sum += std::remainder(angles[i + k] - angles[i], 2 * std::numbers::pi);

@@ -19,13 +19,13 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-/// What is held on the device, in elements of f32 unless said.
+/// The memory on the device, in f32 elements unless stated otherwise.
 struct Sizes {
   int64_t groups = 0, lanes = 1, weight_groups = 1;
-  int64_t images = 0, image = 0;        // how many, elements of each
-  int64_t sinograms = 0, sinogram = 0;  // the same
+  int64_t images = 0, image = 0;        // number of images, elements per image
+  int64_t sinograms = 0, sinogram = 0;  // the same for sinograms
   int64_t row_weights = 0, column_weights = 0;
-  int64_t cut = 0;     // one image that is cut to the circle
+  int64_t cut = 0;     // one image, cut to the circle
   int64_t tables = 0;  // bytes
   int64_t sums = 0;    // doubles
   int64_t bytes() const {
@@ -57,7 +57,7 @@ Sizes SizesOf(const TomographyConfig& c, const TomographyPlan& plan, const Tomog
     s.column_weights = static_cast<int64_t>(plan.subsets.size()) * s.weight_groups * one_image;
   }
   if (plan.cut_radius > 0) s.cut = plan.image_size * (plan.image_size + 2 * math::kRayMargin);
-  // Tables of a few bytes per angle, detector and slice, and their padding to 256.
+  // Tables of a few bytes per angle, detector and slice, padded to 256 bytes.
   s.tables = angles * static_cast<int64_t>(sizeof(math::ForwardAngle) + sizeof(math::BackAngle) +
                                            sizeof(int32_t)) +
              kFloat * (s.groups * (1 + 2 * s.lanes) + 4 * c.detectors + kFilterSlack) + 8 * 256;
@@ -107,7 +107,7 @@ class CorrectedReconstructor final : public Reconstructor {
              .pixel_size = static_cast<float>(config_.pixel_size),
              .radius = plan_.radius,
              .interpolation = config_.interpolation};
-    // Margins are zero and stay so: the operators write between them.
+    // Margins are zero and stay zero, because the operators write only between them.
     for (int64_t i = 0; i < sizes_.images; ++i)
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), images_[i].data(), images_[i].bytes(), 0));
     for (int64_t i = 0; i < sizes_.sinograms; ++i)
@@ -189,7 +189,7 @@ class CorrectedReconstructor final : public Reconstructor {
   }
   int64_t GroupStride(int64_t all) const { return plan_.shared_center ? 0 : all / sizes_.groups; }
 
-  // What lies outside of the field of view was a place for what the rays met there: it is no
+  // Pixels outside the field of view only absorbed what the rays met there, and are not part of the
   // result.
   absl::Status Cut(StreamRef stream, int64_t slices, DeviceSpan<float> images) {
     if (sizes_.cut == 0) return absl::OkStatus();
@@ -216,11 +216,11 @@ class CorrectedReconstructor final : public Reconstructor {
     const auto bytes = static_cast<int64_t>(values.size() * sizeof(T));
     OCTAVO_RETURN_IF_ERROR(Take(bytes, buffer));
     OCTAVO_RETURN_IF_ERROR(device_.Upload(stream, buffer.span<T>(), values));
-    return stream.Synchronize();  // `values` may go
+    return stream.Synchronize();  // after this the caller may free `values`
   }
 
-  // Row sums and column sums of A with the circle, as reciprocals: through the projectors, with one
-  // lane.
+  // Reciprocals of the row sums and the column sums of A within the circle. The projectors compute
+  // them with one lane.
   absl::Status MakeWeights(StreamRef stream) {
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.row_weights * kFloat, row_weights_));
     OCTAVO_RETURN_IF_ERROR(Take(sizes_.column_weights * kFloat, column_weights_));
@@ -231,7 +231,8 @@ class CorrectedReconstructor final : public Reconstructor {
     RayView one = view_;
     one.groups = sizes_.weight_groups;
     one.lanes = 1;
-    const float least = 1e-3f * view_.pixel_size;  // less is rounding: no ray, no pixel
+    const float least = 1e-3f * view_.pixel_size;  // a smaller sum is rounding error: the ray meets
+                                                   // no pixel, or the pixel no ray
     OCTAVO_RETURN_IF_ERROR(
         ops_.PackSinograms(stream, one, {}, order_.span<int32_t>(), one.groups, Projected()));
     for (size_t s = 0; s < plan_.subsets.size(); ++s) {
@@ -251,7 +252,8 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(
           ops_.Reciprocal(stream, row_weights_.span<float>(), sizes_.row_weights, least));
     }
-    // One lane has other margins than several: leave no ones in them.
+    // The margins of one lane lie elsewhere than those of several lanes, so the ones must be
+    // cleared.
     for (auto* buffer : {&images_[0], &images_[1], &sinograms_[1]})
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, buffer->data(), buffer->bytes(), 0));
     return absl::OkStatus();
@@ -294,7 +296,7 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
-  /// Brings the sums of all lanes to the host and adds up their parts; waits.
+  /// Copies the sums of all lanes to the host, waits, and adds up their parts.
   absl::Status FetchSums(StreamRef stream) {
     OCTAVO_RETURN_IF_ERROR(
         device_.CopyToHost(stream, host_sums_.data(), sums_.data(), sums_.bytes()));
@@ -325,7 +327,7 @@ class CorrectedReconstructor final : public Reconstructor {
     return absl::OkStatus();
   }
 
-  // Whether to go on after the iteration that `report` tells of.
+  // Whether to continue after the iteration that `report` describes.
   bool Continues(const IterationReport& report, const Callback& callback,
                  TomographyResult* result) {
     samples_ = 0;
@@ -361,7 +363,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(device_.Fill(stream, sums_.data(), sums_.bytes(), 0));
       for (size_t s = 0; s < plan_.subsets.size(); ++s) {
         const AngleRange& range = plan_.subsets[s];
-        // The transposed image is used up by the forward step: the back step writes over it.
+        // The forward step has finished with the transposed image, so the back step overwrites it.
         if (range.split < range.end)
           OCTAVO_RETURN_IF_ERROR(ops_.Transpose(stream, view_, Image(), Work()));
         OCTAVO_RETURN_IF_ERROR(Forward(stream, callback, range, Image(), Work(), Projected()));
@@ -409,7 +411,7 @@ class CorrectedReconstructor final : public Reconstructor {
     };
     OCTAVO_RETURN_IF_ERROR(MeasuredNorms(stream));
     OCTAVO_RETURN_IF_ERROR(project(x, s));
-    // r = b − A x: the residual is made in the place of A x, so b takes it over from there.
+    // r = b − A x: the residual replaces A x in its memory, and is copied to b from there.
     OCTAVO_RETURN_IF_ERROR(
         ops_.Residual(stream, view_, all, ResidualKind::kPlain, r, {}, 0, q, nullptr));
     OCTAVO_RETURN_IF_ERROR(
@@ -439,7 +441,7 @@ class CorrectedReconstructor final : public Reconstructor {
       OCTAVO_RETURN_IF_ERROR(UploadFactors(stream));
       OCTAVO_RETURN_IF_ERROR(ops_.ScaledAdd(stream, view_, Factors(0), p, Factors(1), x, image));
       OCTAVO_RETURN_IF_ERROR(
-          stream.Synchronize());  // the factors' page-locked memory is written again
+          stream.Synchronize());  // the page-locked memory of the factors will be overwritten
       for (int64_t k = 0; k < lanes; ++k) Factor(0, k) = -Factor(0, k);
       OCTAVO_RETURN_IF_ERROR(UploadFactors(stream));
       OCTAVO_RETURN_IF_ERROR(ops_.ScaledAdd(stream, view_, Factors(0), q, Factors(1), r, sinogram));
@@ -480,8 +482,8 @@ class CorrectedReconstructor final : public Reconstructor {
 
   // -- pieces of work
 
-  // Enqueues [begin, end) in multiples of `multiple`, and lets the callback end the run when as
-  // much as a piece has been enqueued.
+  // Enqueues [begin, end) in multiples of `multiple`. After each piece of work it lets the callback
+  // end the run.
   template <class F>
   absl::Status InPieces(StreamRef stream, const Callback& callback,
                         std::pair<int64_t, int64_t> range, int64_t multiple, int64_t samples_each,
@@ -504,7 +506,7 @@ class CorrectedReconstructor final : public Reconstructor {
   absl::Status Forward(StreamRef stream, const Callback& callback, const AngleRange& range,
                        DeviceSpan<const float> image, DeviceSpan<const float> transposed,
                        DeviceSpan<float> sinogram) {
-    constexpr int64_t kAngles = 8;  // that the kernels take together
+    constexpr int64_t kAngles = 8;  // angles that the kernels process together
     const int64_t samples = view_.groups * view_.lanes * view_.size * view_.detectors;
     return InPieces(stream, callback, {range.begin, range.end}, kAngles, samples,
                     [&](int64_t begin, int64_t end) {
@@ -532,7 +534,7 @@ class CorrectedReconstructor final : public Reconstructor {
   const Sizes sizes_;
   RayView view_;
   int64_t slices_ = 0;
-  int64_t samples_ = 0;  // enqueued since the callback was asked last
+  int64_t samples_ = 0;  // enqueued since the last call of the callback
   DeviceBuffer images_[3], sinograms_[2], cut_, row_weights_, column_weights_, forward_, back_,
       order_, centers_, factors_, taps_, edge_left_, edge_right_, sums_;
   PinnedBuffer host_sums_, host_factors_;

@@ -119,7 +119,8 @@ absl::Status CheckIteration(const TomographyConfig& c) {
   return Finite("ratio_floor", c.ratio_floor, c.ratio_floor >= 1e-30, "1e-30 or more");
 }
 
-// Whether each ray's mirror image is measured too, as in scans over 360°: no gap of a quarter turn.
+// Whether each ray is also measured from the opposite side, as in scans over 360°: no gap reaches a
+// quarter turn.
 bool CoversFullTurn(const std::vector<double>& angles) {
   std::vector<double> turned;
   turned.reserve(angles.size());
@@ -175,19 +176,20 @@ BoundingEnds EndsThatBound(const std::vector<double>& angles_rad, int64_t detect
 std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
   constexpr double kWide = 8;  // usual gaps
   constexpr double kMissing =
-      13 * kPi / 180;             // a wider one is better left out: its ends would draw streaks
+      13 * kPi / 180;  // a wider gap is left open, because weights at its ends would cause streaks
   constexpr double kEven = 1e-3;  // relative: angles in files are rounded
   const size_t count = angles_rad.size();
   const double even = kPi / static_cast<double>(count);
-  const double same = 0.01 * even;  // one direction: turns later it comes back rounded
+  const double same =
+      0.01 * even;  // directions closer than this are the same, rounded after full turns
   std::vector<double> directions;
   for (const double angle : angles_rad) directions.push_back(angle - kPi * std::floor(angle / kPi));
   std::vector<size_t> order(count);
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return directions[a] < directions[b]; });
-  // The sorted projections in groups of one direction; the last group may go on with the first one,
-  // half a turn on.
+  // The sorted projections in groups of one direction. The last group may continue in the first
+  // one, half a turn later.
   std::vector<size_t> begins;
   for (size_t i = 0; i < count; ++i) {
     if (i == 0 || directions[order[i]] - directions[order[i - 1]] > same) begins.push_back(i);
@@ -195,9 +197,9 @@ std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
   const size_t groups = begins.size();
   const bool closed =
       groups > 1 && directions[order[0]] + kPi - directions[order[count - 1]] <= same;
-  const size_t places = closed ? groups - 1 : groups;  // of different directions
+  const size_t places = closed ? groups - 1 : groups;  // places of different directions
   if (places < 2) return std::vector<double>(count, even);
-  std::vector<double> gaps;  // behind each place
+  std::vector<double> gaps;  // after each place
   for (size_t g = 0; g < places; ++g) {
     const double to =
         g + 1 < places ? directions[order[begins[g + 1]]] : directions[order[0]] + kPi;
@@ -225,7 +227,8 @@ std::vector<double> AngleWeights(const std::vector<double>& angles_rad) {
     all_even = all_even && std::abs(weight - even) <= kEven * even;
   }
   if (all_even) std::fill(weights.begin(), weights.end(), even);
-  // What is left counts for what is missing: the level stays.
+  // The measured directions are weighted up for the missing ones, so that the level does not
+  // change.
   if (const double sum = std::accumulate(weights.begin(), weights.end(), 0.0); missing && sum > 0) {
     for (double& weight : weights) weight *= kPi / sum;
   }
@@ -248,8 +251,8 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     reach = std::max(reach, full_turn ? std::max(left, right) : std::min(left, right));
     farthest = std::max({farthest, left, right});
   }
-  // Rays at the reach touch the circle of this grid's half width; an even number of pixels more
-  // keeps the middle where it is.
+  // Rays at the reach touch the circle with half the width of this grid as radius. The grid grows
+  // by an even number of pixels, so that its middle does not move.
   const auto padding_for = [&](double radius) {
     const auto wanted = static_cast<int64_t>(std::ceil(2 * radius - 1e-6)) + 1;
     return std::max<int64_t>(0, (wanted - plan.image_size + 1) / 2);
@@ -268,7 +271,7 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
   plan.radius = circle(plan.grid_size);
   if (padding > usual && c.mask_ratio > 0) plan.cut_radius = circle(plan.image_size + 2 * usual);
 
-  // A quarter turn on, so that those that step along rows are [0, π/2) and [π, 3π/2).
+  // Shifted by a quarter turn, so that the angles that step along rows are [0, π/2) and [π, 3π/2).
   const auto key = [&](size_t i) {
     double turned = std::fmod(c.angles_rad[i] + kPi / 4, 2 * kPi);
     return turned < 0 ? turned + 2 * kPi : turned;
@@ -282,7 +285,7 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     const double angle = c.angles_rad[static_cast<size_t>(i)];
     return std::abs(std::sin(angle)) > std::abs(std::cos(angle));
   };
-  // Subsets that follow one another are far apart: their numbers with the bits reversed.
+  // Successive subsets are far apart in angle: their order is that of the bit-reversed numbers.
   std::vector<int64_t> subsets(static_cast<size_t>(c.subsets));
   std::iota(subsets.begin(), subsets.end(), int64_t{0});
   const auto reversed = [](int64_t n) {
@@ -313,7 +316,7 @@ TomographyPlan PlanTomography(const TomographyConfig& c) {
     plan.forward.push_back(
         {.inverse = static_cast<float>(inverse),
          .slope = static_cast<float>(columns(i) ? cosine / sine : sine / cosine)});
-    // fbp interpolates between bins, whatever the angle, and sums over half a turn.
+    // fbp interpolates between bins at every angle, and sums over half a turn.
     const double width = fbp ? 1 : 1 / std::abs(inverse);
     const double scale = fbp ? weights[static_cast<size_t>(i)] / c.pixel_size : c.pixel_size;
     double b = scale / (width * width);
@@ -375,8 +378,8 @@ ProjectionFilterTaps DesignProjectionFilter(const TomographyConfig& c) {
   for (int64_t n = -(d - 1); n < d; ++n)
     out.taps.push_back(static_cast<float>(half[static_cast<size_t>(std::abs(n))]));
   if (c.extend_edges) {
-    // What the bins −1, −2 … −(d − 1) would add to bin i, were they all like bin 0: the taps of
-    // distance i + 1 … d − 1.
+    // The sum that the bins −1, −2 … −(d − 1) would add to bin i if all were equal to bin 0: the
+    // taps of distance i + 1 … d − 1.
     std::vector<double> beyond(static_cast<size_t>(d), 0.0);
     for (int64_t i = d - 2; i >= 0; --i)
       beyond[static_cast<size_t>(i)] =

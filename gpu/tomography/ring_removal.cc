@@ -15,7 +15,7 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kFloat = sizeof(float), kWorkBytes = int64_t{512} << 20;
-constexpr int64_t kSortSamples = 256;  // interpolated values that a pixel takes as long as, about
+constexpr int64_t kSortSamples = 256;  // cost of a pixel, about, in interpolated values
 
 // Daubechies 1988: scaling filters of 1 … 8 vanishing moments.
 constexpr std::array<std::array<double, 16>, 8> kScaling = {{
@@ -68,7 +68,7 @@ class Chain final : public RingChain {
         ops_(families.sinograms),
         batch_(shape.slices) {}
 
-  /// Sizes of all and the memory, or only how much it is.
+  /// Computes all sizes and allocates the memory, or only counts it.
   absl::Status Init(bool only_count) {
     int64_t per_slice = WorkFloats(1) * kFloat;
     const int64_t most = std::max<int64_t>(1, kWorkBytes / per_slice),
@@ -102,7 +102,8 @@ class Chain final : public RingChain {
 
   absl::Status Run(StreamRef stream, DeviceSpan<float> sinograms,
                    const CancelCheck& goes_on) override {
-    // Transforms are planned for whole batches; what sorts may be asked more often.
+    // Transforms are planned for whole batches. Operators that sort may check for cancellation more
+    // often.
     int64_t step = batch_;
     if (goes_on && std::all_of(rings_.begin(), rings_.end(),
                                [](const RingRemoval& ring) { return Sorts(ring.method); })) {
@@ -152,7 +153,7 @@ class Chain final : public RingChain {
     }
     return levels;
   }
-  /// The sinograms by columns, and behind them what a method needs.
+  /// The sinograms by columns, followed by the arrays of the method.
   int64_t WorkFloats(int64_t slices) const {
     const int64_t sinograms = slices * shape_.angles * shape_.detectors;
     int64_t most = 0;
@@ -229,8 +230,8 @@ class Chain final : public RingChain {
     return ops_.FillColumns(stream, spec, mask, columns);
   }
 
-  // Of the stripes' share of the vertical details only what damping takes away is made into an
-  // image again: the transform being linear, the rest need not be kept.
+  // The transform is linear. So the inverse transform only takes the part of the vertical details
+  // that the damping removes, and its result is subtracted from the image.
   absl::Status FourierWavelet(StreamRef stream, const RingRemoval& ring, const ColumnsSpec& spec,
                               DeviceSpan<float> columns) {
     const std::vector<Level> levels = Levels(ring);

@@ -1,5 +1,5 @@
-// The axis of scans over 360° with the axis near an edge: by how much the two halves of the turn
-// overlap.
+// The axis of a scan over 360° with the axis near an edge, from the overlap of the two halves of
+// the turn.
 
 #include <algorithm>
 #include <cmath>

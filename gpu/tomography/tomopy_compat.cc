@@ -15,8 +15,8 @@
 namespace octavo::inline gpu {
 namespace {
 
-// The inverse of the rotation by `radians` about the pixel that OpenCV is given as centre, computed
-// as OpenCV does.
+// The inverse of the rotation by `radians` about the pixel that TomoPy passes to OpenCV as centre,
+// computed as OpenCV computes it.
 math::TurnMatrix TurnBy(double radians, int64_t n) {
   const double center = static_cast<double>(n % 2 == 0 ? n / 2 : (n - 1) / 2);
   const double angle = radians * (180.0 / std::numbers::pi) * (std::numbers::pi / 180.0);
@@ -36,7 +36,7 @@ class TomopyForm final : public Reconstructor {
   TomopyForm(const TomographyConfig& config, Device& device, TomographyOps& ops)
       : config_(config), device_(device), ops_(ops), n_(config.detectors) {
     for (const double theta : config.angles_rad) {
-      // In f32, as there.
+      // In f32, as in TomoPy.
       const float turned =
           std::fmod(static_cast<float>(theta) + static_cast<float>(std::numbers::pi / 2),
                     static_cast<float>(2 * std::numbers::pi));
@@ -52,7 +52,7 @@ class TomopyForm final : public Reconstructor {
     OCTAVO_ASSIGN_OR_RETURN(cover_, device_.Allocate(image));
     OCTAVO_ASSIGN_OR_RETURN(sums_, device_.Allocate(SumBytes()));
     OCTAVO_ASSIGN_OR_RETURN(host_sums_, device_.AllocatePinned(SumBytes()));
-    // How many angles see each pixel of the turned frame.
+    // The number of angles that see each pixel of the turned frame.
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device_.NewStream(StreamPriority::kNormal));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), turned_.data(), image, 0x3F800000u));
     OCTAVO_RETURN_IF_ERROR(device_.Fill(stream.ref(), cover_.data(), image, 0));

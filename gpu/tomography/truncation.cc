@@ -11,23 +11,24 @@ namespace octavo::inline gpu {
 namespace {
 
 constexpr int64_t kDirections =
-    32;                        // of a slice: the mean of the projections of each has less noise
-constexpr int64_t kOuter = 2;  // columns at an end
-constexpr double kNextPart =
-    0.03;  // of the columns: those next to them, as an end may be dead or dazzled by itself
-constexpr double kStretchPart =
-    0.05;  // of the columns: in air the projection stays where it is for so long
-constexpr double kFlat = 0.04;  // of the contrast: what counts as staying
+    32;                        // directions per slice: the mean projection of each has less noise
+constexpr int64_t kOuter = 2;  // columns at an end of the detector
+constexpr double kNextPart = 0.03;  // part of the columns, next to the outer ones, because the end
+                                    // itself may be dead or overexposed
+constexpr double kStretchPart = 0.05;  // part of the columns over which a projection is flat in air
+constexpr double kFlat = 0.04;         // part of the contrast; a smaller change counts as flat
 constexpr double kReaches =
-    0.2;  // of the direction's own contrast, at an end that the object reaches
-constexpr double kLeastOwn = 0.2;   // of all contrast: directions that show less show nothing
-constexpr double kLeastPart = 0.1;  // of the directions
-constexpr double kMostAir = 0.6;  // of what a direction shows at most: a disc a quarter wider than
-                                  // the detector shows more at its ends
-constexpr double kNearlyAll = 0.9;  // of the directions
+    0.2;  // part of the direction's own contrast, at an end that the object reaches
+constexpr double kLeastOwn =
+    0.2;  // part of the whole contrast; directions with less contrast are ignored
+constexpr double kLeastPart = 0.1;  // part of the directions
+constexpr double kMostAir = 0.6;    // part of a direction's maximum; a disc that is a quarter wider
+                                    // than the detector has more at its ends
+constexpr double kNearlyAll = 0.9;  // part of the directions
 constexpr double kSignificant = 5;  // standard deviations of noise
 
-constexpr double kNarrowest = 1.05;  // that a wider object is taken for
+constexpr double kNarrowest =
+    1.05;  // the least width assumed for an object wider than the detector
 
 using Doubles = std::vector<double>;
 
@@ -40,8 +41,8 @@ double Quantile(Doubles values, double part) {
 
 /// One end of the mean projection of neighbouring angles.
 struct End {
-  double level = 0;  // there
-  double step = 0;   // between the two halves of the stretch next to it
+  double level = 0;  // value at the end
+  double step = 0;   // between the two halves of the stretch next to the end
 };
 
 struct Direction {
@@ -67,14 +68,16 @@ End EndOf(const Doubles& row, bool right) {
           .step = mean(outer + half, half) - mean(outer, half)};
 }
 
-/// How far a projection is seen from the axis: on both sides, or, over a full turn, on one.
+/// The distance from the axis up to which a projection is seen: on both sides, or, over a full
+/// turn, on one side.
 double ReachOf(const TruncationConfig& c, double center) {
   const double left = center, right = static_cast<double>(c.detectors - 1) - center;
   return c.left && c.right ? std::min(left, right) : std::max(left, right);
 }
 
-/// The mean projection, squared, is that of a disc: b (R² − s²), s the distance from the axis. R
-/// against the farthest s that is seen on both sides, or, over a full turn, on one.
+/// Fits the squared mean projection with that of a disc, b (R² − s²), where s is the distance from
+/// the axis. Returns the ratio of R to the farthest s that is seen on both sides, or, over a full
+/// turn, on one side.
 double WidthOf(const TruncationConfig& c, const Doubles& mean, double center) {
   const double reach = ReachOf(c, center);
   double count = 0, x = 0, y = 0, xx = 0, xy = 0;
@@ -87,14 +90,14 @@ double WidthOf(const TruncationConfig& c, const Doubles& mean, double center) {
   }
   const double spread = count * xx - x * x;
   const double bend = spread > 0 ? -(count * xy - x * y) / spread : 0;
-  if (bend <= 0) return kWidestObject;  // it gets no thinner towards the ends
+  if (bend <= 0) return kWidestObject;  // the object does not get thinner towards the ends
   return std::clamp(std::sqrt(std::max(0.0, (y + bend * x) / count / bend)), kNarrowest,
                     kWidestObject);
 }
 
-/// Columns [first, second) of the detector that light reached. The others lie at its ends (slits, a
-/// beam that is narrower than the camera): most of their values are the largest that there is, the
-/// logarithm of its floor.
+/// The columns [first, second) of the detector that light reached. The other columns lie at its
+/// ends (slits, a beam that is narrower than the camera). Most of their values are the largest
+/// possible one, the logarithm of the floor.
 std::pair<int64_t, int64_t> LitColumns(const TruncationConfig& c,
                                        const std::vector<float>& sinograms) {
   const int64_t n = c.detectors, rows = std::ssize(sinograms) / n;
@@ -130,7 +133,7 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
     for (double& center : lit.centers) center -= static_cast<double>(first);
     out = FindTruncation(lit, seen);
     if (!out.found) return out;
-    // Against the field of view of the whole detector.
+    // Relative to the field of view of the whole detector.
     out.width = std::clamp(out.width * ReachOf(lit, lit.centers[0]) / ReachOf(c, c.centers[0]), 1.0,
                            kWidestObject);
     out.found = out.width > 1;
@@ -168,11 +171,11 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
   const double noise =
       0.605 *
       Quantile(differences,
-               0.5);  // of a column: the median of |a − 2 b + c| is 1.652 standard deviations
+               0.5);  // noise of a column: the median of |a − 2 b + c| is 1.652 standard deviations
   const double top = Quantile(tops, 0.9), usual = Quantile(tops, 0.5),
                least = Quantile(levels, 0.25);
-  // Air that is not at 0: darker flat fields, or a beam that grew weaker. At one end at least
-  // nearly all directions stay there.
+  // Air may not be at 0, because of darker flat fields or a beam that became weaker. Then nearly
+  // all directions are flat at one end or both.
   double base = std::numeric_limits<double>::infinity();
   for (const size_t end : {size_t{0}, size_t{1}}) {
     Doubles there;
@@ -192,8 +195,7 @@ Truncation FindTruncation(const TruncationConfig& c, const std::vector<float>& s
       base = std::min(base, level);
   }
   if (!std::isfinite(base)) base = 0;
-  if (top - base <= 2 * kSignificant * noise || top - least <= 4 * noise)
-    return out;  // nothing but noise
+  if (top - base <= 2 * kSignificant * noise || top - least <= 4 * noise) return out;  // only noise
   double wide = 0, widths = 0;
   for (int64_t slice = 0; slice < c.slices; ++slice) {
     double most = 0;

@@ -59,6 +59,13 @@ inline absl::Status NoStaging(int64_t bytes) {
                    .field = "",
                    .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
+/// The time to live that a client gives a buffer.
+inline absl::Status CheckTtl(double seconds) {
+  constexpr double kLongestTtl = 31536000;
+  if (seconds == 0 || (seconds >= 1 && seconds <= kLongestTtl)) return absl::OkStatus();
+  return InvalidField("ttl_seconds",
+                      absl::StrCat("is ", seconds, "; allowed 0 (never) and 1 to ", kLongestTtl));
+}
 /// The error for memory that a buffer or an operation was refused.
 inline absl::Status DoesNotFit(const model::AdmissionReport& report) {
   std::string text =

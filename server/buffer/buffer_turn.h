@@ -13,13 +13,22 @@
 
 namespace octavo::buffer {
 
+/// The turns of all work on buffers, and the leases that it takes. One piece of work at a time
+/// takes its leases, is enqueued, and returns them. The lock of the turn comes before that of the
+/// BufferTable.
+struct BufferTurns {
+  explicit BufferTurns(session::LeaseTable* lease_table) : leases(lease_table) {}
+  session::LeaseTable* const leases;
+  Mutex mutex;
+};
+
 /// The turn of one piece of work on buffers, with its leases. The leases are returned with the
 /// turn, so that the next piece of work finds them free; waiters for a lease are notified after the
 /// turn.
 class BufferTurn {
  public:
-  BufferTurn(Mutex& turn, session::LeaseTable* leases)
-      : leases_(leases), lock_(std::in_place, turn) {}
+  explicit BufferTurn(BufferTurns& turns)
+      : leases_(turns.leases), lock_(std::in_place, turns.mutex) {}
   ~BufferTurn() {
     for (session::LeaseTable::Guard& guard : guards_) guard.Done(&told_);
     lock_.reset();

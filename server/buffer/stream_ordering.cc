@@ -117,4 +117,42 @@ void StreamOrdering::WhenPassed(int device, std::vector<SharedEvent> events,
   Add(device, {.events = std::move(events), .stream = {}, .keep = {}, .done = std::move(done)});
 }
 
+/// What a caller of WhenAllPassed still waits for.
+struct StreamOrdering::Waiting {
+  std::map<int, std::vector<SharedEvent>> events;
+  std::function<void(const absl::Status&)> done;
+  absl::Status first;
+};
+
+void StreamOrdering::WhenAllPassed(std::map<int, std::vector<SharedEvent>> events,
+                                   std::function<void(const absl::Status&)> done) {
+  WaitForNext(std::make_shared<Waiting>(
+      Waiting{.events = std::move(events), .done = std::move(done), .first = {}}));
+}
+
+// Each device's events are waited for in its own follower.
+void StreamOrdering::WaitForNext(const std::shared_ptr<Waiting>& waiting) {
+  if (waiting->events.empty()) return waiting->done(waiting->first);
+  auto next = waiting->events.extract(waiting->events.begin());
+  WhenPassed(next.key(), std::move(next.mapped()), [this, waiting](const absl::Status& status) {
+    if (waiting->first.ok()) waiting->first = status;
+    WaitForNext(waiting);
+  });
+}
+
+void StreamOrdering::WaitForAll() {
+  for (int d = 0; d < devices(); ++d) {
+    Mutex mutex;
+    CondVar cv;
+    bool passed = false;
+    WhenPassed(d, {}, [&](const absl::Status&) {
+      MutexLock lock(mutex);
+      passed = true;
+      cv.NotifyAll();
+    });
+    MutexLock lock(mutex);
+    while (!passed) cv.Wait(lock);
+  }
+}
+
 }  // namespace octavo::buffer

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -51,6 +52,11 @@ class StreamOrdering {
   /// `done` is called when all `events` have passed, with their first error.
   void WhenPassed(int device, std::vector<SharedEvent> events,
                   std::function<void(const absl::Status&)> done);
+  /// The same for events of several devices: one device after the other.
+  void WhenAllPassed(std::map<int, std::vector<SharedEvent>> events,
+                     std::function<void(const absl::Status&)> done);
+  /// Returns once all work that was enqueued so far has finished.
+  void WaitForAll();
   Device& device(int index) const { return *devices_[static_cast<size_t>(index)]; }
   int devices() const { return static_cast<int>(devices_.size()); }
 
@@ -71,7 +77,9 @@ class StreamOrdering {
     size_t next ABSL_GUARDED_BY(mutex) = 0;
     std::jthread thread;
   };
+  struct Waiting;
   void Add(int device, Work work);
+  void WaitForNext(const std::shared_ptr<Waiting>& waiting);
   static void Follow(Follower& follower);
 
   const std::vector<Device*> devices_;

@@ -2,60 +2,31 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "gpu/array/motion_contrast.h"
 #include "gpu/base/clock.h"
 #include "gpu/base/mutex.h"
-#include "gpu/device/device.h"
 #include "server/base/request_ids.h"
 #include "server/base/worker_pool.h"
+#include "server/derive/derivation_plan.h"
+#include "server/derive/derive_spec.h"
 #include "server/memory/device_set.h"
 #include "server/memory/ledger.h"
-#include "server/model/scan_spec.h"
-#include "server/model/volume_operation.h"
-#include "server/pattern/cartesian.h"
-#include "server/processing/chain_state.h"
+#include "server/memory/volume_slot.h"
+#include "server/model/status_types.h"
 #include "server/volume/spiller.h"
+#include "server/volume/volume_hold.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::derive {
 
-struct AngiographyOperation {
-  MotionContrast method = MotionContrast::kAmplitudeDecorrelation;
-};
-enum class DopplerBetween : uint8_t { kDefault = 0, kRepeats = 1, kAscans = 2 };
-struct DopplerOperation {
-  DopplerBetween between = DopplerBetween::kDefault;
-  int64_t half_window = 0;
-};
-struct ReprocessOperation {  // of raw spectra; first
-  model::Processing processing;
-};
-using Operation = std::variant<pattern::CartesianGrid, AngiographyOperation, DopplerOperation,
-                               ReprocessOperation, model::OpSpec>;
-
-/// A client's request to derive a new volume.
-struct DeriveSpec {
-  std::string name;  // of the source
-  std::vector<Operation> operations;
-  std::string request_id;
-  std::string
-      request_digest;  // of the request body: tells a retry from another request with the same id
-  bool asynchronous = false;  // `done` is called once the work is planned and has its memory; the
-                              // volume is ACQUIRING then
-  std::string chain;          // the scan's chain, if this is one
-  std::shared_ptr<processing::ChainState>
-      memory;  // granted with the scan for the chain; null: none, or the scan has ended
-};
-
-/// Makes new held volumes from held ones. Thread-safe; the worker pool does the work.
+/// Makes new held volumes from held ones: holds the source, lets the work be planned
+/// (derivation_plan.h), reserves the memory, lists the new volume, lets it be computed
+/// (derivation_run.h), and seals it. Thread-safe; the worker pool does the work.
 class Deriver {
  public:
   struct Context {
@@ -77,12 +48,19 @@ class Deriver {
   int64_t Pending();
 
  private:
-  struct Step;
-  struct Work;
-  absl::StatusOr<std::shared_ptr<Work>> Plan(const DeriveSpec& spec);
-  absl::StatusOr<model::VolumeStatus> Run(
-      Work& work, const std::function<void(const model::VolumeStatus&)>& planned);
-  absl::Status Compute(Work& work, Device& device, model::VolumeStatus* result);
+  using Planned = std::function<void(const model::VolumeStatus&)>;
+  /// A hold of the volume on its device; restores it first if it was spilled.
+  absl::StatusOr<volume::VolumeHold> HoldSource(const std::string& name);
+  /// Everything from the name of the source to the new volume. `planned` is called when the new
+  /// volume is listed and has its memory.
+  absl::StatusOr<model::VolumeStatus> Make(const DeriveSpec& spec, const Planned& planned);
+  /// Takes over the first of the charges; the others are for the work itself.
+  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MakeSlot(
+      Device& device, int64_t bytes, std::vector<memory::Ledger::ChargeId>* charges);
+  /// Lists the new volume, computes it, and seals it; or it fails.
+  absl::Status Fill(const DerivationPlan& plan, const volume::VolumeHold& source,
+                    std::shared_ptr<memory::VolumeSlot> slot, model::VolumeStatus result,
+                    const Planned& planned);
   void Remember(const DeriveSpec& spec, const std::string& name);
   void Finish(const DeriveSpec& spec, const absl::StatusOr<model::VolumeStatus>& result);
 

@@ -67,8 +67,8 @@ std::vector<session::SessionStatus> Clients::WithHoldings(
                        int64_t amount) {
     if (const auto it = by_name.find(session); it != by_name.end()) it->second->*what += amount;
   };
-  for (const model::VolumeStatus& volume : components_.volumes.List({.in_memory = true}))
-    add(volume.session, &session::SessionStatus::volumes, 1);
+  for (const auto& [session, count] : components_.volumes.CountBySession())
+    add(session, &session::SessionStatus::volumes, count);
   for (const auto& [session, count] : components_.leases.CountBySession())
     add(session, &session::SessionStatus::leases, count);
   for (const auto& holder : devices_.GetMemory().holders)

@@ -171,7 +171,7 @@ model::Stats Engine::Snapshot() {
   stats.lease_waits = leases.waits;
   stats.lease_wait_seconds = leases.wait_seconds;
   stats.devices = devices_.List();
-  const buffer::BufferStore::Totals buffers = components_->buffers.Count();
+  const buffer::BufferTotals buffers = components_->buffers.Count();
   stats.buffers = {.count = buffers.buffers,
                    .owners = buffers.owners,
                    .largest_owner_bytes = buffers.largest_owner_bytes,

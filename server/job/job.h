@@ -17,7 +17,7 @@
 #include "gpu/device/device.h"
 #include "server/model/job_spec.h"
 #include "server/model/status_types.h"
-#include "server/publish/publisher.h"
+#include "server/publish/topic.h"
 
 namespace octavo::source {
 class ProjectionPort;
@@ -185,7 +185,7 @@ class JobRun {
   /// second old.
   virtual bool PreviewDue() = 0;
   /// The planes that subscribers want.
-  virtual std::vector<publish::Publisher::Wanted> Wanted() = 0;
+  virtual std::vector<publish::Wanted> Wanted() = 0;
   struct Plane {
     publish::TopicKey key;
     const void* data = nullptr;  // device memory [rows, columns]

@@ -5,7 +5,7 @@
 #include "gpu/device/device.h"
 #include "server/model/frame.h"
 #include "server/model/status_types.h"
-#include "server/publish/publisher.h"
+#include "server/publish/topic.h"
 
 namespace octavo::publish {
 

@@ -129,7 +129,7 @@ class WriteStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   grpc::ByteBuffer* const response_;
   std::shared_ptr<WriteStream> self_;
   grpc::ByteBuffer incoming_;
-  std::unique_ptr<buffer::BufferStore::Writer> writer_;
+  std::unique_ptr<buffer::BufferWriter> writer_;
 };
 
 using BufferBase = v1::BufferService::WithCallbackMethod_CreateBuffer<

@@ -100,9 +100,9 @@ int64_t ProcessingUpdates::ListedBytes() {
   const model::ScanSpec& spec = told_.spec;
   const model::Processing& p = spec.processing;
   const size_t doubles = spec.pattern.points_x_mm.size() + spec.pattern.points_y_mm.size() +
-                         p.k_polynomial.size() + p.k_wavelength_nm.size();
-  const size_t floats = p.background_spectrum.size() + p.k_index.size() + p.window_values.size() +
-                        p.dispersion_phase.size();
+                         p.k_index.size() + p.k_polynomial.size() + p.k_wavelength_nm.size();
+  const size_t floats =
+      p.background_spectrum.size() + p.window_values.size() + p.dispersion_phase.size();
   auto bytes = static_cast<int64_t>(8 * doubles + 4 * floats + told_.plan.size());
   for (const auto& [key, value] : spec.labels) bytes += std::ssize(key) + std::ssize(value) + 64;
   return bytes;

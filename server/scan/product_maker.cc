@@ -162,19 +162,20 @@ bool ProductMaker::RingFills() const {
 
 absl::Status ProductMaker::MakeAngiogram(const ActiveVolume& volume, Completion* item) {
   const pattern::Pattern& p = scan_.spec.pattern;
-  OCTAVO_RETURN_IF_ERROR(AngiogramEnFace(
-      stream_.ref(), lanes_.home(),
-      static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
-      {.data = volume.slot->volume.data(),
-       .dtype = scan_.chain.output,
-       .rows = scan_.shape[0],
-       .columns = scan_.shape[1],
-       .depth = scan_.shape[2],
-       .order = repeat_rows_.as<int32_t>(),
-       .bscans = p.bscans_per_volume,
-       .repeats = p.repeat_count},
-      processing::ScaleOf(volume.status), scan_.chain.slab_begin,
-      scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth, angiogram_.as<float>()));
+  OCTAVO_RETURN_IF_ERROR(
+      AngiogramEnFace(stream_.ref(), lanes_.home(),
+                      static_cast<MotionContrast>(scan_.spec.products.angiography - 1),
+                      {.data = volume.slot->volume.data(),
+                       .dtype = scan_.chain.output,
+                       .rows = scan_.shape[0],
+                       .columns = scan_.shape[1],
+                       .depth = scan_.shape[2],
+                       .order = repeat_rows_.as<int32_t>(),
+                       .bscans = p.bscans_per_volume,
+                       .repeats = p.repeat_count},
+                      processing::ScaleOf(volume.status), scan_.chain.slab_begin,
+                      scan_.chain.slab_end > 0 ? scan_.chain.slab_end : scan_.chain.depth,
+                      angiogram_.span<float>()));
   // Integer voxels cannot show that a repeat was missing.
   if (volume.coverage.missing_ascans() > 0) {
     std::vector<int64_t> bscan_of(static_cast<size_t>(p.rows()));

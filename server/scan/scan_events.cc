@@ -168,8 +168,9 @@ void ScanEvents::WarnOfCommit(const std::string& text) {
 
 void ScanEvents::WarnOfClipping(const model::VolumeStatus& volume, int64_t voxels) {
   const auto clipped = static_cast<double>(volume.clipped_below + volume.clipped_above);
-  if (clipped <= kClippedTold * static_cast<double>(voxels) || clipping_told_ == volume.origin)
-    return;
+  const bool told =
+      !clipping_told_.owner_before(volume.origin) && !volume.origin.owner_before(clipping_told_);
+  if (clipped <= kClippedTold * static_cast<double>(voxels) || told) return;
   clipping_told_ = volume.origin;
   Warn(processing::DescribeClipping(volume, voxels));
 }

@@ -88,8 +88,9 @@ class ScanEvents {
   std::vector<std::string> warnings_ ABSL_GUARDED_BY(warning_mutex_);
   std::set<std::string> commit_warnings_
       ABSL_GUARDED_BY(warning_mutex_);  // the warnings that do not concern the data
-  std::shared_ptr<const model::ResolvedScan>
-      clipping_told_;  // the processing that was last warned of clipping; retire thread
+  // The processing that was last warned of clipping; retire thread. Weak: only which one it was
+  // matters, and a scan that has ended stays listed.
+  std::weak_ptr<const model::ResolvedScan> clipping_told_;
 };
 
 }  // namespace octavo::scan

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/model/volume_operation.h"
 #include "server/pattern/plan.h"
@@ -12,19 +13,16 @@
 namespace octavo::scan {
 namespace {
 
-constexpr int64_t kAlign = 256;
 constexpr int64_t kPreparedFrameBytes = 64 << 20;
 
-int64_t Padded(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
-// The memory of one device's part of a striped volume.
+// Of one device's part of a striped volume.
 memory::SlotLayout BytesOfStripe(const model::ResolvedScan& scan) {
   const int64_t ascans = StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1];
   return {.device = 0,
-          .volume = Padded(ascans * scan.shape[2] * SizeOf(scan.chain.output)),
-          .mip = Padded(ascans * SizeOf(ProjectionOf(scan.chain.output))),
-          .aip = scan.spec.products.aip ? Padded(ascans * 4) : 0,
-          .digest = kAlign};
+          .volume = AlignedBytes(ascans * scan.shape[2] * SizeOf(scan.chain.output)),
+          .mip = AlignedBytes(ascans * SizeOf(ProjectionOf(scan.chain.output))),
+          .aip = scan.spec.products.aip ? AlignedBytes(ascans * 4) : 0,
+          .digest = kMemoryAlignment};
 }
 
 // The slot's charge on its home device: for a striped volume its first stripe and the whole
@@ -35,29 +33,30 @@ memory::SlotLayout BytesOfSlot(const model::ResolvedScan& scan, int device = 0) 
     const memory::SlotLayout stripe = BytesOfStripe(scan);
     return {.device = device,
             .volume = stripe.sum(),
-            .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
-            .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
+            .mip = AlignedBytes(plane * SizeOf(ProjectionOf(scan.chain.output))),
+            .aip = scan.spec.products.aip ? AlignedBytes(plane * 4) : 0,
             .digest = 0};
   }
   return {.device = device,
-          .volume = ClientMemory::Bytes(Padded(scan.volume_bytes)),
-          .mip = Padded(plane * SizeOf(ProjectionOf(scan.chain.output))),
-          .aip = scan.spec.products.aip ? Padded(plane * 4) : 0,
-          .digest = kAlign};
+          .volume = ClientMemory::Bytes(AlignedBytes(scan.volume_bytes)),
+          .mip = AlignedBytes(plane * SizeOf(ProjectionOf(scan.chain.output))),
+          .aip = scan.spec.products.aip ? AlignedBytes(plane * 4) : 0,
+          .digest = kMemoryAlignment};
 }
 
 int64_t PlacementBytes(const model::ResolvedScan& scan) {
   const auto& plan = scan.spec.pattern.plan;
-  return plan == nullptr
-             ? 0
-             : plan->kinds * Padded(plan->volume_records * static_cast<int64_t>(sizeof(int32_t)));
+  return plan == nullptr ? 0
+                         : plan->kinds * AlignedBytes(plan->volume_records *
+                                                      static_cast<int64_t>(sizeof(int32_t)));
 }
 
 int64_t AngiogramBytes(const model::ResolvedScan& scan) {
   const pattern::Pattern& p = scan.spec.pattern;
   return scan.spec.products.angiography == 0
              ? 0
-             : Padded(p.bscans_per_volume * p.ascans_per_bscan * 4) + Padded(p.rows() * 4);
+             : AlignedBytes(p.bscans_per_volume * p.ascans_per_bscan * 4) +
+                   AlignedBytes(p.rows() * 4);
 }
 
 absl::Status AllocateStripe(const model::ResolvedScan& scan, Device& device,
@@ -112,7 +111,8 @@ std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
   if (scan.spec.retention.hold_raw) {
     needs.push_back(
         {.what = "raw volume slots",
-         .bytes = slots * (ClientMemory::Bytes(processing::RawRecorder::SlotBytes(scan)) + kAlign),
+         .bytes = slots * (ClientMemory::Bytes(processing::RawRecorder::SlotBytes(scan)) +
+                           kMemoryAlignment),
          .count = slots});
     needs.push_back({.what = "raw records before a volume",
                      .bytes = processing::RawRecorder::HistoryBytes(scan),
@@ -121,12 +121,13 @@ std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
   needs.insert(
       needs.end(),
       {{.what = "raw blocks",
-        .bytes = kRawBuffers * Padded(scan.chain.max_records_per_block * RecordBytes(scan.chain)),
+        .bytes =
+            kRawBuffers * AlignedBytes(scan.chain.max_records_per_block * RecordBytes(scan.chain)),
         .count = 1},
        {.what = "chain workspace",
         .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
         .count = 1},
-       {.what = "projection scratch", .bytes = Padded(LargestPlane(scan)), .count = 1}});
+       {.what = "projection scratch", .bytes = AlignedBytes(LargestPlane(scan)), .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0)
     needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0)
@@ -249,7 +250,7 @@ absl::Status ScanMemory::AllocateRawSlots() {
     slot->charge = devices_[0].charges[slot_count_ + i];
     OCTAVO_ASSIGN_OR_RETURN(
         slot->volume, ClientMemory::Allocate(home, processing::RawRecorder::SlotBytes(scan_)));
-    OCTAVO_ASSIGN_OR_RETURN(slot->digest, home.Allocate(kAlign));
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, home.Allocate(kMemoryAlignment));
     made_raw_.push_back(std::move(slot));
   }
   return absl::OkStatus();

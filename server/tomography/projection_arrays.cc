@@ -24,10 +24,10 @@ struct Array {
   std::array<int64_t, 3> dims{};  // as stored
 };
 
-absl::StatusOr<std::shared_ptr<buffer::BufferStore::Reader>> OpenBox(buffer::BufferStore& buffers,
-                                                                     const std::string& name,
-                                                                     std::vector<uint64_t> start,
-                                                                     std::vector<uint64_t> count) {
+absl::StatusOr<std::shared_ptr<buffer::BufferReader>> OpenBox(buffer::BufferStore& buffers,
+                                                              const std::string& name,
+                                                              std::vector<uint64_t> start,
+                                                              std::vector<uint64_t> count) {
   model::BufferReadSpec spec;
   spec.name = name;
   spec.start = std::move(start);

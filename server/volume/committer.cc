@@ -157,6 +157,7 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> earlier, Earlier(name, request_id, nullptr));
   if (earlier != nullptr) return Join(earlier, std::move(callbacks));
   auto job = std::make_shared<Job>();
+  const auto commit = std::make_shared<VolumeCommit>();  // tasks of the pool can be copied
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, context_.volumes->Get(name));
   OCTAVO_RETURN_IF_ERROR(CheckTransition(name, volume.state, model::VolumeState::kCommitting));
   OCTAVO_ASSIGN_OR_RETURN(job->destination, ExpandDestination(options.destination, volume));
@@ -174,15 +175,13 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<Job> meanwhile, Earlier(name, request_id, job));
   if (meanwhile != nullptr) return Join(meanwhile, std::move(callbacks));
   // From here on no other verb can take or discard the volume.
-  bool committing = false;
   const absl::Status begun = base::ExceptionToStatus([&]() -> absl::Status {
-    OCTAVO_RETURN_IF_ERROR(context_.volumes->BeginCommit(name, asked).status());
-    committing = true;
-    pool_.Post([this, job] { Run(job); });
+    OCTAVO_ASSIGN_OR_RETURN(*commit, context_.volumes->BeginCommit(name, asked));
+    pool_.Post([this, job, commit] { Run(job, std::move(*commit)); });
     return absl::OkStatus();
   });
   if (!begun.ok()) {
-    if (committing) context_.volumes->EndCommit(name, begun);
+    std::move(*commit).Finish(begun);
     {
       MutexLock lock(mutex_);
       jobs_.remove(job);
@@ -244,16 +243,16 @@ std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
   return std::make_shared<JobHandle>(job, id);
 }
 
-void Committer::Run(const std::shared_ptr<Job>& job) {
-  auto hold = context_.volumes->Hold(job->volume, HoldKind::kRead);
+void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
+  VolumeHold hold;
   const auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
-    OCTAVO_RETURN_IF_ERROR(hold.status());
-    return Write(*job, *hold);
+    OCTAVO_ASSIGN_OR_RETURN(hold, context_.volumes->Hold(job->volume, HoldKind::kRead));
+    return Write(*job, hold);
   });
   // Before the volume lets go of its memory, so that the slot is free when it says so.
-  if (hold.ok()) hold->Release();
-  context_.volumes->EndCommit(job->volume, outcome);
+  hold.Release();
+  std::move(commit).Finish(outcome);
   {
     MutexLock lock(mutex_);
     jobs_.remove(job);

@@ -21,6 +21,7 @@
 #include "server/storage/commit/commit_store.h"
 #include "server/storage/spill/spill_folder.h"
 #include "server/volume/commit_callbacks.h"
+#include "server/volume/volume_commit.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::volume {
@@ -68,7 +69,7 @@ class Committer {
                                                const std::string& request_id,
                                                const std::shared_ptr<Job>& otherwise);
   std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
-  void Run(const std::shared_ptr<Job>& job);
+  void Run(const std::shared_ptr<Job>& job, VolumeCommit commit);
   absl::StatusOr<storage::CommitOutcome> Write(Job& job, const VolumeHold& hold);
 
   const Context context_;

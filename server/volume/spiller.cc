@@ -11,6 +11,7 @@
 
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
 #include "gpu/device/digest.h"
 #include "gpu/device/exportable_memory.h"
 #include "server/base/exception_to_status.h"
@@ -148,41 +149,48 @@ absl::StatusOr<std::unique_ptr<Spiller::Storing>> Spiller::BeginStoring(
   return std::make_unique<StoringOnDisk>(std::move(writer));
 }
 
-absl::StatusOr<std::shared_ptr<const SpilledVolume>> Spiller::Move(const VolumeHold& hold,
-                                                                   model::Tier tier) {
+absl::Status Spiller::Post(VolumeMove move, std::function<void(VolumeMove)> work) {
+  std::shared_ptr<VolumeMove> shared;  // tasks of the pool can be copied, moves cannot
+  const absl::Status posted = base::ExceptionToStatus([&] {
+    shared = std::make_shared<VolumeMove>(std::move(move));
+    pool_.Post([shared, work = std::move(work)] { work(std::move(*shared)); });
+    return absl::OkStatus();
+  });
+  if (!posted.ok() && shared != nullptr) (void)std::move(*shared).Finish(posted);
+  return posted;
+}
+
+absl::StatusOr<VolumeBytes> Spiller::CopyOut(const VolumeHold& hold, model::Tier tier) {
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto moved = base::ExceptionToStatus([&] { return CopyTo(tier, hold); });
+  const auto copy = base::ExceptionToStatus([&] { return CopyTo(tier, hold); });
   MutexLock lock(mutex_);
   model::TierUse& totals = totals_[tier];
-  if (moved.ok()) {
-    totals.spilled_bytes += hold.status.bytes;
-    spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
-                             1e-9);
-  } else {
+  if (!copy.ok()) {
     ++totals.failures;
     // Nothing would ever drop the counts of jobs, or of scans of an earlier process.
     if (absl::StartsWith(hold.status.scan, "scans/") && !hold.status.recovered)
       ++failures_[hold.status.scan];
+    return copy.status();
   }
-  return moved;
+  totals.spilled_bytes += hold.status.bytes;
+  spill_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) * 1e-9);
+  return VolumeBytes{.slot = nullptr, .spilled = *copy};
 }
 
-absl::Status Spiller::RunSpill(VolumeHold hold, model::Tier tier) {
-  auto moved = Move(hold, tier);
-  absl::Status status = moved.status();
-  // Before the volume lets go of its memory, so that the slot is free when it says so.
-  hold.Release();
-  context_.volumes->tiers().EndSpill(hold.status.name, std::move(moved));
+absl::Status Spiller::RunSpill(VolumeMove move, model::Tier tier) {
+  const std::string name = move.hold().status.name, scan = move.hold().status.scan;
+  const int64_t bytes = move.hold().status.bytes;
+  auto made = CopyOut(move.hold(), tier);
+  absl::Status status = made.status();
+  (void)std::move(move).Finish(std::move(made));
   if (status.ok()) {
     Log(LogLevel::kDebug, "volume spilled",
-        {{"volume", hold.status.name}, {"tier", Name(tier)}, {"bytes", hold.status.bytes}});
+        {{"volume", name}, {"tier", Name(tier)}, {"bytes", bytes}});
   } else {
     // A tier that is full says so once a volume: one line for a scan is enough.
-    Log(FailuresOf(hold.status.scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
+    Log(FailuresOf(scan) > 1 ? LogLevel::kDebug : LogLevel::kWarning,
         "volume not spilled; it stays where it is",
-        {{"volume", hold.status.name},
-         {"tier", Name(tier)},
-         {"error", std::string(status.message())}});
+        {{"volume", name}, {"tier", Name(tier)}, {"error", std::string(status.message())}});
   }
   return status;
 }
@@ -193,28 +201,20 @@ bool Spiller::Request(const std::string& scan, model::Tier tier) {
     MutexLock lock(mutex_);
     if (!pending_.insert(scan).second) return true;
   }
-  auto hold = context_.volumes->tiers().BeginSpillOldest(scan);
-  if (!hold.ok()) {
+  const auto end = [this](const std::string& of) {
     MutexLock lock(mutex_);
-    pending_.erase(scan);
-    return false;
-  }
-  const std::string name = hold->status.name;
-  const absl::Status posted = base::ExceptionToStatus([&] {
-    pool_.Post([this, scan, tier, hold = *std::move(hold)]() mutable {
-      const absl::Cleanup over = [&] {
-        MutexLock lock(mutex_);
-        pending_.erase(scan);
-      };
-      (void)RunSpill(std::move(hold), tier);
-    });
-    return absl::OkStatus();
+    pending_.erase(of);
+  };
+  absl::Cleanup over = [&] { end(scan); };
+  auto move = context_.volumes->tiers().BeginSpillOldest(scan);
+  if (!move.ok()) return false;
+  const absl::Status posted = Post(*std::move(move), [this, scan, tier, end](VolumeMove spill) {
+    const absl::Cleanup spilled = [&] { end(scan); };
+    (void)RunSpill(std::move(spill), tier);
   });
-  if (posted.ok()) return true;
-  context_.volumes->tiers().EndSpill(name, posted);
-  MutexLock lock(mutex_);
-  pending_.erase(scan);
-  return false;
+  if (!posted.ok()) return false;
+  std::move(over).Cancel();
+  return true;
 }
 
 bool Spiller::PendingOf(const std::string& scan) {
@@ -234,41 +234,34 @@ void Spiller::ForgetScan(const std::string& scan) {
 }
 
 void Spiller::Spill(const std::string& name, model::Tier tier, Done done, const ClientVerb* asked) {
-  auto hold = [&]() -> absl::StatusOr<VolumeHold> {
-    OCTAVO_RETURN_IF_ERROR(CheckTier(tier));
-    OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus status, context_.volumes->Get(name));
-    if (status.state == model::VolumeState::kHeld && status.tier == tier)
-      return VolumeHold{.status = status};
-    return context_.volumes->tiers().BeginSpill(name, asked);
-  }();
-  if (!hold.ok()) return done(hold.status());
-  if (hold->slot == nullptr && hold->spilled == nullptr) return done(hold->status);  // it is there
-  const absl::Status posted = base::ExceptionToStatus([&] {
-    pool_.Post([this, name, tier, done, hold = *std::move(hold)]() mutable {
-      done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
-        OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(hold), tier));
-        // Unless it was discarded or committed meanwhile.
-        OCTAVO_ASSIGN_OR_RETURN(const VolumeHold now,
-                                context_.volumes->Hold(name, HoldKind::kMemory));
-        return now.status;
-      }));
-    });
-    return absl::OkStatus();
+  if (const absl::Status off = CheckTier(tier); !off.ok()) return done(off);
+  const auto now = context_.volumes->Get(name);
+  if (!now.ok() || (now->state == model::VolumeState::kHeld && now->tier == tier))
+    return done(now);  // it is there already, or unknown
+  auto move = context_.volumes->tiers().BeginSpill(name, asked);
+  if (!move.ok()) return done(move.status());
+  const absl::Status posted = Post(*std::move(move), [this, name, tier, done](VolumeMove spill) {
+    done(base::ExceptionToStatus([&]() -> absl::StatusOr<model::VolumeStatus> {
+      OCTAVO_RETURN_IF_ERROR(RunSpill(std::move(spill), tier));
+      // Unless it was discarded or committed meanwhile.
+      OCTAVO_ASSIGN_OR_RETURN(const VolumeHold spilled,
+                              context_.volumes->Hold(name, HoldKind::kMemory));
+      return spilled.status;
+    }));
   });
-  if (posted.ok()) return;
-  context_.volumes->tiers().EndSpill(name, posted);
-  done(posted);
+  if (!posted.ok()) done(posted);
 }
 
-absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const VolumeHold& hold) {
+absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
-  const int64_t volume_bytes = ClientMemory::Bytes((volume.bytes + 255) / 256 * 256);
+  const int64_t volume_bytes = ClientMemory::Bytes(AlignedBytes(volume.bytes));
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       context_.ledger->Reserve(
           hold.device, volume.scan, volume.title,
-          {{.what = "restored volume", .bytes = volume_bytes + 256, .count = 1}}, nullptr));
+          {{.what = "restored volume", .bytes = volume_bytes + kMemoryAlignment, .count = 1}},
+          nullptr));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);
@@ -276,7 +269,7 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const 
   slot->charge = charges[0];
   absl::Status moved = base::ExceptionToStatus([&, device = device]() -> absl::Status {
     OCTAVO_ASSIGN_OR_RETURN(slot->volume, ClientMemory::Allocate(*device, volume_bytes));
-    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(256));
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device->Allocate(kMemoryAlignment));
     OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device->AllocatePinned(8));
     OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
     auto* to = slot->volume.as<uint8_t>();
@@ -300,54 +293,49 @@ absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> Spiller::MoveToDevice(const 
   (void)held.Keep();  // the slot's charge ends with the slot
   std::shared_ptr<memory::VolumeSlot> taken = pool->TryTake();
   pool->Close();
-  return taken;
+  return VolumeBytes{.slot = std::move(taken), .spilled = nullptr};
 }
 
 void Spiller::Relocate(const std::string& name, std::function<void(const absl::Status&)> done) {
-  auto hold = context_.volumes->tiers().BeginRelocate(name);
-  if (!hold.ok()) return done(hold.status());
-  const absl::Status posted = base::ExceptionToStatus([&] {
-    return pool_.Post([this, name, done, hold = *std::move(hold)]() mutable {
-      auto moved = base::ExceptionToStatus([&] { return MoveToDevice(hold); });
-      absl::Status status = moved.status();
-      hold.Release();
-      if (!context_.volumes->tiers().EndRelocate(name, std::move(moved)) && status.ok())
-        status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
-      done(status);
-    }),
-           absl::OkStatus();
+  auto move = context_.volumes->tiers().BeginRelocate(name);
+  if (!move.ok()) return done(move.status());
+  const absl::Status posted = Post(*std::move(move), [this, name, done](VolumeMove relocation) {
+    auto made = base::ExceptionToStatus([&] { return CopyToDevice(relocation.hold()); });
+    absl::Status status = made.status();
+    if (!std::move(relocation).Finish(std::move(made)) && status.ok())
+      status = absl::NotFoundError(absl::StrCat(name, " has left memory"));
+    done(status);
   });
-  if (posted.ok()) return;
-  (void)context_.volumes->tiers().EndRelocate(name, posted);
-  done(posted);
+  if (!posted.ok()) done(posted);
 }
 
 absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name) {
-  OCTAVO_ASSIGN_OR_RETURN(VolumeHold hold, context_.volumes->tiers().BeginRestore(name));
-  if (hold.spilled == nullptr) return hold.status;  // it is there
+  OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, context_.volumes->tiers().BeginRestore(name));
+  const VolumeHold& hold = move.hold();
+  if (!move.under_way()) return hold.status;  // it is there
   const model::Tier tier = hold.spilled->tier();
+  const int64_t bytes = hold.status.bytes;
   const int64_t begun = context_.clock->Now().monotonic_ns;
-  auto slot = base::ExceptionToStatus([&]() -> absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> {
-    auto moved = MoveToDevice(hold);
+  auto made = base::ExceptionToStatus([&]() -> absl::StatusOr<VolumeBytes> {
+    auto copy = CopyToDevice(hold);
     const auto& origin = hold.status.origin;
-    if (InfoOf(moved.status()).reason == Reason::kDeviceFull && origin != nullptr &&
+    if (InfoOf(copy.status()).reason == Reason::kDeviceFull && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
       // Its client said that volumes may be moved to make room: the oldest of the same scan goes in
       // its stead.
       auto other = context_.volumes->tiers().BeginSpillOldest(hold.status.scan);
       if (other.ok() &&
           RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok())
-        return MoveToDevice(hold);
+        return CopyToDevice(hold);
     }
-    return moved;
+    return copy;
   });
-  const absl::Status status = slot.status();
-  hold.Release();
-  context_.volumes->tiers().EndRestore(name, std::move(slot), hold.device);
+  const absl::Status status = made.status();
+  (void)std::move(move).Finish(std::move(made));
   OCTAVO_RETURN_IF_ERROR(Annotate(status, absl::StrCat("while restoring ", name)));
   {
     MutexLock lock(mutex_);
-    totals_[tier].restored_bytes += hold.status.bytes;
+    totals_[tier].restored_bytes += bytes;
     restore_seconds_[tier].Add(static_cast<double>(context_.clock->Now().monotonic_ns - begun) *
                                1e-9);
   }

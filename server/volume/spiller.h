@@ -22,6 +22,7 @@
 #include "server/model/stats.h"
 #include "server/volume/spill_tiers.h"
 #include "server/volume/spilled_volume.h"
+#include "server/volume/volume_move.h"
 #include "server/volume/volume_store.h"
 
 namespace octavo::volume {
@@ -96,9 +97,11 @@ class Spiller {
 
  private:
   class StoringOnDisk;
+  /// Runs `work` with the move on a thread of the spiller. If it cannot, the move fails with the
+  /// returned status.
+  absl::Status Post(VolumeMove move, std::function<void(VolumeMove)> work);
   /// Calls CopyTo; counts and times the move.
-  absl::StatusOr<std::shared_ptr<const SpilledVolume>> Move(const VolumeHold& hold,
-                                                            model::Tier tier);
+  absl::StatusOr<VolumeBytes> CopyOut(const VolumeHold& hold, model::Tier tier);
   /// Copies the bytes into the tier and checks them against the digest.
   absl::StatusOr<std::shared_ptr<const SpilledVolume>> CopyTo(model::Tier tier,
                                                               const VolumeHold& hold);
@@ -106,8 +109,9 @@ class Spiller {
   absl::Status ForEachPiece(
       const VolumeHold& hold,
       const std::function<absl::Status(const void*, int64_t offset, int64_t bytes)>& take);
-  absl::StatusOr<std::shared_ptr<memory::VolumeSlot>> MoveToDevice(const VolumeHold& hold);
-  absl::Status RunSpill(VolumeHold hold, model::Tier tier);
+  /// Copies the bytes into a new slot on their device and checks them against the digest.
+  absl::StatusOr<VolumeBytes> CopyToDevice(const VolumeHold& hold);
+  absl::Status RunSpill(VolumeMove move, model::Tier tier);
 
   const Context context_;
   SpillTiers tiers_;

@@ -136,47 +136,23 @@ absl::StatusOr<model::VolumeStatus> VolumeStore::Discard(const std::string& name
   return status;
 }
 
-absl::StatusOr<VolumeHold> VolumeStore::BeginCommit(const std::string& name,
-                                                    const ClientVerb* asked) {
-  VolumeHold hold;
+absl::StatusOr<VolumeCommit> VolumeStore::BeginCommit(const std::string& name,
+                                                      const ClientVerb* asked) {
+  VolumeCommit commit;  // before the lock: if what follows throws, it ends after it
+  model::VolumeStatus status;
   {
+    std::string volume = name;
     MutexLock lock(table_.mutex());
     OCTAVO_ASSIGN_OR_RETURN(VolumeEntry* const entry, table_.Find(name));
     OCTAVO_RETURN_IF_ERROR(CheckTransition(name, entry->state, model::VolumeState::kCommitting));
     OCTAVO_RETURN_IF_ERROR(table_.CheckLeases(*entry, asked));
     entry->state = model::VolumeState::kCommitting;
     entry->last_error.clear();
-    hold = table_.HoldMemory(*entry);
+    commit = VolumeCommit(&table_, std::move(volume));
+    status = table_.StatusOf(*entry);
   }
-  table_.Tell(hold.status);
-  return hold;
-}
-
-void VolumeStore::EndCommit(const std::string& name,
-                            const absl::StatusOr<storage::CommitOutcome>& outcome) {
-  model::VolumeStatus status;
-  VolumeBytes gone;
-  {
-    MutexLock lock(table_.mutex());
-    const auto found = table_.Find(name);
-    if (!found.ok() || (*found)->state != model::VolumeState::kCommitting) return;
-    VolumeEntry& entry = **found;
-    if (outcome.ok()) {
-      entry.commit = *outcome;
-      ++table_.TotalsOf(entry).committed;
-      gone = table_.Leave(entry, model::VolumeState::kCommitted, "", "committed");
-    } else {
-      entry.state = model::VolumeState::kHeld;
-      entry.kept = true;                 // somebody wanted it: LIVE must not overwrite it now
-      entry.living_ns = table_.NowNs();  // nor its time to live end it in this moment
-      entry.warned = false;
-      entry.last_error = std::string(outcome.status().message());
-      ++table_.TotalsOf(entry).commit_failures;
-    }
-    status = table_.StatusOf(entry);
-  }
-  table_.LetGo(status.name, std::move(gone));
   table_.Tell(status);
+  return commit;
 }
 
 absl::StatusOr<model::VolumeStatus> VolumeStore::Get(const std::string& name) {
@@ -342,6 +318,15 @@ std::set<std::string> VolumeStore::ScansInMemory() {
   std::set<std::string> scans;
   for (const auto& [scan, entries] : table_.InMemoryByScan()) scans.insert(scan);
   return scans;
+}
+
+std::map<std::string, int64_t> VolumeStore::CountBySession() {
+  MutexLock lock(table_.mutex());
+  std::map<std::string, int64_t> counts;
+  for (const VolumeEntry& entry : table_.InMemory()) {
+    if (!entry.about->session.empty()) ++counts[entry.about->session];
+  }
+  return counts;
 }
 
 int64_t VolumeStore::MappedOf(const std::string& scan) {

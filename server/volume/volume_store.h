@@ -36,7 +36,7 @@
 // reads and commits have one of kind kMemory, kRead or kDevice; kept and being moved are states of
 // the entry (volume_entry.h).
 //
-// Order of locks: BufferStore turn, BufferStore, VolumeStore, then one of ExportStore, LeaseTable
+// Order of locks: BufferTurns, BufferTable, VolumeStore, then one of ExportStore, LeaseTable
 // (then ClientSessions), Ledger. No callback runs under any of these locks.
 
 #include <cstdint>
@@ -58,6 +58,7 @@
 #include "server/session/lease.h"
 #include "server/volume/retention_ring.h"
 #include "server/volume/spilled_volume.h"
+#include "server/volume/volume_commit.h"
 #include "server/volume/volume_entry.h"
 #include "server/volume/volume_expiry.h"
 #include "server/volume/volume_hold.h"
@@ -104,11 +105,11 @@ class VolumeStore {
   /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (EXPORTED, VOLUME_STATE).
   absl::StatusOr<model::VolumeStatus> Discard(const std::string& name, const std::string& reason,
                                               const ClientVerb* asked = nullptr);
-  /// `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition (VOLUME_STATE).
-  absl::StatusOr<VolumeHold> BeginCommit(const std::string& name,
-                                         const ClientVerb* asked = nullptr);
-  /// committing → committed (releases the memory), or back to held with the error.
-  void EndCommit(const std::string& name, const absl::StatusOr<storage::CommitOutcome>& outcome);
+  /// held → committing. Its Finish makes the volume committed, and releases the memory, or held
+  /// again with the error. `asked`: set if a client asks. Aborted (LEASED), FailedPrecondition
+  /// (VOLUME_STATE).
+  absl::StatusOr<VolumeCommit> BeginCommit(const std::string& name,
+                                           const ClientVerb* asked = nullptr);
 
   // -- lookups and uses
   absl::StatusOr<model::VolumeStatus> Get(const std::string& name);
@@ -144,6 +145,8 @@ class VolumeStore {
   ScanCounts CountOf(const std::string& scan);
   /// The scans of all volumes in memory.
   std::set<std::string> ScansInMemory();
+  /// The number of volumes in memory of each session; those of no session are not counted.
+  std::map<std::string, int64_t> CountBySession();
   /// The number of the scan's volumes that are held on the device and mapped by other processes.
   int64_t MappedOf(const std::string& scan);
   /// The scan is no longer listed: drops its totals.

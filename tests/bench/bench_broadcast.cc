@@ -18,6 +18,7 @@ namespace octavo::bench {
 namespace {
 
 using engine::BufferStore;
+using engine::BufferWriter;
 using engine::ReplicaBroadcast;
 using engine::StreamOrdering;
 
@@ -180,10 +181,10 @@ struct Broadcast {
                                           .replica = replica,
                                           .total_bytes = static_cast<uint64_t>(bytes)},
                                          kCaller));
-      for (int64_t at = 0; at < bytes; at += BufferStore::kMostChunk) {
+      for (int64_t at = 0; at < bytes; at += BufferWriter::kMostChunk) {
         Ok(writer->Chunk(
             {{from.as<const char>() + at,
-              static_cast<size_t>(std::min<int64_t>(BufferStore::kMostChunk, bytes - at))}}));
+              static_cast<size_t>(std::min<int64_t>(BufferWriter::kMostChunk, bytes - at))}}));
       }
       (void)Take(writer->Finish());
     };

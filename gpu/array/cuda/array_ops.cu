@@ -24,7 +24,7 @@ __device__ inline int64_t FirstItem() {
 }
 __device__ inline int64_t ItemStep() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// Index is 32 bits where it can be: divisions of 64 bits take several times as long.
+// Index has 32 bits if the numbers allow it, because 64-bit divisions take several times as long.
 template <typename T, typename Index>
 __global__ void GatherKernel(GatherSpec s, const T* in, T* out) {
   const Index count = static_cast<Index>(s.out[0] * s.out[1] * s.out[2] * s.out[3]);
@@ -58,7 +58,7 @@ __device__ inline void Keep(const ReduceSpec& s, int64_t k, int64_t part, double
   }
 }
 
-// One thread a part of a result: neighbouring threads have neighbouring results.
+// One thread per part of a result; neighbouring threads have neighbouring results.
 __global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
   const int64_t results = s.axes.results(), length = s.axes.length(),
                 part_length = (length + s.parts - 1) / s.parts;
@@ -77,7 +77,7 @@ __global__ void ReduceByThread(ReduceSpec s, const void* in, void* out, Accumula
   }
 }
 
-// One warp a part of a result: neighbouring threads have neighbouring elements of it.
+// One warp per part of a result; neighbouring threads have neighbouring elements of it.
 __global__ void ReduceByWarp(ReduceSpec s, const void* in, void* out, Accumulator* parts) {
   const int64_t results = s.axes.results(), length = s.axes.length(),
                 part_length = (length + s.parts - 1) / s.parts;
@@ -118,8 +118,8 @@ __global__ void JoinParts(ReduceSpec s, const void* in, const Accumulator* parts
   }
 }
 
-// One block a result: order statistics by radix selection on keys, a byte at a time from the
-// highest.
+// One block per result: order statistics by radix selection on keys, one byte at a time, the
+// highest byte first.
 __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
   __shared__ unsigned bins[256];
   __shared__ uint64_t prefix;
@@ -164,14 +164,15 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
           __syncthreads();
         }
         if (total == 0) break;
-        // Digits that were not looked at are zeros of positive and ones of negative numbers.
+        // The digits that the selection skips are zeros in keys of positive numbers and ones in
+        // keys of negative numbers.
         const double v = math::OfKey(prefix >> 63 != 0 ? prefix : prefix | ~mask);
         const double exact = s.percentile[p] / 100 * static_cast<double>(total - 1);
         fraction = exact - floor(exact);
         if (above == 0) below = result = v;
         if (above == 1) result = math::Between(below, v, fraction);
         if (!(fraction > 0)) break;
-        __syncthreads();  // everybody has read prefix and total
+        __syncthreads();  // all threads have read prefix and total
       }
       if (threadIdx.x == 0) math::Store(s.out, out, p * results + k, {result});
       __syncthreads();
@@ -180,7 +181,7 @@ __global__ void SelectKernel(SelectSpec s, const void* in, void* out) {
 }
 
 constexpr int64_t kSharedBins = 4096;
-// Counts of a block in shared memory where they fit.
+// A block counts in shared memory if the bins fit there.
 __global__ void HistogramKernel(HistogramSpec s, const void* in, unsigned long long* counts) {
   extern __shared__ unsigned own[];
   const bool shared = s.bins <= kSharedBins;
@@ -306,8 +307,8 @@ class CudaArrayOps final : public ArrayOps {
 
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void* workspace) override {
     const DeviceGuard guard(ordinal_);
-    const std::lock_guard lock(
-        mutex_);  // a plan has one stream and one work area at a time; held while it is enqueued
+    const std::lock_guard lock(mutex_);  // a plan has one stream and one work area at a time, so
+                                         // the lock is held while a transform is enqueued
     OCTAVO_ASSIGN_OR_RETURN(Plan * plan, PlanLocked(s));
     OCTAVO_CUDA(health_.get(), plan->cufft->SetStream(plan->handle, AsCuda(stream)));
     if (plan->work_bytes > 0)
@@ -331,8 +332,8 @@ class CudaArrayOps final : public ArrayOps {
     return absl::OkStatus();
   }
 
-  // The newest first. A plan that goes may still be running: destroying it waits for the device,
-  // which only happens to somebody who transforms more than 64 kinds of arrays.
+  // The newest plan is first. A plan that is dropped may still be running, and destroying it waits
+  // for the device. This happens only to callers that transform more than 64 kinds of arrays.
   absl::StatusOr<Plan*> PlanLocked(const FftSpec& s) {
     for (auto it = plans_.begin(); it != plans_.end(); ++it) {
       if (it->n != s.n || it->rows != s.rows) continue;

@@ -20,7 +20,7 @@ __device__ inline T Store(float v) {
   }
 }
 
-// One block an A-scan: its taps are read once, neighbouring threads read neighbouring depth
+// One block per A-scan. It reads the taps once; neighbouring threads read neighbouring depth
 // samples.
 template <typename T>
 __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* out) {
@@ -37,8 +37,8 @@ __global__ void GatherKernel(const T* in, int64_t depth, GatherTable table, T* o
     out[ascan * depth + z] = Store<T>(math::Gather(in, depth, z, index, weight, table.taps));
 }
 
-// Index and weight of each tap, in whole groups of four: the compiler joins loads of neighbouring
-// taps.
+// Index and weight of each tap, in whole groups of four, so that the compiler joins the loads of
+// neighbouring taps.
 size_t SharedBytes(int64_t taps) { return static_cast<size_t>((taps + 3) / 4 * 4) * 8 + 16; }
 
 class CudaResampleOps final : public ResampleOps {

@@ -23,7 +23,7 @@ struct DecorrelationOf {
   }
 };
 
-// One block an A-scan of the result; neighbouring threads read neighbouring depth samples.
+// One block per A-scan of the result; neighbouring threads read neighbouring depth samples.
 template <typename T, class F>
 __global__ void OverRepeatsKernel(RepeatView v, math::StoredScale scale, F f, float* out) {
   const int64_t ascan = blockIdx.x, b = ascan / v.columns, x = ascan % v.columns;
@@ -34,7 +34,7 @@ __global__ void OverRepeatsKernel(RepeatView v, math::StoredScale scale, F f, fl
   }
 }
 
-// One block an A-scan of the result; the threads' sums join in a fixed order.
+// One block per A-scan of the result; the block adds the sums of its threads in a fixed order.
 template <typename T, class F>
 __global__ void EnFaceKernel(RepeatView v, math::StoredScale scale, F f, int64_t z_begin,
                              int64_t z_end, float* out) {
@@ -99,27 +99,28 @@ class CudaRepeatOps final : public RepeatOps {
       : ordinal_(ordinal), health_(std::move(health)) {}
 
   absl::Status SpeckleVariance(StreamRef stream, const RepeatView& v,
-                               const math::StoredScale& scale, float* out) override {
+                               const math::StoredScale& scale, DeviceSpan<float> out) override {
     return OverRepeats(stream, v, scale, out, VarianceOf{});
   }
   absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v,
-                                      const math::StoredScale& scale, float* out) override {
+                                      const math::StoredScale& scale,
+                                      DeviceSpan<float> out) override {
     return OverRepeats(stream, v, scale, out, DecorrelationOf{});
   }
 
   absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v,
                               const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
-                              float* out) override {
+                              DeviceSpan<float> out) override {
     const DeviceGuard guard(ordinal_);
     const auto blocks = static_cast<unsigned>(v.bscans * v.columns);
     DispatchIntensityType(v.dtype, [&](auto type) {
       using T = decltype(type);
       if (decorrelation) {
-        EnFaceKernel<T>
-            <<<blocks, 128, 0, AsCuda(stream)>>>(v, scale, DecorrelationOf{}, z_begin, z_end, out);
+        EnFaceKernel<T><<<blocks, 128, 0, AsCuda(stream)>>>(v, scale, DecorrelationOf{}, z_begin,
+                                                            z_end, out.data());
       } else {
-        EnFaceKernel<T>
-            <<<blocks, 128, 0, AsCuda(stream)>>>(v, scale, VarianceOf{}, z_begin, z_end, out);
+        EnFaceKernel<T><<<blocks, 128, 0, AsCuda(stream)>>>(v, scale, VarianceOf{}, z_begin, z_end,
+                                                            out.data());
       }
     });
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
@@ -127,19 +128,19 @@ class CudaRepeatOps final : public RepeatOps {
   }
 
   absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window,
-                                float* out) override {
+                                DeviceSpan<float> out) override {
     const DeviceGuard guard(ordinal_);
     PhaseOverRepeatsKernel<<<static_cast<unsigned>(v.bscans * v.columns), 128, 0, AsCuda(stream)>>>(
-        v, half_window, out);
+        v, half_window, out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
 
   absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& v, int64_t half_window,
-                               float* out) override {
+                               DeviceSpan<float> out) override {
     const DeviceGuard guard(ordinal_);
     PhaseOverAscansKernel<<<static_cast<unsigned>(v.rows * (v.columns - 1)), 128, 0,
-                            AsCuda(stream)>>>(v, half_window, out);
+                            AsCuda(stream)>>>(v, half_window, out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
@@ -147,12 +148,12 @@ class CudaRepeatOps final : public RepeatOps {
  private:
   template <class F>
   absl::Status OverRepeats(StreamRef stream, const RepeatView& v, const math::StoredScale& scale,
-                           float* out, F f) {
+                           DeviceSpan<float> out, F f) {
     const DeviceGuard guard(ordinal_);
     DispatchIntensityType(v.dtype, [&](auto type) {
       using T = decltype(type);
       OverRepeatsKernel<T><<<static_cast<unsigned>(v.bscans * v.columns), 128, 0, AsCuda(stream)>>>(
-          v, scale, f, out);
+          v, scale, f, out.data());
     });
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();

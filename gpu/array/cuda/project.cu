@@ -26,7 +26,7 @@ __device__ inline math::Half ShuffleDown(math::Half v, int offset) {
       static_cast<uint16_t>(__shfl_down_sync(0xFFFFFFFFu, static_cast<unsigned>(v.bits), offset))};
 }
 
-// One thread a (y, z): neighbouring threads read neighbouring depth samples.
+// One thread per (y, z); neighbouring threads read neighbouring depth samples.
 template <typename T>
 __global__ void MaxOverXKernel(const T* in, int64_t X, int64_t Z, int64_t y_begin,
                                ProjectedType<T>* out) {
@@ -48,7 +48,7 @@ __global__ void MaxOverYKernel(const T* in, int64_t plane, int64_t y_begin, int6
   out[i] = most;
 }
 
-// One warp an A-scan.
+// One warp per A-scan.
 template <typename T>
 __global__ void MaxOverZKernel(const T* in, int64_t first, int64_t ascans, int64_t Z,
                                int64_t z_begin, int64_t z_end, ProjectedType<T>* out) {
@@ -70,7 +70,7 @@ __global__ void StridedKernel(const T* in, int64_t rows, int64_t columns, int64_
 
 unsigned Blocks(int64_t threads) { return static_cast<unsigned>((threads + 255) / 256); }
 
-// One warp an A-scan.
+// One warp per A-scan.
 __global__ void PowerSumsKernel(const float* power, int64_t ascans, int64_t depth, int64_t z_begin,
                                 int64_t z_end, float* out) {
   const int64_t ascan = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;

@@ -23,8 +23,8 @@ namespace {
 using math::Accumulator;
 using math::Number;
 
-constexpr int64_t kGrain = 1 << 14;  // numbers that are worth a task
-constexpr int64_t kTile = 64;        // results that are accumulated together
+constexpr int64_t kGrain = 1 << 14;  // the least numbers that are worth a task
+constexpr int64_t kTile = 64;        // results that a task accumulates together
 
 template <int64_t kBytes>
 struct Element {
@@ -103,7 +103,7 @@ class HostArrayOps final : public ArrayOps {
                 math::Load(s.in, in, starts[k] + r0 * x.run_stride[0] + r1 * x.run_stride[1]));
             math::Include(s.kind, shifts[k], v, &sums[k]);
           };
-          // The contiguous axis inside.
+          // The contiguous axis is the inner loop.
           if (x.run_stride[1] == 1 || count == 1) {
             for (int64_t k = 0; k < count; ++k) {
               for (int64_t r = begin, r0 = begin / x.run[1], r1 = begin % x.run[1]; r < end; ++r) {
@@ -210,7 +210,7 @@ class HostArrayOps final : public ArrayOps {
                 for (int64_t t = 0; t < s.taps; ++t) {
                   const double w = weight[i * s.taps + t];
                   if (w == 0)
-                    continue;  // beyond the ends there may be NaN that has no part in this
+                    continue;  // a sample of weight 0 must not contribute, since it may be NaN
                   const Number v =
                       math::Load(s.in, in, (o * s.n + index[i * s.taps + t]) * s.inner + q);
                   sum.re += w * v.re;
@@ -228,7 +228,8 @@ class HostArrayOps final : public ArrayOps {
     return int64_t{0};
   }
 
-  // A row a SIMD lane. The forward transform of x is the conjugate of the inverse one of conj x.
+  // One row per SIMD lane. The forward transform of x is the conjugate of the inverse transform of
+  // conj x.
   absl::Status Fft(StreamRef stream, const FftSpec& s, void* data, void*) override {
     return Enqueue(stream, [this, s, data] {
       const std::shared_ptr<const FftPlan> plan = PlanOf(s.n);

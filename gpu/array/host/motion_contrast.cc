@@ -16,13 +16,14 @@ namespace {
 class HostRepeatOps final : public RepeatOps {
  public:
   absl::Status SpeckleVariance(StreamRef stream, const RepeatView& v,
-                               const math::StoredScale& scale, float* out) override {
+                               const math::StoredScale& scale, DeviceSpan<float> out) override {
     return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) {
       return math::SpeckleVariance(n, amplitude);
     });
   }
   absl::Status AmplitudeDecorrelation(StreamRef stream, const RepeatView& v,
-                                      const math::StoredScale& scale, float* out) override {
+                                      const math::StoredScale& scale,
+                                      DeviceSpan<float> out) override {
     return OverRepeats(stream, v, scale, out, [](int64_t n, const auto& amplitude) {
       return math::AmplitudeDecorrelation(n, amplitude);
     });
@@ -30,8 +31,8 @@ class HostRepeatOps final : public RepeatOps {
 
   absl::Status ContrastEnFace(StreamRef stream, bool decorrelation, const RepeatView& v,
                               const math::StoredScale& scale, int64_t z_begin, int64_t z_end,
-                              float* out) override {
-    return Enqueue(stream, [=] {
+                              DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
@@ -53,8 +54,8 @@ class HostRepeatOps final : public RepeatOps {
   }
 
   absl::Status PhaseOverRepeats(StreamRef stream, const RepeatView& v, int64_t half_window,
-                                float* out) override {
-    return Enqueue(stream, [=] {
+                                DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.bscans * v.columns, [&](int64_t ascan) {
         const int64_t b = ascan / v.columns, x = ascan % v.columns;
@@ -75,8 +76,8 @@ class HostRepeatOps final : public RepeatOps {
   }
 
   absl::Status PhaseOverAscans(StreamRef stream, const RepeatView& v, int64_t half_window,
-                               float* out) override {
-    return Enqueue(stream, [=] {
+                               DeviceSpan<float> out) override {
+    return Enqueue(stream, [=, out = out.data()] {
       const auto* in = static_cast<const float*>(v.data);
       tbb::parallel_for(int64_t{0}, v.rows * (v.columns - 1), [&](int64_t ascan) {
         const int64_t from = ascan / (v.columns - 1) * v.columns + ascan % (v.columns - 1);
@@ -95,8 +96,8 @@ class HostRepeatOps final : public RepeatOps {
  private:
   template <class F>
   static absl::Status OverRepeats(StreamRef stream, const RepeatView& v,
-                                  const math::StoredScale& scale, float* out, F f) {
-    return Enqueue(stream, [=] {
+                                  const math::StoredScale& scale, DeviceSpan<float> out, F f) {
+    return Enqueue(stream, [=, out = out.data()] {
       DispatchIntensityType(v.dtype, [&](auto type) {
         using T = decltype(type);
         const int64_t row_elements = v.columns * v.depth;

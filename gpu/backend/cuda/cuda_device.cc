@@ -25,9 +25,9 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-/// Device memory from a pool of our own. Giving back is stream-ordered, so it never waits for a
-/// running kernel, as cudaFree would (measured: 202 ms behind a long one); the pool keeps what it
-/// has.
+/// Device memory from a pool of this device. Release is stream-ordered, so it never waits for a
+/// running kernel, as cudaFree would (measured: 202 ms behind a long kernel). The pool keeps
+/// released memory.
 class PoolMemory final : public MemorySource {
  public:
   PoolMemory(int ordinal, cudaMemPool_t pool, cudaStream_t stream)
@@ -56,7 +56,7 @@ class PinnedMemory final : public MemorySource {
   void Release(void* data, int64_t) override { (void)cudaFreeHost(data); }
 };
 
-/// Memory of somebody else, page-locked while a buffer of it lives.
+/// Memory that the caller owns, page-locked as long as a buffer refers to it.
 class PinnedRegistration final : public MemorySource {
  public:
   explicit PinnedRegistration(int ordinal) : ordinal_(ordinal) {}
@@ -92,8 +92,7 @@ class CudaDevice final : public Device,
   }
   absl::Status Health() override {
     const DeviceGuard guard(ordinal_);
-    // A look at any stream tells whether the context is still alive; that it is busy does not
-    // matter.
+    // A query of any stream shows whether the context is still alive; a busy stream is fine.
     if (const cudaError_t error = cudaStreamQuery(memory_->stream()); error != cudaErrorNotReady)
       OCTAVO_CUDA(health_.get(), error);
     return absl::OkStatus();
@@ -127,7 +126,8 @@ class CudaDevice final : public Device,
                                         memory_->pool(), memory_->stream()));
     DeviceBuffer buffer(memory_, data, bytes);
     OCTAVO_CUDA(health_.get(),
-                cudaStreamSynchronize(memory_->stream()));  // usable on every stream from here on
+                cudaStreamSynchronize(
+                    memory_->stream()));  // from here on the memory is usable on every stream
     return buffer;
   }
   absl::StatusOr<DeviceBuffer> AllocateExportable(int64_t bytes) override {
@@ -135,7 +135,7 @@ class CudaDevice final : public Device,
     OCTAVO_ASSIGN_OR_RETURN(const auto shared, Shared());
     const int64_t rounded = RoundUp(bytes, ClientMemory::kGranule);
     OCTAVO_ASSIGN_OR_RETURN(DeviceBuffer buffer, VirtualMemory::Allocate(shared, rounded));
-    // Whoever maps it sees all of it.
+    // Every process that maps the memory sees all of it.
     OCTAVO_CUDA(health_.get(),
                 cudaMemsetAsync(buffer.data(), 0, static_cast<size_t>(rounded), memory_->stream()));
     OCTAVO_CUDA(health_.get(), cudaStreamSynchronize(memory_->stream()));
@@ -171,7 +171,7 @@ class CudaDevice final : public Device,
   absl::Status CopyOnDevice(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDeviceToDevice);
   }
-  // Which devices the addresses belong to the driver knows.
+  // The driver knows to which devices the addresses belong.
   absl::Status CopyAcross(StreamRef stream, void* dst, const void* src, int64_t bytes) override {
     return Copy(stream, dst, src, bytes, cudaMemcpyDefault);
   }
@@ -220,7 +220,7 @@ class CudaDevice final : public Device,
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
     const DeviceGuard guard(ordinal_);
     OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, AsCuda(stream)));
-    // One run of all is a run that never ends.
+    // A single run is a run that never ends.
     const int64_t run = place.run_bytes == 0 ? bytes / 8 + 1 : place.run_bytes / 8;
     LaunchDigestOfPart(AsCuda(stream), src, bytes, place.first_byte / 8, run,
                        place.stride_bytes / 8, out);
@@ -245,8 +245,8 @@ class CudaDevice final : public Device,
     return absl::OkStatus();
   }
 
-  // The stamp was written between two looks at the host's clock; of some tries the one with the
-  // least between them counts.
+  // The device writes the stamp between two readings of the host's clock. Of several attempts, the
+  // one with the least time between the readings counts.
   absl::StatusOr<ClockReading> ReadClock() override {
     MutexLock lock(clock_mutex_);
     if (!clock_stream_) {
@@ -272,14 +272,14 @@ class CudaDevice final : public Device,
   Operators* FindOperators(const OperatorFamily& family) override {
     return operators_.Find(family);
   }
-  /// Once, before the device is handed out.
+  /// The caller calls it once, before it hands out the device.
   absl::Status MakeOperators() {
     OCTAVO_ASSIGN_OR_RETURN(operators_, MakeCudaOperators(*this));
     return absl::OkStatus();
   }
 
  private:
-  // Opened when it is first wanted; few processes do.
+  // Opened at the first use, because few processes use it.
   absl::StatusOr<std::shared_ptr<VirtualMemory>> Shared() {
     MutexLock lock(shared_mutex_);
     if (shared_ == nullptr) {
@@ -356,8 +356,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenOne(int ordinal, int index,
   return device;
 }
 
-// Every device may write the memory of the others where there is a way between them; copies between
-// the rest go through the host.
+// Every device may write the memory of the others if the machine connects them; other copies
+// between devices go through the host.
 void LetPeersWrite(const std::vector<cudaMemPool_t>& pools) {
   const int count = static_cast<int>(pools.size());
   for (int owner = 0; owner < count; ++owner) {

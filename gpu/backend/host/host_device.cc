@@ -148,7 +148,7 @@ class HostDevice final : public Device, public ExportableMemory {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
     return Enqueue(stream, [=] {
-      // A multiple of 8: parts add up.
+      // A multiple of 8, so that the digests of the parts add up.
       const int64_t part = place.run_bytes == 0 ? int64_t{1} << 20 : place.run_bytes;
       const auto* data = static_cast<const char*>(src);
       *out = tbb::parallel_reduce(
@@ -188,7 +188,7 @@ class HostDevice final : public Device, public ExportableMemory {
   Operators* FindOperators(const OperatorFamily& family) override {
     return operators_.Find(family);
   }
-  /// Once, before the device is handed out.
+  /// The caller calls it once, before it hands out the device.
   absl::Status MakeOperators() {
     OCTAVO_ASSIGN_OR_RETURN(operators_, MakeHostOperators(*this));
     return absl::OkStatus();

@@ -41,7 +41,7 @@ __global__ void DigestKernel(const unsigned char* src, int64_t bytes, int64_t fi
     sum += math::DigestWord(word, index(words));
   }
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
-  // Sums of integers: the order of additions does not matter.
+  // These are sums of integers, so the order of additions does not matter.
   if ((threadIdx.x & 31) == 0) atomicAdd(out, sum);
 }
 
@@ -64,7 +64,7 @@ __global__ void StampKernel(int64_t* out) {
 
 void LaunchFill(cudaStream_t stream, void* dst, int64_t bytes, uint32_t pattern) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>((bytes / 4 + 255) / 256 + 1, 2048));
-  // Elements of 16 bits may begin between two words.
+  // An array of 16-bit elements may begin in the middle of a word.
   if (pattern >> 16 == (pattern & 0xFFFFu) && reinterpret_cast<uintptr_t>(dst) % 4 == 2 &&
       bytes % 2 == 0) {
     Fill16Kernel<<<blocks, 256, 0, stream>>>(static_cast<uint16_t*>(dst), bytes / 2,

@@ -11,7 +11,7 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-// The version whose form of the entry points the headers below declare.
+// The version of the driver API whose entry points the types below declare.
 constexpr unsigned int kDriverApi = 12000;
 
 template <class F>
@@ -75,7 +75,8 @@ absl::StatusOr<std::shared_ptr<VirtualMemory>> VirtualMemory::Open(int ordinal,
                    Find("cuDeviceGetAttribute", &driver.attribute) &&
                    Find("cuGetErrorString", &driver.error_string);
   if (!all) return absl::UnimplementedError("the driver has no virtual memory management");
-  // Runtime ordinals are the driver's: both count what CUDA_VISIBLE_DEVICES leaves.
+  // Runtime and driver use the same ordinals: both count the devices that CUDA_VISIBLE_DEVICES
+  // leaves.
   int managed = 0, exportable = 0;
   if (driver.attribute(&managed, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                        ordinal) != CUDA_SUCCESS ||
@@ -128,12 +129,12 @@ absl::StatusOr<DeviceBuffer> VirtualMemory::Allocate(const std::shared_ptr<Virtu
                       .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     OCTAVO_RETURN_IF_ERROR(source->ToStatus(
         driver.set_access(address, size, access.data(), access.size()), "cuMemSetAccess", bytes));
-    // Now, not when it is asked for: this takes most of a millisecond.
+    // The descriptor is exported now and not on request, because this takes most of a millisecond.
     return source->ToStatus(
         driver.export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
         "cuMemExportToShareableHandle", bytes);
   }();
-  // The mapping and the descriptor keep the memory.
+  // The mapping and the descriptor keep the memory alive.
   (void)driver.release(handle);
   if (!status.ok()) {
     if (mapped) (void)driver.unmap(address, size);

@@ -1,5 +1,5 @@
 // Stockham passes of many transforms at once, one per lane.
-// Included once per SIMD target (Highway): no include guard of the usual kind.
+// Highway includes this file once per SIMD target, so it has no ordinary include guard.
 #if defined(OCTAVO_GPU_HOST_FFT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_FFT_INL_H_
 #undef OCTAVO_GPU_HOST_FFT_INL_H_
@@ -157,7 +157,7 @@ inline Rows RunPasses(const FftPlan& plan, size_t begin, Rows a, Rows b, int64_t
   return a;
 }
 
-// Rows times one complex number each.
+// Multiplies each row by one complex number.
 inline void TurnRows(int64_t rows, const float* HWY_RESTRICT c, const float* HWY_RESTRICT s,
                      float* HWY_RESTRICT re, float* HWY_RESTRICT im) {
   const D d;
@@ -177,7 +177,8 @@ inline Rows RunTransform(const FftPlan& plan, Rows a, Rows b, int64_t first, int
   const Rows out = RunPasses(plan, 0, a, b, 0, plan.rows);
   if (out.re != a.re) std::swap(a, b);
   TurnRows(plan.rows, plan.filter_re.data(), plan.filter_im.data(), a.re, a.im);
-  // With real and imaginary parts exchanged the same passes are the other transform.
+  // With real and imaginary parts exchanged, the same passes compute the transform of the other
+  // sign.
   const Rows back = RunPasses(plan, 0, {a.im, a.re}, {b.im, b.re}, first, last);
   return {back.im, back.re};
 }

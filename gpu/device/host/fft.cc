@@ -1,8 +1,8 @@
-// Compiled once per SIMD target; the best one is chosen at run time.
+// Compiled once per SIMD target; the program chooses the best target at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "gpu/device/host/fft.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-// The above must come first.
+// These includes must come first.
 #include "hwy/highway.h"
 
 #include "gpu/device/host/fft-inl.h"

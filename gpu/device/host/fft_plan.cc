@@ -11,8 +11,8 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// exp(2πi numerator / denominator); reduced before it is turned into an angle: exact for any
-// length.
+// exp(2πi numerator / denominator). The fraction is reduced before it becomes an angle, so that the
+// result is exact for any length.
 Complex Turn(int64_t numerator, int64_t denominator) {
   return std::polar(1.0, 2 * std::numbers::pi * static_cast<double>(numerator % denominator) /
                              static_cast<double>(denominator));
@@ -39,13 +39,13 @@ void AddPasses(FftPlan& plan) {
     length = m;
     stride *= radix;
   };
-  // As few passes as can be: each reads and writes everything.
+  // As few passes as possible, because each pass reads and writes all data.
   for (const int radix : {16, 8, 4, 2, 5, 3}) {
     while (length % radix == 0) add(radix);
   }
 }
 
-// Σ x[j] exp(2πi jk/n) of a fast length in double precision, for the filter.
+// Σ x[j] exp(2πi jk/n) for a fast length, in double precision; the filter is computed with it.
 std::vector<Complex> Transform(std::vector<Complex> x) {
   const auto n = static_cast<int64_t>(x.size());
   int64_t radix = n;
@@ -88,7 +88,8 @@ FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs) {
   AddPasses(plan);
   if (!plan.convolution) return plan;
   std::vector<Complex> filter(static_cast<size_t>(plan.rows)), in, out;
-  // Output i needs conj(c[first + i - j]) of every input j; what is negative wraps to the end.
+  // Output i needs conj(c[first + i - j]) for every input j; negative indices wrap around to the
+  // end.
   for (int64_t i = 1 - inputs; i < outputs; ++i) {
     filter[static_cast<size_t>(i < 0 ? i + plan.rows : i)] =
         std::conj(Chirp(std::abs(first + i), n));

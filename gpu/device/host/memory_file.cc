@@ -13,7 +13,7 @@
 #include "gpu/base/memory_limit.h"
 #include "gpu/base/status.h"
 
-// Linux 5.1; older headers lack it.
+// Available since Linux 5.1; older headers lack it.
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -32,14 +32,15 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
   };
   errno = ENOMEM;
   if (AllocationFault::Hits()) return none("a test");
-  // Memory files have no limit of their own: the kernel would look for pages until others had none.
+  // A memory file has no limit of its own: the kernel would take pages from other processes until
+  // none are left.
   if (bytes > ReadMemoryLimit().available_bytes) return none("more than is free");
   const UniqueFd fd(::memfd_create("octavo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd)
     return errno == ENOSYS ? absl::UnimplementedError("this kernel has no memfd_create")
                            : none("memfd_create");
-  // Allocated, not only promised: a full tmpfs is told here and not by SIGBUS in the middle of a
-  // scan.
+  // The pages are allocated now, so that a full tmpfs is an error here and not a SIGBUS in the
+  // middle of a scan.
   int allocated;
   do {
     allocated = ::fallocate(fd.get(), 0, 0, bytes);
@@ -52,7 +53,7 @@ absl::StatusOr<DeviceBuffer> MemoryFiles::Allocate(const std::shared_ptr<MemoryF
                 ::open(absl::StrCat("/proc/self/fd/", fd.get()).c_str(), O_RDONLY | O_CLOEXEC)),
             .id = RandomMemoryId(),
             .bytes = bytes};
-  // Our mapping was made before the seal and stays writable; none that comes after it is.
+  // This mapping was made before the seal and stays writable; later mappings are not writable.
   if (!file.read_only ||
       ::fcntl(fd.get(), F_ADD_SEALS,
               F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {

@@ -1,5 +1,6 @@
 // Vectors of one float per A-scan, complex numbers of them, and the transpose between A-scans in
-// rows and in lanes. Included once per SIMD target (Highway): no include guard of the usual kind.
+// rows and in lanes. Highway includes this file once per SIMD target, so it has no ordinary include
+// guard.
 #if defined(OCTAVO_GPU_HOST_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_VECTORS_INL_H_
 #undef OCTAVO_GPU_HOST_VECTORS_INL_H_
@@ -19,8 +20,7 @@ using D = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<D>;
 using V = hn::Vec<D>;
 using VI = hn::Vec<DI>;
-constexpr int64_t kLanes =
-    HWY_LANES(float);  // of the targets this is built for: as many as Lanes()
+constexpr int64_t kLanes = HWY_LANES(float);  // for the targets of this build, as many as Lanes()
 
 HWY_INLINE int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 
@@ -41,7 +41,8 @@ HWY_INLINE C Twiddle(C a, V c, V s) {
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void Transpose(VI*) {}
 #else
-// Blocks of 128 bits of a and b: the lower halves (all first blocks), the upper ones.
+// Rearranges the 128-bit blocks of a and b into their lower halves (all first blocks) and their
+// upper halves.
 HWY_INLINE void SwapOuter(VI& a, VI& b) {
   const DI d;
   const VI low = hn::ConcatLowerLower(d, b, a), high = hn::ConcatUpperUpper(d, b, a);

@@ -1,13 +1,13 @@
 #pragma once
 
-// Private to this folder: step 1's mean of each B-scan; spectral.cu launches it.
+// Private to this folder: the mean of each B-scan (step 1). spectral.cu launches the kernels.
 
 #include "gpu/spectral/cuda/spectral_steps.cuh"
 
 namespace octavo::inline gpu::cuda {
 
-// Mean of each run's raw records, in parts: partials [run, part, sample]. `finite` [record]: which
-// of the records count; null: all.
+// Computes the mean of the raw records of each run in parts: partials [run, part, sample]. `finite`
+// [record]: which records count; null: all records.
 template <typename T>
 __global__ void RunSumKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t part,
                              const uint8_t* finite, double* partials) {

@@ -1,13 +1,14 @@
 #pragma once
 
-// Private to this folder: step 5's fixed pattern of each B-scan; spectral.cu launches it.
+// Private to this folder: the fixed pattern of each B-scan (step 5). spectral.cu launches the
+// kernels.
 
 #include "gpu/spectral/cuda/spectral_steps.cuh"
 
 namespace octavo::inline gpu::cuda {
 
-// Of each depth of each segment of each run: the sum, and for quiet segments the variance. [run,
-// segment, depth]
+// Computes the sum for each depth of each segment of each run, and for quiet segments the variance:
+// [run, segment, depth].
 template <bool kReal>
 __global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, bool variance,
                               float2* sums, float* variances) {
@@ -33,7 +34,8 @@ __global__ void SegmentKernel(Tables t, const float2* spectra, int64_t ascans, b
   }
   variances[at] = square * share;
 }
-// The fixed pattern [run, depth]: the mean of all segments, or that of the one of least variance.
+// Computes the fixed pattern [run, depth]: the mean of all segments, or the mean of the segment
+// with the least variance.
 static __global__ void PatternKernel(int64_t depth, int64_t ascans, int64_t segments, bool quiet,
                                      const float2* sums, const float* variances, float2* pattern) {
   const int64_t z = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

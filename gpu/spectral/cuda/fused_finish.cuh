@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to this folder: the last steps of the fused kernel, power to placed voxels and en face
-// projections.
+// Private to this folder: the last steps of the fused kernel, from power to placed voxels and en
+// face projections.
 
 #include <cmath>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace octavo::inline gpu::cuda::fused {
 
-// math::RasterAscan without 64-bit divisions where the numbers allow it.
+// math::RasterAscan, without 64-bit divisions if the numbers allow it.
 __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t record) {
   if (placement.table != nullptr) return placement.table[record];
   const int64_t at = placement.first_record + record,
@@ -29,14 +29,14 @@ __device__ inline int64_t AscanOf(const RecordPlacement& placement, int64_t reco
   return y * placement.raster.ascans_per_bscan + across;
 }
 
-/// fmaxf takes the number where the other is NaN.
+/// fmaxf returns the number if the other argument is NaN.
 __device__ __forceinline__ float MaxOrNan(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
 }
 
-/// What levels are linear in: log2 of the power for dB, the power, the magnitude.
+/// The measure in which levels are linear: log2 of the power for dB, the power, or the magnitude.
 template <math::Value kValue, bool kFloor>
 __device__ __forceinline__ float MeasureOf(float power) {
   float v = power;
@@ -53,19 +53,19 @@ template <OutKind kOut>
 using OutType = std::conditional_t<kOut == OutKind::kU8, uint8_t,
                                    std::conditional_t<kOut == OutKind::kU16, uint16_t, float>>;
 
-/// The integer that a share of the type's range stands for, in the low bits: 0 ... 1 is -0.5 ...
-/// top + 0.5, and rounding down after that rounds half up.
+/// The integer, in the low bits, for a share of the type's range. 0 ... 1 maps to -0.5 ... top +
+/// 0.5, so that rounding down then rounds half up.
 __device__ __forceinline__ float IntegerOf(OutKind kind, float share) {
   return __fmaf_rd(share, (kind == OutKind::kU8 ? 256.0f : 65536.0f) * 0.99999994f, kMagic);
 }
 
-// Bits of 1.0f. Read as unsigned integers, the bits of a number are below these exactly where it is
-// 0 or more and less than 1: those of negative numbers, of NaN and of larger ones are not. So the
-// largest of many tells whether any of them is outside.
+// Bits of 1.0f. Read as an unsigned integer, the bits of a number are below these exactly if the
+// number is at least 0 and less than 1; the bits of negative numbers, NaN and larger numbers are
+// not. So the largest of many bits shows whether any number is outside.
 constexpr uint32_t kOneBits = 0x3F800000u;
 
-// Step 6 of a thread's bins: `power` becomes what levels make of it, of integers their share of the
-// type's range.
+// Step 6 for a thread's bins: replaces `power` with its value in levels; for integers with the
+// share of the type's range.
 template <math::Value kValue, bool kFloor, int kBins>
 __device__ __forceinline__ void Measure(const FusedTables& t, float (&power)[kBins]) {
 #pragma unroll
@@ -81,13 +81,13 @@ __device__ __forceinline__ void MeasureAny(const FusedTables& t, float (&power)[
   }
 }
 
-// What is rare is apart: some voxel of the warp is clipped. Brings a thread's shares to 0 ... 1
-// (NaN to 0), adds how many were outside to those of the block, in shared memory, and returns the
-// thread's largest, as bits.
+// The rare case, in a function of its own: some voxel of the warp is clipped. Clamps a thread's
+// shares to 0 ... 1 (NaN to 0), adds the number of those outside to the count of the block in
+// shared memory, and returns the thread's largest share as bits.
 template <bool kWhole, int kStep, int kBins>
 __device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kBins], int first,
                                          int lane, uint32_t* clipped) {
-  // The measure of no power is that of the floor.
+  // No power has the measure of the floor.
   const float floor = t.value == math::Value::kDb ? fmaf(MeasureOf<math::Value::kDb, true>(0),
                                                          t.value_scale, t.value_offset)
                                                   : -INFINITY;
@@ -110,11 +110,11 @@ __device__ __forceinline__ uint32_t Clip(const FusedTables& t, float (&share)[kB
   return most;
 }
 
-// Step 7 of a thread's bins first + kStep k to integers: stores them and counts those that are
-// clipped. Returns the thread's largest share, as bits. kWhole: all of the lower half of the bins
-// is kept. Mostly nothing of a warp is clipped. A vote on the largest shares, which an en face
-// maximum needs anyhow, says so (kOneBits), and then there is nothing to clip or to count: a count
-// of every voxel costs several percent of the chain.
+// Step 7 for a thread's bins first + kStep k, to integers: stores them and counts the clipped ones.
+// Returns the thread's largest share as bits. kWhole: the whole lower half of the bins is kept.
+// Usually no voxel of a warp is clipped. A vote on the largest shares (kOneBits), which an en face
+// maximum needs anyway, detects this, and then the warp need not clip or count. To count every
+// voxel would cost several percent of the chain.
 template <OutKind kOut, bool kWhole, int kStep, int kBins>
 __device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&share)[kBins],
                                                   int first, int lane, void* ascan,
@@ -136,7 +136,7 @@ __device__ __forceinline__ uint32_t StoreIntegers(const FusedTables& t, float (&
   return most;
 }
 
-// The same to F32.
+// The same for f32.
 template <int kStep, int kBins>
 __device__ __forceinline__ void StoreFloats(const FusedTables& t, const float (&number)[kBins],
                                             int first, void* ascan) {
@@ -148,7 +148,7 @@ __device__ __forceinline__ void StoreFloats(const FusedTables& t, const float (&
   }
 }
 
-// A number as an unsigned integer of the same order, and back.
+// Converts a number to an unsigned integer with the same order, and back.
 __device__ __forceinline__ uint32_t OrderOf(float v) {
   const uint32_t bits = __float_as_uint(v);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
@@ -157,13 +157,13 @@ __device__ __forceinline__ float OfOrder(uint32_t order) {
   return __uint_as_float(order >> 31 != 0 ? order & 0x7FFFFFFFu : ~order);
 }
 
-/// Maximum and sum of a warp's part of a slab.
+/// The maximum and the sum over a warp's part of a slab.
 struct SlabPart {
   uint32_t most;
   float sum;
 };
 
-// The en face projections of an A-scan from those of its warps.
+// Makes the en face projections of an A-scan from those of its warps.
 template <class Form, class Chain>
 __device__ __forceinline__ void Join(const FusedTables& t,
                                      const SlabPart (&parts)[Form::kGroup / 32], int64_t ascan,
@@ -187,8 +187,8 @@ __device__ __forceinline__ void Join(const FusedTables& t,
     target.aip[ascan] = slab.sum / static_cast<float>(t.slab_end - t.slab_begin);
 }
 
-// Steps 6 and 7 and placement of one A-scan, of which a thread holds the bins bin + G k below F/2;
-// each warp's part of the slab. `clipped`: shared memory [2], counts of the block.
+// Steps 6 and 7 and placement of one A-scan. A thread holds the bins bin + G k below F/2. Writes
+// each warp's part of the slab. `clipped`: counts of the block, shared memory [2].
 template <class Form, class Chain>
 __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form::kRadix / 2],
                                       int64_t ascan, int lane, int bin,
@@ -200,8 +200,8 @@ __device__ __forceinline__ void Place(const FusedTables& t, float (&power)[Form:
   const int64_t bytes = kind == OutKind::kU8 ? 1 : kind == OutKind::kU16 ? 2 : 4;
   void* out = static_cast<uint8_t*>(target.volume) + ascan * t.depth * bytes;
   const int first = Chain::kUsual ? bin : bin - t.first_bin;
-  uint32_t most = 0;  // as an unsigned integer that is ordered like what it stands for: shares of 0
-                      // ... 1 are so already
+  uint32_t most = 0;  // an unsigned integer with the order of the value it represents; shares of 0
+                      // ... 1 need no conversion
   if constexpr (Chain::kUsual) {
     Measure<math::Value::kDb, false>(t, power);
     most = StoreIntegers<Chain::kOut, true, kGroup>(t, power, first, lane, out, clipped);

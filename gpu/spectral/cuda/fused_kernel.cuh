@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to this folder: the kernel of the fused launch, a template over lengths; fused_LENGTH.cu
-// instantiate it, fused_spectral.cu chooses.
+// Private to this folder: the kernel of the fused launch, a template over lengths. Each
+// fused_LENGTH.cu instantiates it, and fused_spectral.cu chooses one.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,30 +15,30 @@
 
 namespace octavo::inline gpu::cuda {
 
-// What bounds the kernel is the issue slots and the L1 and shared-memory pipe (128 bytes a clock
-// and SM), about equally; device memory is far from it. Hence: two A-scans at once share what is
-// loaded of the tables up to the window; interpolation weights are computed instead of loaded;
-// twiddles stay in registers over all A-scans of a persistent block and are fused into butterflies;
-// nothing but the raw samples and the results leaves the SM.
+// The issue slots and the L1 and shared-memory pipe (128 bytes per clock and SM) bound the kernel
+// about equally; device memory is far from its limit. Hence two A-scans at once share the loads of
+// all tables up to the window; interpolation weights are computed instead of loaded; twiddles stay
+// in registers for all A-scans of a persistent block and are fused into butterflies; and only the
+// raw samples and the results cross the border of the SM.
 
-/// Length F = R R S of a transform: a group of G = R S threads takes two A-scans from raw samples
-/// in shared memory to placed output, with R points a thread and one exchange through shared memory
-/// between the two halves of the transform. Without dispersion
-/// (`real`) the two A-scans are the real and the imaginary part of one transform.
+/// A transform of length F = R R S. A group of G = R S threads processes two A-scans from raw
+/// samples in shared memory to placed output, with R points per thread and one exchange through
+/// shared memory between the two halves of the transform. Without dispersion (`real`) the two
+/// A-scans are the real and the imaginary part of one transform.
 template <int kRadix_, int kSpread_, bool kReal_>
 struct FusedForm {
   static constexpr int kRadix = kRadix_, kSpread = kSpread_;
   static constexpr bool kReal = kReal_;
   static constexpr int kGroup = kRadix * kSpread, kLength = kRadix * kGroup;
   static constexpr int kThreads = kGroup == 64 || kGroup == 96 ? kGroup : 128;
-  /// The bin below G of a lane: for the S that divide a warp, S neighbours have those that differ
-  /// by R and read the same numbers of the exchange, which costs one read.
+  /// The bin below G of a lane. If S divides a warp, S neighbouring lanes have bins that differ by
+  /// R and read the same numbers of the exchange, which costs one read.
   static constexpr bool kShared = kSpread == 2 || kSpread == 4;
   static __device__ int BinOf(int lane) {
     return kShared ? lane % kSpread * kRadix + lane / kSpread : lane;
   }
-  // Twiddles in registers; the others are loaded where they are used. Found by measuring, with the
-  // warps of an SM.
+  // The number of twiddles in registers; the others are loaded at their use. This number and the
+  // warps per SM were found by measurement.
   static constexpr int kTwiddlesKept = kSpread == 1                             ? kRadix / 2
                                        : kRadix == 32 && kSpread == 2 && !kReal ? 12
                                                                                 : kRadix / 4;
@@ -46,8 +46,8 @@ struct FusedForm {
   static constexpr int kBlocksPerSm = kWarpsPerSm * 32 / kThreads;
 };
 
-/// Usual chains: cubic interpolation, dB, whole lower half, F samples a record, types as given.
-/// Known at compile time because code that is jumped over costs fetches.
+/// Usual chains: cubic interpolation, dB, whole lower half, F samples per record, the given types.
+/// They are known at compile time, because skipped code still costs instruction fetches.
 template <RawKind kRaw_, OutKind kOut_>
 struct UsualChain {
   static constexpr bool kUsual = true;
@@ -78,8 +78,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     const __grid_constant__ SpectralTarget target) {
   constexpr int R = Form::kRadix, S = Form::kSpread, G = Form::kGroup, F = Form::kLength,
                 kGroups = Form::kThreads / G, kBits = Log2(R);
-  constexpr int kPitch = G + 2;  // complex numbers between rows of the exchange: two at a time are
-                                 // read without bank conflicts
+  constexpr int kPitch = G + 2;  // complex numbers between rows of the exchange, so that reads of
+                                 // two at a time have no bank conflicts
   constexpr int kExchange = R * kPitch > F + 4 ? R * kPitch : F + 4;
   __shared__ float4 memory[kGroups][kExchange / 2];
   __shared__ SlabPart parts[kGroups][2][G / 32];
@@ -90,7 +90,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   const int bin = Form::BinOf(lane);
   float2* const exchange = reinterpret_cast<float2*>(memory[group]);
   float2* const staged =
-      exchange + 2;  // samples of both A-scans; one before, two after repeat the ends
+      exchange +
+      2;  // samples of both A-scans; one before and two after them repeat the end samples
   const uint32_t base = SharedAddress(staged);
   const float2* const twiddles = t.twiddle + bin;
   float2 kept[Form::kTwiddlesKept];
@@ -99,7 +100,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
   const auto twiddle = [&](auto i) {
     if constexpr (i < Form::kTwiddlesKept) {
       return kept[i];
-    } else {  // where it is used, not before the loop: registers are scarce
+    } else {  // loaded at its use and not before the loop, because registers are scarce
       float2 w;
       asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];"
                    : "=f"(w.x), "=f"(w.y)
@@ -111,8 +112,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
 #pragma unroll
   for (int j = 1; j < S; ++j) spread[j] = __ldg(twiddles + (R / 2 + j - 1) * G);
 
-  // The transform between x[m] of points lane + G m, whose first stage is done, and x[Reversed(k)]
-  // of bins bin + G k.
+  // The transform from x[m] of the points lane + G m, whose first stage is done, to x[Reversed(k)]
+  // of the bins bin + G k.
   const auto transform = [&](float2(&x)[R]) {
     TransformStages<R, 1>(x);  // over m, to frequencies below R
     Unrolled<R>([&](auto k) {
@@ -139,7 +140,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     TransformFrom<R, !Form::kReal>(x, twiddle);
   };
 
-  // Units in a row: nearly always of one group, whose table stays in the L1 cache.
+  // A block processes consecutive units, which nearly always belong to one group, so that its table
+  // stays in the L1 cache.
   const int takers = static_cast<int>(gridDim.x) * kGroups,
             taker = static_cast<int>(blockIdx.x) * kGroups + group;
   const int share = units.units / takers, more = units.units % takers;
@@ -154,7 +156,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     row = (row + groups + 1) % t.rows;
   }
   const float4* position = t.position + static_cast<int64_t>(row) * (F / 2) + lane;
-  int64_t place = -1;  // lane l of a warp knows that of record l % 2 of turn l / 2 of 16
+  int64_t place = -1;  // lane l of a warp holds the place of record l % 2 of turn l / 2 of 16
   int turn = 0;
   for (; unit < last_unit; ++unit) {
     const bool two = first + 1 < end;
@@ -165,7 +167,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       StageAny<G>(t, a, b, lane, staged);
     }
     if (first + 3 < end && unit + 1 < last_unit &&
-        lane * 128 < 2 * t.record_bytes) {  // the next two, into the L2 cache
+        lane * 128 < 2 * t.record_bytes) {  // prefetches the next two records into the L2 cache
       asm volatile("prefetch.global.L2 [%0];" ::"l"(a + 2 * t.record_bytes + lane * 128));
     }
     SyncGroup<Form>(group);
@@ -204,8 +206,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
       const auto slot = [](int i) {
         return i + (Form::kShared ? i / R * (16 / S) : 0);
       };  // without bank conflicts
-      // Both spectra from bins k and F - k, which another thread holds: the sum with its conjugate,
-      // and the difference.
+      // Separates the two spectra from bins k and F - k, which another thread holds, by the sum
+      // with the conjugate and the difference.
       Unrolled<R / 2>([&](auto k) {
         constexpr int from = Reversed(k + R / 2, kBits);
         exchange[slot(bin) + slot(G) * k] = x[from];
@@ -263,8 +265,8 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     if constexpr (G == 32) {
       SyncGroup<Form>(group);
     } else {
-      // After the transform with dispersion nobody reads the memory that the next A-scans are
-      // staged in: no need to wait.
+      // After the transform with dispersion no thread reads the memory in which the next A-scans
+      // are staged, so no thread needs to wait.
       const bool projections = target.mip != nullptr || target.aip != nullptr;
       if (Form::kReal || projections) SyncGroup<Form>(group);
       if (projections) {
@@ -274,7 +276,7 @@ __global__ __launch_bounds__(Form::kThreads, Form::kBlocksPerSm) void FusedKerne
     }
     turn = (turn + 1) % 16;
     first += 2;
-    if (first >= end) {  // on to the next group
+    if (first >= end) {  // continues with the next group
       first = end;
       end = min(units.records, end + t.group_records);
       row = row + 1 < t.rows ? row + 1 : 0;

@@ -12,7 +12,7 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-/// The length that is fused, or null.
+/// The fused kernel for a length, or null.
 const FusedLength* LengthOf(int64_t length) {
   for (const FusedLength* fused :
        {&kFused512, &kFused1024, &kFused1536, &kFused2048, &kFused3072, &kFused4096}) {
@@ -21,8 +21,8 @@ const FusedLength* LengthOf(int64_t length) {
   return nullptr;
 }
 
-/// Entry of point n in tables of pairs: points n and n + F/2 stand side by side, F/2 of them in
-/// steps of G.
+/// Entry of point n in a table of pairs. Points n and n + F/2 are neighbours; there are F/2 pairs,
+/// in steps of G.
 __host__ __device__ inline int64_t EntryOf(int64_t n, int64_t length) {
   return n < length / 2 ? 2 * n : 2 * (n - length / 2) + 1;
 }
@@ -34,8 +34,7 @@ struct Rows {
   int32_t at[kMostRollingStepGroups];
 };
 
-// The background as it is after the interpolation, negative: one thread a position, of each of some
-// rows.
+// The negative background after the interpolation: one thread per position, for each of some rows.
 __global__ void FoldBackgroundKernel(const __grid_constant__ Rows rows, const float* background,
                                      int samples, int positions, int length, bool cubic,
                                      float2* position) {
@@ -84,7 +83,7 @@ class FusedChainImpl final : public FusedChain {
       const auto entry = static_cast<size_t>(EntryOf(static_cast<int64_t>(j), c.fft_length));
       std::memcpy(&position[entry].x, &positions[j], sizeof positions[j]);
       const std::complex<double>& window = tables.window[j];
-      if (real) {  // the sum of a bin and its conjugate is twice what is wanted
+      if (real) {  // the sum of a bin and its conjugate is twice the spectrum
         parts[entry] = static_cast<float>(window.real() / 2);
       } else {
         parts[2 * entry] = static_cast<float>(window.real());
@@ -97,8 +96,8 @@ class FusedChainImpl final : public FusedChain {
       twiddle.push_back(make_float2(static_cast<float>(std::cos(2 * M_PI * turns)),
                                     static_cast<float>(std::sin(2 * M_PI * turns))));
     };
-    // Of TransformFrom: of stage s those of frequencies lane + G q, for the first q; beyond them
-    // come i times the same.
+    // Twiddles of TransformFrom: for stage s those of the frequencies lane + G q with the first q.
+    // The following ones are i times the same.
     const auto radix = static_cast<size_t>(length_.radix);
     for (size_t stage = 0; size_t{1} << stage < radix; ++stage) {
       for (size_t q = 0; q < std::max<size_t>(1, (size_t{1} << stage) / 2); ++q) {
@@ -134,8 +133,8 @@ class FusedChainImpl final : public FusedChain {
     if (top > 0) scale /= top, offset = (offset + 0.5) / top;
     const bool whole = c.first_bin == 0 && c.depth == c.fft_length / 2 && c.slab_begin == 0 &&
                        c.slab_end == c.depth;
-    // Where the floor is stored as 0, or clipped, what is below it is stored the same: it need not
-    // be told from the floor.
+    // If the floor is stored as 0 or is clipped, a power below it gives the same voxel, so the
+    // kernel need not distinguish the two.
     const bool floor =
         top > 0 &&
         (10 * std::log10(static_cast<double>(math::kPowerFloor)) * scale + offset) * top < 0.99;
@@ -196,8 +195,8 @@ class FusedChainImpl final : public FusedChain {
 
   absl::Status Process(cudaStream_t stream, const void* raw, int64_t records,
                        const RecordPlacement& placement, const SpectralTarget& target) override {
-    // Two A-scans that are one transform are those of an even place (in the group, if there are
-    // some) and the next, wherever a call begins.
+    // Two A-scans that share a transform are one at an even position (within its group, if the
+    // chain has groups) and the next one, wherever a call begins.
     const int64_t place = t_.group_records == kNoGroups ? placement.first_record
                                                         : placement.first_record % t_.group_records;
     const int64_t alone = t_.real && place % 2 != 0 ? 1 : 0;

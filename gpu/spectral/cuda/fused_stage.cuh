@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to this folder: the first steps of the fused kernel, raw samples to interpolated ones.
+// Private to this folder: the first steps of the fused kernel, from raw samples to interpolated
+// samples.
 
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -25,15 +26,15 @@ __device__ __forceinline__ float2 LoadShared(uint32_t address) {
   return v;
 }
 
-// One step of the interpolation for both A-scans: `at` is the position (math::PositionBits) and
-// less the background there, `base` the address of the samples.
+// One step of the interpolation for both A-scans. `at` holds the position (math::PositionBits) and
+// the negative background there; `base` is the address of the samples.
 template <bool kCubic>
 __device__ __forceinline__ float2 Interpolate(uint32_t base, float2 at) {
   const uint32_t position = __float_as_uint(at.x), p = base + 8u * math::PositionSample(position);
   const float t = math::PositionFraction(position);
   const float2 p1 = LoadShared<0>(p), p2 = LoadShared<8>(p);
   if constexpr (kCubic) {
-    // math::CubicWeights in eight operations: the last weight, and the others from it.
+    // math::CubicWeights in eight operations: first the last weight, then the others from it.
     const float2 p0 = LoadShared<-8>(p), p3 = LoadShared<16>(p);
     const float half = 0.5f * t, q = fmaf(half, t, -half), w3 = q * t, w0 = q - w3,
                 w1 = fmaf(3.0f, w3, fmaf(-t, t, 1.0f)), w2 = fmaf(-3.0f, w3, t + q);
@@ -54,13 +55,13 @@ struct SamplePair {
       word = __ldcs(reinterpret_cast<const uint16_t*>(row) + i);
     } else if constexpr (kRaw == RawKind::kU16 || kRaw == RawKind::kI16) {
       word = __ldcs(reinterpret_cast<const uint32_t*>(row) + i);
-    } else {  // three bytes, in the word of the first and in that of the last
+    } else {  // the three bytes lie in the word of the first byte and in that of the last byte
       word = __ldcs(reinterpret_cast<const uint32_t*>(row) + (3 * i >> 2));
       next = __ldcs(reinterpret_cast<const uint32_t*>(row) + ((3 * i + 2) >> 2));
     }
   }
   __device__ __forceinline__ float2 Samples(int i) const {
-    // The numbers are made the low bits of 2^23 + number: conversions are slower.
+    // The numbers become the low bits of 2^23 + number, because conversions are slower.
     if constexpr (kRaw == RawKind::kU8) {
       return make_float2(Above(__byte_perm(word, kMagicBits, 0x7550)),
                          Above(__byte_perm(word, kMagicBits, 0x7551)));
@@ -75,7 +76,7 @@ struct SamplePair {
       constexpr auto kPacking =
           kRaw == RawKind::kLowFirst12 ? math::Packing::kLowFirst12 : math::Packing::kHighFirst12;
       const uint32_t bytes =
-          __funnelshift_r(word, next, 24 * (i & 3));  // of the amount the low five bits count
+          __funnelshift_r(word, next, 24 * (i & 3));  // only the low five bits of the amount count
       return make_float2(Above(math::Unpack12(kPacking, bytes, false) | kMagicBits),
                          Above(math::Unpack12(kPacking, bytes, true) | kMagicBits));
     }
@@ -85,7 +86,7 @@ struct SamplePair {
   }
 };
 
-// Any sample, slowly.
+// Loads any sample; slow.
 template <RawKind kRaw>
 __device__ inline float SampleOf(const uint8_t* row, int i) {
   if constexpr (kRaw == RawKind::kU8) {
@@ -101,8 +102,9 @@ __device__ inline float SampleOf(const uint8_t* row, int i) {
   }
 }
 
-// The samples of two records side by side in shared memory, the first one repeated before and the
-// last one twice after. kSamples: their number, 0 if it is not known.
+// Stages the samples of two records side by side in shared memory, with the first sample repeated
+// once before them and the last sample twice after them. kSamples: the number of samples, 0 if not
+// known at compile time.
 template <RawKind kRaw, int kGroup, int kSamples>
 __device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, const uint8_t* b,
                                       int lane, float2* staged) {
@@ -115,12 +117,12 @@ __device__ __forceinline__ void Stage(const FusedTables& t, const uint8_t* a, co
     }
     return;
   }
-  // Eight loads of each at once: their latencies overlap, and the code stays small.
+  // Eight loads of each record at once, so that their latencies overlap and the code stays small.
   const int pairs = samples / 2;
 #pragma unroll 1
   for (int begin = lane; begin < pairs; begin += 8 * kGroup) {
     SamplePair<kRaw> words_a[8], words_b[8];
-    // Past the end: the last two again, which changes nothing.
+    // Past the end a thread stores the last two samples again, which changes nothing.
     const auto pair = [&](int m) {
       return kSamples > 0 ? begin + kGroup * m : min(begin + kGroup * m, pairs - 1);
     };

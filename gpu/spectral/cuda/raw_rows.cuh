@@ -11,9 +11,9 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// Stands for packed samples of 12 bits where a raw type is wanted.
+/// The raw type that represents packed 12-bit samples.
 struct Packed12 {};
-/// What a sample of a raw type becomes when it is kept.
+/// The type in which a sample of a raw type is kept.
 template <typename T>
 using Kept = std::conditional_t<std::is_same_v<T, Packed12>, uint16_t, T>;
 
@@ -29,7 +29,7 @@ auto ForRawType(const SpectralConfig& config, F f) {
   }
 }
 
-/// How the samples of a raw record, a row, lie in memory.
+/// The layout of the samples of a raw record (a row) in memory.
 struct RawRows {
   int64_t samples, bytes, channels, channel;
   math::Packing packing;
@@ -53,14 +53,14 @@ __device__ inline Kept<T> ReadSample(const RawRows& rows, const uint8_t* row, in
   }
 }
 
-/// Eight neighbouring samples as they are kept, aligned for loads and stores as few words.
+/// Eight neighbouring samples in the kept type, aligned so that loads and stores take few words.
 template <typename T>
 struct alignas(sizeof(Kept<T>) == 1 ? 8 : 16) EightSamples {
   Kept<T> at[8];
 };
 
-/// Samples 8 i ... 8 i + 7 of a row of one channel that begins on a multiple of four bytes (packed)
-/// or of eight samples.
+/// Samples 8 i ... 8 i + 7 of a row of one channel. The row must begin at a multiple of four bytes
+/// (packed) or of eight samples.
 template <typename T>
 __device__ __forceinline__ EightSamples<T> ReadEight(const RawRows& rows, const uint8_t* row,
                                                      int64_t i) {

@@ -27,14 +27,15 @@ __host__ __device__ constexpr int Reversed(int i, int bits) {
   return bits == 0 ? 0 : (i & 1) << (bits - 1) | Reversed(i >> 1, bits - 1);
 }
 
-/// a + w b. The order of the terms keeps pairs of registers out of each other's way: never three
-/// even or three odd ones.
+/// a + w b. The order of the terms avoids register bank conflicts: never three even or three odd
+/// registers.
 __device__ __forceinline__ float2 PlusTimes(float2 a, float2 w, float2 b) {
   return make_float2(fmaf(w.x, b.x, fmaf(-w.y, b.y, a.x)), fmaf(w.y, b.x, fmaf(w.x, b.y, a.y)));
 }
 __device__ __forceinline__ float2 TimesI(float2 a) { return make_float2(-a.y, a.x); }
 
-/// a, b become a + w b, a - w b; the difference as twice a less the sum. kSumOnly: a only.
+/// Replaces a, b with a + w b, a - w b; the difference is computed as 2 a minus the sum. kSumOnly:
+/// a only.
 template <bool kSumOnly>
 __device__ __forceinline__ void Butterfly(float2& a, float2& b, float2 w) {
   const float2 sum = PlusTimes(a, w, b);
@@ -49,8 +50,8 @@ __device__ __forceinline__ void Butterfly(float2& a, float2& b) {
   a = sum;
 }
 
-// Stage s of a transform of R joins x[p] and x[p + R / 2^(s+1)], whose frequency so far is the
-// first s bits of p in reverse. What ends at x[p] is the frequency Reversed(p).
+// Stage s of a transform of R combines x[p] and x[p + R / 2^(s+1)]. The frequency so far is the
+// first s bits of p in reverse. After the last stage x[p] holds the frequency Reversed(p).
 
 /// Calls f with the constants 0 ... kCount-1.
 template <int kCount, class F>
@@ -86,16 +87,16 @@ __device__ __forceinline__ void TransformStages(float2 (&x)[R]) {
   });
 }
 
-/// X[k] = sum x[n] exp(2πi n (f + G k) / (G R)) for a thread's own f: the twiddles between two
-/// transforms cost nothing extra. twiddle(2^(s-1) + q) gives exp(2πi (f + G q) / (G 2^(s+1))) of
-/// stage s > 0, twiddle(0) that of stage 0; R / 2 of them. kLowerHalf: only frequencies below R /
-/// 2, at even places, are made.
+/// X[k] = sum x[n] exp(2πi n (f + G k) / (G R)) with an f of each thread, so that the twiddles
+/// between two transforms cost nothing extra. twiddle(2^(s-1) + q) returns exp(2πi (f + G q) / (G
+/// 2^(s+1))) for stage s > 0, and twiddle(0) that for stage 0; there are R / 2 of them. kLowerHalf:
+/// computes only frequencies below R / 2, at even places.
 template <int R, bool kLowerHalf, class Twiddle>
 __device__ __forceinline__ void TransformFrom(float2 (&x)[R], Twiddle twiddle) {
   constexpr int kBits = Log2(R);
   Unrolled<kBits>([&](auto stage) {
     constexpr int s = stage, span = R >> (s + 1),
-                  distinct = s == 0 ? 1 : 1 << (s - 1);  // beyond those come i times the same
+                  distinct = s == 0 ? 1 : 1 << (s - 1);  // the following ones are i times the same
     float2 w[distinct];
     Unrolled<distinct>([&](auto i) {
       w[i] = twiddle(std::integral_constant<int, (s == 0 ? 0 : distinct) + i>{});

@@ -9,13 +9,15 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-constexpr int64_t kPartRows = 64, kMostPartRows = 16384,
-                  kMostParts = 1024;  // raw records of a part, parts of a group as far as that goes
+constexpr int64_t
+    kPartRows = 64,
+    kMostPartRows = 16384,
+    kMostParts = 1024;  // raw records of a part, and the most parts of a group if records allow
 constexpr int kSumThreads = 128, kSumAhead = 4, kMeanColumns = 32, kMeanSlices = 16,
               kFiniteThreads = 128;
 
-/// Sums of the parts: of integers exact in 32 bits, a part being at most 16384 rows of at most 16
-/// bits.
+/// Sums of the parts. For integers they are exact in 32 bits, because a part has at most 16384 rows
+/// of at most 16 bits.
 template <typename T>
 using Sum = std::conditional_t<std::is_same_v<Kept<T>, float>, double, int32_t>;
 
@@ -27,7 +29,7 @@ int64_t PartRows(const SpectralConfig& c) {
 int64_t PartsOf(const SpectralConfig& c, int64_t records) {
   return (records * c.record_average + PartRows(c) - 1) / PartRows(c);
 }
-// A part more for each piece that is no whole parts.
+// Each piece that is not a whole number of parts needs one more part.
 int64_t MostPartsOf(const SpectralConfig& c) {
   return PartsOf(c, RollingStepRecords(c)) + RollingShape::kMostParts * RollingStepGroups(c);
 }
@@ -60,14 +62,14 @@ __device__ inline Part PartAt(const Pieces& pieces, int part) {
           piece.first_row + min(within + pieces.part_rows, static_cast<int64_t>(piece.rows))};
 }
 
-/// Which records count, and how many rows each of them has; null: all do.
+/// Which records count, and how many rows each record has; null: all records count.
 struct Counted {
   const uint8_t* finite;
   int average;
   __device__ bool Row(int64_t row) const { return finite == nullptr || finite[row / average] != 0; }
 };
 
-// Behind the sums of a part: how many of its rows count.
+// The number of rows of a part that count is stored behind its sums.
 template <typename T>
 __device__ inline void StoreCount(const RawRows& rows, const Part& part, const Counted& counted,
                                   Sum<T>* partial) {
@@ -79,7 +81,7 @@ __device__ inline void StoreCount(const RawRows& rows, const Part& part, const C
   partial[rows.samples] = static_cast<Sum<T>>(count);
 }
 
-// Each block sums a part: eight samples a thread, with loads of several records in flight.
+// Each block sums a part; a thread sums eight samples and keeps loads of several records in flight.
 template <typename T>
 __global__ __launch_bounds__(kSumThreads) void SumEightKernel(RawRows rows,
                                                               const __grid_constant__ Pieces pieces,
@@ -93,7 +95,7 @@ __global__ __launch_bounds__(kSumThreads) void SumEightKernel(RawRows rows,
   Sum<T> sum[8] = {};
   for (int64_t first = part.begin; first < part.end; first += kSumAhead) {
     EightSamples<T> in[kSumAhead];
-    // Past the end: the last one again, not counted.
+    // Past the end a thread loads the last record again and does not count it.
 #pragma unroll
     for (int k = 0; k < kSumAhead; ++k)
       in[k] = ReadEight<T>(rows, raw + min(first + k, part.end - 1) * rows.bytes, i);
@@ -108,7 +110,7 @@ __global__ __launch_bounds__(kSumThreads) void SumEightKernel(RawRows rows,
   for (int j = 0; j < 8; ++j) partial[8 * i + j] = sum[j];
 }
 
-// The same for records of any form, a thread a sample, in the same order.
+// Does the same, in the same order, for records of any layout; one thread per sample.
 template <typename T>
 __global__ void SumKernel(RawRows rows, const __grid_constant__ Pieces pieces, const uint8_t* raw,
                           Counted counted, Sum<T>* partials) {
@@ -124,14 +126,16 @@ __global__ void SumKernel(RawRows rows, const __grid_constant__ Pieces pieces, c
   partial[j] = sum;
 }
 
-/// What a block of JoinKernel makes one output of: entries [first, first + entries) around a ring.
+/// The entries from which a block of JoinKernel makes one output: [first, first + entries),
+/// wrapping around a ring.
 struct Joins {
   struct Join {
     int32_t out, first, entries;
   } at[kMostSumPieces];
 };
 
-// Adds entries of S + 1 numbers in their order, in slices; output: sums again (kRing), or means.
+// Adds entries of S + 1 numbers in their order, slice by slice. The output is sums (kRing) or
+// means.
 template <typename S, bool kRing>
 __global__ __launch_bounds__(kMeanColumns* kMeanSlices) void JoinKernel(
     const __grid_constant__ Joins joins, const S* entries, int ring, int64_t samples,
@@ -167,13 +171,13 @@ __global__ __launch_bounds__(kMeanColumns* kMeanSlices) void JoinKernel(
     if (j < samples) out[j] = sum;
     if (j == 0) out[samples] = count / static_cast<double>(average);
   } else if (j < samples) {
-    // Parts count rows, the ring records.
+    // A part counts rows; the ring counts records.
     backgrounds[join.out * samples + j] = math::MeanOfRecords(
         sum, std::is_same_v<S, double> && ring > 0 ? count : count / average, average);
   }
 }
 
-// A warp a record.
+// One warp per record.
 __device__ inline bool WarpSeesFinite(const RawRows& rows, const uint8_t* record, int average,
                                       int lane) {
   bool finite = true;
@@ -298,7 +302,7 @@ absl::Status RollingBackground::Mean(cudaStream_t stream, std::span<const MeanOf
     const MeanOfSums& mean = means[k];
     if (ring.sums != nullptr) {
       joins.at[k] = {.out = mean.row, .first = mean.first, .entries = mean.entries};
-    } else {  // straight from the parts of its piece
+    } else {  // the mean comes directly from the parts of its piece
       const auto first = part_begin_[mean.first], end = part_begin_[mean.first + mean.entries];
       joins.at[k] = {.out = mean.row,
                      .first = static_cast<int32_t>(first),

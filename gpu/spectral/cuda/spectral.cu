@@ -22,29 +22,30 @@ namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kColumnThreads = 128;
-constexpr int64_t kMeanRecords = 32, kMostMeanParts = 1024;  // raw records of a part, parts
-constexpr int64_t kPatternParts = 16;                        // of a B-scan whose mean is taken
-constexpr int64_t kMostRuns = 32768;                         // of a launch
+constexpr int64_t kMeanRecords = 32,
+                  kMostMeanParts = 1024;  // raw records of a part, and the most parts
+constexpr int64_t kPatternParts = 16;     // parts of a B-scan for its mean
+constexpr int64_t kMostRuns = 32768;      // of a launch
 constexpr int64_t kStagedBytes =
-    160 << 10;  // records larger than this are read from device memory directly
+    160 << 10;  // the kernel reads larger records directly from device memory
 constexpr int64_t kChunkBytes =
-    int64_t{24} << 20;  // spectra of a chunk between the launches: stays in the L2 cache
+    int64_t{24} << 20;  // the spectra of a chunk stay in the L2 cache between the launches
 
 int64_t Parts(int64_t rows, int64_t part, int64_t most) {
   return std::min((rows + part - 1) / part, most);
 }
 
-// What a plan allocates, in one place for PlanBytes and Build.
+// The memory that a plan allocates, computed in one place for PlanBytes and Build.
 struct Sizes {
   bool real, lines;
-  int64_t pitch, chunk, runs;  // complex numbers of a spectrum; records and runs of a chunk
+  int64_t pitch, chunk, runs;  // complex numbers per spectrum; records and runs per chunk
   int64_t mean_parts = 0;
-  int64_t segments = 0;  // of a run
-  int64_t work = 0;      // what cuFFT may need
+  int64_t segments = 0;  // per run
+  int64_t work = 0;      // work area that cuFFT may need
 
-  // cuFFT takes two real rows of odd length as one complex row: a row that is not finite, far too
-  // large or left over from an earlier call would spoil its neighbour. Odd lengths are complex rows
-  // of their own, with zeros for the imaginary parts.
+  // cuFFT transforms two real rows of odd length as one complex row. There a row that is not
+  // finite, far too large or left over from an earlier call would spoil its neighbour. So rows of
+  // odd length are complex, with zero imaginary parts.
   explicit Sizes(const SpectralConfig& c)
       : real(TransformsReal(c)),
         lines(c.bscan_records > 0),
@@ -57,8 +58,8 @@ struct Sizes {
       mean_parts = Parts(c.bscan_records * c.record_average, kMeanRecords, kMostMeanParts);
     if (c.fixed_pattern != math::FixedPattern::kNone)
       segments = std::max(kPatternParts, math::kFixedPatternSegments);
-    // Lengths of small factors work in as much as the data; others by convolutions of at least
-    // twice the length.
+    // For lengths with small prime factors the work area is as large as the data; other lengths use
+    // convolutions of at least twice the length.
     int64_t rest = c.fft_length, power = 1;
     for (const int64_t p : {2, 3, 5, 7}) {
       while (rest % p == 0) rest /= p;
@@ -200,8 +201,8 @@ class CudaSpectralPlan final : public SpectralPlan {
     const DeviceGuard guard(ordinal_);
     if (fused_ != nullptr)
       return fused_->Process(AsCuda(stream), raw, runs.records(), placement,
-                             target);  // one run always: no whole B-scans
-    // A chunk holds whole runs where the runs matter, else records.
+                             target);  // always a single run, because no step needs whole B-scans
+    // A chunk holds whole runs if the steps depend on runs, otherwise any records.
     const int64_t total = sizes_.lines ? runs.runs : runs.active,
                   step = sizes_.lines ? sizes_.runs : sizes_.chunk;
     for (int64_t first = 0; first < total; first += step) {
@@ -293,7 +294,8 @@ class CudaSpectralPlan final : public SpectralPlan {
       OCTAVO_CUDA(health_.get(), cudaGetLastError());
       return absl::OkStatus();
     }));
-    // The plans stand largest first: the last one that covers the count does least work.
+    // The plans are in descending order of size, and the last one that covers the count does the
+    // least work.
     cufftHandle handle = plans_.front().second;
     for (const auto& [covers, candidate] : plans_) handle = covers >= records ? candidate : handle;
     OCTAVO_CUDA(health_.get(), cufft_->SetStream(handle, stream));
@@ -360,7 +362,7 @@ class CudaSpectralPlan final : public SpectralPlan {
   }
   absl::Status BuildTransforms(Device* device, cudaStream_t stream) {
     OCTAVO_RETURN_IF_ERROR(Zeroed(device, stream, sizes_.spectra_bytes(), &spectra_));
-    // Transforms of fewer records than a chunk use the next smaller plan that covers them.
+    // A transform of fewer records than a chunk uses the smallest plan that covers them.
     for (int64_t records = sizes_.chunk;; records = (records + 3) / 4) {
       OCTAVO_RETURN_IF_ERROR(AddPlan(records));
       if (records == 1) break;
@@ -371,14 +373,15 @@ class CudaSpectralPlan final : public SpectralPlan {
       OCTAVO_CUDA(health_.get(), cufft_->SetWorkArea(handle, work_.data()));
     return absl::OkStatus();
   }
-  // Our own work area: cuFFT must not allocate behind the ledger's back.
+  // The plan provides the work area, because cuFFT must not allocate memory that the ledger does
+  // not know.
   absl::Status AddPlan(int64_t records) {
     cufftHandle handle = 0;
     OCTAVO_CUDA(health_.get(), cufft_->Create(&handle));
     plans_.emplace_back(records, handle);
     OCTAVO_CUDA(health_.get(), cufft_->SetAutoAllocation(handle, 0));
-    // cuFFT's own type. The real transform works in place: rows of real numbers as far apart as
-    // rows of complex ones.
+    // cuFFT's own type. The real transform works in place, so rows of real numbers have the same
+    // pitch as rows of complex numbers.
     long long length = config_.fft_length, real_row = 2 * sizes_.pitch, complex_row = sizes_.pitch;
     size_t work = 0;
     if (sizes_.real) {

@@ -43,7 +43,7 @@ __device__ inline int64_t Clamp(int64_t i, int64_t samples) {
   return i < 0 ? 0 : i >= samples ? samples - 1 : i;
 }
 
-// Position of the launch's record `b`, and the run it belongs to.
+// The position of the launch's record `b`, and its run.
 struct Place {
   int64_t record, run;
 };
@@ -53,7 +53,7 @@ __device__ inline Place PlaceOf(const RecordRuns& runs, unsigned b) {
   return {static_cast<int64_t>(run) * runs.pitch + b % static_cast<unsigned>(runs.active), run};
 }
 
-// Steps 1 to 3 and the zero padding: one block a record, staged in shared memory. kReal: rows of
+// Steps 1 to 3 and the zero padding: one block per record, staged in shared memory. kReal: rows of
 // real numbers for the real transform.
 template <typename T, bool kStaged, bool kReal>
 __global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int64_t first_record,
@@ -116,8 +116,8 @@ __global__ void PrepareKernel(Tables t, const uint8_t* raw, RecordRuns runs, int
   }
 }
 
-// Depth sample z of a spectrum: of the real transform, which runs forward over half the bins, by
-// symmetry.
+// Depth sample z of a spectrum. The real transform is a forward transform with half of the bins;
+// symmetry gives its depth samples.
 template <bool kReal>
 __device__ inline float2 DepthSample(const Tables& t, const float2* spectrum, int64_t z) {
   const int64_t bin = t.first_bin + z;
@@ -130,7 +130,7 @@ __device__ inline float2 DepthSample(const Tables& t, const float2* spectrum, in
   }
 }
 
-// A number as it is stored, and back.
+// Converts a number to its stored form and back.
 template <typename T>
 __device__ inline T Stored(const Tables& t, float v) {
   if constexpr (std::is_same_v<T, math::Half>) {
@@ -152,7 +152,7 @@ __device__ inline float NumberOf(T v) {
   }
 }
 
-// Steps 6 and 7, placement and en face projections: one block an A-scan. T: element of the volume.
+// Steps 6 and 7, placement and en face projections: one block per A-scan. T: element of the volume.
 template <typename T, bool kReal>
 __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs,
                              RecordPlacement placement, SpectralTarget target, RepeatSums repeats) {
@@ -243,7 +243,7 @@ __global__ void FinishKernel(Tables t, const float2* spectra, RecordRuns runs,
     const uint32_t counts[2] = {below, above};
     for (int end = 0; end < 2; ++end) {
       unsigned long long added = counts[end];  // NOLINT: the type of atomicAdd
-      if (sums != nullptr) {  // the mean before was overwritten: what it had added goes
+      if (sums != nullptr) {  // the previous mean was overwritten, so its count is subtracted
         uint32_t& last = repeats.clipped[2 * (ascan % t.repeat_ascans) + end];
         if (before > 0) added -= last;
         last = counts[end];

@@ -1,5 +1,5 @@
-// Complex depth samples into what is stored, where it belongs, and its projections.
-// Included once per SIMD target (Highway): no include guard of the usual kind.
+// Converts complex depth samples to stored values, places them and makes the projections.
+// Highway includes this file once per SIMD target, so it has no ordinary include guard.
 #if defined(OCTAVO_GPU_HOST_DEPTH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_DEPTH_INL_H_
 #undef OCTAVO_GPU_HOST_DEPTH_INL_H_
@@ -21,7 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
-// Depth samples out of the transform's rows.
+// Computes depth samples from the transform's rows.
 template <bool kHalf>
 struct FromRows {
   const TileTables& t;
@@ -32,7 +32,7 @@ struct FromRows {
     if constexpr (kHalf) {
       // X[k] = E[k] + exp(2πik/F) O[k] of the transforms of the even and the odd samples, which
       // share one complex transform: 2 E[k] = Z[k] + conj Z[-k], 2i O[k] = Z[k] - conj Z[-k]. The
-      // halves are in the window.
+      // window table contains the factors of one half.
       const int64_t length = t.fft.n, k = (t.first_row + z) % length, m = k == 0 ? 0 : length - k;
       const V a = hn::Load(d, re + k * lanes), b = hn::Load(d, im + k * lanes);
       const V p = hn::Load(d, re + m * lanes), q = hn::Load(d, im + m * lanes);
@@ -47,7 +47,7 @@ struct FromRows {
   }
 };
 
-// Depth samples that TransformTile left, less the fixed pattern.
+// Reads the depth samples that TransformTile stored, and subtracts the fixed pattern.
 struct FromSpectra {
   const float *re, *im, *pattern_re, *pattern_im;
   const int64_t lanes;
@@ -58,7 +58,7 @@ struct FromSpectra {
   }
 };
 
-// Adds the powers of depth z to the sums of each lane's repeats; their means.
+// Adds the powers of depth z to the sums of each lane's repeats, and returns the means.
 HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targets,
                               float* powers) {
   for (int64_t lane = 0; lane < records; ++lane) {
@@ -69,7 +69,7 @@ HWY_NOINLINE void JoinRepeats(int64_t z, int64_t records, const LaneTarget* targ
   }
 }
 
-// Value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on
+// The value of a depth sample in stored units, before rounding: math::ValueOf and math::ToLevels on
 // vectors.
 template <bool kRepeats>
 HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records,
@@ -96,7 +96,7 @@ HWY_INLINE V StoredValue(const TileTables& t, C c, int64_t z, int64_t records,
   return t.scaled ? hn::MulAdd(v, hn::Set(d, t.scale), hn::Set(d, t.offset)) : v;
 }
 
-// How many numbers of each lane are not clipped below, and how many are clipped above:
+// Counts for each lane the numbers that are not clipped below, and those that are clipped above:
 // math::ClippedBelow, ClippedAbove.
 struct Clipping {
   VI inside, above;
@@ -106,11 +106,11 @@ HWY_INLINE VI CountUp(VI count, hn::Mask<D> mask) {
   return hn::Sub(count, hn::VecFromMask(di, hn::RebindMask(di, mask)));  // true is -1
 }
 
-// math::Quantise on vectors; a NaN compares false and becomes 0.
+// math::Quantise on vectors. A NaN compares false and becomes 0.
 HWY_INLINE V Quantised(V v, V top, Clipping& count) {
   const D d;
   const V half = hn::Set(d, 0.5f);
-  const auto inside = hn::Gt(v, hn::Neg(half));  // what lies just below 0 rounds to it
+  const auto inside = hn::Gt(v, hn::Neg(half));  // a value just below 0 rounds to 0
   count.inside = CountUp(count.inside, inside);
   count.above = CountUp(count.above, hn::Ge(v, hn::Add(top, half)));
   return hn::Min(hn::Floor(hn::Add(hn::IfThenElseZero(inside, v), half)), top);
@@ -145,7 +145,7 @@ HWY_INLINE hn::Vec<DI> HalfBits(V v) {
   return hn::Or(half, sign);
 }
 
-// math::HalfToFloat on vectors; of finite numbers and infinities.
+// math::HalfToFloat on vectors, for finite numbers and infinities.
 HWY_INLINE V HalfValue(hn::Vec<DI> half) {
   const D d;
   const DI di;
@@ -158,8 +158,8 @@ HWY_INLINE V HalfValue(hn::Vec<DI> half) {
       d, hn::Or(sign, hn::IfThenElse(hn::Gt(magnitude, hn::Set(di, 0x7BFF)), special, scaled)));
 }
 
-// Adds the clipped voxels of the lanes that are placed. Of repeats the mean before was overwritten:
-// what it had added goes.
+// Adds the clipped voxels of the lanes that are placed. With repeats, the previous mean was
+// overwritten, so its count is subtracted.
 HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, int64_t records,
                                const LaneTarget* targets) {
   if (targets[0].clipped == nullptr) return;
@@ -186,8 +186,8 @@ HWY_NOINLINE void CountClipped(const TileTables& t, const Clipping& clipping, in
   }
 }
 
-// Steps 6 and 7 and placement. kPer depth samples of a lane fill a word of 32 bits, and so go to
-// memory together.
+// Steps 6 and 7 and placement. kPer depth samples of a lane fill a 32-bit word and are stored
+// together.
 template <DType kType, bool kRepeats, class Fetch>
 void Finish(const TileTables& t, const Fetch fetch, int64_t records,
             const LaneTarget* HWY_RESTRICT targets) {
@@ -203,7 +203,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records,
   Clipping clipping{hn::Zero(di), hn::Zero(di)};
   alignas(64) uint32_t words[16] = {};
   alignas(64) float imaginary[16] = {};
-  // `count` depth samples from z on as a word of each lane.
+  // Packs `count` depth samples from z on into one word per lane.
   const auto word_of = [&](int64_t z, int64_t count) HWY_ATTR {
     auto word = hn::Zero(di);
     for (int64_t i = 0; i < count; ++i) {
@@ -233,8 +233,8 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records,
     }
     return word;
   };
-  // What adding a part to the sum rounds away goes to the next part: thousands of large numbers
-  // would lose their last digits.
+  // Compensated summation: the rounding error of each addition is added to the next part. Otherwise
+  // a sum of thousands of large numbers would lose its last digits.
   const auto add_part = [&]() HWY_ATTR {
     if (!want_aip) return;
     const V more = hn::Sub(part, lost), total = hn::Add(sum, more);
@@ -245,7 +245,7 @@ void Finish(const TileTables& t, const Fetch fetch, int64_t records,
   };
   int64_t z = 0;
   if constexpr (kType !=
-                DType::kC64) {  // a vector of neighbouring depth samples at a time for each lane
+                DType::kC64) {  // for each lane one vector of neighbouring depth samples at a time
     for (; lanes == kLanes && z + kPer * kLanes <= t.depth; z += kPer * kLanes) {
       VI rows[kLanes];
       for (int64_t i = 0; i < kLanes; ++i) rows[i] = word_of(z + i * kPer, kPer);

@@ -1,5 +1,6 @@
-// Raw records into lanes, less the background; k-linearisation and window × dispersion into the
-// transform. Included once per SIMD target (Highway): no include guard of the usual kind.
+// Reads raw records into lanes and subtracts the background; applies k-linearisation and window ×
+// dispersion for the transform. Highway includes this file once per SIMD target, so it has no
+// ordinary include guard.
 #if defined(OCTAVO_GPU_HOST_RECORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OCTAVO_GPU_HOST_RECORDS_INL_H_
 #undef OCTAVO_GPU_HOST_RECORDS_INL_H_
@@ -18,7 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
-// The samples of neighbouring words, which hold one to four of them: `store(j, values)` takes each.
+// Unpacks the samples of neighbouring words, which hold one to four samples each, and calls
+// `store(j, values)` for each.
 template <typename T, class F>
 HWY_INLINE void UnpackWord(VI word, int64_t j, F store) {
   const D d;
@@ -40,9 +42,9 @@ HWY_INLINE void UnpackWord(VI word, int64_t j, F store) {
   }
 }
 
-// One raw record of each lane, [lane][S][C] of a narrow type, as floats [S][lane]: whole vectors of
-// a record are transposed; what is interleaved, packed, short or left over is gathered in words of
-// 32 bits. `store(j, values)` takes the samples.
+// Reads one raw record per lane, [lane][S][C] of a narrow type, as floats [S][lane]. Whole vectors
+// of a record are transposed; interleaved, packed, short or remaining samples are gathered as
+// 32-bit words. Calls `store(j, values)` for the samples.
 template <typename T, class F>
 HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records,
                             int64_t lane_bytes, F store) {
@@ -53,7 +55,7 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
   const int64_t bytes = math::PackedBytes(t.packing, samples * channels, kSize);
   alignas(64) int32_t offsets[16] = {};
   for (int64_t lane = 0; lane < lanes;
-       ++lane) {  // a short tile repeats its last record; nobody sees the copies
+       ++lane) {  // a short tile repeats its last record, and the copies are not stored
     offsets[lane] = static_cast<int32_t>((lane < records ? lane : records - 1) * lane_bytes);
   }
   const auto lane_offset = hn::Load(di, offsets);
@@ -109,7 +111,7 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
     for (; j + kPer <= samples; j += kPer) UnpackWord<T>(gather(j * kSize), j, store);
   }
   alignas(64) float tail[16] = {};
-  for (; j < samples; ++j) {  // where a word would reach beyond the record
+  for (; j < samples; ++j) {  // here a word would reach beyond the record
     for (int64_t lane = 0; lane < lanes; ++lane) {
       const uint8_t* record = raw + offsets[lane];
       const int64_t i = j * channels + t.channel;
@@ -125,13 +127,13 @@ HWY_INLINE void ReadSamples(const TileTables& t, const uint8_t* HWY_RESTRICT raw
   }
 }
 
-// Records → floats [S][lane]: the mean of t.average raw records, less the background.
+// Records → floats [S][lane]: the mean of t.average raw records minus the background.
 template <typename T>
 void LoadTransposed(const TileTables& t, const uint8_t* HWY_RESTRICT raw, int64_t records,
                     const TileBackground& of, float* HWY_RESTRICT x) {
   const D d;
-  // The same operation on the same numbers whichever it is: an A-scan does not depend on its
-  // neighbours.
+  // Both cases apply the same operation to the same numbers, so that an A-scan does not depend on
+  // its neighbours.
   const float* HWY_RESTRICT const background = of.all;
   const float* HWY_RESTRICT const own = of.lanes;
   const int64_t lanes = Lanes(), bytes = math::PackedBytes(t.packing, t.samples * t.channels,
@@ -178,7 +180,8 @@ HWY_INLINE V Resampled(const TileTables& t, const float* HWY_RESTRICT x, int64_t
   }
 }
 
-// k-linearisation and window × dispersion in one go, into the zero-padded input of the transform.
+// Applies k-linearisation and window × dispersion in one pass and writes the zero-padded input of
+// the transform.
 template <int kTaps>
 void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT re,
            float* HWY_RESTRICT im) {
@@ -215,8 +218,8 @@ void Shape(const TileTables& t, const float* HWY_RESTRICT x, float* HWY_RESTRICT
   std::memset(im + rows * lanes, 0, pad);
 }
 
-// The same, row by row as the first pass of the transform asks for it: what Shape would write never
-// leaves the registers.
+// Does the same row by row, when the first pass of the transform needs a row, so that the values
+// stay in registers.
 template <int kTaps, bool kHalf>
 struct Shaped {
   const TileTables& t;
@@ -238,7 +241,7 @@ struct Shaped {
   }
 };
 
-// Whether the first pass can take its rows from Shaped.
+// Whether the first pass can read its rows from Shaped.
 HWY_INLINE bool StartsShaped(const TileTables& t) {
   return !t.fft.convolution && !t.fft.passes.empty() && t.fft.passes[0].radix == 16 &&
          t.half == t.h_im.empty();

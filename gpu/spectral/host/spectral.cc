@@ -38,14 +38,14 @@ Scratch AllocateFloats(int64_t count) {
 
 constexpr int64_t kSumColumns = 256, kSumRows = 64, kPatternDepths = 64;
 
-// Raw records of which one channel is looked at.
+// Raw records, and the channel of them that is used.
 struct RawRows {
   const uint8_t* data;
-  int64_t bytes;  // of a raw record
+  int64_t bytes;  // per raw record
   math::Packing packing;
   int64_t channels, channel;
 
-  // Samples [first, first + columns) of a record: where they lie, or copied to `buffer`.
+  // Samples [first, first + columns) of a record: in place, or copied to `buffer`.
   template <typename T>
   const T* Row(int64_t row, int64_t first, int64_t columns, T* buffer) const {
     const uint8_t* record = data + row * bytes;
@@ -63,14 +63,14 @@ struct RawRows {
   }
 };
 
-// sum[c] += Σ rows. Integers are summed as integers first: 64 of 16 bits fit 32, and that
-// vectorises.
+// sum[c] += Σ rows. Integers are first summed as integers: 64 of them with 16 bits fit 32 bits, and
+// the loop vectorises.
 template <typename T>
 void AddRecords(const RawRows& raw, int64_t row, int64_t rows, int64_t first, int64_t columns,
                 double* __restrict sum) {
   T buffer[kSumColumns];
-  if constexpr (std::is_same_v<T, float>) {  // one after the other: the sum must not depend on
-                                             // where a call begins
+  if constexpr (std::is_same_v<T, float>) {  // row by row, because the sum must not depend on where
+                                             // a call begins
     for (int64_t r = 0; r < rows; ++r) {
       const T* __restrict in = raw.Row(row + r, first, columns, buffer);
       for (int64_t c = 0; c < columns; ++c) sum[c] += static_cast<double>(in[c]);
@@ -99,7 +99,7 @@ bool AllFinite(const RawRows& raw, int64_t row, int64_t rows, int64_t samples) {
   return finite;
 }
 
-// Calls f(k, first, columns) for `count` things and parts of the columns, in parallel.
+// Calls f(k, first, columns) in parallel for k = 0 … count - 1 and parts of the columns.
 template <class F>
 void ForColumns(size_t count, int64_t samples, F f) {
   const int64_t parts = (samples + kSumColumns - 1) / kSumColumns;
@@ -132,7 +132,7 @@ TileTables MakeTables(const SpectralConfig& c) {
   t.first_row = t.fft.convolution && !t.half ? 0 : c.first_bin;
   const bool chirp = t.fft.convolution && !t.half;
   for (size_t j = 0; j < tables.window.size(); ++j) {
-    // Of half the length, the transform gives twice what is wanted.
+    // The transform of half the length gives twice the result.
     std::complex<double> h = t.half ? 0.5 * tables.window[j] : tables.window[j];
     if (chirp)
       h *= std::complex<double>(static_cast<double>(t.fft.chirp_in_re[j]),
@@ -171,7 +171,7 @@ int64_t RollingBytes(const SpectralConfig& c) {
       RollingShapeOf(c).LooksBack() ? 0 : kMostSumPieces * (c.samples_per_record + 1) * 8;
   return RollingRows(c) * c.samples_per_record * 4 + sums;
 }
-// What is enqueued at once has room in a task.
+// A task has room for everything that is enqueued at once.
 template <typename T>
 struct Few {
   static constexpr size_t kMost = 16;
@@ -179,7 +179,7 @@ struct Few {
   size_t count;
   explicit Few(std::span<const T> of) : count(of.size()) { std::copy(of.begin(), of.end(), at); }
 };
-// Depth samples of a B-scan, whole tiles.
+// Depth samples of a B-scan, in whole tiles.
 int64_t SpectraFloats(const SpectralConfig& c) {
   if (c.fixed_pattern == math::FixedPattern::kNone) return 0;
   const int64_t lanes = TileLanes();
@@ -350,7 +350,7 @@ class HostSpectralPlan final : public SpectralPlan {
             ? placement.table[record]
             : math::RasterAscan(placement.raster, placement.first_record + record);
     const int64_t size = SizeOf(config_.output);
-    // Pointers of lane 0 also say whether projections are wanted, so they are set for dropped
+    // The pointers of lane 0 also show whether projections are wanted, so they are set for dropped
     // records too.
     const bool placed = ascan >= 0 && ascan < target.volume_ascans;
     const int64_t at = placed ? ascan : 0;
@@ -381,7 +381,7 @@ class HostSpectralPlan final : public SpectralPlan {
     return c.background == math::Background::kRolling ? RollingStepRecords(c) : 0;
   }
 
-  // Which of `records` records count; used up to the next call. Null: all do.
+  // Which of `records` records count, valid until the next call. Null: all records count.
   const uint8_t* FiniteOf(const RawRows& in, int64_t records) {
     if (config_.raw_type != DType::kF32) return nullptr;
     const int64_t average = config_.record_average;
@@ -447,8 +447,8 @@ class HostSpectralPlan final : public SpectralPlan {
       background[c] = math::MeanOfRecords(total[c], count, config_.record_average);
   }
 
-  // The background of the records from `first` of the volume on: one [S] for all of them, or for
-  // each lane of its own in `lanes`.
+  // The background of the records from record `first` of the volume on: one [S] for all records, or
+  // one per lane in `lanes`.
   TileBackground BackgroundOf(int64_t first, int64_t records, float* lanes) const {
     if (background_.empty()) return {};
     if (config_.background != math::Background::kRolling) return {.all = background_.data()};
@@ -464,7 +464,7 @@ class HostSpectralPlan final : public SpectralPlan {
     }
     return {.lanes = lanes};
   }
-  // Behind what a tile needs.
+  // The scratch memory behind that of a tile.
   float* LanesOf(float* scratch) const { return scratch + TileScratchFloats(tables_); }
   int64_t ScratchFloats() const {
     return TileScratchFloats(tables_) + (config_.background == math::Background::kRolling
@@ -489,8 +489,8 @@ class HostSpectralPlan final : public SpectralPlan {
     });
   }
 
-  // The fixed pattern of the `ascans` in spectra_: per depth their complex mean, or that of the
-  // segment that varies least.
+  // Computes the fixed pattern of the `ascans` A-scans in spectra_: for each depth their complex
+  // mean, or the mean of the segment that varies least.
   void FindPattern(int64_t ascans) {
     const int64_t depth = config_.depth,
                   segments = math::PatternSegments(config_.fixed_pattern, ascans);
@@ -528,7 +528,7 @@ class HostSpectralPlan final : public SpectralPlan {
   const SpectralConfig config_;
   const int64_t record_bytes_, lanes_;
   const TileTables tables_;
-  // Below: used by the stream's thread only, and by the tasks it waits for.
+  // Only the stream's thread and the tasks that it waits for use the members below.
   std::vector<float> background_;  // [S], or [row, S] of a rolling one
   std::vector<double> sums_;
   std::vector<uint8_t> finite_;

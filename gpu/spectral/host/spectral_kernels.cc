@@ -1,8 +1,8 @@
-// Compiled once per SIMD target; the best one is chosen at run time.
+// Compiled once per SIMD target; the program chooses the best target at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "gpu/spectral/host/spectral_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-// The above must come first.
+// These includes must come first.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -18,16 +18,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace octavo::inline gpu::host::HWY_NAMESPACE {
 
-// Copies of the end samples around them: clamped taps read those, not branches.
+// The number of copies of the end samples on either side. Taps beyond the ends read the copies,
+// which avoids branches.
 constexpr int64_t kRowsBefore = 3, kRowsAfter = 4;
 
-// Rows of scratch: what is read from the records, whose place the transform's second buffer takes
-// later; its first buffer.
+// Rows of scratch: first the samples of the records, whose place the transform's second buffer
+// takes later; then the transform's first buffer.
 int64_t FirstRows(const TileTables& t) {
   return HWY_MAX(t.samples + kRowsBefore + kRowsAfter, 2 * t.fft.rows);
 }
 
-// Steps 1 to 4; where the transform's rows lie.
+// Performs steps 1 to 4 and returns the location of the transform's rows.
 Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
                      const TileBackground& background, float* scratch) {
   const int64_t lanes = Lanes();
@@ -46,7 +47,7 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
   for (int64_t i = 1; i <= kRowsBefore; ++i) std::memcpy(x - i * lanes, x, row);
   for (int64_t i = 0; i < kRowsAfter; ++i)
     std::memcpy(x + (t.samples + i) * lanes, x + (t.samples - 1) * lanes, row);
-  // Of the real transform every output takes part in two depth samples.
+  // In the real transform every output contributes to two depth samples.
   const int64_t first = t.half ? 0 : t.first_row,
                 last = t.half ? t.fft.rows : t.first_row + t.depth;
   const bool shaped = StartsShaped(t);
@@ -65,8 +66,8 @@ Rows TransformedRows(const TileTables& t, const void* raw, int64_t records,
   }
   const Rows out =
       shaped ? RunPasses(t.fft, 1, a, b, first, last) : RunTransform(t.fft, a, b, first, last);
-  // Magnitudes do not need the chirp of a convolution's outputs; the real transform, which mixes
-  // rows, and complex values do.
+  // Magnitudes do not need the chirp on the outputs of a convolution. Complex values need it, and
+  // so does the real transform, which mixes rows.
   if (t.chirp_out)
     TurnRows(static_cast<int64_t>(t.fft.chirp_out_re.size()), t.fft.chirp_out_re.data(),
              t.fft.chirp_out_im.data(), out.re, out.im);
@@ -115,7 +116,7 @@ void Sum(const TileTables& t, const float* spectra, int64_t begin, int64_t end, 
   const D d;
   const int64_t lanes = Lanes();
   constexpr int64_t kDepths =
-      16;  // so many sums stay close while a tile's depths are read in a row
+      16;  // the number of sums that stay in cache while the depths of a tile are read in order
   for (int64_t z0 = first; z0 < last; z0 += kDepths) {
     const int64_t count = HWY_MIN(kDepths, last - z0);
     alignas(64) float sums[2 * kDepths * 16] = {};

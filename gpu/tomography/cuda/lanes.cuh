@@ -1,6 +1,6 @@
 #pragma once
 
-// Private to this folder: the slices of a group as one value of a register.
+// Private to this folder: the slices of a group as one value in registers.
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the kernels of tomography and of preprocessing share: launches, loops over all pixels of
-// rows, sums of a block, a sorting network.
+// Private to this folder: launches, loops over all pixels of rows, sums of a block, a sorting
+// network.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace octavo::inline gpu::cuda {
 
 inline constexpr int kRowThreads = 256;
 
-// f(row, column): a block a row where rows are long, else a thread a pixel.
+// Calls f(row, column): one block per row if rows are long, otherwise one thread per pixel.
 template <class F>
 __global__ void LongRowsKernel(int64_t rows, int64_t columns, F f) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -44,8 +44,8 @@ void LaunchRows(cudaStream_t stream, int64_t rows, int64_t columns, F f) {
   }
 }
 
-// Adds up `values` numbers of each of the block's kThreads threads in a fixed order; thread t <
-// kLanes has the sums of lane t, threads of one lane being kLanes apart.
+// Adds up kValues numbers of each of the block's kThreads threads in a fixed order. The threads of
+// one lane are kLanes apart, and thread t < kLanes gets the sums of lane t.
 template <int kThreads, int kLanes, int kValues>
 __device__ void BlockSums(double (&mine)[kValues]) {
   __shared__ double parts[kThreads / 32][kLanes][kValues];
@@ -62,8 +62,8 @@ __device__ void BlockSums(double (&mine)[kValues]) {
   }
 }
 
-// Sorts n = 2^m keys of shared memory in rising order (Batcher's bitonic network); all threads of
-// the block call it.
+// Sorts n = 2^m keys in shared memory in ascending order (Batcher's bitonic network). All threads
+// of the block must call it.
 __device__ inline void SortShared(uint64_t* keys, int n) {
   for (int k = 2; k <= n; k *= 2) {
     for (int j = k / 2; j > 0; j /= 2) {
@@ -81,14 +81,14 @@ __device__ inline void SortShared(uint64_t* keys, int n) {
   __syncthreads();
 }
 
-/// What launches the kernels of one device.
+/// Launches the kernels of one device.
 class TomoLauncher {
  public:
   TomoLauncher(int ordinal, std::shared_ptr<DeviceHealth> health)
       : ordinal_(ordinal), health_(std::move(health)) {}
 
  protected:
-  /// `f` launches; it returns nothing, or a Status.
+  /// Calls `f`, which launches kernels and returns nothing or a Status.
   template <class F>
   absl::Status Launch(F f) const {
     const DeviceGuard guard(ordinal_);
@@ -100,7 +100,7 @@ class TomoLauncher {
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
-  /// f(row, column) for all pixels.
+  /// Calls f(row, column) for all pixels.
   template <class F>
   absl::Status ForRows(StreamRef stream, int64_t rows, int64_t columns, F f) const {
     return Launch([&] { LaunchRows(AsCuda(stream), rows, columns, f); });

@@ -7,13 +7,15 @@
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/preprocess_ops.h"
+#include "gpu/tomography/preprocess_pixels.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
 
 constexpr int kRun = 32;  // rows that a sliding window passes
 
-// Pixels that met something are few: whole numbers, the order does not matter.
+// Few pixels have flags. The counts are whole numbers, so the order of the additions does not
+// matter.
 template <class F>
 __global__ void CountRowsKernel(int64_t rows, int64_t columns, int64_t* counts, F f) {
   int mine[math::kPrepareFlags] = {};
@@ -33,8 +35,8 @@ __global__ void CountRowsKernel(int64_t rows, int64_t columns, int64_t* counts, 
   }
 }
 
-// A thread a column and run of rows; the windows lie in shared memory, those of neighbours side by
-// side.
+// One thread per column and run of rows. The windows are in shared memory, those of neighbouring
+// threads interleaved.
 template <class T>
 __global__ void OutliersKernel(OutlierSpec s, const T* frames, float* out, int64_t* counts) {
   extern __shared__ uint32_t windows[];
@@ -44,54 +46,18 @@ __global__ void OutliersKernel(OutlierSpec s, const T* frames, float* out, int64
   if (c >= in.columns) return;
   int found = 0;
   for (int64_t frame = blockIdx.z; frame < in.frames; frame += gridDim.z) {
-    const T* values = frames + frame * in.frame_stride;
-    const auto at = [&](int64_t row, int64_t column) {
-      return static_cast<float>(values[math::Mirrored(row, in.rows) * in.row_stride +
-                                       math::Mirrored(column, in.columns)]);
-    };
+    const OutlierFrame<T> pixels(s, frames, out, frame);
     const int64_t end = begin + kRun < in.rows ? begin + kRun : in.rows;
     math::SlideMedian(
         math::SortedWindow<uint32_t>{windows + threadIdx.x, static_cast<int>(blockDim.x), 0},
         s.window, true, begin, end,
-        [&](int64_t row, int64_t o) { return math::SortKey(at(row, c + o)); },
-        [&](int64_t row, uint32_t key) {
-          const float value = at(row, c), median = math::FromSortKey(key);
-          const bool odd = math::IsOutlier(value, median, s.difference, s.dark_too);
-          found += odd;
-          out[(frame * in.rows + row) * in.columns + c] = odd ? median : value;
-        });
+        [&](int64_t row, int64_t o) { return pixels.KeyAt(row, c + o); },
+        [&](int64_t row, uint32_t median) { found += pixels.Write(row, c, median); });
   }
   if (found != 0)
     atomicAdd(reinterpret_cast<unsigned long long*>(counts),
               static_cast<unsigned long long>(found));
 }
-
-// Typed pixels: an extended lambda may not stand in a generic one.
-template <class T>
-struct FieldPixel {
-  FrameSpec in;
-  bool median;
-  const T* values;
-  float* out;
-  __device__ void operator()(int64_t row, int64_t column) const {
-    out[row * in.columns + column] = math::FieldValue(in.frames, median, [&](int64_t i) {
-      return static_cast<float>(values[i * in.frame_stride + row * in.row_stride + column]);
-    });
-  }
-};
-template <class T>
-struct CorrectPixel {
-  CorrectSpec spec;
-  const T* values;
-  float* out;
-  __device__ uint32_t operator()(int64_t i, int64_t column) const {
-    const int64_t angle = i / spec.rows, row = i % spec.rows;
-    uint32_t flags = 0;
-    out[angle * spec.out_angle_stride + row * spec.out_row_stride + column] =
-        Corrected(spec, values, angle, row, column, &flags);
-    return flags;
-  }
-};
 
 class CudaPrepareOps final : public PrepareOps, TomoLauncher {
  public:
@@ -132,61 +98,33 @@ class CudaPrepareOps final : public PrepareOps, TomoLauncher {
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
                          DeviceSpan<const float> values, DeviceSpan<float> air) override {
     return ForRows(stream, in.angles * in.rows, 1,
-                   [=, values = values.data(), air = air.data()] __device__(int64_t i, int64_t) {
-                     AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride,
-                              in.columns, left, right, air + 2 * i);
-                   });
+                   AirRow{in, left, right, values.data(), air.data()});
   }
 
   absl::Status Finish(StreamRef stream, const FinishSpec& spec, DeviceSpan<const float> in,
                       DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
-    return CountRows(
-        stream, spec.in.angles * spec.in.rows, spec.in.columns, counts.data(),
-        [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t column) {
-          const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
-          uint32_t flags = 0;
-          out[angle * spec.out.angle_stride + row * spec.out.row_stride + column] = FinishedPixel(
-              spec, in[angle * spec.in.angle_stride + row * spec.in.row_stride + column], i, column,
-              &flags);
-          return flags;
-        });
+    return CountRows(stream, spec.in.angles * spec.in.rows, spec.in.columns, counts.data(),
+                     FinishPixel{spec, in.data(), out.data()});
   }
 
   absl::Status Pad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const float> in,
                    DeviceSpan<ComplexF> out) override {
     return ForRows(stream, s.frames * s.padded_rows, s.padded_columns,
-                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t c) {
-                     out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c);
-                   });
+                   PadPixel{s, in.data(), out.data()});
   }
   absl::Status Unpad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const ComplexF> in,
                      DeviceSpan<float> out) override {
-    return ForRows(stream, s.frames * s.rows, s.columns,
-                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t c) {
-                     out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
-                   });
+    return ForRows(stream, s.frames * s.rows, s.columns, UnpadPixel{s, in.data(), out.data()});
   }
   absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
                            float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
     return ForRows(stream, s.frames * s.padded_columns, s.padded_rows,
-                   [=, data = data.data()] __device__(int64_t i, int64_t v) {
-                     const float factor =
-                         scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns,
-                                                   s.padded_columns, scale_rows, scale_columns);
-                     data[i * s.padded_rows + v].re *= factor;
-                     data[i * s.padded_rows + v].im *= factor;
-                   });
+                   FilterPhasePixel{s, scale_rows, scale_columns, scale, data.data()});
   }
 
   absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,
                       DeviceSpan<float> out) override {
-    return ForRows(
-        stream, s.slices * s.half_turn, s.width,
-        [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t y) {
-          const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
-          out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns,
-                                                     s.columns, s.width, s.overlap, s.right, y);
-        });
+    return ForRows(stream, s.slices * s.half_turn, s.width, StitchPixel{s, in.data(), out.data()});
   }
 
  private:

@@ -6,13 +6,12 @@
 namespace octavo::inline gpu::cuda {
 namespace {
 
-using math::kRayMargin;
 using math::RayInterpolation;
 using math::RayTaps;
 
-// A warp takes kRays × 32 neighbouring rays of one angle, its block kWarps neighbouring angles of
-// the same rays: they read nearly the same pixels, so the image comes out of L1, and each pixel's
-// slices in one load.
+// A warp computes kRays × 32 neighbouring rays of one angle, and its block the same rays at kWarps
+// neighbouring angles. They read nearly the same pixels, so the image comes from the L1 cache. One
+// load reads all slices of a pixel.
 template <RayInterpolation kHow, int kLanes, int kRays, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
     ForwardKernel(const RayView v, int first_angle, int last_angle, const float* __restrict__ lines,
@@ -27,8 +26,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const math::ForwardAngle t = v.forward[angle];
   const float n = static_cast<float>(size), middle = 0.5f * (n - 1.0f), center = v.centers[group];
 
-  // Lines that any ray of the warp meets, and those that all of them do: there positions need no
-  // test.
+  // The lines that any ray of the warp meets, and the lines that all rays meet. On the latter,
+  // positions need no test.
   float offset[kRays];
   int begin = size, end = 0, all_begin = 0, all_end = size;
 #pragma unroll
@@ -50,8 +49,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 
   Value sum[kRays] = {};
   const int64_t pitch = v.image_pitch();
-  const auto* line =
-      reinterpret_cast<const Value*>(lines) + (group * v.size + begin) * pitch + kRayMargin;
+  const auto* line = reinterpret_cast<const Value*>(lines) + v.ImageRow(group * v.size + begin);
   const auto add = [&](int j, bool inside) {
     const float from_middle = static_cast<float>(j) - middle;
 #pragma unroll
@@ -71,22 +69,21 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (; j < end; ++j) add(j, false);
 
   const float scale = v.pixel_size * fabsf(t.inverse);
-  auto* out = reinterpret_cast<Value*>(sinogram) + (group * v.angles + angle) * v.sinogram_pitch() +
-              kRayMargin;
+  auto* out = reinterpret_cast<Value*>(sinogram) + v.SinogramRow(group * v.angles + angle);
 #pragma unroll
   for (int r = 0; r < kRays; ++r) {
     if (ray + 32 * r < detectors) out[ray + 32 * r] = Scaled(sum[r], scale);
   }
 }
 
-// A block takes 32 × 32 pixels, a warp 8 × 4 at a time so that its detector coordinates lie close
-// together, a thread four pixels that share what an angle costs. No test of the detector's ends
-// where the whole tile is seen by all angles.
+// A block computes 32 × 32 pixels. A warp computes 8 × 4 of them at a time, so that its detector
+// coordinates are close together. A thread computes four pixels, which share the cost of an angle.
+// If all angles see the whole tile, positions are not tested against the detector's ends.
 constexpr int kTile = 32, kPixels = 4;
 
-// `rows` of the image from `image` on, whose first lies at `first_y`: as arguments they cost no
-// register. Measured: with four lanes many warps and no unrolling are best, with one two angles at
-// a time and registers as they come.
+// Computes `rows` rows of the image from `image` on; the first row lies at `first_y`. As arguments
+// they cost no register. Measured: with four lanes many warps and no unrolling are fastest; with
+// one lane two angles at a time and no limit on registers.
 template <RayInterpolation kHow, int kLanes>
 __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::kCubic ? 1 : 5)
     BackKernel(const RayView v, int rows, float first_y, int first_angle, int last_angle,
@@ -109,8 +106,8 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   Value sum[kPixels] = {};
   if (math::InCircle(near_x, near_y, v.radius)) {
     const int64_t pitch = v.sinogram_pitch();
-    const auto* line = reinterpret_cast<const Value*>(sinogram) +
-                       (group * v.angles + first_angle) * pitch + kRayMargin;
+    const auto* line =
+        reinterpret_cast<const Value*>(sinogram) + v.SinogramRow(group * v.angles + first_angle);
     const auto* angles = reinterpret_cast<const float4*>(v.back);
     const auto add = [&](int a, bool inside) {
       const float4 raw = __ldg(angles + a);
@@ -135,8 +132,7 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
       for (int a = first_angle; a < last_angle; ++a) add(a, false);
     }
   }
-  auto* out = reinterpret_cast<Value*>(image) + (group * v.size + row) * v.image_pitch() +
-              kRayMargin + column;
+  auto* out = reinterpret_cast<Value*>(image) + v.ImageRow(group * v.size + row) + column;
 #pragma unroll
   for (int k = 0; k < kPixels; ++k) {
     if (column >= size || row + 8 * k >= rows) continue;
@@ -145,8 +141,8 @@ __global__ void __launch_bounds__(256, kLanes == 1 || kHow == RayInterpolation::
   }
 }
 
-// Direct convolution: a block takes kOut neighbouring bins of one row, a thread every 128th of
-// them; bins and taps pass through shared memory piece by piece.
+// Direct convolution. A block computes kOut neighbouring bins of one row, a thread every 128th of
+// them. Bins and taps pass through shared memory piece by piece.
 constexpr int kPerThread = 8, kOut = 128 * kPerThread, kPiece = 64;
 
 template <int kLanes>
@@ -157,14 +153,14 @@ __global__ void __launch_bounds__(128)
   __shared__ Value bins[kPiece];
   __shared__ float taps[kOut + kPiece];
   const int n = static_cast<int>(v.detectors), first = static_cast<int>(blockIdx.y) * kOut;
-  const int64_t start = blockIdx.x * v.sinogram_pitch() + kRayMargin;
+  const int64_t start = v.SinogramRow(blockIdx.x);
   const auto* row = reinterpret_cast<const Value*>(in) + start;
   Value sum[kPerThread] = {};
   for (int piece = 0; piece < n; piece += kPiece) {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kPiece; i += 128)
       bins[i] = piece + i < n ? row[piece + i] : Value{};
-    // taps[i] is that of distance first − piece − (kPiece − 1) + i.
+    // taps[i] is the tap of distance first − piece − (kPiece − 1) + i.
     for (int i = static_cast<int>(threadIdx.x); i < kOut + kPiece; i += 128) {
       const int distance = first - piece - (kPiece - 1) + i;
       taps[i] = distance > -n && distance < n ? f.taps[distance + n - 1] : 0.0f;

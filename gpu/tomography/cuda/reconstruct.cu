@@ -38,15 +38,14 @@ __global__ void TransposeKernel(int size, int64_t pitch, const float* image, flo
   }
 }
 
-// One block a row of the view.
+// One block per row of the view.
 __global__ void PackSinogramsKernel(RayView v, SinogramView in, const int32_t* order,
                                     int64_t slices, float* out) {
   const int64_t row = blockIdx.x, group = row / v.angles, angle = order[row % v.angles];
-  float* to = out + (row * v.sinogram_pitch() + kRayMargin) * v.lanes;
+  float* to = out + v.SinogramRow(row) * v.lanes;
   for (int64_t lane = 0; lane < v.lanes; ++lane) {
     const int64_t slice = group * v.lanes + lane;
-    const float* from =
-        in.data == nullptr ? nullptr : in.data + slice * in.slice_stride + angle * in.angle_stride;
+    const float* from = in.Row(slice, angle);
     for (int64_t d = threadIdx.x; d < v.detectors; d += kThreads)
       to[d * v.lanes + lane] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
   }
@@ -54,28 +53,25 @@ __global__ void PackSinogramsKernel(RayView v, SinogramView in, const int32_t* o
 
 __global__ void PackImagesKernel(RayView v, const float* in, float value, int64_t n, int64_t slices,
                                  float* out) {
-  const int64_t row = blockIdx.x, group = row / v.size, r = row % v.size, border = (v.size - n) / 2;
-  const float middle = 0.5f * static_cast<float>(v.size - 1);
-  float* to = out + (row * v.image_pitch() + kRayMargin) * v.lanes;
+  const int64_t row = blockIdx.x, group = row / v.size, r = row % v.size;
+  const math::GridMiddle middle(v.size, n);
+  float* to = out + v.ImageRow(row) * v.lanes;
   for (int64_t i = threadIdx.x; i < v.size * v.lanes; i += kThreads) {
     const int64_t c = i / v.lanes, slice = group * v.lanes + i % v.lanes;
-    const bool counts =
-        math::InCircle(static_cast<float>(c) - middle, static_cast<float>(r) - middle, v.radius);
-    const bool given = r >= border && r < border + n && c >= border && c < border + n;
+    const bool counts = v.Counts(r, c), given = middle.Contains(r, c);
     float x = 0;
     if (counts && slice < slices)
-      x = in == nullptr ? value : given ? in[(slice * n + r - border) * n + c - border] : 0.0f;
+      x = in == nullptr ? value : given ? in[middle.At(slice, r, c)] : 0.0f;
     to[i] = x;
   }
 }
 
 __global__ void UnpackImagesKernel(RayView v, const float* in, int64_t n, int64_t first,
                                    float* out) {
-  const int64_t row = blockIdx.x, slice = first + row / n, border = (v.size - n) / 2,
-                r = row % n + border;
+  const int64_t row = blockIdx.x, slice = first + row / n,
+                border = math::GridMiddle(v.size, n).border, r = row % n + border;
   const float* from =
-      in + ((slice / v.lanes * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes +
-      slice % v.lanes;
+      in + (v.ImageRow(slice / v.lanes * v.size + r) + border) * v.lanes + slice % v.lanes;
   for (int64_t c = threadIdx.x; c < n; c += kThreads) out[row * n + c] = from[c * v.lanes];
 }
 
@@ -86,7 +82,7 @@ __global__ void InspectKernel(const float* values, int64_t count, int64_t* count
     odd += !isfinite(values[i]);
     negative += values[i] < 0;
   }
-  // Whole numbers: the order does not matter.
+  // The counts are whole numbers, so the order of the additions does not matter.
   if (odd > 0)
     atomicAdd(reinterpret_cast<unsigned long long*>(counts), static_cast<unsigned long long>(odd));
   if (negative > 0)
@@ -101,19 +97,19 @@ __global__ void EachKernel(int64_t count, F f) {
     f(i);
 }
 
-// A block is one part of one group's sums: every kSumParts-th row.
+// A block computes one part of one group's sums: every kSumParts-th row.
 template <int kLanes>
 __global__ void ResidualKernel(RayView v, AngleRange range, ResidualKind kind,
                                const float* measured, SharedWeights rows, float floor,
                                float* projected, double* sums) {
-  const int64_t group = blockIdx.y, pitch = v.sinogram_pitch();
+  const int64_t group = blockIdx.y;
   const auto elements = static_cast<int>(v.detectors) * kLanes;
   double total[1] = {0};
   for (int64_t angle = range.begin + blockIdx.x; angle < range.end; angle += kSumParts) {
-    const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
+    const int64_t start = v.SinogramRow(group * v.angles + angle) * kLanes;
     const float* w = rows.data == nullptr
                          ? nullptr
-                         : rows.data + group * rows.group_stride + angle * pitch + kRayMargin;
+                         : rows.data + group * rows.group_stride + v.SinogramRow(angle);
     for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
       const float b = measured[start + e], p = projected[start + e], r = b - p;
       total[0] += static_cast<double>(r) * static_cast<double>(r);
@@ -130,12 +126,12 @@ __global__ void ResidualKernel(RayView v, AngleRange range, ResidualKind kind,
 template <int kLanes>
 __global__ void UpdateKernel(RayView v, UpdateOptions o, const float* back, SharedWeights columns,
                              float* image, double* changes) {
-  const int64_t group = blockIdx.y, pitch = v.image_pitch();
+  const int64_t group = blockIdx.y;
   const auto elements = static_cast<int>(v.size) * kLanes;
   double total[2] = {0, 0};
   for (int64_t r = blockIdx.x; r < v.size; r += kSumParts) {
-    const int64_t start = ((group * v.size + r) * pitch + kRayMargin) * kLanes;
-    const float* w = columns.data + group * columns.group_stride + r * pitch + kRayMargin;
+    const int64_t start = v.ImageRow(group * v.size + r) * kLanes;
+    const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
     for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
       const float weight = w[e / kLanes];
       if (weight == 0.0f) continue;

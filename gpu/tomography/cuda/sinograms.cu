@@ -6,6 +6,7 @@
 #include "gpu/device/cuda/cuda_stream.h"
 #include "gpu/tomography/cuda/launch.cuh"
 #include "gpu/tomography/preprocess_ops.h"
+#include "gpu/tomography/preprocess_pixels.h"
 
 namespace octavo::inline gpu::cuda {
 namespace {
@@ -35,7 +36,7 @@ __global__ void TurnKernel(int64_t rows, int64_t columns, int64_t tiles_down, co
   }
 }
 
-// A block a column.
+// One block per column.
 __global__ void SortColumnsKernel(int angles, int padded, const float* in, float* sorted,
                                   int32_t* order) {
   extern __shared__ uint64_t keys[];
@@ -52,8 +53,8 @@ __global__ void SortColumnsKernel(int angles, int padded, const float* in, float
   }
 }
 
-// A thread an angle and run of detectors; the windows lie in shared memory, those of neighbours
-// side by side.
+// One thread per angle and run of detectors. The windows are in shared memory, those of
+// neighbouring threads interleaved.
 __global__ void MedianKernel(ColumnsSpec s, int64_t window, const float* in, float* out) {
   extern __shared__ float values[];
   const int64_t a = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
@@ -71,7 +72,7 @@ __global__ void MedianKernel(ColumnsSpec s, int64_t window, const float* in, flo
   }
 }
 
-// The lanes' sums one after the other.
+// Adds the sums of the lanes in the order of the lanes.
 template <class F>
 __device__ double LaneSum(int64_t count, F f) {
   double mine = 0;
@@ -81,7 +82,7 @@ __device__ double LaneSum(int64_t count, F f) {
   return sum;
 }
 
-// A warp a column.
+// One warp per column.
 __global__ void MeanRatiosKernel(ColumnsSpec s, int64_t drop, const float* sorted,
                                  const float* smooth, double* factors) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * (kSumThreads / 32) + threadIdx.x / 32;
@@ -103,7 +104,7 @@ __global__ void RoughnessKernel(ColumnsSpec s, const float* in, double* sums) {
   if (threadIdx.x % 32 == 0) sums[column] = sum;
 }
 
-// A block a slice.
+// One block per slice.
 __global__ void MarkStripesKernel(int detectors, int padded, double snr, bool keep_ends,
                                   const double* factors, uint8_t* mask) {
   extern __shared__ uint64_t keys[];
@@ -131,7 +132,7 @@ __global__ void WedgeSumsKernel(int64_t rows, int64_t columns, double slope, int
   for (int64_t u = blockIdx.x % kWedgeParts; u < columns; u += kWedgeParts) {
     const ComplexF* row = data + (candidate * columns + u) * rows;
     for (int64_t v = threadIdx.x; v < rows; v += kSumThreads) {
-      if (!math::OutsideWedge(2 * v <= rows ? v : v - rows, 2 * u <= columns ? u : u - columns,
+      if (!math::OutsideWedge(math::SignedFrequency(v, rows), math::SignedFrequency(u, columns),
                               slope, drop))
         continue;
       total[0] += static_cast<double>(sqrtf(row[v].re * row[v].re + row[v].im * row[v].im));
@@ -209,13 +210,8 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
       RoughnessKernel<<<Warps(s.columns()), kSumThreads, 0, AsCuda(stream)>>>(s, in, sums);
       return absl::OkStatus();
     }));
-    return ForRows(
-        stream, s.slices, s.detectors,
-        [=, sums = sums.data(), factors = factors.data()] __device__(int64_t slice, int64_t d) {
-          const double* list = sums + slice * s.detectors;
-          factors[slice * s.detectors + d] =
-              RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
-        });
+    return ForRows(stream, s.slices, s.detectors,
+                   RoughnessRatio{s, window, sums.data(), factors.data()});
   }
 
   absl::Status MarkStripes(StreamRef stream, const ColumnsSpec& s, double snr, bool keep_ends,
@@ -236,58 +232,31 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
                       DeviceSpan<const double> factors, DeviceSpan<float> out) override {
     return ForRows(
         stream, s.columns(), s.angles,
-        [=, smooth = smooth.data(), order = order.data(), mask = mask.data(),
-         factors = factors.data(), out = out.data()] __device__(int64_t column, int64_t a) {
-          if (mask == nullptr || mask[column] != 0) {
-            out[column * s.angles + order[column * s.angles + a]] = smooth[column * s.angles + a];
-          } else if (factors != nullptr && factors[column] > 0) {
-            out[column * s.angles + a] /= static_cast<float>(factors[column]);
-          }
-        });
+        UnsortPixel{s, smooth.data(), order.data(), mask.data(), factors.data(), out.data()});
   }
 
   absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const uint8_t> mask,
                            DeviceSpan<float> data) override {
-    return ForRows(stream, s.columns(), s.angles,
-                   [=, mask = mask.data(), data = data.data()] __device__(
-                       int64_t column, int64_t a) { FillPixel(s, mask, column, a, data); });
+    return ForRows(stream, s.columns(), s.angles, FillPixel{s, mask.data(), data.data()});
   }
 
   absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high,
                        DeviceSpan<const float> in, DeviceSpan<float> out) override {
-    return ForRows(stream, s.outer * s.m, s.inner,
-                   [=, in = in.data(), out = out.data()] __device__(int64_t i, int64_t q) {
-                     out[i * s.inner + q] = math::WaveletAnalysis(s.low, s.taps, high,
-                                                                  in + i / s.m * s.n * s.inner + q,
-                                                                  s.n, s.inner, i % s.m);
-                   });
+    return ForRows(stream, s.outer * s.m, s.inner, AnalyzePixel{s, high, in.data(), out.data()});
   }
   absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, DeviceSpan<const float> low,
                           DeviceSpan<const float> high, DeviceSpan<float> out) override {
     return ForRows(stream, s.outer * s.n, s.inner,
-                   [=, low = low.data(), high = high.data(), out = out.data()] __device__(
-                       int64_t i, int64_t q) {
-                     const int64_t start = i / s.n * s.m * s.inner + q;
-                     out[i * s.inner + q] = math::WaveletSynthesis(
-                         s.low, s.taps, low == nullptr ? nullptr : low + start,
-                         high == nullptr ? nullptr : high + start, s.m, s.inner, i % s.n);
-                   });
+                   SynthesizePixel{s, low.data(), high.data(), out.data()});
   }
   absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before,
                        DeviceSpan<const float> in, DeviceSpan<float> out) override {
-    return ForRows(stream, rows, padded,
-                   [=, in = in.data(), out = out.data()] __device__(int64_t row, int64_t i) {
-                     out[row * padded + i] =
-                         i < before || i >= before + n ? 0.0f : in[row * n + i - before];
-                   });
+    return ForRows(stream, rows, padded, PadRowPixel{n, padded, before, in.data(), out.data()});
   }
   absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
                             int64_t before, DeviceSpan<const float> in,
                             DeviceSpan<float> data) override {
-    return ForRows(stream, rows, n,
-                   [=, in = in.data(), data = data.data()] __device__(int64_t row, int64_t i) {
-                     data[row * n + i] -= in[row * padded + before + i];
-                   });
+    return ForRows(stream, rows, n, SubtractRowPixel{n, padded, before, in.data(), data.data()});
   }
   absl::Status ToComplex(StreamRef stream, int64_t count, DeviceSpan<const float> in,
                          DeviceSpan<ComplexF> out) override {
@@ -305,22 +274,13 @@ class CudaSinogramOps final : public SinogramOps, TomoLauncher {
   }
   absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
                            DeviceSpan<ComplexF> data) override {
-    return ForRows(stream, rows, n, [=, data = data.data()] __device__(int64_t row, int64_t k) {
-      const float factor = math::StripePart(k, n, sigma) / static_cast<float>(n);
-      data[row * n + k].re *= factor;
-      data[row * n + k].im *= factor;
-    });
+    return ForRows(stream, rows, n, KeepStripesPixel{n, sigma, data.data()});
   }
 
   absl::Status Join(StreamRef stream, const JoinSpec& s, DeviceSpan<const float> sinogram,
                     DeviceSpan<const float> mirror, DeviceSpan<ComplexF> out) override {
     return ForRows(stream, s.count * 2 * s.angles, s.detectors,
-                   [=, sinogram = sinogram.data(), mirror = mirror.data(),
-                    out = out.data()] __device__(int64_t i, int64_t column) {
-                     out[i * s.detectors + column] = {
-                         Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column),
-                         0.0f};
-                   });
+                   JoinPixel{s, sinogram.data(), mirror.data(), out.data()});
   }
 
   absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,

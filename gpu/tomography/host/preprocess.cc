@@ -9,13 +9,14 @@
 #include "gpu/device/dtype_dispatch.h"
 #include "gpu/device/host/host_stream.h"
 #include "gpu/tomography/preprocess_ops.h"
+#include "gpu/tomography/preprocess_pixels.h"
 
 namespace octavo::inline gpu::host {
 namespace {
 
 constexpr int64_t kRun = 256;  // columns that a sliding window passes
 
-/// f(row, column) of all.
+/// Calls f(row, column) for all rows and columns.
 template <class F>
 void ForRows(int64_t rows, int64_t columns, F f) {
   tbb::parallel_for(int64_t{0}, rows, [&](int64_t row) {
@@ -23,7 +24,7 @@ void ForRows(int64_t rows, int64_t columns, F f) {
   });
 }
 
-/// The same; f tells what it met as bits, which are counted.
+/// Does the same, and counts the bits that f returns.
 template <class F>
 void CountRows(int64_t rows, int64_t columns, int64_t* counts, F f) {
   std::array<std::atomic<int64_t>, math::kPrepareFlags> totals{};
@@ -47,12 +48,8 @@ class HostPrepareOps final : public PrepareOps {
                      DeviceSpan<float> out) override {
     return Enqueue(stream, [=, out = out.data()] {
       DispatchIntensityType(in.dtype, [&](auto type) {
-        const auto* values = static_cast<const decltype(type)*>(frames);
-        ForRows(in.rows, in.columns, [&](int64_t row, int64_t column) {
-          out[row * in.columns + column] = math::FieldValue(in.frames, median, [&](int64_t i) {
-            return static_cast<float>(values[i * in.frame_stride + row * in.row_stride + column]);
-          });
-        });
+        using T = decltype(type);
+        ForRows(in.rows, in.columns, FieldPixel<T>{in, median, static_cast<const T*>(frames), out});
       });
     });
   }
@@ -61,29 +58,21 @@ class HostPrepareOps final : public PrepareOps {
                         DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
       DispatchIntensityType(spec.in.dtype, [&](auto type) {
+        using T = decltype(type);
         const FrameSpec& in = spec.in;
         const int64_t runs = (in.columns + kRun - 1) / kRun;
         std::atomic<int64_t> found{0};
         tbb::parallel_for(int64_t{0}, in.frames * in.rows * runs, [&](int64_t i) {
           const int64_t frame = i / (in.rows * runs), row = i / runs % in.rows,
                         begin = i % runs * kRun;
-          const auto* values = static_cast<const decltype(type)*>(frames) + frame * in.frame_stride;
-          const auto at = [&](int64_t r, int64_t c) {
-            return static_cast<float>(
-                values[math::Mirrored(r, in.rows) * in.row_stride + math::Mirrored(c, in.columns)]);
-          };
+          const OutlierFrame<T> pixels(spec, static_cast<const T*>(frames), out, frame);
           std::array<uint32_t, 225> memory;
           int64_t mine = 0;
           math::SlideMedian(
               math::SortedWindow<uint32_t>{.data = memory.data()}, spec.window, true, begin,
               std::min(begin + kRun, in.columns),
-              [&](int64_t c, int64_t o) { return math::SortKey(at(row + o, c)); },
-              [&](int64_t c, uint32_t key) {
-                const float value = at(row, c), median = math::FromSortKey(key);
-                const bool odd = math::IsOutlier(value, median, spec.difference, spec.dark_too);
-                mine += odd;
-                out[(frame * in.rows + row) * in.columns + c] = odd ? median : value;
-              });
+              [&](int64_t c, int64_t o) { return pixels.KeyAt(row + o, c); },
+              [&](int64_t c, uint32_t median) { mine += pixels.Write(row, c, median); });
           if (mine != 0) found += mine;
         });
         counts[0] += found;
@@ -95,79 +84,52 @@ class HostPrepareOps final : public PrepareOps {
                        DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
     return Enqueue(stream, [=, out = out.data(), counts = counts.data()] {
       DispatchIntensityType(spec.in.dtype, [&](auto type) {
-        const auto* values = static_cast<const decltype(type)*>(frames);
-        CountRows(spec.angles * spec.rows, spec.columns, counts, [&](int64_t i, int64_t column) {
-          const int64_t angle = i / spec.rows, row = i % spec.rows;
-          uint32_t flags = 0;
-          out[angle * spec.out_angle_stride + row * spec.out_row_stride + column] =
-              Corrected(spec, values, angle, row, column, &flags);
-          return flags;
-        });
+        using T = decltype(type);
+        CountRows(spec.angles * spec.rows, spec.columns, counts,
+                  CorrectPixel<T>{spec, static_cast<const T*>(frames), out});
       });
     });
   }
 
   absl::Status AirLevels(StreamRef stream, const RowsSpec& in, int64_t left, int64_t right,
                          DeviceSpan<const float> values, DeviceSpan<float> air) override {
-    return Enqueue(stream, [=, values = values.data(), air = air.data()] {
-      ForRows(in.angles * in.rows, 1, [&](int64_t i, int64_t) {
-        AirOfRow(values + i / in.rows * in.angle_stride + i % in.rows * in.row_stride, in.columns,
-                 left, right, air + 2 * i);
-      });
+    return Enqueue(stream, [=, f = AirRow{in, left, right, values.data(), air.data()}] {
+      ForRows(in.angles * in.rows, 1, f);
     });
   }
 
   absl::Status Finish(StreamRef stream, const FinishSpec& spec, DeviceSpan<const float> in,
                       DeviceSpan<float> out, DeviceSpan<int64_t> counts) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data(), counts = counts.data()] {
-      CountRows(
-          spec.in.angles * spec.in.rows, spec.in.columns, counts, [&](int64_t i, int64_t column) {
-            const int64_t angle = i / spec.in.rows, row = i % spec.in.rows;
-            uint32_t flags = 0;
-            out[angle * spec.out.angle_stride + row * spec.out.row_stride + column] = FinishedPixel(
-                spec, in[angle * spec.in.angle_stride + row * spec.in.row_stride + column], i,
-                column, &flags);
-            return flags;
-          });
-    });
+    return Enqueue(stream,
+                   [=, counts = counts.data(), f = FinishPixel{spec, in.data(), out.data()}] {
+                     CountRows(spec.in.angles * spec.in.rows, spec.in.columns, counts, f);
+                   });
   }
 
   absl::Status Pad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const float> in,
                    DeviceSpan<ComplexF> out) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      ForRows(s.frames * s.padded_rows, s.padded_columns, [&](int64_t row, int64_t c) {
-        out[row * s.padded_columns + c] = PaddedPixel(s, in, row, c);
-      });
+    return Enqueue(stream, [=, f = PadPixel{s, in.data(), out.data()}] {
+      ForRows(s.frames * s.padded_rows, s.padded_columns, f);
     });
   }
   absl::Status Unpad(StreamRef stream, const PaddedSpec& s, DeviceSpan<const ComplexF> in,
                      DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      ForRows(s.frames * s.rows, s.columns, [&](int64_t row, int64_t c) {
-        out[row * s.columns + c] = UnpaddedPixel(s, in, row, c);
-      });
+    return Enqueue(stream, [=, f = UnpadPixel{s, in.data(), out.data()}] {
+      ForRows(s.frames * s.rows, s.columns, f);
     });
   }
   absl::Status FilterPhase(StreamRef stream, const PaddedSpec& s, float scale_rows,
                            float scale_columns, float scale, DeviceSpan<ComplexF> data) override {
-    return Enqueue(stream, [=, data = data.data()] {
-      ForRows(s.frames * s.padded_columns, s.padded_rows, [&](int64_t i, int64_t v) {
-        const float factor = scale * math::PhaseFactor(v, s.padded_rows, i % s.padded_columns,
-                                                       s.padded_columns, scale_rows, scale_columns);
-        data[i * s.padded_rows + v].re *= factor;
-        data[i * s.padded_rows + v].im *= factor;
-      });
-    });
+    return Enqueue(stream,
+                   [=, f = FilterPhasePixel{s, scale_rows, scale_columns, scale, data.data()}] {
+                     ForRows(s.frames * s.padded_columns, s.padded_rows, f);
+                   });
   }
 
   absl::Status Stitch(StreamRef stream, const StitchSpec& s, DeviceSpan<const float> in,
                       DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      ForRows(s.slices * s.half_turn, s.width, [&](int64_t i, int64_t y) {
-        const float* near = in + (i / s.half_turn * s.angles + i % s.half_turn) * s.columns;
-        out[i * s.width + y] = math::StitchedPixel(near, near + s.half_turn * s.columns, s.columns,
-                                                   s.width, s.overlap, s.right, y);
-      });
+    return Enqueue(stream, [=, f = StitchPixel{s, in.data(), out.data()}] {
+      ForRows(s.slices * s.half_turn, s.width, f);
     });
   }
 };
@@ -205,7 +167,7 @@ class HostSinogramOps final : public SinogramOps {
   absl::Status MedianOverDetectors(StreamRef stream, const ColumnsSpec& s, int64_t window,
                                    DeviceSpan<const float> in, DeviceSpan<float> out) override {
     return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      // Some angles together, so that a cache line of theirs serves all.
+      // Several angles together, so that each cache line is read once for all of them.
       constexpr int64_t kTogether = 16;
       const int64_t runs = (s.detectors + kRun - 1) / kRun,
                     groups = (s.angles + kTogether - 1) / kTogether;
@@ -264,11 +226,7 @@ class HostSinogramOps final : public SinogramOps {
           return std::abs(static_cast<double>(row[a]) - math::MeanOfTen(row, s.angles, a));
         });
       });
-      ForRows(s.slices, s.detectors, [&](int64_t slice, int64_t d) {
-        const double* list = sums + slice * s.detectors;
-        factors[slice * s.detectors + d] =
-            RatioOrOne(list[d], math::MedianAround(list, s.detectors, d, window));
-      });
+      ForRows(s.slices, s.detectors, RoughnessRatio{s, window, sums, factors});
     });
   }
 
@@ -291,60 +249,41 @@ class HostSinogramOps final : public SinogramOps {
   absl::Status Unsort(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const float> smooth,
                       DeviceSpan<const int32_t> order, DeviceSpan<const uint8_t> mask,
                       DeviceSpan<const double> factors, DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, smooth = smooth.data(), order = order.data(), mask = mask.data(),
-                            factors = factors.data(), out = out.data()] {
-      ForRows(s.columns(), s.angles, [&](int64_t column, int64_t a) {
-        if (mask == nullptr || mask[column] != 0) {
-          out[column * s.angles + order[column * s.angles + a]] = smooth[column * s.angles + a];
-        } else if (factors != nullptr && factors[column] > 0) {
-          out[column * s.angles + a] /= static_cast<float>(factors[column]);
-        }
-      });
-    });
+    return Enqueue(stream,
+                   [=, f = UnsortPixel{s, smooth.data(), order.data(), mask.data(), factors.data(),
+                                       out.data()}] { ForRows(s.columns(), s.angles, f); });
   }
 
   absl::Status FillColumns(StreamRef stream, const ColumnsSpec& s, DeviceSpan<const uint8_t> mask,
                            DeviceSpan<float> data) override {
-    return Enqueue(stream, [=, mask = mask.data(), data = data.data()] {
-      ForRows(s.columns(), s.angles,
-              [&](int64_t column, int64_t a) { FillPixel(s, mask, column, a, data); });
+    return Enqueue(stream, [=, f = FillPixel{s, mask.data(), data.data()}] {
+      ForRows(s.columns(), s.angles, f);
     });
   }
 
   absl::Status Analyze(StreamRef stream, const WaveletSpec& s, bool high,
                        DeviceSpan<const float> in, DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      ForRows(s.outer * s.m, s.inner, [&](int64_t i, int64_t q) {
-        out[i * s.inner + q] = math::WaveletAnalysis(
-            s.low, s.taps, high, in + i / s.m * s.n * s.inner + q, s.n, s.inner, i % s.m);
-      });
+    return Enqueue(stream, [=, f = AnalyzePixel{s, high, in.data(), out.data()}] {
+      ForRows(s.outer * s.m, s.inner, f);
     });
   }
   absl::Status Synthesize(StreamRef stream, const WaveletSpec& s, DeviceSpan<const float> low,
                           DeviceSpan<const float> high, DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, low = low.data(), high = high.data(), out = out.data()] {
-      ForRows(s.outer * s.n, s.inner, [&](int64_t i, int64_t q) {
-        const int64_t start = i / s.n * s.m * s.inner + q;
-        out[i * s.inner + q] =
-            math::WaveletSynthesis(s.low, s.taps, low == nullptr ? nullptr : low + start,
-                                   high == nullptr ? nullptr : high + start, s.m, s.inner, i % s.n);
-      });
+    return Enqueue(stream, [=, f = SynthesizePixel{s, low.data(), high.data(), out.data()}] {
+      ForRows(s.outer * s.n, s.inner, f);
     });
   }
   absl::Status PadRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded, int64_t before,
                        DeviceSpan<const float> in, DeviceSpan<float> out) override {
-    return Enqueue(stream, [=, in = in.data(), out = out.data()] {
-      ForRows(rows, padded, [&](int64_t row, int64_t i) {
-        out[row * padded + i] = i < before || i >= before + n ? 0.0f : in[row * n + i - before];
-      });
+    return Enqueue(stream, [=, f = PadRowPixel{n, padded, before, in.data(), out.data()}] {
+      ForRows(rows, padded, f);
     });
   }
   absl::Status SubtractRows(StreamRef stream, int64_t rows, int64_t n, int64_t padded,
                             int64_t before, DeviceSpan<const float> in,
                             DeviceSpan<float> data) override {
-    return Enqueue(stream, [=, in = in.data(), data = data.data()] {
-      ForRows(rows, n,
-              [&](int64_t row, int64_t i) { data[row * n + i] -= in[row * padded + before + i]; });
+    return Enqueue(stream, [=, f = SubtractRowPixel{n, padded, before, in.data(), data.data()}] {
+      ForRows(rows, n, f);
     });
   }
   absl::Status ToComplex(StreamRef stream, int64_t count, DeviceSpan<const float> in,
@@ -361,24 +300,15 @@ class HostSinogramOps final : public SinogramOps {
   }
   absl::Status KeepStripes(StreamRef stream, int64_t rows, int64_t n, float sigma,
                            DeviceSpan<ComplexF> data) override {
-    return Enqueue(stream, [=, data = data.data()] {
-      ForRows(rows, n, [&](int64_t row, int64_t k) {
-        const float factor = math::StripePart(k, n, sigma) / static_cast<float>(n);
-        data[row * n + k].re *= factor;
-        data[row * n + k].im *= factor;
-      });
-    });
+    return Enqueue(stream,
+                   [=, f = KeepStripesPixel{n, sigma, data.data()}] { ForRows(rows, n, f); });
   }
 
   absl::Status Join(StreamRef stream, const JoinSpec& s, DeviceSpan<const float> sinogram,
                     DeviceSpan<const float> mirror, DeviceSpan<ComplexF> out) override {
-    return Enqueue(
-        stream, [=, sinogram = sinogram.data(), mirror = mirror.data(), out = out.data()] {
-          ForRows(s.count * 2 * s.angles, s.detectors, [&](int64_t i, int64_t column) {
-            out[i * s.detectors + column] = {
-                Merge(s, sinogram, mirror, i / (2 * s.angles), i % (2 * s.angles), column), 0.0f};
-          });
-        });
+    return Enqueue(stream, [=, f = JoinPixel{s, sinogram.data(), mirror.data(), out.data()}] {
+      ForRows(s.count * 2 * s.angles, s.detectors, f);
+    });
   }
 
   absl::Status WedgeSums(StreamRef stream, int64_t count, int64_t rows, int64_t columns,
@@ -390,8 +320,8 @@ class HostSinogramOps final : public SinogramOps {
         for (int64_t u = i % kWedgeParts; u < columns; u += kWedgeParts) {
           const ComplexF* row = data + (i / kWedgeParts * columns + u) * rows;
           for (int64_t v = 0; v < rows; ++v) {
-            if (!math::OutsideWedge(2 * v <= rows ? v : v - rows,
-                                    2 * u <= columns ? u : u - columns, slope, drop))
+            if (!math::OutsideWedge(math::SignedFrequency(v, rows),
+                                    math::SignedFrequency(u, columns), slope, drop))
               continue;
             total += static_cast<double>(std::sqrt(row[v].re * row[v].re + row[v].im * row[v].im));
           }
@@ -416,7 +346,7 @@ class HostSinogramOps final : public SinogramOps {
   }
 
  private:
-  /// Thirty-two sums side by side and then their sum, as a warp makes it.
+  /// Computes thirty-two partial sums and then their sum, as a warp does.
   template <class F>
   static double LaneSum(int64_t count, F f) {
     double lanes[32] = {};

@@ -18,8 +18,8 @@ using math::kRayMargin;
 
 int64_t Blocks(int64_t count, int64_t block) { return (count + block - 1) / block; }
 
-/// Calls f(row, sums of its part) for all rows, parts side by side and each in order; a part has
-/// `width` sums.
+/// Calls f(row, sums of its part) for all rows: the parts in parallel, the rows of a part in order.
+/// A part has `width` sums.
 template <class F>
 void AddOverRows(int64_t rows, int64_t width, double* sums, F f) {
   tbb::parallel_for(int64_t{0}, kSumParts, [&](int64_t part) {
@@ -27,7 +27,7 @@ void AddOverRows(int64_t rows, int64_t width, double* sums, F f) {
   });
 }
 
-/// The loops over elements know the lanes at compile time.
+/// Calls f with the number of lanes as a compile-time constant, for the loops over elements.
 template <class F>
 void ForLanes(int64_t lanes, F f) {
   lanes == 1 ? f.template operator()<1>() : f.template operator()<kHostLanes>();
@@ -35,7 +35,7 @@ void ForLanes(int64_t lanes, F f) {
 
 class HostTomographyOps final : public TomographyOps {
  public:
-  // A vector of slices costs about what five slices one by one do.
+  // A vector of slices costs about as much as five separate slices.
   int64_t Lanes(int64_t slices, bool shared_center) const override {
     return shared_center && slices >= 5 ? kHostLanes : 1;
   }
@@ -109,12 +109,10 @@ class HostTomographyOps final : public TomographyOps {
     return Enqueue(stream, [=, v = view, order = order.data(), out = out.data()] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
         const int64_t group = i / v.angles, angle = order[i % v.angles];
-        float* row = out + (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
+        float* row = out + v.SinogramRow(i) * v.lanes;
         for (int64_t l = 0; l < v.lanes; ++l) {
           const int64_t slice = group * v.lanes + l;
-          const float* from = in.data == nullptr
-                                  ? nullptr
-                                  : in.data + slice * in.slice_stride + angle * in.angle_stride;
+          const float* from = in.Row(slice, angle);
           for (int64_t d = 0; d < v.detectors; ++d)
             row[d * v.lanes + l] = slice >= slices ? 0.0f : from == nullptr ? 1.0f : from[d];
         }
@@ -125,19 +123,16 @@ class HostTomographyOps final : public TomographyOps {
   absl::Status PackImages(StreamRef stream, const RayView& view, DeviceSpan<const float> in,
                           float value, int64_t n, int64_t slices, DeviceSpan<float> out) override {
     return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
-      const int64_t border = (v.size - n) / 2;
-      const float middle = 0.5f * static_cast<float>(v.size - 1);
+      const math::GridMiddle middle(v.size, n);
       tbb::parallel_for(int64_t{0}, v.groups * v.size, [&](int64_t i) {
         const int64_t group = i / v.size, r = i % v.size;
-        float* row = out + (i * v.image_pitch() + kRayMargin) * v.lanes;
+        float* row = out + v.ImageRow(i) * v.lanes;
         for (int64_t c = 0; c < v.size; ++c) {
-          const bool counts = math::InCircle(static_cast<float>(c) - middle,
-                                             static_cast<float>(r) - middle, v.radius);
-          const bool given = r >= border && r < border + n && c >= border && c < border + n;
+          const bool counts = v.Counts(r, c), given = middle.Contains(r, c);
           for (int64_t l = 0; l < v.lanes; ++l) {
             const int64_t slice = group * v.lanes + l;
             float x = in == nullptr             ? value
-                      : given && slice < slices ? in[(slice * n + r - border) * n + c - border]
+                      : given && slice < slices ? in[middle.At(slice, r, c)]
                                                 : 0.0f;
             row[c * v.lanes + l] = counts && slice < slices ? x : 0.0f;
           }
@@ -150,12 +145,11 @@ class HostTomographyOps final : public TomographyOps {
                             int64_t n, int64_t first, int64_t count,
                             DeviceSpan<float> out) override {
     return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
-      const int64_t border = (v.size - n) / 2;
+      const int64_t border = math::GridMiddle(v.size, n).border;
       tbb::parallel_for(int64_t{0}, count * n, [&](int64_t i) {
         const int64_t slice = first + i / n, group = slice / v.lanes, lane = slice % v.lanes,
                       r = i % n + border;
-        const float* row =
-            in + ((group * v.size + r) * v.image_pitch() + kRayMargin + border) * v.lanes + lane;
+        const float* row = in + (v.ImageRow(group * v.size + r) + border) * v.lanes + lane;
         for (int64_t c = 0; c < n; ++c) out[i * n + c] = row[c * v.lanes];
       });
     });
@@ -200,15 +194,14 @@ class HostTomographyOps final : public TomographyOps {
     return Enqueue(stream, [=, v = view, measured = measured.data(), projected = projected.data(),
                             sums = sums.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
-        const int64_t pitch = v.sinogram_pitch();
         tbb::parallel_for(int64_t{0}, kSumParts, [&](int64_t part) {
           for (int64_t i = part; i < v.groups * range.count(); i += kSumParts) {
             const int64_t group = i / range.count(), angle = range.begin + i % range.count();
-            const int64_t start = ((group * v.angles + angle) * pitch + kRayMargin) * kLanes;
-            const float *b = measured + start, *w = kind == ResidualKind::kWeighted
-                                                        ? rows.data + group * rows.group_stride +
-                                                              angle * pitch + kRayMargin
-                                                        : nullptr;
+            const int64_t start = v.SinogramRow(group * v.angles + angle) * kLanes;
+            const float *b = measured + start,
+                        *w = kind == ResidualKind::kWeighted
+                                 ? rows.data + group * rows.group_stride + v.SinogramRow(angle)
+                                 : nullptr;
             float* p = projected + start;
             double totals[kLanes] = {};
             for (int64_t d = 0; d < v.detectors; ++d) {
@@ -235,12 +228,10 @@ class HostTomographyOps final : public TomographyOps {
     return Enqueue(stream, [=, v = view, back = back.data(), image = image.data(),
                             changes = changes.data()] {
       ForLanes(v.lanes, [&]<int64_t kLanes>() {
-        const int64_t pitch = v.image_pitch();
         AddOverRows(
             v.groups * v.size, 2 * v.groups * kLanes, changes, [&](int64_t i, double* totals) {
-              const int64_t group = i / v.size, r = i % v.size,
-                            start = (i * pitch + kRayMargin) * kLanes;
-              const float* w = columns.data + group * columns.group_stride + r * pitch + kRayMargin;
+              const int64_t group = i / v.size, r = i % v.size, start = v.ImageRow(i) * kLanes;
+              const float* w = columns.data + group * columns.group_stride + v.ImageRow(r);
               totals += group * 2 * kLanes;
               for (int64_t c = 0; c < v.size; ++c) {
                 if (w[c] == 0.0f) continue;
@@ -309,7 +300,7 @@ class HostTomographyOps final : public TomographyOps {
                           DeviceSpan<const float> in, DeviceSpan<float> out) override {
     return Enqueue(stream, [=, v = view, in = in.data(), out = out.data()] {
       tbb::parallel_for(int64_t{0}, v.groups * v.angles, [&](int64_t i) {
-        const int64_t start = (i * v.sinogram_pitch() + kRayMargin) * v.lanes;
+        const int64_t start = v.SinogramRow(i) * v.lanes;
         FilterRow(v, filter, in + start, out + start);
       });
     });

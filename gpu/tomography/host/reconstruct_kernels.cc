@@ -1,8 +1,8 @@
-// Compiled once per SIMD target; the best one is chosen at run time.
+// Compiled once per SIMD target; the program chooses the best target at run time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "gpu/tomography/host/reconstruct_kernels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
-// The above must come first.
+// These includes must come first.
 #include <algorithm>
 #include <cstring>
 
@@ -67,8 +67,8 @@ HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t
   const DI di;
   if constexpr (kLanes == 1) {
 #if HWY_TARGET <= HWY_AVX3
-    // Neighbours lie at most √2 apart, so all taps of a block are within 32 values: two loads and
-    // permutations instead of gathers.
+    // Neighbouring positions are at most √2 apart, so all taps of a block are within 32 values. Two
+    // loads and permutations replace gathers.
     if (const auto last = static_cast<int32_t>(count + math::kRayMargin - 2 * kBlock);
         last >= -math::kRayMargin) {
       const int32_t base = std::min({taps.first[0], taps.first[kBlock - 1], last});
@@ -107,7 +107,7 @@ HWY_INLINE void AddLine(const float* HWY_RESTRICT line, [[maybe_unused]] int64_t
   }
 }
 
-// Element of position q, lane l in the memory of the sums.
+// The index of position q, lane l in the memory of the sums.
 template <int64_t kLanes>
 HWY_INLINE int64_t SumAt(int64_t q, int64_t l) {
   return kLanes == 1 ? q : ((l / kN) * kBlock + q) * kN + l % kN;
@@ -175,7 +175,7 @@ void Forward(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_
   }
   const int64_t rays = std::min(kBlock, v.detectors - first_ray);
   for (int64_t a = begin; a < end; ++a) {
-    float* out = sinogram + (a * v.sinogram_pitch() + math::kRayMargin + first_ray) * kLanes;
+    float* out = sinogram + (v.SinogramRow(a) + first_ray) * kLanes;
     const float scale = v.pixel_size * fabsf(v.forward[a].inverse);
     for (int64_t q = 0; q < rays; ++q) {
       for (int64_t l = 0; l < kLanes; ++l)
@@ -217,7 +217,7 @@ void Back(const RayView& v, int64_t group, int64_t begin, int64_t end, int64_t r
     }
   }
   for (int64_t r = 0; r < rows; ++r) {
-    float* out = image + ((row + r) * v.image_pitch() + math::kRayMargin + column) * kLanes;
+    float* out = image + (v.ImageRow(row + r) + column) * kLanes;
     for (int64_t q = 0; q < columns; ++q) {
       const bool inside =
           math::InCircle(x + static_cast<float>(q), y + static_cast<float>(r), v.radius);

@@ -55,9 +55,9 @@ class RepeatsTest : public BackendTest {
     for (const auto kind :
          {MotionContrast::kSpeckleVariance, MotionContrast::kAmplitudeDecorrelation}) {
       const DeviceBuffer out = Poisoned(kBscans * kX * kZ * 4);
-      ASSERT_THAT(
-          Angiogram(stream_.ref(), device_, kind, View(data, dtype, order), scale, out.as<float>()),
-          IsOk());
+      ASSERT_THAT(Angiogram(stream_.ref(), device_, kind, View(data, dtype, order), scale,
+                            out.span<float>()),
+                  IsOk());
       const auto got = Download<float>(out, kBscans * kX * kZ);
       std::vector<double> want;
       double most = 1e-30;
@@ -87,7 +87,7 @@ class RepeatsTest : public BackendTest {
         ASSERT_NEAR(static_cast<double>(got[i]), want[i], kTolerance * most) << i;
       const DeviceBuffer face = Poisoned(kBscans * kX * 4);
       ASSERT_THAT(AngiogramEnFace(stream_.ref(), device_, kind, View(data, dtype, order), scale, 7,
-                                  61, face.as<float>()),
+                                  61, face.span<float>()),
                   IsOk());
       const auto means = Download<float>(face, kBscans * kX);
       for (size_t a = 0; a < means.size(); ++a) {
@@ -132,7 +132,7 @@ TEST_P(RepeatsTest, StillIsZeroAndMissingIsNan) {
        {MotionContrast::kSpeckleVariance, MotionContrast::kAmplitudeDecorrelation}) {
     const DeviceBuffer out = Poisoned(kBscans * kX * kZ * 4);
     ASSERT_THAT(Angiogram(stream_.ref(), device_, kind, View(data, DType::kF32, order), {},
-                          out.as<float>()),
+                          out.span<float>()),
                 IsOk());
     const auto got = Download<float>(out, kBscans * kX * kZ);
     for (int64_t b = 0; b < kBscans; ++b) {
@@ -145,7 +145,7 @@ TEST_P(RepeatsTest, StillIsZeroAndMissingIsNan) {
     }
     const DeviceBuffer face = Poisoned(kBscans * kX * 4);
     ASSERT_THAT(AngiogramEnFace(stream_.ref(), device_, kind, View(data, DType::kF32, order), {}, 0,
-                                kZ, face.as<float>()),
+                                kZ, face.span<float>()),
                 IsOk());
     const auto means = Download<float>(face, kBscans * kX);
     for (size_t a = 0; a < means.size(); ++a) EXPECT_EQ(std::isnan(means[a]), a == 2 * kX + 4) << a;
@@ -160,8 +160,9 @@ TEST_P(RepeatsTest, DopplerAgreesWithDoublePrecision) {
     for (const bool ascans : {false, true}) {
       const int64_t rows = ascans ? kRows : kBscans, columns = ascans ? kX - 1 : kX;
       const DeviceBuffer out = Poisoned(rows * columns * kZ * 4);
-      ASSERT_THAT(ascans ? DopplerOverAscans(stream_.ref(), device_, view, half, out.as<float>())
-                         : DopplerOverRepeats(stream_.ref(), device_, view, half, out.as<float>()),
+      ASSERT_THAT(ascans
+                      ? DopplerOverAscans(stream_.ref(), device_, view, half, out.span<float>())
+                      : DopplerOverRepeats(stream_.ref(), device_, view, half, out.span<float>()),
                   IsOk());
       const auto got = Download<float>(out, static_cast<size_t>(rows * columns * kZ));
       for (int64_t y = 0; y < rows; ++y) {
@@ -206,7 +207,7 @@ TEST_P(RepeatsTest, AKnownTurnComesBack) {
   const DeviceBuffer data = Upload(z), order = Upload(order_),
                      out = Poisoned(kBscans * kX * kZ * 4);
   ASSERT_THAT(DopplerOverRepeats(stream_.ref(), device_, View(data, DType::kC64, order), 0,
-                                 out.as<float>()),
+                                 out.span<float>()),
               IsOk());
   const auto got = Download<float>(out, kBscans * kX * kZ);
   for (size_t i = 0; i < got.size(); ++i)

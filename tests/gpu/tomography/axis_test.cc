@@ -467,7 +467,7 @@ TEST_P(TomoAxisTest, ADeadColumnIsNotTakenForTheAxis) {
     const DeviceBuffer in = Upload(phantom.sinograms);
     ASSERT_OK_AND_ASSIGN(
         const std::vector<int64_t> dead,
-        MendDeadColumns(stream_.ref(), in.as<float>(), phantom.slices,
+        MendDeadColumns(stream_.ref(), in.span<float>(), phantom.slices,
                         std::ssize(phantom.angles_rad), phantom.detectors, device_));
     EXPECT_EQ(dead,
               how == Spoilt::kTwoBeside ? (std::vector{column, column + 1}) : std::vector{column})

@@ -106,9 +106,9 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     auto writer = store_->OpenWrite(spec, kMe);
     if (!writer.ok()) return writer.status();
     const auto* data = reinterpret_cast<const char*>(values.data());
-    for (size_t at = 0; at < spec.total_bytes; at += BufferStore::kMostChunk) {
+    for (size_t at = 0; at < spec.total_bytes; at += BufferWriter::kMostChunk) {
       const absl::Status status = (*writer)->Chunk(
-          {{data + at, std::min<size_t>(BufferStore::kMostChunk, spec.total_bytes - at)}});
+          {{data + at, std::min<size_t>(BufferWriter::kMostChunk, spec.total_bytes - at)}});
       if (!status.ok()) return status;
     }
     return (*writer)->Finish();

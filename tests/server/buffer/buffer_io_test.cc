@@ -104,7 +104,7 @@ TEST_P(BufferIoTest, WritesAreCheckedAgainstTheBuffer) {
   }
   {
     auto writer = store_->OpenWrite({.name = buffer.name, .total_bytes = 1600}, kMe).value();
-    const std::vector<char> huge(BufferStore::kMostChunk + 1);
+    const std::vector<char> huge(BufferWriter::kMostChunk + 1);
     EXPECT_REFUSED(writer->Chunk({{huge.data(), huge.size()}}), kInvalidArgument, "PROTOCOL");
     ASSERT_THAT(writer->Chunk({{reinterpret_cast<const char*>(values.data()), 100}}), IsOk());
     EXPECT_REFUSED(writer->Finish(), kInvalidArgument, "SHORT_STREAM");

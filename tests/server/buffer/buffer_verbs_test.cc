@@ -114,7 +114,7 @@ TEST_P(BufferVerbsTest, ALeaseAndTheEndOfItsTimeToLive) {
 
 TEST_P(BufferVerbsTest, OneWriterAtATime) {
   std::string name;
-  std::unique_ptr<BufferStore::Writer> writers[2];
+  std::unique_ptr<BufferWriter> writers[2];
   const auto open = [&](int i) {
     return [&, i]() -> absl::Status {
       OCTAVO_ASSIGN_OR_RETURN(writers[i],

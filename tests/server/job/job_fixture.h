@@ -11,6 +11,7 @@
 #include "server/job/job_queue.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/news.h"
+#include "tests/support/news_of_jobs.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
@@ -61,15 +62,7 @@ class JobFixture : public octavo::testing::BackendTest {
   Publisher publisher_{&clock_};
   std::shared_ptr<FramePool> frames_;
   octavo::testing::News news_;
-  /// Signals `News` when a job changes.
-  class Observer final : public JobObserver {
-   public:
-    explicit Observer(octavo::testing::News* news) : news_(*news) {}
-    void OnJobsChanged() override { news_.Tell(); }
-
-   private:
-    octavo::testing::News& news_;
-  } observer_{&news_};
+  octavo::testing::NewsOfJobs observer_{&news_};
   std::unique_ptr<JobQueue> queue_;
 };
 

@@ -14,6 +14,7 @@
 #include "gpu/base/status.h"
 #include "server/job/job_queue.h"
 #include "tests/support/news.h"
+#include "tests/support/news_of_jobs.h"
 #include "tests/support/rooms.h"
 #include "tests/support/status_matchers.h"
 
@@ -192,15 +193,7 @@ class JobQueueTest : public ::testing::Test {
   VolumeStore volumes_{&ledger_, &clock_};
   Publisher publisher_{&clock_};
   octavo::testing::News news_;
-  /// Signals `News` when a job changes.
-  class Observer final : public JobObserver {
-   public:
-    explicit Observer(octavo::testing::News* news) : news_(*news) {}
-    void OnJobsChanged() override { news_.Tell(); }
-
-   private:
-    octavo::testing::News& news_;
-  } observer_{&news_};
+  octavo::testing::NewsOfJobs observer_{&news_};
   std::unique_ptr<JobQueue> queue_;
 };
 

@@ -1,17 +1,16 @@
 #include "server/scan/block_pipeline.h"
 
-#include "tests/support/device/backend_param.h"
-#include "tests/support/scan/scan_parts.h"
+#include "tests/support/scan/builder_parts.h"
 
 namespace octavo::engine {
 namespace {
 
 using octavo::testing::IsOk;
 using octavo::testing::SharedDevice;
+using testing::BuilderParts;
+using testing::Captures;
 using testing::KnownRecords;
-using testing::NoRelief;
 using testing::ResolvedKnown;
-using testing::ScanSurroundings;
 
 constexpr int64_t kSamples = 64, kVolume = 80;
 
@@ -43,61 +42,35 @@ class Scripted final : public Source {
 
 /// The compute thread's part of a scan, without a session: every step runs on this thread, one
 /// after the other. Volumes of 8 B-scans of 10 A-scans.
-class PipelineRun {
+class PipelineRun : public BuilderParts {
  public:
   PipelineRun(int64_t count, std::vector<std::pair<int64_t, int64_t>> script)
-      : of_(ResolvedKnown({.ascans_per_bscan = 10, .bscans_per_volume = 8, .volumes = count},
+      : BuilderParts(
+            ResolvedKnown({.ascans_per_bscan = 10, .bscans_per_volume = 8, .volumes = count},
                           [](ScanSpec& spec) {
                             spec.acquisition.ring_blocks = 32;
-                            spec.retention.mode = RetentionMode::kCapture;
-                            spec.retention.hold_slots = 4;
-                          })),
-        devices_(of_.Charge({&SharedDevice("host")})),
-        memory_(of_.scan, &of_.ledger, nullptr, devices_),
-        updates_("scans/x", of_.scan, &of_.ledger, devices_),
-        lanes_(of_.scan, devices_),
-        acquirer_(std::make_unique<Scripted>(std::move(script)), of_.scan, &of_.progress),
-        retention_(of_.scan.spec.retention, VolumeSlots(of_.scan),
-                   {.scan = "scans/x",
-                    .store = &of_.store,
-                    .relief = &relief_,
-                    .observer = &of_.told,
-                    .source_waits = true,
-                    .ring_occupancy = [] { return 0.0; },
-                    .slots_return = [] { return false; }}),
-        products_(of_.scan, &lanes_,
+                            Captures(4)(spec);
+                          }),
+            /*source_waits=*/true),
+        acquirer_(std::make_unique<Scripted>(std::move(script)), of.scan, &of.progress),
+        products_(of.scan, &lanes,
                   {.scan = "scans/x",
-                   .publisher = &of_.publisher,
+                   .publisher = &of.publisher,
                    .frames = std::make_shared<FramePool>(&SharedDevice("host"), 16 << 20),
                    .source_waits = true}),
-        builder_(&of_.scan, &lanes_,
-                 {.scan = "scans/x",
-                  .server_id = "testtest",
-                  .store = &of_.store,
-                  .memory = &memory_,
-                  .updates = &updates_,
-                  .retention = &retention_,
-                  .events = &of_.events,
-                  .progress = &of_.progress,
-                  .life = &of_.life}),
-        pipeline_(of_.scan, {.scan = "scans/x",
-                             .clock = &of_.clock,
-                             .acquirer = &acquirer_,
-                             .lanes = &lanes_,
-                             .builder = &builder_,
-                             .products = &products_,
-                             .completions = &completions_,
-                             .events = &of_.events,
-                             .progress = &of_.progress,
-                             .life = &of_.life}) {
-    EXPECT_THAT(lanes_.OpenStreams(), IsOk());
-    EXPECT_THAT(memory_.AllocateSlots(lanes_.compute()), IsOk());
+        pipeline_(of.scan, {.scan = "scans/x",
+                            .clock = &of.clock,
+                            .acquirer = &acquirer_,
+                            .lanes = &lanes,
+                            .builder = &builder,
+                            .products = &products_,
+                            .completions = &completions_,
+                            .events = &of.events,
+                            .progress = &of.progress,
+                            .life = &of.life}) {
     EXPECT_THAT(acquirer_.Allocate(SharedDevice("host")), IsOk());
-    EXPECT_THAT(lanes_.Allocate(), IsOk());
     EXPECT_THAT(products_.Allocate(), IsOk());
-    EXPECT_THAT(builder_.Allocate(), IsOk());
     EXPECT_THAT(completions_.Allocate(SharedDevice("host"), 64, 1, false), IsOk());
-    memory_.Begin();
     acquirer_.Run({}, {});
     pipeline_.Run([this] { ++stops_; });
     completions_.Close();
@@ -114,26 +87,18 @@ class PipelineRun {
         records += item.records;
       }
     }
-    lanes_.Synchronize();
+    lanes.Synchronize();
     EXPECT_EQ(stops_, 1);
   }
-  std::string EndCode() { return of_.Status().reason_code; }
+  std::string EndCode() { return of.Status().reason_code; }
 
   std::vector<int64_t> volumes, missing, frames;
   int64_t blocks = 0, records = 0;
-  ScanSurroundings of_;
 
  private:
-  NoRelief relief_;
-  const std::vector<ScanDevice> devices_;
-  ScanMemory memory_;
-  ProcessingUpdates updates_;
-  DeviceLanes lanes_;
   Acquirer acquirer_;
   CompletionQueue completions_;
-  RetentionPolicy retention_;
   ProductMaker products_;
-  VolumeBuilder builder_;
   BlockPipeline pipeline_;
   int stops_ = 0;
 };
@@ -147,13 +112,13 @@ TEST(BlockPipelineTest, BlocksThatSpanVolumesCompleteThem) {
   EXPECT_EQ(run.frames, (Numbers{2, 2, 2}));  // MIP and AIP
   EXPECT_EQ(run.records, 240);
   EXPECT_EQ(run.EndCode(), "COMPLETED");
-  EXPECT_EQ(run.of_.progress.missing_ascans, 0);
+  EXPECT_EQ(run.of.progress.missing_ascans, 0);
 }
 
 TEST(BlockPipelineTest, RecordsThatCameAlreadyOrHaveNoPlaceAreCounted) {
   PipelineRun run(2, {{-5, 15}, {10, 40}, {30, 40}, {300, 10}, {70, 50}, {120, 40}});
-  EXPECT_EQ(run.of_.progress.out_of_range_records, 5 + 10);
-  EXPECT_EQ(run.of_.progress.duplicate_records, 20);
+  EXPECT_EQ(run.of.progress.out_of_range_records, 5 + 10);
+  EXPECT_EQ(run.of.progress.duplicate_records, 20);
   EXPECT_EQ(run.volumes, (Numbers{0, 1}));
   EXPECT_EQ(run.missing, (Numbers{0, 0}));
 }
@@ -162,8 +127,8 @@ TEST(BlockPipelineTest, AGapEndsTheVolumeBeforeItAndWhatIsLostIsMissing) {
   PipelineRun run(3, {{0, 50}, {170, 50}, {220, 20}});
   EXPECT_EQ(run.volumes, (Numbers{0, 2}));
   EXPECT_EQ(run.missing, (Numbers{30, 10}));
-  EXPECT_EQ(run.of_.progress.missing_ascans, 30 + kVolume + 10);
-  EXPECT_EQ(run.of_.Status().volumes_dropped, 1);
+  EXPECT_EQ(run.of.progress.missing_ascans, 30 + kVolume + 10);
+  EXPECT_EQ(run.of.Status().volumes_dropped, 1);
 }
 
 TEST(BlockPipelineTest, ASourceThatEndsLeavesAPartOfAVolume) {

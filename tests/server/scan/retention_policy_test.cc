@@ -9,8 +9,8 @@ namespace octavo::engine {
 namespace {
 
 using octavo::testing::SharedDevice;
+using testing::FewAscans;
 using testing::NoRelief;
-using testing::ResolvedKnown;
 using testing::ScanSurroundings;
 
 /// Gives prepared answers and counts the calls.
@@ -67,7 +67,7 @@ class RetentionPolicyTest : public ::testing::Test {
   }
   VolumeState StateOf(const std::string& name) { return of_.store.Get(name)->state; }
 
-  ScanSurroundings of_{ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4})};
+  ScanSurroundings of_{FewAscans()};
   const std::shared_ptr<SlotPool> pool_ = std::make_shared<SlotPool>(&of_.ledger);
   Relief relief_;
   bool source_waits_ = false;

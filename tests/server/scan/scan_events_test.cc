@@ -103,6 +103,24 @@ TEST(ScanEventsTest, ClippingIsToldOnceForEachProcessing) {
   EXPECT_EQ(of.told.changes, 2);
 }
 
+// A scan that has ended stays listed, and the processing of its volumes takes megabytes.
+TEST(ScanEventsTest, TheProcessingOfAClippedVolumeIsNotKept) {
+  ScanSurroundings of(FewRecords());
+  VolumeStatus volume;
+  volume.origin = std::make_shared<const ResolvedScan>(of.scan);
+  volume.clipped_below = 500;
+  of.events.WarnOfClipping(volume, 1000);
+  EXPECT_EQ(of.told.changes, 1);
+  const std::weak_ptr<const ResolvedScan> processing = volume.origin;
+  volume.origin = nullptr;
+  EXPECT_TRUE(processing.expired());
+  // The next one is told, wherever it lies in memory.
+  volume.origin = std::make_shared<const ResolvedScan>(of.scan);
+  volume.clipped_below = 600;
+  of.events.WarnOfClipping(volume, 1000);
+  EXPECT_EQ(of.told.changes, 2);
+}
+
 TEST(ScanEventsTest, GapsAndMarksOfTheSourceAreToldOnce) {
   ScanSurroundings of(FewRecords());
   Marked source({{.name = "a", .record = 3}, {.name = "b", .record = 40}});

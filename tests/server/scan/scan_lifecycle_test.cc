@@ -6,12 +6,12 @@ namespace octavo::engine {
 namespace {
 
 using octavo::testing::IsOk;
-using testing::ResolvedKnown;
+using testing::FewAscans;
 using testing::ScanSurroundings;
 
 class ScanLifecycleTest : public ::testing::Test {
  protected:
-  ScanSurroundings of_{ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4})};
+  ScanSurroundings of_{FewAscans()};
   ScanLifecycle& life_ = of_.life;
 };
 

@@ -8,7 +8,8 @@ namespace {
 
 using octavo::testing::IsOk;
 using octavo::testing::SharedDevice;
-using testing::ResolvedKnown;
+using testing::Captures;
+using testing::FewAscans;
 using testing::ScanSurroundings;
 
 class ScanMemoryTest : public ::testing::Test {
@@ -16,11 +17,12 @@ class ScanMemoryTest : public ::testing::Test {
   int64_t Reserved() { return of_.ledger.UseOf(0).reserved; }
   Device& device_ = SharedDevice("host");
   const Stream stream_ = device_.NewStream(StreamPriority::kNormal).value();
-  ScanSurroundings of_{
-      ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4}, [](ScanSpec& spec) {
-        spec.retention.mode = RetentionMode::kCapture;
-        spec.retention.hold_slots = 3;
-      })};
+  void Allocate(ScanMemory& memory) {
+    ASSERT_THAT(memory.AllocateSlots(stream_.ref()), IsOk());
+    ASSERT_THAT(memory.AllocateChains(), IsOk());
+    ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+  }
+  ScanSurroundings of_{FewAscans(Captures(3))};
 };
 
 TEST_F(ScanMemoryTest, BeforeItBeginsTheChargesAreTheCallers) {
@@ -29,8 +31,7 @@ TEST_F(ScanMemoryTest, BeforeItBeginsTheChargesAreTheCallers) {
   EXPECT_GT(reserved, 0);
   {
     ScanMemory memory(of_.scan, &of_.ledger, nullptr, devices);
-    ASSERT_THAT(memory.AllocateSlots(stream_.ref()), IsOk());
-    ASSERT_THAT(memory.AllocateChains(), IsOk());
+    Allocate(memory);
     EXPECT_EQ(memory.slots().TryTake(), nullptr);
     EXPECT_FALSE(memory.begun());
   }
@@ -39,8 +40,7 @@ TEST_F(ScanMemoryTest, BeforeItBeginsTheChargesAreTheCallers) {
 
 TEST_F(ScanMemoryTest, AChargeEndsWithWhatItIsFor) {
   ScanMemory memory(of_.scan, &of_.ledger, nullptr, of_.Charge({&device_}));
-  ASSERT_THAT(memory.AllocateSlots(stream_.ref()), IsOk());
-  ASSERT_THAT(memory.AllocateChains(), IsOk());
+  Allocate(memory);
   EXPECT_EQ(memory.chains(), nullptr);
   EXPECT_EQ(memory.raw_slots(), nullptr);
   memory.Begin();
@@ -64,9 +64,7 @@ TEST_F(ScanMemoryTest, ASlotOfTheCacheIsScrubbed) {
     EXPECT_EQ(grant->reused, use == 0 ? 0u : 3u);
     ScanMemory memory(of_.scan, &of_.ledger, &cache,
                       {{.device = &device_, .index = 0, .charges = grant->charges}});
-    ASSERT_THAT(memory.AllocateSlots(stream_.ref()), IsOk());
-    ASSERT_THAT(memory.AllocateChains(), IsOk());
-    ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+    Allocate(memory);
     memory.Begin();
     for (int i = 0; i < 3; ++i) {
       const std::shared_ptr<VolumeSlot> slot = memory.slots().TryTake();

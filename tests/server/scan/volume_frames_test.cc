@@ -8,7 +8,7 @@ namespace {
 
 using octavo::testing::IsOk;
 using octavo::testing::SharedDevice;
-using testing::ResolvedKnown;
+using testing::FewAscans;
 using testing::ScanSurroundings;
 
 class VolumeFramesTest : public ::testing::Test {
@@ -45,7 +45,7 @@ class VolumeFramesTest : public ::testing::Test {
     return stats.frames_dropped[{"volume", "no_memory"}];
   }
 
-  ScanSurroundings of_{ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4})};
+  ScanSurroundings of_{FewAscans()};
   VolumeFrames frames_{"scans/x", &of_.store, &of_.publisher,
                        std::make_shared<FramePool>(&SharedDevice("host"), 16 << 20)};
   ActiveVolume volume_{AscanCoverage({})};

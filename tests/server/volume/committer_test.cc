@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gpu/backend/open_devices.h"
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "server/storage/commit/commit_store.h"
@@ -40,8 +41,10 @@ class CommitterTest : public ::testing::Test {
                            .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
         1);
   }
+  ~CommitterTest() override { ArmFailpoint(""); }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
     if (volume.state == VolumeState::kCommitting && fail_) throw std::bad_alloc();
+    if (volume.state == VolumeState::kCommitting && on_write_) on_write_();
     return {.volume_name = volume.name,
             .scan_name = volume.scan,
             .shape = {volume.shape[0], volume.shape[1], volume.shape[2]},
@@ -84,6 +87,7 @@ class CommitterTest : public ::testing::Test {
   std::unique_ptr<Device> device_;
   std::shared_ptr<FramePool> frames_;
   std::atomic<bool> fail_{false};
+  std::function<void()> on_write_;
   std::unique_ptr<Committer> committer_;  // last: its threads use the rest
 };
 
@@ -131,6 +135,43 @@ TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
   EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
   fail_ = false;
   EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsOk());
+}
+
+TEST_F(CommitterTest, ACommitThatNoThreadTakesOverLeavesTheVolumeHeld) {
+  Hold("volumes/a");
+  ArmFailpoint("task_posted:throw=bad_alloc");
+  EXPECT_THAT(Ask("volumes/a", "a", "once").get(),
+              IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  const auto now = volumes_.Get("volumes/a");
+  EXPECT_EQ(now->state, VolumeState::kHeld);
+  EXPECT_NE(now->last_error.find("no host memory left"), std::string::npos);
+  EXPECT_EQ(volumes_.CountOf("scans/a").commit_failures, 1);
+  EXPECT_FALSE(committer_->PendingOf("scans/a"));
+  EXPECT_THAT(Ask("volumes/a", "a", "once").get(), IsOk());
+}
+
+TEST_F(CommitterTest, ItsEndEndsTheCommitsThatAreQueued) {
+  Hold("volumes/a");
+  Hold("volumes/b");
+  std::promise<void> begun, go_on;
+  on_write_ = [&] {
+    begun.set_value();
+    go_on.get_future().wait();
+  };
+  auto first = Ask("volumes/a", "a", "");
+  begun.get_future().wait();
+  auto second = Ask("volumes/b", "b", "");
+  for (const char* name : {"volumes/a", "volumes/b"})
+    EXPECT_EQ(volumes_.Get(name)->state, VolumeState::kCommitting);
+  committer_->CancelAll();  // as its end does, which waits for its threads
+  go_on.set_value();
+  committer_ = nullptr;
+  for (auto* outcome : {&first, &second})
+    EXPECT_THAT(outcome->get(), IsError(absl::StatusCode::kCancelled, "stays held"));
+  for (const char* name : {"volumes/a", "volumes/b"}) {
+    EXPECT_EQ(volumes_.Get(name)->state, VolumeState::kHeld);
+    EXPECT_NE(volumes_.Get(name)->last_error.find("cancelled"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -45,6 +45,14 @@ class LendingTest : public ::testing::Test {
   absl::StatusOr<VolumeHold> Lend(const std::string& name, int64_t hold_slots) {
     return store_.Hold(name, HoldKind::kLoan, hold_slots);
   }
+  void Spill(const std::string& name, std::shared_ptr<const SpilledVolume> to) {
+    ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginSpill(name));
+    EXPECT_TRUE(std::move(move).Finish(VolumeBytes{.slot = nullptr, .spilled = std::move(to)}));
+  }
+  void Restore(const std::string& name, std::shared_ptr<VolumeSlot> to) {
+    ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginRestore(name));
+    EXPECT_TRUE(std::move(move).Finish(VolumeBytes{.slot = std::move(to), .spilled = nullptr}));
+  }
   bool Kept(const std::string& name) { return store_.Get(name).value().kept; }
 
   FakeClock clock_;
@@ -59,15 +67,15 @@ TEST_F(LendingTest, TheOldestThatNobodyMapsIsSpilled) {
   mapped_ = {"volumes/0", "volumes/2"};
   EXPECT_EQ(store_.MappedOf("scans/a"), 2);
   EXPECT_EQ(store_.MappedOf("scans/b"), 0);
-  ASSERT_OK_AND_ASSIGN(const VolumeHold first, store_.tiers().BeginSpillOldest("scans/a"));
-  EXPECT_EQ(first.status.name, "volumes/1");
-  ASSERT_OK_AND_ASSIGN(const VolumeHold second, store_.tiers().BeginSpillOldest("scans/a"));
-  EXPECT_EQ(second.status.name, "volumes/3");
+  ASSERT_OK_AND_ASSIGN(const VolumeMove first, store_.tiers().BeginSpillOldest("scans/a"));
+  EXPECT_EQ(first.hold().status.name, "volumes/1");
+  ASSERT_OK_AND_ASSIGN(const VolumeMove second, store_.tiers().BeginSpillOldest("scans/a"));
+  EXPECT_EQ(second.hold().status.name, "volumes/3");
   EXPECT_THAT(store_.tiers().BeginSpillOldest("scans/a"),
               IsError(absl::StatusCode::kNotFound, "scans/a"));  // no other volume, ever
   mapped_ = {"volumes/0"};
-  ASSERT_OK_AND_ASSIGN(const VolumeHold third, store_.tiers().BeginSpillOldest("scans/a"));
-  EXPECT_EQ(third.status.name, "volumes/2");
+  ASSERT_OK_AND_ASSIGN(const VolumeMove third, store_.tiers().BeginSpillOldest("scans/a"));
+  EXPECT_EQ(third.hold().status.name, "volumes/2");
 }
 
 TEST_F(LendingTest, ALentVolumeIsKeptUntilTheLastOneGivesItBack) {
@@ -168,16 +176,16 @@ TEST_F(LendingTest, AMarkDuringACommit) {
     const std::string name = absl::StrCat("volumes/", fails);
     Held(name, /*kept=*/false);
     ASSERT_THAT(store_.ring().Mark(name, 9), IsOk());
-    ASSERT_THAT(store_.BeginCommit(name, &client), IsOk());
+    ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit(name, &client));
     ASSERT_THAT(store_.ring().Unmark(name, &client), IsOk());
     EXPECT_FALSE(Kept(name));
     EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
     if (fails) {
-      store_.EndCommit(name, absl::ResourceExhaustedError("the disk is full"));
+      std::move(commit).Finish(absl::ResourceExhaustedError("the disk is full"));
       EXPECT_TRUE(Kept(name));
       EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
     } else {
-      store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+      std::move(commit).Finish(storage::CommitOutcome{.path = "/somewhere"});
       EXPECT_THAT(store_.ring().Unmark(name, &client),
                   IsError(absl::StatusCode::kFailedPrecondition,
                           "only HELD and COMMITTING volumes have a mark"));
@@ -214,7 +222,7 @@ TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
 // The volume's slot would not become free before the requested move ends.
 TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
-  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginSpill("volumes/a"));
   EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a"));
   EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/b")->state, VolumeState::kDiscarded);
@@ -222,37 +230,34 @@ TEST_F(LendingTest, WhatIsBeingMovedIsNotOverwritten) {
   EXPECT_EQ(store_.Get("volumes/a")->state, VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/c")->state, VolumeState::kDiscarded);
   EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a"));
-  store_.tiers().EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
+  EXPECT_FALSE(std::move(move).Finish(absl::ResourceExhaustedError("no room")));
   EXPECT_TRUE(store_.ring().OverwriteOldest("scans/a")) << "it is the ring's again";
 }
 
 TEST_F(LendingTest, AVolumeMovesOutOfItsSlot) {
   const auto old = Held("volumes/a");
-  ASSERT_OK_AND_ASSIGN(VolumeHold pinned, store_.tiers().BeginRelocate("volumes/a"));
-  EXPECT_EQ(pinned.slot, old.lock());
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginRelocate("volumes/a"));
+  EXPECT_EQ(move.hold().slot, old.lock());
   EXPECT_THAT(store_.tiers().BeginRelocate("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "being moved"));
   EXPECT_EQ(store_.Get("volumes/a")->moving, Move::kRelocating);
-  const std::shared_ptr<const VolumeSlot> kept_by_a_process = pinned.slot;
-  pinned.slot = nullptr;
+  const std::shared_ptr<const VolumeSlot> kept_by_a_process = move.hold().slot;
   const auto fresh = Slot("scans/a");
-  const std::weak_ptr<VolumeSlot> now = fresh;
-  EXPECT_TRUE(store_.tiers().EndRelocate("volumes/a", fresh));
+  EXPECT_TRUE(std::move(move).Finish(VolumeBytes{.slot = fresh, .spilled = nullptr}));
   EXPECT_EQ(store_.Get("volumes/a")->moving, Move::kNone);
   EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
-  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the other process has it
-  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old slot is held until it is detached
+  EXPECT_EQ(kept_by_a_process.use_count(), 1);  // only the process has it
+  EXPECT_EQ(ledger_.UseOf(0).held, 20);         // the old one until it is detached
   // A failed move leaves the volume in place.
-  ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
-  EXPECT_FALSE(store_.tiers().EndRelocate("volumes/a", absl::ResourceExhaustedError("no room")));
+  ASSERT_OK_AND_ASSIGN(move, store_.tiers().BeginRelocate("volumes/a"));
+  EXPECT_FALSE(std::move(move).Finish(absl::ResourceExhaustedError("no room")));
   EXPECT_EQ(store_.Hold("volumes/a", HoldKind::kMemory)->slot, fresh);
   // A volume that is discarded during the move leaves no slot behind.
-  ASSERT_OK_AND_ASSIGN(pinned, store_.tiers().BeginRelocate("volumes/a"));
-  pinned.slot = nullptr;
+  ASSERT_OK_AND_ASSIGN(move, store_.tiers().BeginRelocate("volumes/a"));
   EXPECT_THAT(store_.Discard("volumes/a", ""), IsOk());
   auto late = Slot("scans/a");
   const std::weak_ptr<VolumeSlot> dropped = late;
-  EXPECT_FALSE(store_.tiers().EndRelocate("volumes/a", std::move(late)));
+  EXPECT_FALSE(std::move(move).Finish(VolumeBytes{.slot = std::move(late), .spilled = nullptr}));
   EXPECT_TRUE(dropped.expired());
   EXPECT_THAT(store_.tiers().BeginRelocate("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "DISCARDED"));
@@ -278,18 +283,13 @@ class EmptyVolume final : public SpilledVolume {
 TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
   Held("volumes/a");
   const auto fresh = Slot("scans/a");
-  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
-  store_.tiers().EndSpill("volumes/a", std::make_shared<const EmptyVolume>([&] {
-                            ASSERT_THAT(store_.tiers().BeginRestore("volumes/a"), IsOk());
-                            store_.tiers().EndRestore("volumes/a", fresh, 0);
-                          }));
+  Spill("volumes/a", std::make_shared<const EmptyVolume>([&] { Restore("volumes/a", fresh); }));
   ASSERT_OK_AND_ASSIGN(const VolumeHold hold, store_.Hold("volumes/a", HoldKind::kRead));
   EXPECT_EQ(hold.slot, fresh);
   EXPECT_EQ(hold.cursor, nullptr);
   // A missing file of an existing volume is an error.
   Held("volumes/b");
-  ASSERT_THAT(store_.tiers().BeginSpill("volumes/b"), IsOk());
-  store_.tiers().EndSpill("volumes/b", std::make_shared<const EmptyVolume>());
+  Spill("volumes/b", std::make_shared<const EmptyVolume>());
   EXPECT_THAT(store_.Hold("volumes/b", HoldKind::kRead),
               IsError(absl::StatusCode::kNotFound, "the file is gone"));
 }
@@ -298,10 +298,8 @@ TEST_F(LendingTest, WhatIsMovedWhileItIsOpenedIsFoundWhereItIsNow) {
 TEST_F(LendingTest, WhatCameBackFromATierTakesNoSlotOfItsScan) {
   for (const char* name : {"volumes/a", "volumes/b", "volumes/c"}) Held(name, /*kept=*/false);
   ASSERT_THAT(store_.ring().Mark("volumes/a", 1), IsOk());
-  ASSERT_THAT(store_.tiers().BeginSpill("volumes/a"), IsOk());
-  store_.tiers().EndSpill("volumes/a", std::make_shared<const EmptyVolume>());
-  ASSERT_THAT(store_.tiers().BeginRestore("volumes/a"), IsOk());
-  store_.tiers().EndRestore("volumes/a", Slot("scans/a"), 0);
+  Spill("volumes/a", std::make_shared<const EmptyVolume>());
+  Restore("volumes/a", Slot("scans/a"));
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 0);
   EXPECT_THAT(store_.ring().Mark("volumes/b", 1), IsOk());
   EXPECT_EQ(store_.CountOf("scans/a").kept_slots, 1);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "gpu/backend/open_devices.h"
+#include "gpu/base/failpoint.h"
 #include "gpu/base/status.h"
 #include "gpu/device/digest.h"
 #include "tests/support/fake_clock.h"
@@ -40,6 +41,7 @@ class SpillerTest : public ::testing::Test {
                          .meta_of = [this](const VolumeStatus& v) { return Meta(v); }},
         1);
   }
+  ~SpillerTest() override { ArmFailpoint(""); }
   storage::VolumeMeta Meta(const VolumeStatus& volume) {
     if (fail_) throw std::bad_alloc();
     if (on_meta_) on_meta_();
@@ -94,6 +96,57 @@ TEST_F(SpillerTest, AnExceptionLeavesTheVolumeWhereItIs) {
   fail_ = false;
   EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
   EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
+}
+
+TEST_F(SpillerTest, AMoveThatNoThreadTakesOverLeavesTheVolumeWhereItIs) {
+  Hold("volumes/a", "scans/a");
+  const auto expect_as_before = [this] {
+    const auto now = volumes_.Get("volumes/a");
+    EXPECT_EQ(now->tier, Tier::kDevice);
+    EXPECT_EQ(now->moving, Move::kNone);
+  };
+  ArmFailpoint("task_posted:throw=bad_alloc");
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk),
+              IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  expect_as_before();
+  EXPECT_NE(volumes_.Get("volumes/a")->last_error.find("no host memory left"), std::string::npos);
+  ArmFailpoint("task_posted:throw=bad_alloc");
+  absl::Status relocated;
+  spiller_->Relocate("volumes/a", [&](const absl::Status& status) { relocated = status; });
+  EXPECT_THAT(relocated, IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  expect_as_before();
+  ArmFailpoint("task_posted:throw=bad_alloc");
+  EXPECT_FALSE(spiller_->Request("scans/a", Tier::kDisk));
+  EXPECT_FALSE(spiller_->PendingOf("scans/a"));
+  expect_as_before();
+  EXPECT_THAT(Spill("volumes/a", Tier::kDisk), IsOk());
+}
+
+TEST_F(SpillerTest, ItsEndEndsTheMovesThatAreQueued) {
+  Hold("volumes/a", "scans/a");
+  Hold("volumes/b", "scans/b");
+  std::promise<void> begun, go_on;
+  on_meta_ = [&, first = true]() mutable {
+    if (!std::exchange(first, false)) return;
+    begun.set_value();
+    go_on.get_future().wait();
+  };
+  std::vector<absl::Status> ends;
+  const auto done = [&](const absl::StatusOr<VolumeStatus>& end) { ends.push_back(end.status()); };
+  spiller_->Spill("volumes/a", Tier::kDisk, done);
+  begun.get_future().wait();
+  spiller_->Spill("volumes/b", Tier::kHost, done);  // which is too small for it
+  for (const char* name : {"volumes/a", "volumes/b"})
+    EXPECT_EQ(volumes_.Get(name)->moving, Move::kSpilling);
+  go_on.set_value();
+  spiller_ = nullptr;
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_THAT(ends[0], IsOk());
+  EXPECT_THAT(ends[1], IsError(absl::StatusCode::kResourceExhausted, "HOST"));
+  for (const char* name : {"volumes/a", "volumes/b"})
+    EXPECT_EQ(volumes_.Get(name)->moving, Move::kNone);
+  EXPECT_EQ(volumes_.Get("volumes/a")->tier, Tier::kDisk);
+  EXPECT_EQ(volumes_.Get("volumes/b")->tier, Tier::kDevice);
 }
 
 TEST_F(SpillerTest, WhatIsDiscardedWhileItMovesIsNotSaidToHaveMoved) {

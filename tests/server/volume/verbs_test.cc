@@ -107,15 +107,18 @@ class VerbsTest : public ::testing::Test {
   }
   absl::Status Commit(const std::string& name) {
     const ClientVerb asked;
-    OCTAVO_RETURN_IF_ERROR(store_.BeginCommit(name, &asked).status());
-    store_.EndCommit(name, storage::CommitOutcome{.path = "/somewhere"});
+    OCTAVO_ASSIGN_OR_RETURN(VolumeCommit commit, store_.BeginCommit(name, &asked));
+    std::move(commit).Finish(storage::CommitOutcome{.path = "/somewhere"});
     return absl::OkStatus();
   }
   absl::Status Spill(const std::string& name) {
     const ClientVerb asked;
-    OCTAVO_RETURN_IF_ERROR(store_.tiers().BeginSpill(name, &asked).status());
-    store_.tiers().EndSpill(name, std::make_shared<const NoBytes>());
+    OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, store_.tiers().BeginSpill(name, &asked));
+    (void)std::move(move).Finish(Spilled());
     return absl::OkStatus();
+  }
+  static VolumeBytes Spilled() {
+    return {.slot = nullptr, .spilled = std::make_shared<const NoBytes>()};
   }
   absl::Status Export(const std::string& name) {
     std::string made;
@@ -323,13 +326,14 @@ TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
     if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
     on_change_ = [this](const VolumeStatus& volume) {
       if (volume.tier == Tier::kDevice) return;
-      ASSERT_THAT(store_.tiers().BeginRestore(name_), IsOk());
-      store_.tiers().EndRestore(name_, pool_->TryTake(), 0);
+      ASSERT_OK_AND_ASSIGN(VolumeMove back, store_.tiers().BeginRestore(name_));
+      ASSERT_TRUE(
+          std::move(back).Finish(VolumeBytes{.slot = pool_->TryTake(), .spilled = nullptr}));
       ASSERT_THAT(Export(name_), IsOk());
     };
-    ASSERT_THAT(store_.tiers().BeginSpill(name_),
-                IsOk());  // the server moves it: a client cannot move a mapped volume
-    store_.tiers().EndSpill(name_, std::make_shared<const NoBytes>());
+    // By the server: for a client what is mapped is not moved.
+    ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginSpill(name_));
+    ASSERT_TRUE(std::move(move).Finish(Spilled()));
     on_change_ = nullptr;
     const auto exports = exports_.List(name_);
     ASSERT_EQ(exports.size(), mapped_before ? 2u : 1u);
@@ -474,8 +478,6 @@ TEST_F(VerbsTest, OnesOwnLease) {
     ASSERT_THAT(leases_.Release(theirs.token), IsOk());
     EXPECT_THAT(verbs[i]({}), IsError(absl::StatusCode::kAborted, "by me")) << i;
     EXPECT_THAT(verbs[i]({.lease_token = mine.token}), IsOk()) << i;
-    store_.EndCommit(name_, absl::CancelledError(""));
-    store_.tiers().EndSpill(name_, absl::CancelledError(""));
     Clear();
   }
 }

@@ -1,5 +1,9 @@
 #include "server/volume/volume_store.h"
 
+#include <new>
+#include <type_traits>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 #include "tests/support/fake_clock.h"
@@ -13,6 +17,15 @@ namespace {
 using octavo::testing::FakeClock;
 using octavo::testing::IsError;
 using octavo::testing::IsOk;
+
+class EmptyVolume final : public SpilledVolume {
+  Tier tier() const override { return Tier::kDisk; }
+  int64_t bytes() const override { return 0; }
+  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
+    return absl::UnimplementedError("it is empty");
+  }
+  void Remove() const override {}
+};
 
 class VolumeStoreTest : public ::testing::Test {
  protected:
@@ -86,12 +99,13 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
   const auto a = Held("volumes/a"), b = Held("volumes/b");
   EXPECT_EQ(ledger_.UseOf(0).held, 20);
   {
-    ASSERT_OK_AND_ASSIGN(VolumeHold pinned, store_.BeginCommit("volumes/a"));
+    ASSERT_OK_AND_ASSIGN(const VolumeHold pinned, store_.Hold("volumes/a", HoldKind::kMemory));
+    ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
     EXPECT_THAT(store_.Discard("volumes/a", ""),
                 IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
     EXPECT_THAT(store_.BeginCommit("volumes/a"),
                 IsError(absl::StatusCode::kFailedPrecondition, "COMMITTING"));
-    store_.EndCommit("volumes/a", storage::CommitOutcome{.path = "/x"});
+    std::move(commit).Finish(storage::CommitOutcome{.path = "/x"});
     EXPECT_FALSE(a.expired()) << "a reader keeps it";
   }
   EXPECT_TRUE(a.expired());
@@ -107,14 +121,94 @@ TEST_F(VolumeStoreTest, CommitLetsGoOfTheMemoryAndDiscardToo) {
 
 TEST_F(VolumeStoreTest, AFailedCommitLeavesItHeldAndSaysWhy) {
   const auto slot = Held("volumes/a", /*kept=*/false);
-  ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
+  ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
   EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "not while it is committed";
-  store_.EndCommit("volumes/a", absl::ResourceExhaustedError("disk full"));
+  std::move(commit).Finish(absl::ResourceExhaustedError("disk full"));
   EXPECT_EQ(StateOf("volumes/a"), VolumeState::kHeld);
   EXPECT_EQ(store_.Get("volumes/a")->last_error, "disk full");
   EXPECT_FALSE(slot.expired());
   EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "somebody wanted it";
   EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
+}
+
+/// A volume of a LIVE ring whose commit has begun, and how it is after a commit that was dropped.
+class VolumeCommitTest : public VolumeStoreTest {
+ protected:
+  void SetUp() override {
+    slot_ = Held("volumes/a", /*kept=*/false);
+    changes_.clear();
+  }
+  void ExpectHeldAgain() {
+    EXPECT_EQ(StateOf("volumes/a"), VolumeState::kHeld);
+    EXPECT_FALSE(slot_.expired());
+    EXPECT_EQ(store_.Get("volumes/a")->last_error, "the commit was abandoned before its end");
+    EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
+    EXPECT_FALSE(store_.ring().OverwriteOldest("scans/a")) << "somebody wanted it";
+    EXPECT_EQ(changes_,
+              (std::vector<std::pair<std::string, VolumeState>>{
+                  {"volumes/a", VolumeState::kCommitting}, {"volumes/a", VolumeState::kHeld}}))
+        << "those who wait for the end of the commit hear of it";
+    ASSERT_OK_AND_ASSIGN(VolumeCommit again, store_.BeginCommit("volumes/a"));
+    std::move(again).Finish(storage::CommitOutcome{.path = "/x"});
+    EXPECT_EQ(StateOf("volumes/a"), VolumeState::kCommitted);
+  }
+  std::weak_ptr<VolumeSlot> slot_;
+};
+
+TEST_F(VolumeCommitTest, OneThatIsDroppedHasFailed) {
+  {
+    ASSERT_OK_AND_ASSIGN(const VolumeCommit commit, store_.BeginCommit("volumes/a"));
+    EXPECT_TRUE(commit.under_way());
+    EXPECT_EQ(StateOf("volumes/a"), VolumeState::kCommitting);
+  }
+  ExpectHeldAgain();
+}
+
+TEST_F(VolumeCommitTest, AnExceptionEndsIt) {
+  try {
+    const VolumeCommit commit = store_.BeginCommit("volumes/a").value();
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    ExpectHeldAgain();
+  }
+}
+
+TEST_F(VolumeCommitTest, WhatTakesItsPlaceEndsIt) {
+  ASSERT_OK_AND_ASSIGN(VolumeCommit first, store_.BeginCommit("volumes/a"));
+  VolumeCommit second = std::move(first);
+  EXPECT_FALSE(first.under_way());  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kCommitting);
+  second = VolumeCommit();
+  ExpectHeldAgain();
+}
+
+TEST_F(VolumeCommitTest, ItEndsOnce) {
+  // Finish uses the commit up, and whoever calls it says so (std::move).
+  using Outcome = absl::StatusOr<storage::CommitOutcome>;
+  static_assert(std::is_invocable_v<decltype(&VolumeCommit::Finish), VolumeCommit, Outcome>);
+  static_assert(!std::is_invocable_v<decltype(&VolumeCommit::Finish), VolumeCommit&, Outcome>);
+  static_assert(!std::is_copy_constructible_v<VolumeCommit>);
+  ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
+  std::move(commit).Finish(absl::ResourceExhaustedError("disk full"));
+  EXPECT_FALSE(commit.under_way());  // NOLINT(bugprone-use-after-move)
+  // Another commit has begun meanwhile: that one is not ended in its stead.
+  ASSERT_OK_AND_ASSIGN(VolumeCommit other, store_.BeginCommit("volumes/a"));
+  changes_.clear();
+  std::move(commit).Finish(storage::CommitOutcome{.path = "/x"});
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kCommitting);
+  EXPECT_EQ(store_.CountOf("scans/a").commit_failures, 1);
+  EXPECT_TRUE(changes_.empty());
+  std::move(other).Finish(storage::CommitOutcome{.path = "/y"});
+  EXPECT_EQ(store_.Get("volumes/a")->commit.path, "/y");
+}
+
+TEST_F(VolumeCommitTest, AVolumeThatIsCommittedKeepsNoSlotBecauseOfIt) {
+  ASSERT_OK_AND_ASSIGN(const VolumeCommit queued, store_.BeginCommit("volumes/a"));
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, store_.tiers().BeginSpill("volumes/a"));
+  EXPECT_TRUE(std::move(move).Finish(
+      VolumeBytes{.slot = nullptr, .spilled = std::make_shared<const EmptyVolume>()}));
+  EXPECT_TRUE(slot_.expired());
+  EXPECT_EQ(StateOf("volumes/a"), VolumeState::kCommitting);
 }
 
 TEST_F(VolumeStoreTest, LiveOverwritesTheOldestThatNobodyKeeps) {
@@ -180,14 +274,22 @@ TEST_F(VolumeStoreTest, TombstonesAreRememberedForTenMinutes) {
   EXPECT_THAT(store_.Get("volumes/a"), IsError(absl::StatusCode::kNotFound, "no volume volumes/a"));
 }
 
-class EmptyVolume final : public SpilledVolume {
-  Tier tier() const override { return Tier::kDisk; }
-  int64_t bytes() const override { return 0; }
-  absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
-    return absl::UnimplementedError("it is empty");
-  }
-  void Remove() const override {}
-};
+TEST_F(VolumeStoreTest, VolumesInMemoryAreCountedForTheirSessions) {
+  const auto add = [this](const std::string& name, const std::string& session) {
+    VolumeStatus status = Status(name);
+    status.session = session;
+    store_.AddStored(status, std::make_shared<const EmptyVolume>());
+  };
+  add("volumes/a", "sessions/1"), add("volumes/b", "sessions/1"), add("volumes/c", "sessions/2");
+  add("volumes/d", "");
+  VolumeStatus acquiring = Status("volumes/e");
+  acquiring.session = "sessions/2";
+  store_.Add(acquiring, std::make_shared<VolumeSlot>(), 0);
+  using Counts = std::map<std::string, int64_t>;
+  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 2}}));
+  ASSERT_THAT(store_.Discard("volumes/c", ""), IsOk());
+  EXPECT_EQ(store_.CountBySession(), (Counts{{"sessions/1", 2}, {"sessions/2", 1}}));
+}
 
 TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
   Held("volumes/a", true, "scans/a"), Held("volumes/b", true, "jobs/b");
@@ -205,8 +307,8 @@ TEST_F(VolumeStoreTest, TotalsAreKeptOfScansThatAreForgottenOneDay) {
 
 TEST_F(VolumeStoreTest, TellsEveryChangeInOrder) {
   Held("volumes/a");
-  ASSERT_TRUE(store_.BeginCommit("volumes/a").ok());
-  store_.EndCommit("volumes/a", absl::AbortedError("x"));
+  ASSERT_OK_AND_ASSIGN(VolumeCommit commit, store_.BeginCommit("volumes/a"));
+  std::move(commit).Finish(absl::AbortedError("x"));
   ASSERT_THAT(store_.Discard("volumes/a", ""), IsOk());
   using S = VolumeState;
   EXPECT_EQ(changes_, (std::vector<std::pair<std::string, S>>{{"volumes/a", S::kAcquiring},

@@ -1,4 +1,10 @@
+// Moves of volumes, and what becomes of a volume whose move is dropped.
+
 #include "server/volume/volume_tiers.h"
+
+#include <new>
+#include <type_traits>
+#include <utility>
 
 #include "gpu/base/status.h"
 #include "tests/server/volume/table_fixture.h"
@@ -25,8 +31,19 @@ class SomeBytes final : public SpilledVolume {
 
 class VolumeTiersTest : public TableFixture {
  protected:
-  std::shared_ptr<const SpilledVolume> Spilled() {
-    return std::make_shared<const SomeBytes>(&removed_);
+  VolumeBytes Spilled() {
+    return {.slot = nullptr, .spilled = std::make_shared<const SomeBytes>(&removed_)};
+  }
+  VolumeBytes OnDevice() { return {.slot = Slot(), .spilled = nullptr}; }
+  void Spill(const std::string& name) {
+    ASSERT_OK_AND_ASSIGN(VolumeMove move, tiers_.BeginSpill(name));
+    ASSERT_TRUE(std::move(move).Finish(Spilled()));
+    told_.clear();
+  }
+  void Leave(const std::string& name) {
+    VolumeBytes gone;  // released after the lock
+    MutexLock lock(table_.mutex());
+    gone = table_.Leave(**table_.Find(name), VolumeState::kDiscarded, "", "discarded");
   }
   int removed_ = 0;
   VolumeTiers tiers_{table_};
@@ -34,12 +51,16 @@ class VolumeTiersTest : public TableFixture {
 
 TEST_F(VolumeTiersTest, ThereAndBack) {
   const auto slot = Held("volumes/a", {});
-  With("volumes/a", [](VolumeEntry& entry) { entry.stripe_bscans = 4; });
-  ASSERT_OK_AND_ASSIGN(VolumeHold hold, tiers_.BeginSpill("volumes/a"));
-  EXPECT_EQ(hold.slot, slot.lock());
+  With("volumes/a", [](VolumeEntry& entry) {
+    entry.stripe_bscans = 4;
+    entry.device = 1;
+    entry.device_name = "devices/7";  // of an earlier process
+  });
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, tiers_.BeginSpill("volumes/a"));
+  EXPECT_TRUE(move.under_way());
+  EXPECT_EQ(move.hold().slot, slot.lock());
   EXPECT_EQ(Get("volumes/a").moving, Move::kSpilling);
-  hold.Release();
-  tiers_.EndSpill("volumes/a", Spilled());
+  EXPECT_TRUE(std::move(move).Finish(Spilled()));
   EXPECT_TRUE(slot.expired());
   VolumeStatus now = Get("volumes/a");
   EXPECT_EQ(now.tier, Tier::kDisk);
@@ -48,17 +69,18 @@ TEST_F(VolumeTiersTest, ThereAndBack) {
   EXPECT_THAT(tiers_.BeginRelocate("volumes/a"),
               IsError(absl::StatusCode::kFailedPrecondition, "not on its device (tier DISK)"));
 
-  ASSERT_OK_AND_ASSIGN(hold, tiers_.BeginRestore("volumes/a"));
-  EXPECT_NE(hold.spilled, nullptr);
+  ASSERT_OK_AND_ASSIGN(move, tiers_.BeginRestore("volumes/a"));
+  EXPECT_NE(move.hold().spilled, nullptr);
   EXPECT_EQ(Get("volumes/a").moving, Move::kRestoring);
-  tiers_.EndRestore("volumes/a", Slot(), 1);
+  EXPECT_TRUE(std::move(move).Finish(OnDevice()));
   EXPECT_EQ(removed_, 1);
   now = Get("volumes/a");
   EXPECT_EQ(now.tier, Tier::kDevice);
   EXPECT_EQ(now.device, "devices/1");
   // The volume is on the device: no restore begins.
-  ASSERT_OK_AND_ASSIGN(hold, tiers_.BeginRestore("volumes/a"));
-  EXPECT_NE(hold.slot, nullptr);
+  ASSERT_OK_AND_ASSIGN(move, tiers_.BeginRestore("volumes/a"));
+  EXPECT_FALSE(move.under_way());
+  EXPECT_NE(move.hold().slot, nullptr);
   EXPECT_EQ(Get("volumes/a").moving, Move::kNone);
   EXPECT_EQ(told_.size(), 2u);
 }
@@ -81,8 +103,8 @@ TEST_F(VolumeTiersTest, OneMoveAtATime) {
 
 TEST_F(VolumeTiersTest, AMoveThatFailsLeavesTheVolumeWhereItIs) {
   const auto slot = Held("volumes/a", {});
-  ASSERT_THAT(tiers_.BeginSpill("volumes/a"), IsOk());
-  tiers_.EndSpill("volumes/a", absl::ResourceExhaustedError("no room"));
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, tiers_.BeginSpill("volumes/a"));
+  EXPECT_FALSE(std::move(move).Finish(absl::ResourceExhaustedError("no room")));
   EXPECT_FALSE(slot.expired());
   EXPECT_EQ(Get("volumes/a").last_error, "no room");
   EXPECT_EQ(Get("volumes/a").moving, Move::kNone);
@@ -91,15 +113,155 @@ TEST_F(VolumeTiersTest, AMoveThatFailsLeavesTheVolumeWhereItIs) {
 
 TEST_F(VolumeTiersTest, WhatWasMadeForAVolumeThatHasLeftIsRemoved) {
   Held("volumes/a", {});
-  ASSERT_THAT(tiers_.BeginSpill("volumes/a"), IsOk());
-  {
-    MutexLock lock(table_.mutex());
-    (void)table_.Leave(**table_.Find("volumes/a"), VolumeState::kDiscarded, "", "discarded");
-  }
-  tiers_.EndSpill("volumes/a", Spilled());
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, tiers_.BeginSpill("volumes/a"));
+  Leave("volumes/a");
+  EXPECT_FALSE(std::move(move).Finish(Spilled()));
   EXPECT_EQ(removed_, 1);
   EXPECT_EQ(Get("volumes/a").tier, Tier::kDevice);
 }
+
+/// A volume at the begin of each kind of move.
+class VolumeMoveTest : public VolumeTiersTest, public ::testing::WithParamInterface<Move> {
+ protected:
+  void SetUp() override {
+    Held(kName, {});
+    if (GetParam() == Move::kRestoring) Spill(kName);
+  }
+  absl::StatusOr<VolumeMove> Begin() {
+    switch (GetParam()) {
+      case Move::kSpilling: return tiers_.BeginSpill(kName);
+      case Move::kRestoring: return tiers_.BeginRestore(kName);
+      default: return tiers_.BeginRelocate(kName);
+    }
+  }
+  VolumeBytes Made() { return GetParam() == Move::kSpilling ? Spilled() : OnDevice(); }
+  Tier Source() { return GetParam() == Move::kRestoring ? Tier::kDisk : Tier::kDevice; }
+  Tier Target() { return GetParam() == Move::kSpilling ? Tier::kDisk : Tier::kDevice; }
+  /// It is where it was, nobody was told of a change, and it can be moved.
+  void ExpectAsBefore() {
+    const VolumeStatus now = Get(kName);
+    EXPECT_EQ(now.moving, Move::kNone);
+    EXPECT_EQ(now.tier, Source());
+    EXPECT_EQ(now.state, VolumeState::kHeld);
+    EXPECT_EQ(now.last_error,
+              GetParam() == Move::kSpilling ? "the move was abandoned before its end" : "");
+    EXPECT_TRUE(told_.empty());
+    EXPECT_EQ(removed_, 0);
+    ASSERT_OK_AND_ASSIGN(VolumeMove again, Begin());
+    EXPECT_TRUE(std::move(again).Finish(Made()));
+    EXPECT_EQ(Get(kName).tier, Target());
+  }
+  static constexpr char kName[] = "volumes/a";
+};
+
+TEST_P(VolumeMoveTest, OneThatIsDroppedHasFailed) {
+  {
+    ASSERT_OK_AND_ASSIGN(const VolumeMove move, Begin());
+    EXPECT_EQ(Get(kName).moving, GetParam());
+  }
+  ExpectAsBefore();
+}
+
+TEST_P(VolumeMoveTest, AnExceptionEndsIt) {
+  try {
+    const VolumeMove move = Begin().value();
+    EXPECT_EQ(Get(kName).moving, GetParam());
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    ExpectAsBefore();
+  }
+}
+
+TEST_P(VolumeMoveTest, AnEarlyReturnEndsIt) {
+  const auto run = [this](const absl::Status& error) -> absl::Status {
+    OCTAVO_ASSIGN_OR_RETURN(VolumeMove move, Begin());
+    OCTAVO_RETURN_IF_ERROR(error);
+    (void)std::move(move).Finish(Made());
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(run(absl::UnavailableError("the device is gone")),
+              IsError(absl::StatusCode::kUnavailable, "gone"));
+  ExpectAsBefore();
+}
+
+TEST_P(VolumeMoveTest, TheOwnerThatHasItLastEndsIt) {
+  ASSERT_OK_AND_ASSIGN(VolumeMove first, Begin());
+  {
+    VolumeMove second = std::move(first);
+    EXPECT_FALSE(first.under_way());  // NOLINT(bugprone-use-after-move)
+    first = std::move(second);
+    EXPECT_FALSE(second.under_way());  // NOLINT(bugprone-use-after-move)
+  }
+  EXPECT_EQ(Get(kName).moving, GetParam()) << "not with an owner that it has left";
+  Held("volumes/b", {});
+  ASSERT_OK_AND_ASSIGN(first, tiers_.BeginSpill("volumes/b"));
+  EXPECT_EQ(Get("volumes/b").moving, Move::kSpilling);
+  ExpectAsBefore();  // what took its place ended it
+}
+
+TEST_P(VolumeMoveTest, ItEndsOnce) {
+  // Finish uses the move up, and whoever calls it says so (std::move).
+  static_assert(std::is_invocable_v<decltype(&VolumeMove::Finish), VolumeMove, VolumeBytes>);
+  static_assert(!std::is_invocable_v<decltype(&VolumeMove::Finish), VolumeMove&, VolumeBytes>);
+  static_assert(!std::is_copy_constructible_v<VolumeMove>);
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, Begin());
+  EXPECT_TRUE(std::move(move).Finish(Made()));
+  EXPECT_FALSE(move.under_way());  // NOLINT(bugprone-use-after-move)
+  const size_t told = told_.size();
+  const int removed = removed_;
+  VolumeBytes late = Spilled();
+  const std::weak_ptr<const SpilledVolume> dropped = late.spilled;
+  // Another move has begun meanwhile: that one is not ended in its stead.
+  ASSERT_OK_AND_ASSIGN(const VolumeMove other, Target() == Tier::kDisk ? tiers_.BeginRestore(kName)
+                                                                       : tiers_.BeginSpill(kName));
+  EXPECT_FALSE(std::move(move).Finish(std::move(late)));
+  EXPECT_EQ(removed_, removed + 1) << "what was made for nothing";
+  EXPECT_TRUE(dropped.expired());
+  EXPECT_NE(Get(kName).moving, Move::kNone);
+  EXPECT_EQ(Get(kName).tier, Target());
+  EXPECT_EQ(told_.size(), told);
+}
+
+TEST_P(VolumeMoveTest, ItHoldsTheBytesUntilItsEnd) {
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, Begin());
+  const std::weak_ptr<const void> bytes = Source() == Tier::kDisk
+                                              ? std::shared_ptr<const void>(move.hold().spilled)
+                                              : std::shared_ptr<const void>(move.hold().slot);
+  Leave(kName);
+  EXPECT_FALSE(bytes.expired());
+  { const VolumeMove dropped = std::move(move); }
+  EXPECT_TRUE(bytes.expired());
+}
+
+TEST_P(VolumeMoveTest, AVolumeThatHasLeftStaysAsItIs) {
+  {
+    ASSERT_OK_AND_ASSIGN(const VolumeMove dropped, Begin());
+    Leave(kName);
+  }
+  const VolumeStatus now = Get(kName);
+  EXPECT_EQ(now.state, VolumeState::kDiscarded);
+  EXPECT_EQ(now.moving, Move::kNone);
+  EXPECT_EQ(now.last_error, "");
+  EXPECT_TRUE(told_.empty());
+}
+
+TEST_P(VolumeMoveTest, AVolumeThatIsForgottenMeanwhileIsNoMatter) {
+  ASSERT_OK_AND_ASSIGN(VolumeMove move, Begin());
+  Leave(kName);
+  clock_.Advance(601);
+  {
+    MutexLock lock(table_.mutex());
+    table_.Purge();
+    ASSERT_FALSE(table_.Find(kName).ok());
+  }
+  const int removed = removed_;
+  EXPECT_FALSE(std::move(move).Finish(Spilled()));
+  EXPECT_EQ(removed_, removed + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, VolumeMoveTest,
+                         ::testing::Values(Move::kSpilling, Move::kRestoring, Move::kRelocating),
+                         [](const auto& kind) { return std::string(Name(kind.param)); });
 
 }  // namespace
 }  // namespace octavo::engine

@@ -2,6 +2,7 @@
 
 // The surroundings of the parts of a scan, for tests of a single part.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,7 +25,20 @@
 
 namespace octavo::engine::testing {
 
-/// Records all calls of a scan to its observer.
+/// The change of a spec to a CAPTURE scan with so many slots.
+inline std::function<void(ScanSpec&)> Captures(int64_t hold_slots) {
+  return [hold_slots](ScanSpec& spec) {
+    spec.retention.mode = RetentionMode::kCapture;
+    spec.retention.hold_slots = hold_slots;
+  };
+}
+
+/// A scan of volumes of 4 B-scans of 6 A-scans, without flyback, until it is stopped.
+inline ResolvedScan FewAscans(const std::function<void(ScanSpec&)>& change = nullptr) {
+  return ResolvedKnown({.ascans_per_bscan = 6, .bscans_per_volume = 4}, change);
+}
+
+/// Remembers what a scan told.
 class Told final : public ScanObserver {
  public:
   void OnScanChanged(const std::string&) override { ++changes; }

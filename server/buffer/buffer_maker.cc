@@ -1,0 +1,175 @@
+#include "server/buffer/buffer_maker.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/resource_names.h"
+#include "server/buffer/buffer_errors.h"
+
+namespace octavo::buffer {
+
+absl::StatusOr<ArrayType> BufferMaker::CheckType(Scalar scalar, uint64_t lanes,
+                                                 const std::vector<uint64_t>& shape) const {
+  ArrayType type{.scalar = scalar,
+                 .lanes = lanes == 0 ? 1 : static_cast<int64_t>(std::min<uint64_t>(lanes, 1 << 20)),
+                 .dims = {}};
+  if (scalar == Scalar{} || static_cast<int>(scalar) > kMostScalar) {
+    return BadField(Reason::kBadType, "type.scalar",
+                    absl::StrCat("has the unknown value ", static_cast<int>(scalar),
+                                 "; allowed SCALAR_U8 to SCALAR_C128"));
+  }
+  if (type.lanes > 4)
+    return BadField(Reason::kBadType, "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));
+  if (type.lanes > 1 && IsComplex(scalar)) {
+    return BadField(Reason::kBadType, "type.lanes",
+                    absl::StrCat("is ", lanes, "; complex elements (", NameOf(scalar), ") have 1"));
+  }
+  if (shape.empty() || shape.size() > 3)
+    return BadField(Reason::kBadShape, "shape",
+                    absl::StrCat("has ", shape.size(), " dims; allowed 1 to 3"));
+  uint64_t elements = 1;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 0)
+      return BadField(Reason::kBadShape, "shape", absl::StrCat("[", d, "] is 0; allowed >= 1"));
+    if (shape[d] > static_cast<uint64_t>(limits_.most_elements) / elements) {
+      return WithInfo(absl::InvalidArgumentError(
+                          absl::StrCat("shape: ", absl::StrJoin(shape, " x "), " makes more than ",
+                                       limits_.most_elements, " elements")),
+                      {.reason = Reason::kTooManyElements,
+                       .field = "shape",
+                       .numbers = {{"allowed", absl::StrCat(limits_.most_elements)}}});
+    }
+    elements *= shape[d];
+    type.dims.push_back(static_cast<int64_t>(shape[d]));
+  }
+  return type;
+}
+
+absl::StatusOr<std::vector<int>> BufferMaker::CheckDevices(
+    const std::vector<uint32_t>& devices) const {
+  const int count = order_.devices();
+  std::vector<int> out;
+  for (const uint32_t device : devices) {
+    if (device >= static_cast<uint32_t>(count)) {
+      return BadField(Reason::kBadPlacement, "placement.devices",
+                      absl::StrCat("names device ", device, "; there are 0 to ", count - 1));
+    }
+    if (std::find(out.begin(), out.end(), static_cast<int>(device)) != out.end()) {
+      return BadField(Reason::kBadPlacement, "placement.devices",
+                      absl::StrCat("names device ", device, " twice"));
+    }
+    out.push_back(static_cast<int>(device));
+  }
+  for (int d = 0; devices.empty() && d < count; ++d) out.push_back(d);
+  for (const int d : out) {
+    if (const absl::Status health = order_.device(d).Health(); !health.ok()) {
+      return WithInfo(
+          absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
+          {.reason = Reason::kDeviceDown,
+           .field = "placement.devices",
+           .numbers = {{"device", absl::StrCat(d)}}});
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,
+                                             const model::Caller& caller) const {
+  OCTAVO_ASSIGN_OR_RETURN(ArrayType type, CheckType(spec.scalar, spec.lanes, spec.shape));
+  OCTAVO_RETURN_IF_ERROR(CheckTtl(spec.ttl_seconds));
+  if (spec.is_private && caller.key.empty())
+    return InvalidField("private",
+                        "is given, but the call carries no key in the metadata octavo-owner-key");
+  return type;
+}
+
+absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
+  MutexLock lock(table_.mutex());
+  int64_t has = being_made_[owner];
+  for (const auto& buffer : table_.Buffers()) {
+    if (buffer->status.owner == owner)
+      has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());
+  }
+  if (limits_.quota_bytes > 0 && has + bytes > limits_.quota_bytes) {
+    return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                        "'", owner, "' has buffers of ", has, " bytes; ", bytes,
+                        " more pass its quota of ", limits_.quota_bytes, "; destroy some")),
+                    {.reason = Reason::kQuota,
+                     .field = "",
+                     .numbers = {{"held", absl::StrCat(has)},
+                                 {"wanted", absl::StrCat(bytes)},
+                                 {"quota", absl::StrCat(limits_.quota_bytes)},
+                                 {"retryable", "true"}}});
+  }
+  being_made_[owner] += bytes;
+  return absl::OkStatus();
+}
+
+void BufferMaker::EndBytes(const std::string& owner, int64_t bytes) {
+  MutexLock lock(table_.mutex());
+  const auto made = being_made_.find(owner);
+  if ((made->second -= bytes) == 0) being_made_.erase(made);
+}
+
+absl::Status BufferMaker::AllocateAndClear(const std::vector<int>& devices, int64_t bytes,
+                                           bool ready, BufferEntry* buffer) {
+  for (const int d : devices) {
+    model::AdmissionReport report;
+    auto replica = ReserveReplica(ledger_, d, buffer->status.name, bytes, &report);
+    if (!replica.ok()) return DoesNotFit(report);
+    OCTAVO_ASSIGN_OR_RETURN((*replica)->memory, ClientMemory::Allocate(order_.device(d), bytes));
+    buffer->replicas.push_back(*std::move(replica));
+  }
+  // Clears the memory in every case, so that its earlier contents are never visible.
+  for (const auto& replica : buffer->replicas) {
+    OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order_.Begin(replica->device));
+    OCTAVO_RETURN_IF_ERROR(
+        order_.device(replica->device).Fill(stream, replica->memory.data(), bytes, 0));
+    OCTAVO_RETURN_IF_ERROR(
+        order_.End(replica->device, stream, {}, {&replica->order}, {replica}, nullptr));
+    replica->state = ready ? model::BufferState::kReady : model::BufferState::kUninitialized;
+    replica->version = ready ? 1 : 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BufferPtr> BufferMaker::Make(const ArrayType& type, const std::vector<int>& devices,
+                                            const model::Caller& caller, bool ready) {
+  const int64_t bytes = type.bytes(), all = bytes * static_cast<int64_t>(devices.size());
+  auto buffer = std::make_shared<BufferEntry>();
+  buffer->status.name = absl::StrCat("buffers/", base::NewId(limits_.server_id));
+  buffer->status.type = type;
+  buffer->status.owner = caller.client;
+  OCTAVO_RETURN_IF_ERROR(BeginBytes(buffer->status.owner, all));
+  absl::Cleanup made_or_not = [&] { EndBytes(buffer->status.owner, all); };
+  const absl::Status made = AllocateAndClear(devices, bytes, ready, buffer.get());
+  std::move(made_or_not).Invoke();
+  OCTAVO_RETURN_IF_ERROR(Annotate(made, absl::StrCat("while making a buffer of ", type.Text())));
+  buffer->status.created = table_.Now();
+  return buffer;
+}
+
+absl::StatusOr<model::BufferStatus> BufferMaker::Create(const ArrayType& type,
+                                                        const model::BufferSpec& spec,
+                                                        const model::Caller& caller) {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, CheckDevices(spec.devices));
+  OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, Make(type, devices, caller, !spec.uninitialized));
+  buffer->status.labels = spec.labels;
+  buffer->status.is_private = spec.is_private;
+  buffer->key = spec.is_private ? caller.key : "";
+  buffer->ttl_seconds = spec.ttl_seconds;
+  MutexLock lock(table_.mutex());
+  table_.Touch(*buffer);
+  model::BufferStatus status = table_.StatusOf(*buffer);
+  table_.Insert(buffer);
+  return status;
+}
+
+}  // namespace octavo::buffer

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/array/array_ops.h"
+#include "server/buffer/buffer_entry.h"
+#include "server/buffer/buffer_table.h"
+#include "server/buffer/stream_ordering.h"
+#include "server/memory/ledger.h"
+#include "server/model/buffer_types.h"
+
+namespace octavo::buffer {
+
+/// Makes buffers: checks what is asked for, reserves memory on all devices or on none, allocates
+/// and clears it. Thread-safe; calls take milliseconds.
+class BufferMaker {
+ public:
+  struct Limits {
+    std::string server_id;  // of the new names
+    int64_t most_elements = int64_t{1} << 30;
+    int64_t quota_bytes = 0;  // device memory of one owner; 0 = no limit
+  };
+  BufferMaker(BufferTable& table, StreamOrdering& order, memory::Ledger* ledger, Limits limits)
+      : table_(table), order_(order), ledger_(ledger), limits_(std::move(limits)) {}
+
+  const Limits& limits() const { return limits_; }
+  /// What can be said about a request without doing anything: the type of the buffer, or
+  /// InvalidArgument.
+  absl::StatusOr<ArrayType> Check(const model::BufferSpec& spec, const model::Caller& caller) const;
+  /// A new buffer of `type`, which Check returned, in the table. InvalidArgument (BAD_PLACEMENT),
+  /// Unavailable (DEVICE_DOWN), and the errors of Make.
+  absl::StatusOr<model::BufferStatus> Create(const ArrayType& type, const model::BufferSpec& spec,
+                                             const model::Caller& caller);
+  /// A new buffer that is not in the table yet. `ready`: its zeros count as written.
+  /// ResourceExhausted (QUOTA, DEVICE_FULL, EXCEEDS_BUDGET).
+  absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
+                                 const model::Caller& caller, bool ready);
+
+ private:
+  absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes,
+                                      const std::vector<uint64_t>& shape) const;
+  absl::StatusOr<std::vector<int>> CheckDevices(const std::vector<uint32_t>& devices) const;
+  /// Counts the bytes as the owner's until the buffer is made or not.
+  absl::Status BeginBytes(const std::string& owner, int64_t bytes);
+  void EndBytes(const std::string& owner, int64_t bytes);
+  absl::Status AllocateAndClear(const std::vector<int>& devices, int64_t bytes, bool ready,
+                                BufferEntry* buffer);
+
+  BufferTable& table_;
+  StreamOrdering& order_;
+  memory::Ledger* const ledger_;
+  const Limits limits_;
+  std::map<std::string, int64_t> being_made_ ABSL_GUARDED_BY(table_.mutex());  // bytes, by owner
+};
+
+}  // namespace octavo::buffer

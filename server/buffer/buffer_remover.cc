@@ -1,0 +1,102 @@
+#include "server/buffer/buffer_remover.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/buffer/buffer_errors.h"
+
+namespace octavo::buffer {
+
+absl::StatusOr<std::function<void()>> BufferRemover::Remove(
+    BufferTurn& turn, const std::string& name, const std::string& reason, const std::string& text,
+    const std::function<absl::Status(const BufferEntry&)>& may) {
+  BufferPtr gone;  // dropped without the lock: that frees memory
+  model::BufferStatus status;
+  {
+    MutexLock lock(table_.mutex());
+    gone = table_.Find(name);
+    if (gone == nullptr) return [] {};
+    OCTAVO_RETURN_IF_ERROR(may(*gone));
+    status = table_.StatusOf(*gone);
+    table_.Remove(gone, reason, text);
+  }
+  exports_->Gone(name);
+  turn.Forget(name);
+  return [this, status, key = gone->key, text] {
+    watchers_.Tell(model::BufferEventKind::kGone, status, key, text);
+  };
+}
+
+absl::Status BufferRemover::Destroy(const std::string& name, const std::string& etag,
+                                    const std::string& lease_token, const model::Caller& caller,
+                                    bool detach) {
+  const auto unchanged = [&](const BufferEntry& buffer) {
+    return CheckEtag(name, etag, absl::StrCat(buffer.revision));
+  };
+  {
+    MutexLock lock(table_.mutex());
+    OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.Find(name, caller));
+    OCTAVO_RETURN_IF_ERROR(unchanged(*buffer));
+  }
+  std::function<void()> tell;
+  {
+    BufferTurn turn(turns_);
+    OCTAVO_RETURN_IF_ERROR(
+        turn.Enter(name, session::LeaseMode::kExclusive, lease_token, 0, "DestroyBuffer"));
+    OCTAVO_ASSIGN_OR_RETURN(
+        tell, Remove(turn, name, "destroyed", "destroyed by a client",
+                     [&](const BufferEntry& buffer) -> absl::Status {
+                       OCTAVO_RETURN_IF_ERROR(unchanged(buffer));
+                       OCTAVO_RETURN_IF_ERROR(turn.Stands());
+                       if (IsBeingWritten(buffer))
+                         return BeingWritten(name);  // under a lease that ended meanwhile
+                       return detach ? absl::OkStatus() : exports_->CheckFree(name);
+                     }));
+  }
+  tell();
+  return absl::OkStatus();
+}
+
+void BufferRemover::Expire(int64_t now_ns) {
+  std::vector<std::string> overdue;
+  std::vector<std::pair<model::BufferStatus, std::string>> warnings;  // with its key
+  {
+    MutexLock lock(table_.mutex());
+    for (const auto& buffer : table_.Buffers()) {
+      if (buffer->expires_ns == 0) continue;
+      const auto left = static_cast<double>(buffer->expires_ns - now_ns) * 1e-9;
+      if (left <= 0) {
+        overdue.push_back(buffer->status.name);
+      } else if (!buffer->warned && left <= std::min(60.0, buffer->ttl_seconds / 2)) {
+        buffer->warned = true;
+        warnings.emplace_back(table_.StatusOf(*buffer), buffer->key);
+      }
+    }
+    table_.Purge(now_ns);
+  }
+  for (const auto& [status, key] : warnings)
+    watchers_.Tell(model::BufferEventKind::kExpiring, status, key, "its time to live ends");
+  for (const auto& name : overdue) {
+    absl::StatusOr<std::function<void()>> tell = [] {};
+    {
+      BufferTurn turn(turns_);
+      // A caller that is using the buffer now keeps it a little longer.
+      if (!turn.Enter(name, session::LeaseMode::kExclusive, "", 0, "expiry").ok()) continue;
+      tell = Remove(
+          turn, name, "expired", "its time to live was over", [&](const BufferEntry& buffer) {
+            // A client may have extended its time since, or may be writing to it under a lease that
+            // has ended.
+            return buffer.expires_ns != 0 && buffer.expires_ns <= now_ns && !IsBeingWritten(buffer)
+                       ? absl::OkStatus()
+                       : absl::AbortedError("it lives on");
+          });
+    }
+    if (tell.ok()) (*tell)();
+  }
+}
+
+}  // namespace octavo::buffer

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "server/buffer/box_walk.h"
+#include "server/buffer/buffer_reader.h"
+#include "server/buffer/buffer_table.h"
+#include "server/buffer/replica_copies.h"
+#include "server/buffer/staging.h"
+#include "server/buffer/stream_ordering.h"
+#include "server/memory/frame_pool.h"
+#include "server/session/lease.h"
+
+namespace octavo::buffer {
+
+/// Where readers get what they need.
+struct ReadEnvironment {
+  BufferTable& table;
+  StreamOrdering& order;
+  std::vector<std::shared_ptr<memory::FramePool>> frames;  // by device
+  double slow_reader_seconds = 30;
+};
+
+/// A read that is copied piece by piece, one piece ahead of the client. It keeps its shared lease
+/// until the last piece is copied or the client is too slow.
+class LongReader final : public BufferReader {
+ public:
+  /// `environment` must outlive the reader. `guard`: the lease; empty for a volume.
+  LongReader(const ReadEnvironment& environment, About about, std::vector<ReadPlace> sources,
+             const BoxWalk& walk, session::LeaseTable::Guard guard);
+  absl::StatusOr<model::Bytes> Next(int64_t max_bytes) override;
+  /// Releases the buffer if the client has read nothing for too long.
+  void CutIfSlow(int64_t now_ns);
+
+ private:
+  absl::Status Copy(int64_t max_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const ReadEnvironment& environment_;
+  Mutex mutex_;  // before the table's
+  std::vector<ReadPlace> sources_ ABSL_GUARDED_BY(mutex_);
+  BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
+  session::LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
+  StagedPiece ahead_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_ns_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace octavo::buffer

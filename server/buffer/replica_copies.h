@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/array/array_ops.h"
+#include "gpu/device/device.h"
+#include "server/buffer/buffer_entry.h"
+#include "server/buffer/buffer_table.h"
+#include "server/buffer/stream_ordering.h"
+
+// Copies of whole replicas and of parts of them, each enqueued in the order of accesses. The caller
+// holds the table's lock. A copy keeps the memory that it uses.
+namespace octavo::buffer {
+
+/// Where one replica, or a volume, is read.
+struct ReadPlace {
+  int device = 0;
+  const void* data = nullptr;
+  std::shared_ptr<BufferReplica> replica;  // null: a volume's, which nobody changes
+  std::shared_ptr<const void> keep;
+  uint64_t version = 0;  // of the replica when it was opened
+  model::BufferState state = model::BufferState::kReady;
+};
+
+/// From device to device, on a stream of the device of `to`, which is lost if the copy fails.
+absl::Status ForwardReplica(BufferTable& table, StreamOrdering& order,
+                            const std::shared_ptr<BufferReplica>& from,
+                            const std::shared_ptr<BufferReplica>& to, int64_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex());
+
+/// Into other memory of the same device. `fresh` gets version and state of `old`; it is lost if the
+/// copy fails or if `old` is lost by then.
+absl::Status CopyReplica(BufferTable& table, StreamOrdering& order,
+                         const std::shared_ptr<BufferReplica>& old,
+                         const std::shared_ptr<BufferReplica>& fresh, int64_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex());
+
+/// A box of an array of `shape` to page-locked memory. The returned event has passed once the copy
+/// is complete.
+absl::StatusOr<SharedEvent> CopyBoxToHost(BufferTable& table, StreamOrdering& order,
+                                          const ReadPlace& source, const int64_t shape[3],
+                                          int64_t element_bytes, const Box3& box,
+                                          const std::shared_ptr<void>& to)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex());
+
+}  // namespace octavo::buffer

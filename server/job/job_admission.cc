@@ -1,0 +1,97 @@
+#include "server/job/job_admission.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "gpu/device/alignment.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/resource_names.h"
+
+namespace octavo::job {
+
+absl::StatusOr<std::vector<int>> JobAdmission::Candidates(const model::JobSpec& spec,
+                                                          const JobWork& work) const {
+  const bool any = spec.device.empty() || spec.device == "auto";
+  std::vector<int> devices;
+  for (int d = 0; d < devices_.size(); ++d) {
+    if (any ? work.home_device() < 0 || work.home_device() == d
+            : spec.device == base::DeviceName(d))
+      devices.push_back(d);
+  }
+  if (devices.empty()) {
+    return InvalidField(
+        "device", absl::StrCat("is '", spec.device, "'; allowed are auto, devices/0 to devices/",
+                               devices_.size() - 1));
+  }
+  if (work.home_device() >= 0 && devices[0] != work.home_device()) {
+    return InvalidField("device", absl::StrCat("is ", spec.device, ", but the volume is on ",
+                                               base::DeviceName(work.home_device())));
+  }
+  std::erase_if(devices, [&](int d) { return !devices_.device(d).Health().ok(); });
+  if (!devices.empty()) return devices;
+  return WithInfo(absl::UnavailableError("no device that the job could run on is healthy"),
+                  {.reason = Reason::kDeviceDown, .field = "device", .numbers = {}});
+}
+
+memory::Ledger::Needs JobAdmission::NeedsOf(const JobPlan& plan) {
+  memory::Ledger::Needs needs;
+  for (const auto& result : plan.results)
+    needs.push_back(
+        {.what = result.what,
+         .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(AlignedBytes(result.bytes))) +
+                  AlignedBytes(result.mip_bytes) + kMemoryAlignment,
+         .count = 1});
+  needs.push_back({.what = "workspace",
+                   .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
+                   .count = 1});
+  return needs;
+}
+
+absl::StatusOr<model::AdmissionReport> JobAdmission::Plan(const model::JobSpec& spec,
+                                                          const JobWork& work,
+                                                          JobPlan* chosen) const {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
+  model::AdmissionReport best;
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(devices_.device(d)));
+    model::AdmissionReport report = ledger_->Plan(d, NeedsOf(plan));
+    if (best.device.empty() || (report.admitted && !best.admitted)) {
+      best = std::move(report);
+      for (const auto& result : plan.results) best.volume_bytes += result.bytes;
+      if (chosen != nullptr) *chosen = std::move(plan);
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<std::map<int, JobPlan>> JobAdmission::Admit(const model::JobSpec& spec,
+                                                           const JobWork& work,
+                                                           model::AdmissionReport* report) const {
+  OCTAVO_ASSIGN_OR_RETURN(const std::vector<int> devices, Candidates(spec, work));
+  std::map<int, JobPlan> plans;
+  absl::Status refused = absl::OkStatus();
+  for (const int d : devices) {
+    OCTAVO_ASSIGN_OR_RETURN(JobPlan plan, work.Plan(devices_.device(d)));
+    model::AdmissionReport admission = ledger_->Plan(d, NeedsOf(plan));
+    if (admission.wanted_bytes > admission.budget_bytes) {
+      refused = WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                             admission.device, " has a budget of ", admission.budget_bytes,
+                             " bytes, the job needs ", admission.wanted_bytes)),
+                         {.reason = Reason::kExceedsBudget,
+                          .field = "",
+                          .numbers = {{"wanted", absl::StrCat(admission.wanted_bytes)},
+                                      {"budget", absl::StrCat(admission.budget_bytes)},
+                                      {"retryable", "false"}}});
+      if (report != nullptr) *report = std::move(admission);
+      continue;
+    }
+    plans.emplace(d, std::move(plan));
+  }
+  if (plans.empty()) return refused;
+  return plans;
+}
+
+}  // namespace octavo::job

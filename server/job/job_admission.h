@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "server/job/job.h"
+#include "server/memory/device_set.h"
+#include "server/memory/ledger.h"
+
+namespace octavo::job {
+
+/// Where a job may run and what it needs there: its plans, checked against the devices and their
+/// budgets. Reserves nothing. Thread-safe.
+class JobAdmission {
+ public:
+  JobAdmission(memory::DeviceSet devices, const memory::Ledger* ledger)
+      : devices_(std::move(devices)), ledger_(ledger) {}
+
+  /// The plan of each device whose budget it fits. The error of a device whose budget is too small
+  /// if there is none; `report` (may be null) then says why memory can never suffice.
+  absl::StatusOr<std::map<int, JobPlan>> Admit(const model::JobSpec& spec, const JobWork& work,
+                                               model::AdmissionReport* report) const;
+  /// The answer for now: the first device that has the memory, else the first one. `chosen` (may be
+  /// null) gets the plan for it.
+  absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work,
+                                              JobPlan* chosen) const;
+  /// What a plan asks of the ledger: its results, in their order, then its workspace.
+  static memory::Ledger::Needs NeedsOf(const JobPlan& plan);
+
+ private:
+  /// The healthy devices that the request and the work's data allow, in ascending order.
+  absl::StatusOr<std::vector<int>> Candidates(const model::JobSpec& spec,
+                                              const JobWork& work) const;
+
+  const memory::DeviceSet devices_;
+  const memory::Ledger* const ledger_;
+};
+
+}  // namespace octavo::job

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+#include "server/job/job.h"
+#include "server/memory/ledger.h"
+
+namespace octavo::job {
+
+/// One job. What is marked (lock) is guarded by the lock of its JobTable; the rest is fixed, or
+/// belongs to the thread that runs the job.
+struct JobEntry {
+  JobStatus status;  // (lock), but for name, kind and spec but its work, which are fixed
+  std::map<int, JobPlan> plans;  // by device, of those that it may run on; fixed
+  std::unique_ptr<JobWork> work;
+  // (lock) of the work, until the job has ended
+  std::shared_ptr<source::ProjectionPort> projections;
+  std::stop_source stop;
+  std::vector<memory::Ledger::ChargeId> charges;  // without those of results that have begun
+  int device = -1;
+  uint64_t returned = 0;   // (lock) not 0: it waits for its device's turn again, in this order
+  bool finishing = false;  // (lock) its results are being handed out
+};
+
+using JobPtr = std::shared_ptr<JobEntry>;
+using JobList = std::list<JobPtr>;
+
+}  // namespace octavo::job

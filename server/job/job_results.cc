@@ -1,0 +1,224 @@
+#include "server/job/job_results.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/array/project.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/status.h"
+#include "gpu/device/exportable_memory.h"
+#include "server/base/resource_names.h"
+#include "server/publish/plane_frame.h"
+
+namespace octavo::job {
+namespace {
+
+constexpr int64_t kStoredPiece = 8 << 20;
+
+int64_t BytesOf(const model::VolumeStatus& v) {
+  return v.shape[0] * v.shape[1] * v.shape[2] * SizeOf(v.dtype);
+}
+
+}  // namespace
+
+JobResults::JobResults(const JobServices& services, JobTable& table, JobPictures& pictures,
+                       JobPtr job, StreamRef stream)
+    : services_(services),
+      table_(table),
+      pictures_(pictures),
+      job_(std::move(job)),
+      device_(services.devices.device(job_->device)),
+      stream_(stream),
+      plan_(job_->plans.at(job_->device)) {}
+
+absl::Status JobResults::Begin() {
+  const auto pool = std::make_shared<memory::SlotPool>(services_.ledger);
+  std::vector<std::unique_ptr<memory::VolumeSlot>> slots;
+  for (size_t i = 0; i < plan_.results.size(); ++i) {
+    auto slot = std::make_unique<memory::VolumeSlot>();
+    slot->charge = job_->charges[i];
+    if (!plan_.results[i].on_disk) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->volume,
+                              ClientMemory::Allocate(device_, plan_.results[i].bytes));
+    }
+    if (plan_.results[i].mip_bytes > 0) {
+      OCTAVO_ASSIGN_OR_RETURN(slot->mip, device_.Allocate(plan_.results[i].mip_bytes));
+    }
+    OCTAVO_ASSIGN_OR_RETURN(slot->digest, device_.Allocate(8));
+    slots.push_back(std::move(slot));
+  }
+  // Do this only now that nothing can fail any more, because slots in a pool end their charges
+  // themselves.
+  for (auto& slot : slots) {
+    pool->Add(std::move(slot));
+    made_.push_back({.slot = pool->TryTake(),
+                     .volume = {},
+                     .has_mip = false,
+                     .storing = nullptr,
+                     .stored = nullptr});
+  }
+  pool->Close();
+  job_->charges.erase(job_->charges.begin(), job_->charges.begin() + std::ssize(plan_.results));
+  return absl::OkStatus();
+}
+
+absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
+  if (index >= made_.size() || !made_[index].volume.name.empty()) {
+    return absl::InternalError(
+        absl::StrCat("result ", index, " of ", made_.size(), " is not planned, or has begun"));
+  }
+  if (BytesOf(*volume) != plan_.results[index].bytes) {
+    return absl::InternalError(absl::StrCat("result ", index, " has ", BytesOf(*volume),
+                                            " bytes; planned were ", plan_.results[index].bytes));
+  }
+  const model::JobSpec& spec = job_->status.spec;  // fixed
+  volume->name = absl::StrCat("volumes/", base::NewId(services_.server_id));
+  if (volume->scan.empty()) volume->scan = job_->status.name;
+  if (!spec.title.empty()) volume->title = spec.title;
+  for (const auto& [key, value] : spec.labels) volume->labels[key] = value;
+  if (volume->acquired_begin.monotonic_ns == 0)
+    volume->acquired_begin = volume->acquired_end = services_.clock->Now();
+  volume->device = base::DeviceName(job_->device);
+  volume->bytes = BytesOf(*volume);
+  volume->job = job_->status.name;
+  volume->job_kind = job_->status.kind;
+  volume->session = spec.session;
+  volume->job_orphan = spec.orphan;
+  volume->ttl_seconds = spec.ttl_seconds;
+  volume->ttl_warning_seconds = std::min(60.0, spec.ttl_seconds / 2);
+  volume->job_parameters = job_->work->Parameters();
+  volume->reason.clear();
+  volume->last_error.clear();
+  volume->has_commit = false;
+  volume->held_seconds = 0;
+  made_[index].volume = *volume;
+  return absl::OkStatus();
+}
+
+void JobResults::List(const model::VolumeStatus& volume) {
+  MutexLock lock(table_.mutex());
+  job_->status.volumes.push_back(volume.name);
+  ++job_->status.event_count;
+}
+
+absl::StatusOr<void*> JobResults::Result(size_t index, model::VolumeStatus volume) {
+  OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
+  services_.volumes->Add(volume, made_[index].slot, job_->device);
+  List(volume);
+  return made_[index].slot->volume.data();
+}
+
+absl::Status JobResults::BeginStored(size_t index, model::VolumeStatus volume) {
+  if (services_.spiller == nullptr) return absl::InternalError("this engine stores no results");
+  OCTAVO_RETURN_IF_ERROR(Describe(index, &volume));
+  made_[index].volume.tier = model::Tier::kDisk;
+  OCTAVO_ASSIGN_OR_RETURN(made_[index].storing,
+                          services_.spiller->BeginStoring(made_[index].volume));
+  return absl::OkStatus();
+}
+
+absl::Status JobResults::Store(size_t index, const void* data, int64_t bytes) {
+  if (index >= made_.size() || made_[index].storing == nullptr)
+    return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
+  const auto pool = services_.devices.frames(job_->device);
+  const int64_t piece = std::min(bytes, kStoredPiece);
+  const auto memory = pool->Get(piece);
+  if (memory == nullptr) {
+    return WithInfo(
+        absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
+        {.reason = Reason::kNoStaging,
+         .field = "",
+         .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
+  }
+  for (int64_t at = 0; at < bytes; at += piece) {
+    const int64_t count = std::min(piece, bytes - at);
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream_, memory.get(), static_cast<const char*>(data) + at, count));
+    OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+    OCTAVO_RETURN_IF_ERROR(made_[index].storing->Append(memory.get(), count));
+  }
+  return absl::OkStatus();
+}
+
+void JobResults::SetDisplay(size_t index, double lo, double hi) {
+  if (index >= made_.size()) return;
+  made_[index].volume.display_lo = lo;
+  made_[index].volume.display_hi = hi;
+}
+
+void JobResults::SetClipped(size_t index, int64_t below, int64_t above) {
+  if (index >= made_.size()) return;
+  made_[index].volume.clipped_below = below;
+  made_[index].volume.clipped_above = above;
+}
+
+void* JobResults::ResultMip(size_t index, bool made) {
+  if (index >= made_.size()) return nullptr;
+  made_[index].has_mip = made;
+  return made_[index].slot->mip.data();
+}
+
+absl::Status JobResults::Finish() {
+  OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer words,
+                          device_.AllocatePinned(8 * std::max<int64_t>(1, std::ssize(made_))));
+  for (size_t i = 0; i < made_.size(); ++i) {
+    Made& made = made_[i];
+    if (made.volume.name.empty() || made.storing != nullptr) continue;
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes,
+                                          made.slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
+    if (made.slot->mip && !made.has_mip) {
+      const auto& s = made.volume.shape;
+      const VolumeView view{.data = made.slot->volume.data(),
+                            .dtype = made.volume.dtype,
+                            .shape = {s[0], s[1], s[2]}};
+      const auto z = static_cast<Axis>(publish::PositionOf(made.volume, model::FrameAxis::kZ));
+      OCTAVO_RETURN_IF_ERROR(
+          Mip(stream_, device_, view, z, 0, s[0], /*accumulate=*/false, made.slot->mip.data()));
+    }
+  }
+  OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
+  {
+    MutexLock lock(table_.mutex());
+    for (Made& made : made_) made.volume.job_warnings = job_->status.warnings;
+  }
+  for (size_t i = 0; i < made_.size(); ++i) {
+    if (made_[i].storing == nullptr) {
+      made_[i].volume.digest = absl::StrFormat("sum64:%016x", words.as<uint64_t>()[i]);
+    } else {
+      OCTAVO_ASSIGN_OR_RETURN(made_[i].stored, made_[i].storing->Finish(&made_[i].volume));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void JobResults::Close(bool held, const absl::Status& status) {
+  for (Made& made : made_) {
+    if (made.volume.name.empty()) continue;
+    if (made.storing != nullptr) {
+      if (held) {
+        services_.volumes->AddStored(made.volume, std::move(made.stored));
+        List(made.volume);  // only now, so that a reader of the name finds the volume
+        pictures_.PublishCuts(made.volume, *made.slot);
+      } else if (made.stored != nullptr) {
+        made.stored->Remove();
+      }
+      continue;
+    }
+    if (held) {
+      services_.volumes->Seal(made.volume, /*kept=*/true);
+      pictures_.PublishCuts(made.volume, *made.slot);
+    } else {
+      services_.volumes->Fail(
+          made.volume.name, status.ok() ? "the job was cancelled" : std::string(status.message()));
+    }
+  }
+  made_.clear();
+}
+
+}  // namespace octavo::job

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu/device/device.h"
+#include "server/job/job.h"
+#include "server/job/job_entry.h"
+#include "server/job/job_pictures.h"
+#include "server/job/job_services.h"
+#include "server/job/job_table.h"
+#include "server/memory/volume_slot.h"
+#include "server/model/status_types.h"
+#include "server/volume/spilled_volume.h"
+#include "server/volume/spiller.h"
+
+namespace octavo::job {
+
+/// The volumes that a running job makes, from their memory to held volumes: allocated by Begin,
+/// described and filled by the job, completed by Finish, handed out or failed by Close. Used by the
+/// job's thread only.
+class JobResults {
+ public:
+  /// `job` runs on its device already. All but `job` must outlive the results.
+  JobResults(const JobServices& services, JobTable& table, JobPictures& pictures, JobPtr job,
+             StreamRef stream);
+
+  /// Allocates the memory of all results of the plan. From then on the slots own their charges.
+  absl::Status Begin();
+
+  /// As those of JobRun.
+  absl::StatusOr<void*> Result(size_t index, model::VolumeStatus volume);
+  absl::Status BeginStored(size_t index, model::VolumeStatus volume);
+  absl::Status Store(size_t index, const void* data, int64_t bytes);
+  void SetDisplay(size_t index, double lo, double hi);
+  void SetClipped(size_t index, int64_t below, int64_t above);
+  void* ResultMip(size_t index, bool made);
+
+  /// Computes projections and digests of the results; waits for them.
+  absl::Status Finish();
+  /// Publishes the results as held volumes, or fails them with `status`.
+  void Close(bool held, const absl::Status& status);
+
+ private:
+  struct Made {
+    std::shared_ptr<memory::VolumeSlot> slot;
+    model::VolumeStatus volume;  // name empty: not begun
+    bool has_mip = false;
+    std::unique_ptr<volume::Spiller::Storing> storing;    // on disk, while it is made
+    std::shared_ptr<const volume::SpilledVolume> stored;  // and when it is whole
+  };
+  absl::Status Describe(size_t index, model::VolumeStatus* volume);
+  /// The job has the volume, so that a reader of the name finds it.
+  void List(const model::VolumeStatus& volume);
+
+  const JobServices& services_;
+  JobTable& table_;
+  JobPictures& pictures_;
+  const JobPtr job_;
+  Device& device_;
+  const StreamRef stream_;
+  const JobPlan& plan_;
+  std::vector<Made> made_;
+};
+
+}  // namespace octavo::job

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "gpu/base/clock.h"
+#include "gpu/base/mutex.h"
+#include "gpu/base/reason.h"
+#include "server/job/job.h"
+#include "server/job/job_entry.h"
+#include "server/job/job_order.h"
+#include "server/model/stats.h"
+#include "server/publish/publisher.h"
+
+namespace octavo::job {
+
+/// The jobs under one lock: those that wait or run, and the last ones that ended. The table changes
+/// their states, keeps their logs, warnings and requests, and counts them. It tells the publisher
+/// when a job with images is queued and when it has ended. It gives no devices (job_dispatcher.h)
+/// and runs nothing. Thread-safe. Lock order: the table before the publisher.
+class JobTable {
+ public:
+  JobTable(const Clock* clock, publish::Publisher* publisher)
+      : clock_(clock), publisher_(publisher) {}
+
+  Mutex& mutex() ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
+
+  // -- under the lock
+  /// Adds a queued job with its request id. Unavailable (DRAINING), ResourceExhausted (QUEUE_FULL).
+  absl::StatusOr<JobStatus> Insert(const JobPtr& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// NotFound (NO_JOB).
+  absl::StatusOr<JobPtr> Find(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The queued jobs, the next one first.
+  std::vector<JobPtr> Waiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return order_.Waiting(jobs_);
+  }
+  /// The jobs that want their device's turn again, the next one first.
+  std::vector<JobPtr> Returning() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return JobOrder::Returning(jobs_);
+  }
+  /// Whether any job waits for a device, for the first time or again.
+  bool AnyWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// The job has got a device, so the turn goes to the next group.
+  void Served(const JobEntry& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    order_.Served(job.status.spec.group);
+  }
+  JobStatus StatusOf(const JobEntry& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Does and logs the transition; an impossible one is an error in the server's log and changes
+  /// nothing.
+  void SetState(JobEntry& job, JobState state, absl::string_view code, const std::string& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Adds a line to the job's log.
+  void Record(JobEntry& job, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Adds a warning, and a line; repeated texts count once.
+  void Warn(JobEntry& job, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// Bounds what ended jobs take: the oldest are dropped when there are very many; large
+  /// specifications are dropped earlier.
+  void ForgetOld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // -- these take the lock
+  /// The job that a request id made; nothing for a new one. AlreadyExists (IDEMPOTENCY_MISMATCH).
+  absl::StatusOr<std::optional<JobStatus>> Earlier(const model::JobSpec& spec)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<JobStatus> Get(const std::string& name) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<JobStatus> List() ABSL_LOCKS_EXCLUDED(mutex_);  // newest first
+  /// NotFound (NO_JOB); FailedPrecondition (NOT_PUSH, JOB_STATE).
+  absl::StatusOr<std::shared_ptr<source::ProjectionPort>> ProjectionPortOf(const std::string& name)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  /// A job that waits is CANCELLED at once; one that runs becomes CANCELLING, and its stop token is
+  /// requested, unless it is too late. NotFound (NO_JOB).
+  absl::StatusOr<JobStatus> Cancel(const std::string& name, Reason code, const std::string& reason)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  /// Cancels the jobs that wait and takes no new ones. Returns their works, for the caller to
+  /// release.
+  std::vector<std::unique_ptr<JobWork>> BeginDrain() ABSL_LOCKS_EXCLUDED(mutex_);
+  /// True when no job waits or runs.
+  bool Idle() ABSL_LOCKS_EXCLUDED(mutex_);
+  void AddTo(model::Stats* stats) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const Clock* const clock_;
+  publish::Publisher* const publisher_;
+  Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  JobList jobs_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  JobOrder order_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::pair<std::string, std::string>> requests_
+      ABSL_GUARDED_BY(mutex_);  // id → digest, job
+  std::map<std::pair<std::string, std::string>, int64_t> finished_
+      ABSL_GUARDED_BY(mutex_);  // (kind, reason)
+  model::Histogram queue_seconds_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, model::Histogram> run_seconds_ ABSL_GUARDED_BY(mutex_);  // by kind
+};
+
+}  // namespace octavo::job

@@ -1,0 +1,207 @@
+#include "server/publish/first_frames.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "gpu/base/field_errors.h"
+#include "gpu/base/status.h"
+#include "server/publish/frames.h"
+#include "server/publish/plane_frame.h"
+
+namespace octavo::publish {
+namespace {
+
+// B-scans of held volumes that LATEST tries, the newest first, because a volume may be gone
+// meanwhile.
+constexpr size_t kMostTried = 16;
+
+bool Wants(const model::SubscribeSpec& spec, model::Product product) {
+  return std::count(spec.products.begin(), spec.products.end(), product) > 0;
+}
+
+// The error of a subscription to an ended scan that would get nothing, and what to do.
+// `first_kept`: the oldest frame that resume could give.
+absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_t> first_kept) {
+  const std::string names = absl::StrJoin(
+      spec.products, ", ",
+      [](std::string* out, model::Product product) { absl::StrAppend(out, Name(product)); });
+  const std::string why =
+      first_kept.has_value()
+          ? absl::StrCat("; its frames of ", names,
+                         " that are kept come with resume from sequence ", *first_kept,
+                         ", one product at a time")
+          : absl::StrCat(
+                " and no frame of ", names, " is kept",
+                Wants(spec, model::Product::kBscan) ? ", nor is one of its volumes held; subscribe "
+                                                      "while it runs, or open a committed file"
+                : Wants(spec, model::Product::kVolume) ? "; read its volumes while they are held "
+                                                         "(ReadVolume), or subscribe while it runs"
+                : Wants(spec, model::Product::kEvent)
+                    ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
+                    : "; derive one from a volume while that is held (DeriveVolume), or subscribe "
+                      "while it runs");
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
+                  {.reason = Reason::kNothingKept, .field = "scan", .numbers = {}});
+}
+
+// The products that the scan does not compute.
+absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
+  if (Wants(spec, model::Product::kAip) && !show.has_aip) {
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
+                    {.reason = Reason::kNoAip, .field = "products", .numbers = {}});
+  }
+  if (Wants(spec, model::Product::kAngiogram) && !show.has_angiogram) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        spec.scan, " computes no angiogram; submit it with products.angiography")),
+                    {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
+  }
+  return absl::OkStatus();
+}
+
+// The axis and the plane of one topic.
+absl::Status CheckPlane(const model::SubscribeSpec& spec, const Show& show, const TopicKey& key) {
+  const bool across = (key.product == model::Product::kBscan && key.axis != model::FrameAxis::kY) ||
+                      (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
+  if (show.striped && across) {
+    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                        "axis: goes across the devices of ", spec.scan,
+                        ", whose volumes are striped; allowed are B-scans along y "
+                        "and MIPs along z, or a scan with spread and without striped")),
+                    {.reason = Reason::kStriped, .field = "axis", .numbers = {}});
+  }
+  const size_t dim = key.axis == model::FrameAxis::kY   ? 0
+                     : key.axis == model::FrameAxis::kX ? 1
+                                                        : 2;
+  if (key.product == model::Product::kBscan && key.plane_index >= show.extents[dim]) {
+    return WithInfo(
+        absl::OutOfRangeError(absl::StrCat("index is ", key.plane_index, "; the axis has 0 to ",
+                                           show.extents[dim] - 1)),
+        {.reason = Reason::kBadRange,
+         .field = "index",
+         .numbers = {{"extent", absl::StrCat(show.extents[dim])}}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResume(const model::SubscribeSpec& spec, const TopicTable::Topic& topic) {
+  const uint64_t first =
+      topic.recent.empty() ? topic.next_sequence : topic.recent.front()->sequence;
+  if (spec.from_sequence >= first && spec.from_sequence <= topic.next_sequence)
+    return absl::OkStatus();
+  return WithInfo(
+      absl::OutOfRangeError(absl::StrCat("from_sequence is ", spec.from_sequence, "; kept are ",
+                                         first, " to ", topic.next_sequence)),
+      {.reason = Reason::kSequenceGone,
+       .field = "from_sequence",
+       .numbers = {{"first_available", absl::StrCat(first)},
+                   {"next", absl::StrCat(topic.next_sequence)}}});
+}
+
+// The kept complete frames of a B-scan topic, and those that its held volumes can still give, in
+// the order of their volumes; for LATEST the newest first. Frames of held volumes have no payload
+// yet (it is loaded when their turn comes), and their numbers follow those of the topic.
+std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, const TopicKey& key,
+                                           const TopicTable::Topic& topic,
+                                           const std::vector<model::VolumeStatus>& held,
+                                           const Clock& clock) {
+  std::vector<model::FramePtr> frames;
+  std::set<std::string> kept;
+  for (const model::FramePtr& frame : topic.recent) {
+    if (!frame->complete) continue;
+    frames.push_back(frame);
+    kept.insert(frame->volume);
+  }
+  uint64_t sequence = topic.next_sequence;
+  for (const model::VolumeStatus& volume : held) {
+    if (kept.contains(volume.name)) continue;
+    std::optional<model::Frame> frame = PlaneFrame(spec.scan, volume, key);
+    if (!frame.has_value()) continue;
+    frame->sequence = sequence++;
+    frame->published = clock.Now();
+    frames.push_back(std::make_shared<const model::Frame>(*std::move(frame)));
+  }
+  std::stable_sort(frames.begin(), frames.end(),
+                   [](const model::FramePtr& a, const model::FramePtr& b) {
+                     return a->volume_index < b->volume_index;
+                   });
+  if (spec.delivery != model::Delivery::kLatest || spec.resume) return frames;
+  std::reverse(frames.begin(), frames.end());
+  const auto at_hand = std::find_if(frames.begin(), frames.end(), [](const model::FramePtr& frame) {
+    return frame->payload.data != nullptr;
+  });
+  // The frame at hand is certain; try newer ones first, if they are not too many.
+  const model::FramePtr sure = at_hand == frames.end() ? nullptr : *at_hand;
+  frames.erase(at_hand, frames.end());
+  frames.resize(std::min(frames.size(), kMostTried));
+  if (sure != nullptr) frames.push_back(sure);
+  return frames;
+}
+
+}  // namespace
+
+absl::Status CheckSpec(const model::SubscribeSpec& spec) {
+  if (spec.products.empty()) return InvalidField("products", "is empty; name at least one product");
+  if (spec.queue_length < 1 || spec.queue_length > 1024) {
+    return FieldOutOfRange("queue_length", spec.queue_length, 1, 1024);
+  }
+  if (!(spec.max_rate_hz >= 0)) return FieldNotAllowed("max_rate_hz", spec.max_rate_hz, ">= 0");
+  if (Wants(spec, model::Product::kAip) && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
+    return InvalidField("axis", "AIP is made over z only");
+  }
+  if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
+    return InvalidField("resume", "needs one scan and one product");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FirstFrames> FindFirstFrames(const model::SubscribeSpec& spec,
+                                            TopicTable::Scan& scan,
+                                            const std::vector<model::VolumeStatus>& held,
+                                            const Clock& clock) {
+  OCTAVO_RETURN_IF_ERROR(CheckProducts(spec, scan.show));
+  const auto wanted = [&](const model::FramePtr& frame) {
+    return frame->complete || spec.previews;
+  };
+  FirstFrames first;
+  std::optional<uint64_t> first_kept;
+  for (const TopicKey& key : KeysOf(spec, scan)) {
+    OCTAVO_RETURN_IF_ERROR(CheckPlane(spec, scan.show, key));
+    const TopicTable::Topic& topic = scan.topics[key];
+    const bool all_of_ended = scan.ended && key.product == model::Product::kBscan &&
+                              (!spec.resume || spec.from_sequence == 0);
+    if (spec.resume && !all_of_ended) OCTAVO_RETURN_IF_ERROR(CheckResume(spec, topic));
+    const auto newest = std::find_if(topic.recent.rbegin(), topic.recent.rend(), wanted);
+    const bool at_once =
+        !spec.resume && spec.delivery == model::Delivery::kLatest && newest != topic.recent.rend();
+    const std::vector<model::FramePtr> frames = all_of_ended
+                                                    ? BscansOfEnded(spec, key, topic, held, clock)
+                                                    : std::vector<model::FramePtr>();
+    if (!frames.empty()) {
+      first.replay.insert(first.replay.end(), frames.begin(), frames.end());
+    } else if (spec.resume) {
+      std::copy_if(topic.recent.begin(), topic.recent.end(), std::back_inserter(first.replay),
+                   [&](const model::FramePtr& frame) {
+                     return frame->sequence >= spec.from_sequence && wanted(frame);
+                   });
+    } else if (at_once && IsImage(key.product)) {
+      first.at_once.emplace_back(key, *newest);
+    } else if (at_once && scan.ended && key.product == model::Product::kVolume) {
+      first.replay.push_back(*newest);
+    }
+    if (newest != topic.recent.rend()) first_kept = topic.recent.front()->sequence;
+  }
+  if (scan.ended && first.at_once.empty() && first.replay.empty() &&
+      (!spec.resume || spec.from_sequence == 0))
+    return NothingKept(spec, first_kept);
+  return first;
+}
+
+}  // namespace octavo::publish

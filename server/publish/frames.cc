@@ -1,0 +1,24 @@
+#include "server/publish/frames.h"
+
+#include <memory>
+
+namespace octavo::publish {
+
+bool IsImage(model::Product p) {
+  return p == model::Product::kMip || p == model::Product::kAip || p == model::Product::kBscan ||
+         p == model::Product::kAngiogram;
+}
+
+bool NeedsLoad(const model::Frame& frame) {
+  return (frame.product == model::Product::kVolume || frame.product == model::Product::kBscan) &&
+         frame.payload.data == nullptr;
+}
+
+model::FramePtr WithoutPayload(const model::Frame& frame) {
+  auto header = std::make_shared<model::Frame>(frame);
+  header->payload.owner = nullptr;
+  header->payload.data = nullptr;
+  return header;
+}
+
+}  // namespace octavo::publish

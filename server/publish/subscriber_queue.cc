@@ -1,0 +1,305 @@
+#include "server/publish/subscriber_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/publish/frames.h"
+
+namespace octavo::publish {
+
+bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
+  if (!spec_.previews && !frame->complete)
+    return false;  // at the subscriber's request: counts for the subscriber, not for the metrics
+  if (!replay_.empty()) return PushBehindReplay(frame);
+  switch (spec_.delivery) {
+    case model::Delivery::kLatest: {
+      auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) {
+        return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame);
+      });
+      if (same == queue_.end()) {
+        queue_.push_back(frame);
+      } else {
+        *same = frame;
+        CountDrop(frame->product);
+      }
+      return true;
+    }
+    case model::Delivery::kDropOldest:
+      if (TooEarly(topic)) {
+        CountDrop(frame->product);
+        return false;
+      }
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        CountDrop(queue_.front()->product);
+        queue_.pop_front();
+      }
+      break;
+    case model::Delivery::kLossless:
+      if (queue_.size() >= static_cast<size_t>(spec_.queue_length)) {
+        Cut(*frame, frame->sequence,
+            absl::StrCat("the subscriber's queue of ", spec_.queue_length, " frames is full"));
+        return true;
+      }
+      break;
+  }
+  topic.last_accepted_ns = clock_->Now().monotonic_ns;
+  queue_.push_back(frame);
+  return true;
+}
+
+bool SubscriberQueue::PushBehindReplay(const model::FramePtr& frame) {
+  if (replay_.size() >= most_replayed_) {
+    if (spec_.delivery == model::Delivery::kLossless) {
+      Cut(*frame, frame->sequence,
+          absl::StrCat("the subscriber's queue of ", spec_.queue_length,
+                       " frames behind the replayed ones is full"));
+      return true;
+    }
+    const auto oldest =
+        replay_.begin() + (NeedsLoad(*replay_.front()) ? 1 : 0);  // the first one may be loading
+    CountDrop((*oldest)->product);
+    replay_.erase(oldest);
+  }
+  replay_.push_back(NeedsLoad(*frame) || frame->product != model::Product::kVolume
+                        ? frame
+                        : WithoutPayload(*frame));
+  return false;
+}
+
+bool SubscriberQueue::Lose(const std::string& scan, const TopicKey& key, uint64_t sequence,
+                           Loss loss) {
+  MutexLock lock(mutex_);
+  if (ended_) return false;
+  (void)TopicOf(scan, key, sequence);
+  CountDrop(key.product);
+  if (spec_.delivery != model::Delivery::kLossless) return false;
+  model::Frame lost;
+  lost.product = key.product;
+  Cut(lost, sequence,
+      loss == Loss::kYielded ? "the server could not make the frame without losing records"
+                             : "the server had no memory for the frame");
+  return true;
+}
+
+void SubscriberQueue::Replay(std::vector<model::FramePtr> frames) {
+  {
+    MutexLock lock(mutex_);
+    replay_.assign(frames.begin(), frames.end());
+    most_replayed_ = replay_.size() + static_cast<size_t>(spec_.queue_length);
+  }
+  StartLoad();
+}
+
+void SubscriberQueue::ForgetScans(const std::function<bool(const std::string&)>& known) {
+  MutexLock lock(mutex_);
+  std::erase_if(topics_, [&](const auto& topic) {
+    const std::string& scan = topic.first.first;
+    const auto of_it = [&](const model::FramePtr& frame) { return frame->scan == scan; };
+    return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) &&
+           std::none_of(replay_.begin(), replay_.end(), of_it);
+  });
+}
+
+void SubscriberQueue::End() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+  }
+}
+
+bool SubscriberQueue::Take(model::Delivered* out) {
+  bool load = false;
+  {
+    MutexLock lock(mutex_);
+    model::FramePtr frame;
+    // made from a held volume: its number follows those of its topic, regardless of its volume
+    bool of_held = false;
+    if (!replay_.empty()) {
+      if (!NeedsLoad(*replay_.front())) {
+        frame = replay_.front();
+      } else if (loaded_ != nullptr) {
+        frame = std::exchange(loaded_, nullptr);
+        of_held = frame->product == model::Product::kBscan;
+      }
+      if (frame != nullptr) {
+        replay_.pop_front();
+        load = true;
+        if (spec_.delivery == model::Delivery::kLatest && !spec_.resume &&
+            frame->product == model::Product::kBscan)
+          DropOlder(*frame);
+      }
+    } else {
+      for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+        if (spec_.delivery == model::Delivery::kLatest && !ended_ &&
+            TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence)))
+          continue;
+        frame = std::move(*it);
+        queue_.erase(it);
+        break;
+      }
+    }
+    if (frame == nullptr) return false;
+    TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
+    out->dropped_before = of_held || frame->sequence < topic.next_sequence
+                              ? 0
+                              : frame->sequence - topic.next_sequence;
+    topic.next_sequence = std::max(topic.next_sequence, frame->sequence + 1);
+    if (spec_.delivery == model::Delivery::kLatest)
+      topic.last_accepted_ns = clock_->Now().monotonic_ns;
+    out->frame = std::move(frame);
+  }
+  counters_->Sent(out->frame->product);
+  if (load) StartLoad();
+  return true;
+}
+
+// LATEST: drop the alternatives that were to be tried if this one had been gone.
+void SubscriberQueue::DropOlder(const model::Frame& newest) {
+  std::erase_if(replay_, [&](const model::FramePtr& frame) {
+    return KeyOf(*frame) == KeyOf(newest) && frame->volume_index <= newest.volume_index;
+  });
+}
+
+bool SubscriberQueue::Ended(absl::Status* status) {
+  MutexLock lock(mutex_);
+  if (!ended_ || !queue_.empty() || !replay_.empty()) return false;
+  *status = status_;
+  return true;
+}
+
+void SubscriberQueue::Close() {
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    closed_ = true;
+    queue_.clear();
+    replay_.clear();
+    loaded_ = nullptr;
+  }
+  MutexLock lock(notify_mutex_);
+  notify_ = nullptr;
+}
+
+bool SubscriberQueue::closed() {
+  MutexLock lock(mutex_);
+  return closed_;
+}
+
+bool SubscriberQueue::HeldBack() {
+  MutexLock lock(mutex_);
+  return spec_.max_rate_hz > 0 && !queue_.empty();
+}
+
+void SubscriberQueue::Notify() {
+  MutexLock lock(notify_mutex_);
+  if (notify_) notify_();
+}
+
+SubscriberQueue::TopicState& SubscriberQueue::TopicOf(const std::string& scan, const TopicKey& key,
+                                                      uint64_t first_sequence) {
+  if (spec_.resume) first_sequence = spec_.from_sequence;
+  return topics_.try_emplace({scan, key}, TopicState{.next_sequence = first_sequence})
+      .first->second;
+}
+
+TopicKey SubscriberQueue::KeyOf(const model::Frame& frame) const {
+  return {.product = frame.product,
+          .axis = frame.axis,
+          .plane_index = frame.product == model::Product::kBscan ? spec_.plane_index : -1};
+}
+
+bool SubscriberQueue::TooEarly(const TopicState& topic) const {
+  return spec_.max_rate_hz > 0 && topic.last_accepted_ns > 0 &&
+         static_cast<double>(clock_->Now().monotonic_ns - topic.last_accepted_ns) <
+             1e9 / spec_.max_rate_hz;
+}
+
+void SubscriberQueue::CountDrop(model::Product product) {
+  counters_->Dropped(product, Name(spec_.delivery));
+}
+
+void SubscriberQueue::Cut(const model::Frame& frame, uint64_t resume_from, const std::string& why) {
+  ended_ = true;
+  status_ = WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat(why, "; resume from sequence ", resume_from, " of ",
+                                                Name(frame.product), " while it is kept")),
+      {.reason = Reason::kSlowSubscriber,
+       .field = "",
+       .numbers = {{"resume_from", absl::StrCat(resume_from)}, {"retryable", "true"}}});
+  counters_->Cut("slow_subscriber");
+}
+
+void SubscriberQueue::IsMissing(const absl::Status& why) {
+  const model::FramePtr gone = replay_.front();
+  if (!absl::IsNotFound(why) &&
+      !absl::IsFailedPrecondition(
+          why)) {  // the volume exists: memory is short, or a file cannot be read
+    const bool others = std::any_of(std::next(replay_.begin()), replay_.end(),
+                                    [&](const auto& frame) { return !NeedsLoad(*frame); });
+    if (spec_.delivery == model::Delivery::kLatest && !spec_.resume && others) {
+      replay_.pop_front();  // an older one is at hand
+      CountDrop(gone->product);
+      return;
+    }
+    ended_ = true;
+    status_ = WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat("a ", Name(gone->product), " of ", gone->volume,
+                                                  " could not be made: ", why.message())),
+        {.reason = Reason::kNoFrame, .field = "", .numbers = {{"retryable", "true"}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
+  if (spec_.resume && gone->product == model::Product::kVolume) {  // it was requested by its number
+    ended_ = true;
+    status_ = WithInfo(absl::OutOfRangeError(absl::StrCat("volume frame ", gone->sequence, " (",
+                                                          gone->volume, ") is no longer kept")),
+                       {.reason = Reason::kSequenceGone,
+                        .field = "from_sequence",
+                        .numbers = {{"sequence", absl::StrCat(gone->sequence)}}});
+    replay_.clear();
+    queue_.clear();
+    return;
+  }
+  replay_.pop_front();
+  CountDrop(gone->product);
+  if (ended_ && topics_.empty() && replay_.empty() && queue_.empty()) {
+    status_ = WithInfo(absl::FailedPreconditionError(
+                           absl::StrCat(gone->volume, ", of which a ", Name(gone->product),
+                                        " was to be made, is gone meanwhile")),
+                       {.reason = Reason::kNothingKept, .field = "scan", .numbers = {}});
+  }
+}
+
+void SubscriberQueue::StartLoad() {
+  model::FramePtr header;
+  {
+    MutexLock lock(mutex_);
+    if (loading_ || loaded_ != nullptr || replay_.empty() || !NeedsLoad(*replay_.front())) return;
+    loading_ = true;
+    header = replay_.front();
+  }
+  held_frames_->Load(header, [self = shared_from_this()](absl::StatusOr<model::FramePtr> frame) {
+    {
+      MutexLock lock(self->mutex_);
+      self->loading_ = false;
+      if (self->closed_ || self->replay_.empty()) return;
+      if (frame.ok()) {
+        self->loaded_ = *std::move(frame);
+      } else {
+        self->IsMissing(frame.status());
+      }
+    }
+    self->Notify();
+    self->StartLoad();
+  });
+}
+
+}  // namespace octavo::publish

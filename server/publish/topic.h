@@ -1,0 +1,37 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+
+#include "server/model/frame.h"
+
+namespace octavo::publish {
+
+/// The content of a topic; together with a scan it identifies a topic.
+struct TopicKey {
+  model::Product product = model::Product::kMip;
+  model::FrameAxis axis = model::FrameAxis::kZ;
+  int64_t plane_index = -1;  // kBscan only; -1 = middle
+  auto operator<=>(const TopicKey&) const = default;
+};
+
+/// The products that a scan or job publishes.
+struct Show {
+  std::array<int64_t, 3> extents{};                    // along y, x, z: bounds of plane indices
+  model::FrameAxis bscan_axis = model::FrameAxis::kY;  // default axis of BSCAN planes
+  bool has_aip = false, has_angiogram = false;
+  // Volumes lie on several devices, so only products that lie on one of them are published.
+  bool striped = false;
+};
+
+/// A topic that has subscribers.
+struct Wanted {
+  TopicKey key;
+  bool previews = false;
+};
+
+/// Why a frame was not made.
+enum class Loss { kNoMemory, kYielded };  // kYielded: making it would have cost the scan records
+
+}  // namespace octavo::publish

@@ -1,0 +1,114 @@
+#include "server/publish/topic_table.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "server/memory/frame_pool.h"
+#include "server/publish/frames.h"
+
+namespace octavo::publish {
+namespace {
+
+constexpr size_t kRecentImages = 64, kRecentEvents = 256, kRecentVolumes = 4096;
+constexpr int64_t kRecentBytes = 32 << 20;
+constexpr int64_t kEndedScanNs = int64_t{600} * 1'000'000'000;
+
+}  // namespace
+
+void TopicTable::Start(const std::string& scan, const std::map<std::string, std::string>& labels,
+                       const Show& show) {
+  Scan& entry = scans_[scan];
+  entry.labels = labels;
+  entry.show = show;
+}
+
+void TopicTable::End(const std::string& scan, int64_t now_ns) {
+  Scan* const entry = Find(scan);
+  if (entry == nullptr) return;
+  entry->ended = true;
+  entry->ended_ns = now_ns;
+}
+
+void TopicTable::ForgetOld(int64_t now_ns) {
+  for (auto it = scans_.begin(); it != scans_.end();) {
+    Scan& old = it->second;
+    if (!old.ended || now_ns - old.ended_ns <= kEndedScanNs) {
+      ++it;
+      continue;
+    }
+    for (auto& [key, topic] : old.topics) {
+      while (!topic.recent.empty()) ForgetOldest(topic);
+    }
+    it = scans_.erase(it);
+  }
+}
+
+TopicTable::Scan* TopicTable::Find(const std::string& scan) {
+  const auto it = scans_.find(scan);
+  return it == scans_.end() ? nullptr : &it->second;
+}
+
+model::FramePtr TopicTable::Add(Scan& scan, const TopicKey& key, model::Frame frame) {
+  Topic& topic = scan.topics[key];
+  frame.sequence = topic.next_sequence++;
+  auto added = std::make_shared<const model::Frame>(std::move(frame));
+  Remember(scan, topic, added);
+  return added;
+}
+
+void TopicTable::ForgetOldest(Topic& topic) {
+  const model::FramePtr frame = std::move(topic.recent.front());
+  topic.recent.pop_front();
+  if (!IsImage(frame->product)) return;
+  topic.recent_bytes -= frame->payload.size;
+  remembered_bytes_ -= memory::FramePool::BlockBytes(frame->payload.size);
+  order_.erase(topic.order.front());
+  topic.order.pop_front();
+}
+
+void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame) {
+  topic.recent.push_back(frame->product == model::Product::kVolume ? WithoutPayload(*frame)
+                                                                   : frame);
+  const size_t most = frame->product == model::Product::kVolume  ? kRecentVolumes
+                      : frame->product == model::Product::kEvent ? kRecentEvents
+                                                                 : kRecentImages;
+  if (IsImage(frame->product)) {
+    topic.recent_bytes += frame->payload.size;
+    remembered_bytes_ += memory::FramePool::BlockBytes(frame->payload.size);
+    topic.order.push_back(order_.insert(order_.end(), {&scan, &topic}));
+  }
+  while (topic.recent.size() > most ||
+         (topic.recent.size() > 1 && topic.recent_bytes > kRecentBytes))
+    ForgetOldest(topic);
+  // Remembered frames must not fill the memory that frames, reads and commits share.
+  for (auto it = order_.begin();
+       remembered_bytes_ > most_remembered_bytes_ && it != order_.end();) {
+    const auto [of, oldest] = *it++;
+    if (oldest->recent.size() > 1 || of->ended) ForgetOldest(*oldest);
+  }
+}
+
+bool Matches(const model::SubscribeSpec& spec, const std::string& name,
+             const TopicTable::Scan& scan) {
+  if (!spec.scan.empty()) return spec.scan == name;
+  return std::all_of(spec.labels.begin(), spec.labels.end(), [&](const auto& label) {
+    auto it = scan.labels.find(label.first);
+    return it != scan.labels.end() && it->second == label.second;
+  });
+}
+
+std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable::Scan& scan) {
+  std::vector<TopicKey> keys;
+  for (model::Product product : spec.products) {
+    TopicKey key{.product = product};
+    if (product == model::Product::kMip && spec.axis_given) key.axis = spec.axis;
+    if (product == model::Product::kBscan) {
+      key.axis = spec.axis_given ? spec.axis : scan.show.bscan_axis;
+      key.plane_index = spec.plane_index;
+    }
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
+  return keys;
+}
+
+}  // namespace octavo::publish

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/model/frame.h"
+#include "server/model/subscription.h"
+#include "server/publish/topic.h"
+
+namespace octavo::publish {
+
+/// The scans and their topics: the sequence numbers of each topic, and its last frames, for resume
+/// and for a first picture. Images that are remembered take at most a fixed number of bytes
+/// together; the oldest are forgotten first, except the last one of each topic of a running scan.
+/// Not thread-safe; the publisher's lock guards it.
+class TopicTable {
+ public:
+  struct Scan;
+  struct Topic;
+  // Topics of the remembered images, oldest image first.
+  using Order = std::list<std::pair<Scan*, Topic*>>;
+  struct Topic {
+    uint64_t next_sequence = 0;
+    std::deque<model::FramePtr> recent;  // oldest first; volume frames without payload
+    std::deque<Order::iterator> order;   // of each image in `recent`
+    int64_t recent_bytes = 0;
+  };
+  struct Scan {
+    std::map<std::string, std::string> labels;
+    Show show;
+    bool ended = false;
+    int64_t ended_ns = 0;
+    std::map<TopicKey, Topic> topics;
+  };
+
+  explicit TopicTable(int64_t most_remembered_bytes)
+      : most_remembered_bytes_(most_remembered_bytes) {}
+
+  void Start(const std::string& scan, const std::map<std::string, std::string>& labels,
+             const Show& show);
+  /// Later subscribers find an ended scan.
+  void End(const std::string& scan, int64_t now_ns);
+  /// Forgets the scans that ended long ago.
+  void ForgetOld(int64_t now_ns);
+  Scan* Find(const std::string& scan);  // null: not known (any more)
+  bool Has(const std::string& scan) const { return scans_.count(scan) > 0; }
+
+  /// Gives the frame the topic's next sequence number, and remembers it.
+  model::FramePtr Add(Scan& scan, const TopicKey& key, model::Frame frame);
+  /// The number of a frame that was not made.
+  uint64_t Skip(Scan& scan, const TopicKey& key) { return scan.topics[key].next_sequence++; }
+
+ private:
+  void Remember(Scan& scan, Topic& topic, const model::FramePtr& frame);
+  void ForgetOldest(Topic& topic);
+
+  const int64_t most_remembered_bytes_;
+  std::map<std::string, Scan> scans_;
+  Order order_;
+  int64_t remembered_bytes_ = 0;
+};
+
+/// Whether the subscription is to this scan: by name, or by labels.
+bool Matches(const model::SubscribeSpec& spec, const std::string& name,
+             const TopicTable::Scan& scan);
+/// The topics of the scan that the subscription names, each once.
+std::vector<TopicKey> KeysOf(const model::SubscribeSpec& spec, const TopicTable::Scan& scan);
+
+}  // namespace octavo::publish

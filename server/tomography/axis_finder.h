@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "server/job/job.h"
+#include "server/model/tomography_spec.h"
+#include "server/tomography/row_preparer.h"
+#include "server/tomography/scanned_object.h"
+
+namespace octavo::tomography {
+
+/// Finds the rotation axis of a run, or the overlap of its halves, in a few rows, or checks an axis
+/// that was given. Writes what it found to the run's report. Used by the job's thread only.
+class AxisFinder {
+ public:
+  /// All must outlive it. `check_slices`: rows for which there is room to check a given axis; 0: no
+  /// check.
+  AxisFinder(job::JobRun& run, std::stop_token stop, const model::TomographySpec& spec,
+             int64_t check_slices, RowPreparer& rows, model::TomographyReport& report)
+      : run_(run),
+        stop_(std::move(stop)),
+        spec_(spec),
+        check_slices_(check_slices),
+        rows_(rows),
+        report_(report) {}
+
+  /// Sets the centers of `object`, and its layout if the overlap was found. Returns the part of the
+  /// whole job that this took, for its bar. FailedPrecondition (AXIS_IN_DOUBT); Cancelled.
+  absl::StatusOr<double> Find(ScannedObject& object);
+
+ private:
+  absl::Status Search(ScannedObject& object, bool overlap);
+  absl::Status FindCenter(const PreparedRows& rows, ScannedObject& object);
+  absl::Status FindOverlap(const PreparedRows& rows, ScannedObject& object);
+  absl::Status Check(const ScannedObject& object);
+  absl::Status CheckIn(const PreparedRows& rows, const ScannedObject& object);
+  absl::StatusOr<std::vector<int64_t>> Mend(const PreparedRows& rows);
+  absl::Status Doubt(const std::vector<std::string>& doubts, const std::vector<double>& centers);
+
+  job::JobRun& run_;
+  const std::stop_token stop_;
+  const model::TomographySpec& spec_;
+  const int64_t check_slices_;
+  RowPreparer& rows_;
+  model::TomographyReport& report_;
+};
+
+}  // namespace octavo::tomography

@@ -1,0 +1,109 @@
+#include "server/tomography/push_collector.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/tomography/odd_values.h"
+#include "server/tomography/plausible.h"
+
+namespace octavo::tomography {
+namespace {
+
+constexpr int64_t kLeastPreview = 8;  // projections
+constexpr double kNoNorm = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+// Other jobs use the device meanwhile, because a scan takes much longer than its reconstruction.
+absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
+  run_.Stage("projections", port_.spec().frames, 0, 0);
+  OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, port_.Wait(0, 0, stop_));
+  if (!before.complete) {
+    OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews); }, stop_));
+  }
+  OCTAVO_ASSIGN_OR_RETURN(const auto input, port_.Snapshot());
+  const auto missing = port_.Missing();
+  OCTAVO_RETURN_IF_ERROR(LookForMissing(missing));
+  const storage::ProjectionInfo& info = input->info();
+  run_.Step(info.projections + info.flats + info.darks, kNoNorm);
+  run_.Log(absl::StrCat("all in: ", info.projections, " projections, ", info.flats, " flat and ",
+                        info.darks, " dark fields"));
+  // The frames have arrived and cannot be taken again, so problems that would have refused the job
+  // are only warnings here.
+  const Implausible doubts = FindImplausible(spec_, info);
+  for (const absl::Status& refusal : doubts.refusals) run_.Warn(std::string(refusal.message()));
+  for (const std::string& warning : doubts.warnings) run_.Warn(warning);
+  if (const auto exchanged = FindExchangedFields(spec_, *input))
+    run_.Warn(std::string(exchanged->message()));
+  if (const auto none = FindNoTransmission(spec_, *input)) run_.Warn(*none);
+  for (const std::string& odd : FindOddValues(spec_, *input)) run_.Warn(odd);
+  OCTAVO_ASSIGN_OR_RETURN(TomographyLayout layout, TomographyLayout::Make(spec_, info, 0));
+  const int64_t fields = layout.FieldBytes(layout.RowsOf(0, 1)),
+                planned = planned_.FieldBytes(planned_.RowsOf(0, 1));
+  if (fields > planned) {
+    return InvalidField(
+        "tomography.push",
+        absl::StrCat("brought ", info.flats, " flat and ", info.darks, " dark fields; allowed are ",
+                     planned_.flats() + planned_.darks(), " together"));
+  }
+  return ScannedObject{
+      .input = input, .layout = std::move(layout), .centers = {}, .missing_frames = missing};
+}
+
+absl::Status PushCollector::Await(const Previews& previews) {
+  for (int64_t seen = 0, previewed = 0;
+       ;) {  // a new subscriber gets a preview even if no frame arrives
+    OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar so_far, port_.Wait(seen, 0.1, stop_));
+    if (so_far.complete) return absl::OkStatus();
+    if (so_far.counts.frames > seen) run_.Step(so_far.counts.frames, kNoNorm);
+    if (so_far.counts.frames > previewed && so_far.counts.projections >= kLeastPreview &&
+        previews.due()) {
+      previewed = so_far.counts.frames;
+      // The frames so far may not suffice yet (too few angles, for example); the next preview will
+      // try again.
+      if (absl::Status shown = previews.show();
+          absl::IsCancelled(shown) || absl::IsUnavailable(shown))
+        return shown;
+    }
+    seen = so_far.counts.frames;
+  }
+}
+
+// Frames that never came: the spec decides whether the job continues without them.
+absl::Status PushCollector::LookForMissing(
+    const std::vector<std::pair<int64_t, int64_t>>& missing) {
+  if (missing.empty()) return absl::OkStatus();
+  const model::PushedProjectionsSpec& push = port_.spec();
+  int64_t count = 0;
+  for (const auto& [first, frames] : missing) count += frames;
+  const std::string text = absl::StrCat(count, " of ", push.frames,
+                                        " frames never came, the first is ", missing.front().first);
+  if (push.on_missing == model::MissingFrames::kFailJob) {
+    return WithInfo(
+        absl::FailedPreconditionError(
+            absl::StrCat(text, "; tomography.push.on_missing is FAIL_JOB")),
+        {.reason = Reason::kFramesMissing,
+         .field = "tomography.push.on_missing",
+         .numbers = {{"missing", absl::StrCat(count)}, {"frames", absl::StrCat(push.frames)}}});
+  }
+  run_.Warn(absl::StrCat(text,
+                         "; the volume is made of the others and is not complete "
+                         "(tomography.push.on_missing = FAIL_JOB fails instead)"));
+  return absl::OkStatus();
+}
+
+absl::Status PushCollector::TellLeftOut() {
+  OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar pushed, port_.Wait(0, 0, stop_));
+  const int64_t count = pushed.counts.surplus_frames;
+  if (count == 0) return absl::OkStatus();
+  run_.Warn(absl::StrCat(
+      count, count == 1 ? " pushed frame was" : " pushed frames were",
+      " left out: their numbers lie beyond tomography.push.frames (", port_.spec().frames,
+      ", which counts projections, flat and dark fields together), or they came after the end."));
+  return absl::OkStatus();
+}
+
+}  // namespace octavo::tomography

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "server/job/job.h"
+#include "server/model/tomography_spec.h"
+#include "server/source/push_projections.h"
+#include "server/tomography/layout.h"
+#include "server/tomography/scanned_object.h"
+
+namespace octavo::tomography {
+
+/// The projections that clients push: waits for them, and judges what came. Used by the job's
+/// thread only.
+class PushCollector {
+ public:
+  /// Shows what has come so far, while the input waits for more.
+  struct Previews {
+    std::function<bool()> due;
+    std::function<absl::Status()> show;
+  };
+  /// All must outlive it. `planned`: the layout of all frames.
+  PushCollector(job::JobRun& run, std::stop_token stop, source::ProjectionPort& port,
+                const model::TomographySpec& spec, const TomographyLayout& planned)
+      : run_(run), stop_(std::move(stop)), port_(port), spec_(spec), planned_(planned) {}
+
+  /// Waits for all projections, without the device's turn. FailedPrecondition (FRAMES_MISSING) if
+  /// the request says so; InvalidArgument names the field.
+  absl::StatusOr<ScannedObject> Collect(const Previews& previews);
+  /// Warns of pushed frames that were left out. At the end of the job, because some come after the
+  /// last frame that counts.
+  absl::Status TellLeftOut();
+
+ private:
+  absl::Status Await(const Previews& previews);
+  absl::Status LookForMissing(const std::vector<std::pair<int64_t, int64_t>>& missing);
+
+  job::JobRun& run_;
+  const std::stop_token stop_;
+  source::ProjectionPort& port_;
+  const model::TomographySpec& spec_;
+  const TomographyLayout& planned_;
+};
+
+}  // namespace octavo::tomography

@@ -1,0 +1,126 @@
+#include "server/tomography/slice_maker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gpu/base/status.h"
+#include "server/base/errors.h"
+#include "server/tomography/projection_arrays.h"
+
+namespace octavo::tomography {
+namespace {
+
+constexpr double kNoResidual = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+absl::Status SliceMaker::PlanFor(const ScannedObject& object, const BatchImages& batch) {
+  const bool shared = object.centers.size() == 1;
+  if (reconstructor_ != nullptr && shared) return absl::OkStatus();
+  const TomographyConfig config = object.layout.ReconstructFor(
+      shared ? 0 : batch.first, shared ? task_.slices_per_batch : batch.count, object.centers);
+  if (reconstructor_ == nullptr) OCTAVO_RETURN_IF_ERROR(run_.Charge(task_.memory.reconstruct));
+  reconstructor_.reset();
+  auto made = Reconstructor::Create(config, run_.device());
+  if (!made.ok()) return base::AtField("tomography.", made.status());
+  reconstructor_ = *std::move(made);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> SliceMaker::Make(const ScannedObject& object, const BatchImages& batch) {
+  OCTAVO_RETURN_IF_ERROR(PlanFor(object, batch));
+  const int64_t before = report_.batches * iterations();
+  std::vector<double> first_norms;
+  absl::Status preview_status;
+  const auto on_iteration = [&](const IterationReport& report) {
+    if (stop_.stop_requested()) return false;
+    if (report.iteration == 0) return true;  // between pieces of work
+    double squares = 0;
+    for (const double norm : report.residual_norms) squares += norm * norm;
+    if (first_norms.empty()) first_norms = report.residual_norms;
+    run_.Step(before + report.iteration,
+              report.residual_norms.empty() ? kNoResidual : std::sqrt(squares));
+    preview_status = Preview(object, batch, /*made=*/false);
+    return preview_status.ok();
+  };
+  OCTAVO_ASSIGN_OR_RETURN(const DeviceSpan<const float> initial,
+                          InitialOf(object.layout, batch.first, batch.count));
+  auto result = reconstructor_->Run(
+      run_.stream(), {.data = batch.sinograms, .angle_first = false, .slices = batch.count},
+      initial, {batch.images, batch.count * object.layout.image_bytes() / 4}, on_iteration);
+  if (stop_.stop_requested()) return absl::CancelledError("cancelled");
+  if (!result.ok()) return base::AtField("tomography.", result.status());
+  OCTAVO_RETURN_IF_ERROR(preview_status);
+  const double norm = Tell(batch, *result, first_norms);
+  OCTAVO_RETURN_IF_ERROR(Preview(object, batch, /*made=*/true));
+  return norm;
+}
+
+// `made`: the images of the batch are complete; else it is within an iteration.
+absl::Status SliceMaker::Preview(const ScannedObject& object, const BatchImages& batch, bool made) {
+  const TomographyLayout& layout = object.layout;
+  const std::optional<WantedSlice> wanted =
+      previews_.DueOf({.first = batch.first, .count = batch.count, .slices = layout.slices()});
+  if (!wanted.has_value()) return absl::OkStatus();
+  const int64_t at = wanted->slice - batch.first, elements = layout.image_bytes() / 4;
+  if (!made) {
+    OCTAVO_RETURN_IF_ERROR(
+        reconstructor_->CopyImage(run_.stream(), at, {previews_.image(), elements}));
+  }
+  return previews_.Publish(wanted->key, made ? batch.images + at * elements : previews_.image(),
+                           layout.image_size(),
+                           SliceSpacingUm(spec_, object.input->info().pixel_size_um));
+}
+
+// The initial slices on the device; null = the algorithm's own start.
+absl::StatusOr<DeviceSpan<const float>> SliceMaker::InitialOf(const TomographyLayout& layout,
+                                                              int64_t first, int64_t count) {
+  if (task_.initial == nullptr) return DeviceSpan<const float>();
+  const int64_t bytes = count * layout.image_bytes();
+  if (initial_ == nullptr) {
+    OCTAVO_ASSIGN_OR_RETURN(initial_, run_.Allocate(task_.slices_per_batch * layout.image_bytes()));
+    OCTAVO_ASSIGN_OR_RETURN(
+        host_initial_, run_.device().AllocatePinned(task_.slices_per_batch * layout.image_bytes()));
+  }
+  const std::vector<int64_t> shape = {layout.slices(), layout.image_size(), layout.image_size()};
+  OCTAVO_RETURN_IF_ERROR(
+      ReadPlanes(*task_.initial, spec_.initial_volume, first, count, shape, host_initial_.data()));
+  OCTAVO_RETURN_IF_ERROR(
+      run_.device().CopyToDevice(run_.stream(), initial_, host_initial_.data(), bytes));
+  OCTAVO_RETURN_IF_ERROR(run_.stream().Synchronize());
+  return DeviceSpan<const float>(static_cast<const float*>(initial_), bytes / 4);
+}
+
+double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result,
+                        const std::vector<double>& first_norms) {
+  static constexpr const char* kStops[] = {"iterations", "change", "residual", "callback"};
+  if (spec_.reconstruction.algorithm == TomographyAlgorithm::kFbp) return kNoResidual;
+  report_.stop = kStops[static_cast<int>(result.stop)];
+  report_.iterations = std::max(report_.iterations, result.last.iteration);
+  double squares = 0, first = 0;
+  for (const double norm : result.last.residual_norms) squares += norm * norm;
+  for (const double norm : first_norms) first += norm * norm;
+  squares_ = std::max(squares_, 0.0) + squares;
+  first_squares_ += first;
+  const double norm = std::sqrt(squares);
+  run_.Log(absl::StrFormat("slices %d to %d: %d iterations, residual %.6g%s", batch.first,
+                           batch.first + batch.count - 1, result.last.iteration, norm,
+                           result.stop == TomographyStop::kIterations
+                               ? ""
+                               : absl::StrCat(", stopped by ", report_.stop)));
+  return norm;
+}
+
+void SliceMaker::Conclude() {
+  report_.residual_norm = squares_ < 0 ? kNoResidual : std::sqrt(squares_);
+  report_.relative_residual =
+      first_squares_ > 0 ? std::sqrt(squares_ / first_squares_) : kNoResidual;
+}
+
+}  // namespace octavo::tomography

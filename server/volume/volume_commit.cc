@@ -1,0 +1,88 @@
+#include "server/volume/volume_commit.h"
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+
+#include "gpu/base/log.h"
+#include "server/base/exception_to_status.h"
+
+namespace octavo::volume {
+namespace {
+
+/// The entry of a volume that is COMMITTING, or null.
+VolumeEntry* FindCommitting(VolumeTable& table, const std::string& name)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
+  const auto found = table.Find(name);
+  return found.ok() && (*found)->state == model::VolumeState::kCommitting ? *found : nullptr;
+}
+
+/// Makes the volume HELD again; throws nothing before it is.
+void Return(VolumeTable& table, absl::string_view error, VolumeEntry* entry)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
+  entry->state = model::VolumeState::kHeld;
+  entry->kept = true;                // somebody wanted it: LIVE must not overwrite it now
+  entry->living_ns = table.NowNs();  // nor its time to live end it in this moment
+  entry->warned = false;
+  ++table.TotalsOf(*entry).commit_failures;
+  entry->last_error = std::string(error);
+}
+
+}  // namespace
+
+VolumeCommit& VolumeCommit::operator=(VolumeCommit&& other) noexcept {
+  if (this == &other) return *this;
+  Abandon();
+  table_ = std::exchange(other.table_, nullptr);
+  volume_ = std::move(other.volume_);
+  return *this;
+}
+
+void VolumeCommit::Finish(const absl::StatusOr<storage::CommitOutcome>& outcome) && {
+  if (!under_way()) return;
+  // Copied before the lock: if this throws, the commit has not ended, and fails.
+  std::optional<storage::CommitOutcome> commit;
+  if (outcome.ok()) commit = *outcome;
+  VolumeTable& table = *table_;
+  model::VolumeStatus status;
+  VolumeBytes gone;
+  {
+    MutexLock lock(table.mutex());
+    table_ = nullptr;
+    VolumeEntry* const entry = FindCommitting(table, volume_);
+    if (entry == nullptr) return;
+    if (commit.has_value()) {
+      entry->commit = std::move(commit);
+      gone = table.Leave(*entry, model::VolumeState::kCommitted, "", "committed");
+      ++table.TotalsOf(*entry).committed;
+    } else {
+      Return(table, outcome.status().message(), entry);
+    }
+    status = table.StatusOf(*entry);
+  }
+  table.LetGo(status.name, std::move(gone));
+  table.Tell(status);
+}
+
+void VolumeCommit::Abandon() noexcept {
+  if (!under_way()) return;
+  VolumeTable& table = *std::exchange(table_, nullptr);
+  try {
+    std::optional<model::VolumeStatus> status;
+    {
+      MutexLock lock(table.mutex());
+      if (VolumeEntry* const entry = FindCommitting(table, volume_); entry != nullptr) {
+        Return(table, "the commit was abandoned before its end", entry);
+        status = table.StatusOf(*entry);
+      }
+    }
+    if (!status.has_value()) return;
+    Log(LogLevel::kWarning, "a commit was abandoned; the volume stays held", {{"volume", volume_}});
+    table.Tell(*status);
+  } catch (...) {
+    Log(LogLevel::kError, "a commit was abandoned, and its volume's observers were not told",
+        {{"volume", volume_}, {"error", base::StatusOfException().ToString()}});
+  }
+}
+
+}  // namespace octavo::volume

@@ -1,0 +1,89 @@
+#include "server/volume/volume_move.h"
+
+#include <optional>
+#include <string>
+
+#include "gpu/base/log.h"
+#include "server/base/exception_to_status.h"
+#include "server/base/resource_names.h"
+#include "server/model/volume_states.h"
+
+namespace octavo::volume {
+
+VolumeMove& VolumeMove::operator=(VolumeMove&& other) noexcept {
+  if (this == &other) return *this;
+  Abandon();
+  table_ = other.table_;
+  kind_ = std::exchange(other.kind_, model::Move::kNone);
+  hold_ = std::move(other.hold_);
+  return *this;
+}
+
+bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
+  const std::string& name = hold_.status.name;
+  const absl::Status status = made.status();
+  VolumeBytes bytes;
+  if (status.ok()) bytes = *std::move(made);
+  // Before the volume lets go of its memory, so that the slot is free when it says so.
+  hold_.Release();
+  bool moved = false;
+  std::optional<model::VolumeStatus> told;
+  if (under_way()) {
+    MutexLock lock(table_->mutex());
+    const model::Move kind = std::exchange(kind_, model::Move::kNone);
+    const auto found = table_->Find(name);
+    if (found.ok()) (*found)->moving = model::Move::kNone;
+    if (found.ok() && model::IsComplete((*found)->state)) {
+      VolumeEntry& entry = **found;
+      if (status.ok()) {
+        moved = true;
+        std::swap(entry.bytes, bytes);
+        Exchanged(kind, entry);
+        if (kind != model::Move::kRelocating) told = table_->StatusOf(entry);
+      } else if (kind == model::Move::kSpilling) {
+        entry.last_error = std::string(status.message());
+      }
+    }
+  }
+  table_->LetGo(name, std::move(bytes));  // what it had before; what was made for nothing
+  if (told.has_value()) table_->Tell(*told);
+  return moved;
+}
+
+void VolumeMove::Exchanged(model::Move kind, VolumeEntry& entry) {
+  const VolumeBytes& now = entry.bytes;
+  entry.tier = now.slot != nullptr ? model::Tier::kDevice : now.spilled->tier();
+  if (now.slot != nullptr) table_->ledger().Hold(now.slot->charge, entry.name());
+  if (kind == model::Move::kSpilling) {
+    entry.stripe_bscans = 0;  // in one piece from now on
+    entry.kept = true;        // no slot of a ring any more
+  } else if (kind == model::Move::kRestoring) {
+    entry.device_name = base::DeviceName(entry.device);  // that of an earlier process may be other
+    entry.restored = true;
+  }
+}
+
+// Frees the volume before anything that may throw.
+void VolumeMove::Abandon() noexcept {
+  if (!under_way()) return;
+  const model::Move kind = std::exchange(kind_, model::Move::kNone);
+  const std::string& name = hold_.status.name;
+  hold_.Release();
+  try {
+    {
+      MutexLock lock(table_->mutex());
+      if (const auto found = table_->Find(name); found.ok()) {
+        (*found)->moving = model::Move::kNone;
+        if (kind == model::Move::kSpilling && model::IsComplete((*found)->state))
+          (*found)->last_error = "the move was abandoned before its end";
+      }
+    }
+    Log(LogLevel::kWarning, "a move was abandoned; the volume stays where it is",
+        {{"volume", name}, {"move", Name(kind)}});
+  } catch (...) {
+    Log(LogLevel::kError, "a move was abandoned, and its volume does not say so",
+        {{"volume", name}, {"error", base::StatusOfException().ToString()}});
+  }
+}
+
+}  // namespace octavo::volume

@@ -1,0 +1,176 @@
+// What will be made of a volume, and that it is made: without stores, ledger or threads.
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "gpu/base/status.h"
+#include "server/derive/derivation_plan.h"
+#include "server/derive/derivation_run.h"
+#include "tests/support/device/backend_param.h"
+#include "tests/support/rooms.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+
+class DerivationTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static constexpr int64_t kRows = 6, kColumns = 4, kDepth = 5;  // 3 B-scans of 2 repeats
+
+  DerivationTest() {
+    source_.name = "volumes/source";
+    source_.scan = "scans/a";
+    source_.state = VolumeState::kHeld;
+    source_.shape[0] = kRows;
+    source_.shape[1] = kColumns;
+    source_.shape[2] = kDepth;
+    source_.dtype = DType::kF32;
+    source_.bytes = kRows * kColumns * kDepth * 4;
+    Pattern pattern{.ascans_per_bscan = kColumns,
+                    .bscans_per_volume = kRows / 2,
+                    .extent_x_mm = 1,
+                    .extent_y_mm = 1,
+                    .kind = PatternKind::kRepeatedRaster,
+                    .repeat_count = 2,
+                    .repeat_period = 1,
+                    .repeat_strategy = RepeatStrategy::kPack};
+    source_.recovered_pattern = std::make_shared<const Pattern>(pattern);
+  }
+  absl::StatusOr<DerivationPlan> Plan(const std::vector<Operation>& operations) {
+    return PlanDerivation(source_, operations, device_);
+  }
+  static Operation FirstPlane() { return OpSpec{CropOp{.start = {}, .count = {1, 0, 0}}}; }
+  /// The result for a source with the voxels 0, 1, 2, ...
+  std::vector<float> Compute(const DerivationPlan& plan) {
+    VolumeHold hold{.kind = HoldKind::kDevice, .status = source_};
+    const auto slot = std::make_shared<VolumeSlot>();
+    slot->volume = device_.Allocate(source_.bytes).value();
+    Stream stream = device_.NewStream(StreamPriority::kNormal).value();
+    std::vector<float> voxels(static_cast<size_t>(source_.bytes / 4));
+    std::iota(voxels.begin(), voxels.end(), 0.0f);
+    EXPECT_THAT(
+        device_.CopyToDevice(stream.ref(), slot->volume.data(), voxels.data(), source_.bytes),
+        IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    hold.slot = slot;
+    VolumeSlot made;
+    made.volume = device_.Allocate(plan.result.bytes).value();
+    made.digest = device_.Allocate(256).value();
+    VolumeStatus result = plan.result;
+    const auto run = DerivationRun::Create(plan, hold, device_);
+    EXPECT_THAT(run, IsOk());
+    EXPECT_THAT((*run)->Run(made.volume.data(), &result), IsOk());
+    const auto digest = DigestOf(device_, made, plan.result.bytes);
+    EXPECT_THAT(digest, IsOk());
+    EXPECT_EQ(digest->substr(0, 6), "sum64:");
+    std::vector<float> out(static_cast<size_t>(plan.result.bytes / 4));
+    EXPECT_THAT(device_.CopyToHost(stream.ref(), out.data(), made.volume.data(), plan.result.bytes),
+                IsOk());
+    EXPECT_THAT(stream.ref().Synchronize(), IsOk());
+    return out;
+  }
+  template <class T>
+  static std::string ReasonOf(const T& answer) {
+    return ReasonOrCode(octavo::testing::StatusOf(answer));
+  }
+
+  Device& device_ = octavo::testing::SharedDevice(GetParam());
+  VolumeStatus source_;
+};
+
+TEST_P(DerivationTest, ThePlanDescribesTheResultAndItsMemory) {
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan plan, Plan({AngiographyOperation{}, FirstPlane()}));
+  ASSERT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(plan.steps[0].out.shape[0], kRows / 2);
+  EXPECT_EQ(plan.steps[0].order.size(), static_cast<size_t>(kRows));
+  EXPECT_EQ(plan.steps[1].in.quantity, "amplitude_decorrelation");
+  EXPECT_GE(plan.bytes_between, kRows * 4 + kRows / 2 * kColumns * kDepth * 4)
+      << "the table of repeats and the volume between";
+  const VolumeStatus& result = plan.result;
+  EXPECT_EQ(result.derived_from, "volumes/source");
+  EXPECT_EQ(result.state, VolumeState::kAcquiring);
+  EXPECT_EQ(result.operations.size(), 2u);
+  EXPECT_EQ(result.shape[0], 1);
+  EXPECT_EQ(result.bytes, kColumns * kDepth * 4);
+}
+
+TEST_P(DerivationTest, WhatCannotBeMadeNamesItsOperation) {
+  EXPECT_THAT(Plan({}), IsError(absl::StatusCode::kInvalidArgument, "has 0 operations"));
+  EXPECT_THAT(Plan(std::vector<Operation>(9, FirstPlane())),
+              IsError(absl::StatusCode::kInvalidArgument, "has 9 operations"));
+  EXPECT_THAT(Plan({CartesianGrid{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "operations[0].cartesian: "));
+  EXPECT_THAT(Plan({DopplerOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "a phase needs complex ones"));
+  EXPECT_THAT(Plan({ReprocessOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "operations[0].reprocess: "));
+  EXPECT_THAT(Plan({FirstPlane(), AngiographyOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "operations[1].angiography: comes after an operation on arrays"));
+  EXPECT_THAT(Plan({AngiographyOperation{}, AngiographyOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "operations[1].angiography: "));
+  source_.derived_from = "volumes/older";
+  EXPECT_THAT(Plan({AngiographyOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "was derived itself"));
+  EXPECT_THAT(Plan({FirstPlane()}), IsOk()) << "arrays need no A-scans";
+}
+
+TEST_P(DerivationTest, WithoutAPatternThereAreOperationsOnArraysOnly) {
+  source_.recovered_pattern = nullptr;
+  EXPECT_THAT(Plan({AngiographyOperation{}}),
+              IsError(absl::StatusCode::kInvalidArgument, "no scan acquired"));
+  source_.recovered = true;
+  EXPECT_EQ(ReasonOf(Plan({AngiographyOperation{}})), "RECOVERED");
+  EXPECT_THAT(Plan({FirstPlane()}), IsOk());
+}
+
+TEST_P(DerivationTest, DopplerBetweenAscansTakesOneAscanFromEachBscan) {
+  source_.dtype = DType::kC64;
+  source_.missing = {{1, 1}};
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan plan,
+                       Plan({DopplerOperation{.between = DopplerBetween::kAscans}}));
+  EXPECT_EQ(plan.result.shape[1], kColumns - 1);
+  EXPECT_EQ(plan.result.dtype, DType::kF32);
+  EXPECT_EQ(plan.result.missing, (AscanRanges{{0, 2}}));
+  EXPECT_EQ(plan.result.missing_ascans, 2);
+  EXPECT_EQ(ReasonOf(Plan({DopplerOperation{.half_window = kDepth}})), "BAD_FIELD");
+  // Repeats are the default where there are some.
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan repeats, Plan({DopplerOperation{}}));
+  EXPECT_EQ(repeats.result.shape[0], kRows / 2);
+  EXPECT_EQ(repeats.result.shape[1], kColumns);
+}
+
+TEST_P(DerivationTest, StepsRunOneOnAnother) {
+  // The second B-scan, then its first A-scan.
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan plan,
+                       Plan({OpSpec{CropOp{.start = {1, 0, 0}, .count = {1, 0, 0}}},
+                             OpSpec{CropOp{.start = {}, .count = {0, 1, 0}}}}));
+  const float first = kColumns * kDepth;
+  EXPECT_EQ(Compute(plan), (std::vector<float>{first, first + 1, first + 2, first + 3, first + 4}));
+}
+
+TEST_P(DerivationTest, WhatIsMissingIsNan) {
+  source_.missing = {{2, 1}};
+  ASSERT_OK_AND_ASSIGN(const DerivationPlan plan,
+                       Plan({AngiographyOperation{.method = MotionContrast::kSpeckleVariance}}));
+  EXPECT_EQ(plan.result.missing, (AscanRanges{{2, 1}}));
+  const std::vector<float> out = Compute(plan);
+  for (size_t i = 0; i < out.size(); ++i)
+    EXPECT_EQ(std::isnan(out[i]), i / kDepth == 2) << "voxel " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DerivationTest,
+                         ::testing::ValuesIn(octavo::testing::AvailableBackends()),
+                         octavo::testing::BackendName);
+
+}  // namespace
+}  // namespace octavo::engine

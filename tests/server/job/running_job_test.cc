@@ -1,0 +1,230 @@
+// One job's run by itself: workspace, results, pictures, progress, turns.
+
+#include "server/job/running_job.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+
+#include "server/job/job_admission.h"
+#include "server/job/job_executor.h"
+#include "tests/server/job/job_parts.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::MakeJob;
+
+/// Notes which turns a job gives up and takes.
+class NotedTurns final : public DeviceTurns {
+ public:
+  void GiveUp(const JobPtr&) override { notes.push_back("given up"); }
+  absl::Status Take(const JobPtr&, const std::stop_token&) override {
+    notes.push_back("taken");
+    return answer;
+  }
+  std::vector<std::string> notes;
+  absl::Status answer = absl::OkStatus();
+};
+
+class RunningJobTest : public testing::JobPartsTest {
+ protected:
+  /// A job with one result of [4, 4, 4] u8 and its MIP, as the dispatcher begins it.
+  JobPtr Begun(bool views = false) {
+    JobPtr job = MakeJob("a");
+    JobPlan& plan = job->plans.at(0);
+    plan.results = {{.what = "volume", .bytes = 64, .mip_bytes = 16}};
+    if (views) plan.view_extents[0] = plan.view_extents[1] = plan.view_extents[2] = 4;
+    job->device = 0;
+    EXPECT_THAT(Insert(job), IsOk());
+    job->charges = ledger_.Reserve(0, "jobs/a", "", JobAdmission::NeedsOf(plan), nullptr).value();
+    SetState(job, JobState::kRunning);
+    return job;
+  }
+  static VolumeStatus Described() {
+    VolumeStatus volume;
+    volume.shape[0] = volume.shape[1] = volume.shape[2] = 4;
+    volume.dtype = DType::kU8;
+    volume.complete = true;
+    return volume;
+  }
+  /// Memory without owner any more: of the ledger's first device.
+  void ReleaseCharges(const JobPtr& job) {
+    for (const auto charge : job->charges) ledger_.Release(charge);
+    job->charges.clear();
+  }
+
+  NotedTurns turns_;
+  Stream stream_ = opened_.devices[0]->NewStream(StreamPriority::kNormal).value();
+};
+
+TEST_F(RunningJobTest, MoreThanTheWorkspaceIsRefusedAndFreedMemoryComesBack) {
+  JobWorkspace workspace(*opened_.devices[0], 1000);
+  ASSERT_OK_AND_ASSIGN(void* const first, workspace.Allocate(800));
+  EXPECT_THAT(workspace.Charge(300), IsError(absl::StatusCode::kInternal, "of 1000"));
+  EXPECT_THAT(workspace.Charge(-1), IsError(absl::StatusCode::kInternal, ""));
+  EXPECT_THAT(workspace.Charge(200), IsOk());
+  workspace.Discharge(200);
+  workspace.Free(first);
+  EXPECT_THAT(workspace.Allocate(1000), IsOk());
+}
+
+TEST_F(RunningJobTest, WhatIsKeptIsReleasedWithTheWorkspace) {
+  auto object = std::make_shared<int>(7);
+  {
+    JobWorkspace workspace(*opened_.devices[0], 1000);
+    workspace.Keep(object);
+    EXPECT_EQ(object.use_count(), 2);
+  }
+  EXPECT_EQ(object.use_count(), 1);
+}
+
+TEST_F(RunningJobTest, AResultBecomesAHeldVolumeWithDigestAndProjection) {
+  const JobPtr job = Begun();
+  {
+    RunningJob run(services_, table_, turns_, job, stream_.ref());
+    ASSERT_THAT(run.results().Begin(), IsOk());
+    EXPECT_EQ(job->charges.size(), 1u) << "the slots own theirs";
+    EXPECT_THAT(run.Result(1, Described()), IsError(absl::StatusCode::kInternal, "not planned"));
+    VolumeStatus wrong = Described();
+    wrong.shape[0] = 5;
+    EXPECT_THAT(run.Result(0, wrong), IsError(absl::StatusCode::kInternal, "planned were 64"));
+    ASSERT_OK_AND_ASSIGN(void* const out, run.Result(0, Described()));
+    EXPECT_THAT(run.Result(0, Described()), IsError(absl::StatusCode::kInternal, "has begun"));
+    ASSERT_THAT(run.device().Fill(run.stream(), out, 64, 0x07070707u), IsOk());
+    run.SetDisplay(0, 1, 9);
+    run.Warn("a warning");
+    ASSERT_THAT(run.results().Finish(), IsOk());
+    run.results().Close(/*held=*/true, absl::OkStatus());
+  }
+  ReleaseCharges(job);
+  const JobStatus status = table_.Get("jobs/a").value();
+  ASSERT_EQ(status.volumes.size(), 1u);
+  ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, volumes_.Get(status.volumes[0]));
+  EXPECT_EQ(volume.state, VolumeState::kHeld);
+  EXPECT_EQ(volume.job, "jobs/a");
+  EXPECT_EQ(volume.display_hi, 9);
+  EXPECT_THAT(volume.digest, HasSubstr("sum64:"));
+  EXPECT_THAT(volume.job_warnings, ElementsAre("a warning"));
+  EXPECT_EQ(ledger_.UseOf(0).reserved, 0);
+  EXPECT_GT(ledger_.UseOf(0).held, 0);
+}
+
+TEST_F(RunningJobTest, AResultOfAJobThatFailedIsFailedAndItsMemoryComesBack) {
+  const JobPtr job = Begun();
+  {
+    RunningJob run(services_, table_, turns_, job, stream_.ref());
+    ASSERT_THAT(run.results().Begin(), IsOk());
+    ASSERT_THAT(run.Result(0, Described()), IsOk());
+    EXPECT_THAT(run.BeginStored(0, Described()),
+                IsError(absl::StatusCode::kInternal, "stores no results"));
+    EXPECT_THAT(run.Store(0, nullptr, 1), IsError(absl::StatusCode::kInternal, "not stored"));
+    run.results().Close(/*held=*/false, absl::DataLossError("broken"));
+  }
+  ReleaseCharges(job);
+  const auto volumes = volumes_.List();
+  ASSERT_EQ(volumes.size(), 1u);
+  EXPECT_EQ(volumes[0].state, VolumeState::kFailed);
+  EXPECT_EQ(volumes[0].reason, "broken");
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_F(RunningJobTest, PreviewsAreDueForSubscribersAndNotTooOften) {
+  const JobPtr job = Begun(/*views=*/true);
+  RunningJob run(services_, table_, turns_, job, stream_.ref());
+  EXPECT_FALSE(run.PreviewDue()) << "nobody looks";
+  ASSERT_OK_AND_ASSIGN(
+      const auto subscription,
+      publisher_.Subscribe(
+          {.scan = "jobs/a", .products = {Product::kBscan}, .delivery = Delivery::kDropOldest},
+          [] {}));
+  EXPECT_TRUE(run.PreviewDue());
+  ASSERT_EQ(run.Wanted().size(), 1u);
+  const std::vector<uint8_t> plane(16, 5);
+  DeviceBuffer image = run.device().Allocate(16).value();
+  ASSERT_THAT(run.device().CopyToDevice(run.stream(), image.data(), plane.data(), 16), IsOk());
+  ASSERT_THAT(run.Publish({.key = run.Wanted()[0].key,
+                           .data = image.data(),
+                           .dtype = DType::kU8,
+                           .rows = 4,
+                           .columns = 4,
+                           .row_axis = "x",
+                           .column_axis = "z"}),
+              IsOk());
+  Delivered delivered;
+  ASSERT_TRUE(subscription->Take(&delivered));
+  EXPECT_FALSE(delivered.frame->complete);
+  EXPECT_EQ(static_cast<const uint8_t*>(delivered.frame->payload.data)[15], 5);
+  EXPECT_FALSE(run.PreviewDue()) << "a tenth of a second has not passed";
+  clock_.Advance(0.2);
+  EXPECT_TRUE(run.PreviewDue());
+  ReleaseCharges(job);
+}
+
+TEST_F(RunningJobTest, ProgressIsThatOfTheStage) {
+  const JobPtr job = Begun();
+  RunningJob run(services_, table_, turns_, job, stream_.ref());
+  run.Stage("first", 4, 0, 0.5);
+  EXPECT_EQ(observer_.told, 1);
+  clock_.Advance(2);
+  run.Step(2, 0.125);
+  run.Log("a line");
+  run.Found(DispersionEstimate());
+  const JobStatus status = table_.Get("jobs/a").value();
+  EXPECT_EQ(status.stage, "first");
+  EXPECT_DOUBLE_EQ(status.fraction, 0.25);
+  EXPECT_NEAR(status.eta_seconds, 6, 1e-6);
+  ASSERT_EQ(status.history.size(), 1u);
+  EXPECT_EQ(status.history[0].residual_norm, 0.125);
+  EXPECT_EQ(status.log.back().text, "a line");
+  EXPECT_TRUE(std::holds_alternative<DispersionEstimate>(status.finding));
+  for (int64_t i = 0; i < 400; ++i) run.Step(i, NAN);
+  EXPECT_EQ(table_.Get("jobs/a")->history.size(), kJobHistoryKept);
+  EXPECT_EQ(table_.Get("jobs/a")->step_count, 401u);
+  ReleaseCharges(job);
+}
+
+TEST_F(RunningJobTest, AWaitWithoutTheDeviceIsBetweenTwoTurns) {
+  const JobPtr job = Begun();
+  RunningJob run(services_, table_, turns_, job, stream_.ref());
+  const auto wait = [&] { return turns_.notes.push_back("waits"), absl::OkStatus(); };
+  EXPECT_THAT(run.WithoutDevice(wait, {}), IsOk());
+  EXPECT_THAT(turns_.notes, ElementsAre("given up", "waits", "taken"));
+  EXPECT_THAT(run.WithoutDevice([] { return absl::DataLossError("input"); }, {}),
+              IsError(absl::StatusCode::kDataLoss, "input"));
+  EXPECT_EQ(turns_.notes.size(), 4u) << "a wait that failed takes no turn";
+  turns_.answer = absl::CancelledError("stopped");
+  EXPECT_THAT(run.WithoutDevice(wait, {}), IsError(absl::StatusCode::kCancelled, "stopped"));
+  ReleaseCharges(job);
+}
+
+TEST_F(RunningJobTest, TheExecutorEndsAJobAndReturnsAllMemory) {
+  JobExecutor executor(services_, table_, turns_);
+  const JobPtr job = Begun();
+  Stream stream;
+  executor.Execute(job, stream);
+  EXPECT_TRUE(stream) << "the first job makes the worker's stream";
+  EXPECT_EQ(table_.Get("jobs/a")->state, JobState::kDone);
+  EXPECT_EQ(table_.Get("jobs/a")->fraction, 1);
+  EXPECT_EQ(job->work, nullptr);
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+TEST_F(RunningJobTest, TheExecutorTellsACancelFromAnEnd) {
+  JobExecutor executor(services_, table_, turns_);
+  const JobPtr job = Begun();
+  ASSERT_THAT(table_.Cancel("jobs/a", Reason::kSessionExpired, "its session"), IsOk());
+  Stream stream;
+  executor.Execute(job, stream);
+  const JobStatus status = table_.Get("jobs/a").value();
+  EXPECT_EQ(status.state, JobState::kCancelled);
+  EXPECT_EQ(status.reason, "its session");
+  EXPECT_EQ(ledger_.UseOf(0).granted(), 0);
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,178 @@
+// One subscriber's queue by itself: the delivery classes, replay and loading, silence after Close.
+
+#include "server/publish/subscriber_queue.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+#include "gpu/base/status.h"
+#include "server/publish/frames.h"
+#include "tests/support/fake_clock.h"
+#include "tests/support/held_frames.h"
+#include "tests/support/rooms.h"
+#include "tests/support/status_matchers.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using Strings = std::vector<std::string>;
+
+class SubscriberQueueTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<SubscriberQueue> Make(SubscribeSpec spec) {
+    spec.scan = "scans/a";
+    return std::make_shared<SubscriberQueue>(
+        spec, [this] { ++notified_; }, &held_frames_, &clock_, counters_);
+  }
+  FramePtr Image(uint64_t sequence, Product product = Product::kMip) {
+    Frame frame;
+    frame.scan = "scans/a";
+    frame.product = product;
+    frame.axis = product == Product::kBscan ? FrameAxis::kY : FrameAxis::kZ;
+    frame.sequence = sequence;
+    frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    return std::make_shared<const Frame>(frame);
+  }
+  static bool Push(SubscriberQueue& queue, const FramePtr& frame) {
+    return queue.Push({.product = frame->product, .axis = frame->axis}, frame);
+  }
+  /// "sequence/dropped_before" of what there is to take.
+  static Strings TakeAll(SubscriberQueue& queue) {
+    Strings taken;
+    for (Delivered d; queue.Take(&d);)
+      taken.push_back(absl::StrCat(d.frame->sequence, "/", d.dropped_before));
+    return taken;
+  }
+  int64_t Dropped(const std::string& why) {
+    Stats stats;
+    counters_->AddTo(&stats);
+    return stats.frames_dropped[{"mip", why}];
+  }
+
+  octavo::testing::FakeClock clock_;
+  octavo::testing::HeldFrames held_frames_;
+  std::shared_ptr<FrameCounters> counters_ = std::make_shared<FrameCounters>();
+  std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
+  int notified_ = 0;
+};
+
+TEST_F(SubscriberQueueTest, TheDeliveryClassSaysWhatStays) {
+  const auto latest = Make({.delivery = Delivery::kLatest}),
+             oldest = Make({.delivery = Delivery::kDropOldest, .queue_length = 2}),
+             lossless = Make({.delivery = Delivery::kLossless, .queue_length = 2});
+  for (uint64_t i = 0; i < 5; ++i) {
+    for (const auto& queue : {latest, oldest, lossless}) (void)Push(*queue, Image(i));
+  }
+  EXPECT_EQ(TakeAll(*latest), Strings({"4/4"}));
+  EXPECT_EQ(TakeAll(*oldest), Strings({"3/3", "4/0"}));
+  EXPECT_EQ(TakeAll(*lossless), Strings({"0/0", "1/0"}));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "resume from sequence 2"));
+  EXPECT_FALSE(latest->Ended(&status));
+  EXPECT_EQ(Dropped("latest"), 4);
+  EXPECT_EQ(Dropped("drop_oldest"), 3);
+  EXPECT_EQ(notified_, 0) << "the publisher notifies, without its lock";
+  latest->Notify();
+  EXPECT_EQ(notified_, 1);
+}
+
+TEST_F(SubscriberQueueTest, APreviewThatIsNotWantedIsNoLoss) {
+  const auto queue = Make({.delivery = Delivery::kDropOldest, .previews = false});
+  Frame preview = *Image(0);
+  preview.complete = false;
+  EXPECT_FALSE(Push(*queue, std::make_shared<const Frame>(preview)));
+  EXPECT_TRUE(Push(*queue, Image(1)));
+  EXPECT_EQ(TakeAll(*queue), Strings({"1/1"}));
+  EXPECT_EQ(Dropped("drop_oldest"), 0);
+}
+
+TEST_F(SubscriberQueueTest, ALostFrameCutsOnlyALosslessQueue) {
+  const auto latest = Make({.delivery = Delivery::kLatest}),
+             lossless = Make({.delivery = Delivery::kLossless});
+  const TopicKey key{.product = Product::kMip};
+  EXPECT_FALSE(latest->Lose("scans/a", key, 0, Loss::kYielded));
+  EXPECT_TRUE(lossless->Lose("scans/a", key, 0, Loss::kYielded));
+  absl::Status status;
+  ASSERT_TRUE(lossless->Ended(&status));
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted, "without losing records"));
+}
+
+TEST_F(SubscriberQueueTest, ARateLimitHoldsBackTheNewest) {
+  const auto queue = Make({.delivery = Delivery::kLatest, .max_rate_hz = 10});
+  (void)Push(*queue, Image(0));
+  EXPECT_EQ(TakeAll(*queue), Strings({"0/0"}));
+  EXPECT_FALSE(queue->HeldBack());
+  (void)Push(*queue, Image(1));
+  (void)Push(*queue, Image(2));
+  EXPECT_EQ(TakeAll(*queue), Strings());
+  EXPECT_TRUE(queue->HeldBack());
+  clock_.Advance(0.11);
+  EXPECT_EQ(TakeAll(*queue), Strings({"2/1"}));
+}
+
+TEST_F(SubscriberQueueTest, ReplayedFramesComeBeforeNewOnes) {
+  const auto queue = Make({.delivery = Delivery::kDropOldest, .queue_length = 2, .resume = true});
+  queue->Replay({Image(0), Image(1)});
+  for (uint64_t i = 2; i < 6; ++i) EXPECT_FALSE(Push(*queue, Image(i))) << "it is awake anyway";
+  EXPECT_EQ(TakeAll(*queue), Strings({"2/2", "3/0", "4/0", "5/0"}));
+  EXPECT_TRUE(Push(*queue, Image(6)));
+  EXPECT_EQ(TakeAll(*queue), Strings({"6/0"}));
+}
+
+TEST_F(SubscriberQueueTest, AFrameOfAHeldVolumeIsLoadedWhenItsTurnComes) {
+  std::vector<octavo::testing::HeldFrames::Done> loads;
+  held_frames_.load = [&](const FramePtr&, const octavo::testing::HeldFrames::Done& done) {
+    loads.push_back(done);
+  };
+  const auto queue = Make({.products = {Product::kBscan}, .delivery = Delivery::kLossless});
+  const FramePtr first = Image(0, Product::kBscan), second = Image(1, Product::kBscan);
+  queue->Replay({WithoutPayload(*first), WithoutPayload(*second)});
+  ASSERT_EQ(loads.size(), 1u) << "one at a time";
+  EXPECT_EQ(TakeAll(*queue), Strings());
+  loads[0](first);
+  EXPECT_EQ(notified_, 1);
+  EXPECT_EQ(loads.size(), 1u) << "the next when this one was taken";
+  EXPECT_EQ(TakeAll(*queue), Strings({"0/0"}));
+  ASSERT_EQ(loads.size(), 2u);
+  loads[1](absl::NotFoundError("gone"));
+  queue->End();
+  absl::Status status;
+  EXPECT_TRUE(queue->Ended(&status));
+  EXPECT_THAT(status, IsOk());
+}
+
+TEST_F(SubscriberQueueTest, ALoadThatEndsAfterTheCloseIsDropped) {
+  octavo::testing::HeldFrames::Done loaded;
+  held_frames_.load = [&](const FramePtr&, const octavo::testing::HeldFrames::Done& done) {
+    loaded = done;
+  };
+  auto queue = Make({.products = {Product::kBscan}});
+  const FramePtr frame = Image(0, Product::kBscan);
+  queue->Replay({WithoutPayload(*frame)});
+  queue->Close();
+  loaded(frame);
+  queue->Notify();
+  EXPECT_EQ(notified_, 0);
+  EXPECT_EQ(TakeAll(*queue), Strings());
+  EXPECT_TRUE(queue->closed());
+}
+
+TEST_F(SubscriberQueueTest, AScanIsForgottenUnlessItsFramesWait) {
+  const auto queue = Make({.delivery = Delivery::kDropOldest});
+  (void)Push(*queue, Image(5));
+  queue->ForgetScans([](const std::string&) { return false; });
+  EXPECT_EQ(TakeAll(*queue), Strings({"5/0"}));
+  queue->ForgetScans([](const std::string&) { return false; });
+  (void)Push(*queue, Image(9));
+  EXPECT_EQ(TakeAll(*queue), Strings({"9/0"})) << "it begins anew";
+}
+
+}  // namespace
+}  // namespace octavo::engine

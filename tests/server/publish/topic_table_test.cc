@@ -1,0 +1,98 @@
+#include "server/publish/topic_table.h"
+
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+
+#include "server/memory/frame_pool.h"
+#include "tests/support/rooms.h"
+
+namespace octavo::engine {
+namespace {
+
+const TopicKey kMip{.product = Product::kMip}, kVolume{.product = Product::kVolume};
+
+class TopicTableTest : public ::testing::Test {
+ protected:
+  TopicTable::Scan& Start(const std::string& name) {
+    topics_.Start(name, {{"rig", "1"}}, {.extents = {4, 8, 16}, .bscan_axis = FrameAxis::kX});
+    return *topics_.Find(name);
+  }
+  Frame Of(Product product) {
+    Frame frame;
+    frame.product = product;
+    frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
+    return frame;
+  }
+
+  static constexpr int64_t kImages = 4;
+  std::shared_ptr<int64_t> memory_ = std::make_shared<int64_t>(7);
+  TopicTable topics_{kImages * FramePool::BlockBytes(8)};
+};
+
+TEST_F(TopicTableTest, EachTopicCountsByItself) {
+  TopicTable::Scan& scan = Start("scans/a");
+  EXPECT_EQ(topics_.Add(scan, kMip, Of(Product::kMip))->sequence, 0u);
+  EXPECT_EQ(topics_.Skip(scan, kMip), 1u) << "a frame that was not made has a number, too";
+  EXPECT_EQ(topics_.Add(scan, kMip, Of(Product::kMip))->sequence, 2u);
+  EXPECT_EQ(topics_.Add(scan, kVolume, Of(Product::kVolume))->sequence, 0u);
+  EXPECT_EQ(scan.topics.at(kMip).recent.size(), 2u);
+}
+
+TEST_F(TopicTableTest, ARememberedVolumeHasNoMemory) {
+  TopicTable::Scan& scan = Start("scans/a");
+  const FramePtr frame = topics_.Add(scan, kVolume, Of(Product::kVolume));
+  EXPECT_NE(frame->payload.data, nullptr) << "subscribers get it whole";
+  EXPECT_EQ(scan.topics.at(kVolume).recent.front()->payload.data, nullptr);
+  EXPECT_EQ(scan.topics.at(kVolume).recent.front()->payload.size, 8);
+}
+
+TEST_F(TopicTableTest, TheOldestImagesGoFirstButNotTheLastOfARunningScan) {
+  TopicTable::Scan &slow = Start("scans/slow"), &ended = Start("scans/ended"),
+                   &fast = Start("scans/fast");
+  topics_.Add(slow, kMip, Of(Product::kMip));
+  topics_.Add(ended, kMip, Of(Product::kMip));
+  topics_.End("scans/ended", 1);
+  for (int i = 0; i < 10; ++i) topics_.Add(fast, kMip, Of(Product::kMip));
+  EXPECT_EQ(slow.topics.at(kMip).recent.size(), 1u);
+  EXPECT_EQ(ended.topics.at(kMip).recent.size(), 0u);
+  EXPECT_EQ(fast.topics.at(kMip).recent.size(), 3u);
+  EXPECT_EQ(fast.topics.at(kMip).recent.back()->sequence, 9u);
+}
+
+TEST_F(TopicTableTest, AScanThatEndedLongAgoIsForgottenWithItsFrames) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  topics_.Add(Start("scans/a"), kMip, Of(Product::kMip));
+  Start("scans/b");
+  topics_.End("scans/a", kSecond);
+  topics_.End("scans/none", kSecond);
+  topics_.ForgetOld(600 * kSecond);
+  EXPECT_TRUE(topics_.Has("scans/a"));
+  topics_.ForgetOld(602 * kSecond);
+  EXPECT_FALSE(topics_.Has("scans/a"));
+  EXPECT_EQ(topics_.Find("scans/a"), nullptr);
+  EXPECT_TRUE(topics_.Has("scans/b")) << "it runs";
+  EXPECT_EQ(memory_.use_count(), 1);
+}
+
+TEST_F(TopicTableTest, ASubscriptionNamesScansAndTopics) {
+  const TopicTable::Scan& scan = Start("scans/a");
+  EXPECT_TRUE(Matches({.scan = "scans/a"}, "scans/a", scan));
+  EXPECT_FALSE(Matches({.scan = "scans/b"}, "scans/a", scan));
+  EXPECT_TRUE(Matches({}, "scans/a", scan)) << "all scans";
+  EXPECT_TRUE(Matches({.labels = {{"rig", "1"}}}, "scans/a", scan));
+  EXPECT_FALSE(Matches({.labels = {{"rig", "1"}, {"eye", "left"}}}, "scans/a", scan));
+
+  auto keys = KeysOf({.products = {Product::kMip, Product::kBscan, Product::kMip}}, scan);
+  ASSERT_EQ(keys.size(), 2u) << "each once";
+  EXPECT_EQ(keys[0], kMip);
+  EXPECT_EQ(keys[1].axis, FrameAxis::kX) << "as the scan says";
+  keys = KeysOf(
+      {.products = {Product::kBscan}, .axis = FrameAxis::kZ, .axis_given = true, .plane_index = 3},
+      scan);
+  EXPECT_EQ(keys[0], (TopicKey{Product::kBscan, FrameAxis::kZ, 3}));
+}
+
+}  // namespace
+}  // namespace octavo::engine

@@ -1,0 +1,268 @@
+// The parts of a tomography run by themselves: rows, axis, wide objects, slices, the result.
+
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+#include "gmock/gmock.h"
+
+#include "server/tomography/axis_finder.h"
+#include "server/tomography/result_volume.h"
+#include "server/tomography/row_preparer.h"
+#include "server/tomography/slice_maker.h"
+#include "server/tomography/wide_object.h"
+#include "tests/server/tomography/fake_run.h"
+
+namespace octavo::engine {
+namespace {
+
+using octavo::testing::IsError;
+using octavo::testing::IsOk;
+using testing::DiscInput;
+using testing::DiscLayout;
+using testing::DiscSpec;
+using ::testing::ElementsAre;
+using testing::FakeRun;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::kAngles;
+using testing::kAxis;
+using testing::kColumns;
+using testing::kRows;
+
+ScannedObject Disc(const TomographySpec& spec, double radius = 12) {
+  return {.input = std::make_shared<DiscInput>(radius),
+          .layout = DiscLayout(spec),
+          .centers = {kAxis},
+          .missing_frames = {}};
+}
+
+TEST(RowPreparerTest, SinogramsOfARowAreThoseOfTheInputAndOnlyTheyStay) {
+  FakeRun run;
+  const TomographySpec spec = DiscSpec();
+  const ScannedObject disc = Disc(spec);
+  RowPreparer rows(run, {});
+  ASSERT_OK_AND_ASSIGN(const PreparedRows prepared,
+                       rows.Prepare(disc.layout, disc.input, disc.layout.RowsOf(3, 1), false));
+  EXPECT_EQ(prepared.shape.slices, 1);
+  EXPECT_EQ(prepared.shape.angles, kAngles);
+  EXPECT_EQ(prepared.shape.detectors, kColumns);
+  EXPECT_EQ(prepared.counts.not_finite, 0);
+  EXPECT_EQ(run.used(), prepared.shape.elements() * 4);
+  const auto values = run.Download(prepared.data, static_cast<size_t>(kAngles * kColumns));
+  for (int64_t a = 0; a < kAngles; ++a) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      ASSERT_NEAR(values[static_cast<size_t>(a * kColumns + c)], DiscInput::Value(12, a, c), 1e-6)
+          << a << " " << c;
+    }
+  }
+  run.Free(prepared.data);
+  EXPECT_EQ(run.used(), 0);
+}
+
+TEST(RowPreparerTest, AnErrorLeavesTheWorkspaceAsItWas) {
+  FakeRun run(1 << 14);  // too small for the sinograms
+  const ScannedObject disc = Disc(DiscSpec());
+  RowPreparer rows(run, {});
+  EXPECT_THAT(rows.Prepare(disc.layout, disc.input, disc.layout.RowsOf(0, 1), false),
+              IsError(absl::StatusCode::kInternal, "workspace"));
+  std::stop_source stop;
+  stop.request_stop();
+  FakeRun large;
+  RowPreparer stopped(large, stop.get_token());
+  EXPECT_THAT(stopped.Prepare(disc.layout, disc.input, disc.layout.RowsOf(0, 1), false),
+              IsError(absl::StatusCode::kCancelled, ""));
+  EXPECT_EQ(large.used(), 0);
+}
+
+TEST(AxisFinderTest, AGivenAxisIsTakenAndOneThatIsSearchedIsFound) {
+  FakeRun run;
+  TomographySpec spec = DiscSpec();
+  ScannedObject disc = Disc(spec);
+  disc.centers.clear();
+  RowPreparer rows(run, {});
+  TomographyReport report;
+  {
+    AxisFinder axis(run, {}, spec, /*check_slices=*/0, rows, report);
+    ASSERT_OK_AND_ASSIGN(const double begun, axis.Find(disc));
+    EXPECT_EQ(begun, 0);
+    EXPECT_THAT(disc.centers, ElementsAre(kAxis));
+    EXPECT_EQ(report.center_method, "given");
+    EXPECT_THAT(run.stages, IsEmpty());
+  }
+  spec.center = {};
+  spec.center.find = true;
+  spec.center.search.method = CenterMethod::kEntropy;
+  spec.center.search_begin = 20;
+  spec.center.search_end = 40;
+  disc = Disc(spec);
+  AxisFinder axis(run, {}, spec, 0, rows, report);
+  ASSERT_OK_AND_ASSIGN(const double begun, axis.Find(disc));
+  EXPECT_GT(begun, 0);
+  ASSERT_EQ(disc.centers.size(), 1u);
+  EXPECT_NEAR(disc.centers[0], kAxis, 0.5);
+  EXPECT_EQ(report.centers, disc.centers);
+  EXPECT_EQ(report.center_method, "entropy");
+  EXPECT_THAT(run.stages, ElementsAre("axis"));
+  EXPECT_EQ(run.used(), 0) << "what the search took is free again";
+}
+
+TEST(AxisFinderTest, AStopEndsTheSearch) {
+  FakeRun run;
+  const TomographySpec spec = DiscSpec();
+  ScannedObject disc = Disc(spec);
+  std::stop_source stop;
+  stop.request_stop();
+  RowPreparer rows(run, stop.get_token());
+  TomographyReport report;
+  AxisFinder axis(run, stop.get_token(), spec, 0, rows, report);
+  EXPECT_THAT(axis.Find(disc), IsError(absl::StatusCode::kCancelled, ""));
+}
+
+TEST(WideObjectTest, OnlyAnObjectWiderThanTheDetectorWidensTheLayout) {
+  FakeRun run;
+  const TomographySpec spec = DiscSpec(TomographyAlgorithm::kSirt);
+  RowPreparer rows(run, {});
+  const ScannedObject whole = Disc(spec), wide = Disc(spec, 45);
+  const auto support = [](const TomographyLayout& layout) {
+    return layout.ReconstructFor(0, 1, {kAxis}).support;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto same, WidenedFor(whole, 2, run, rows));
+  EXPECT_EQ(support(same), support(whole.layout));
+  EXPECT_THAT(run.warnings, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const auto no_room, WidenedFor(wide, 1, run, rows));
+  EXPECT_EQ(support(no_room), support(wide.layout));
+  EXPECT_THAT(run.warnings, IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const auto widened, WidenedFor(wide, 2, run, rows));
+  EXPECT_GT(support(widened), support(wide.layout));
+  ASSERT_EQ(run.warnings.size(), 1u);
+  EXPECT_THAT(run.warnings[0], HasSubstr("times the usual width"));
+  EXPECT_EQ(run.used(), 0);
+}
+
+/// A task of three slices a batch.
+TomographyTask TaskOf(const TomographySpec& spec, const ScannedObject& object, bool on_disk) {
+  TomographyTask task;
+  task.spec = &spec;
+  task.layout = &object.layout;
+  task.input = object.input;
+  task.slices_per_batch = 3;
+  task.on_disk = on_disk;
+  return task;
+}
+
+TEST(ResultVolumeTest, BatchesBecomeOneVolumeInMemoryOrOnDisk) {
+  const TomographySpec spec = DiscSpec();
+  const ScannedObject disc = Disc(spec);
+  const int64_t size = disc.layout.image_size(), elements = size * size;
+  for (const bool on_disk : {false, true}) {
+    FakeRun run;
+    const TomographyTask task = TaskOf(spec, disc, on_disk);
+    ResultVolume result(run, task);
+    ASSERT_THAT(result.Begin(disc), IsOk());
+    EXPECT_EQ(run.result.shape[0], kRows);
+    EXPECT_EQ(run.result.axes[0], "z");
+    EXPECT_TRUE(run.result.spacing_assumed[0]) << "nobody says the size of a pixel";
+    EXPECT_TRUE(run.result.complete);
+    EXPECT_EQ(result.ImagesOf(3) - result.ImagesOf(0), on_disk ? 0 : 3 * elements);
+    for (int64_t first = 0; first < kRows; first += 3) {
+      const int64_t count = std::min<int64_t>(3, kRows - first);
+      std::vector<float> images;
+      for (int64_t i = 0; i < count * elements; ++i)
+        images.push_back(static_cast<float>(first + i / elements) +
+                         static_cast<float>(i % elements) / static_cast<float>(elements));
+      ASSERT_THAT(run.device().CopyToDevice(run.stream(), result.ImagesOf(first), images.data(),
+                                            std::ssize(images) * 4),
+                  IsOk());
+      ASSERT_THAT(run.stream().Synchronize(), IsOk());
+      ASSERT_THAT(result.Add(first, count), IsOk());
+    }
+    const auto mip = run.Download(run.ResultMip(0, true), static_cast<size_t>(elements));
+    EXPECT_FLOAT_EQ(mip[0], 6) << "of the last slice, over all batches";
+    EXPECT_NEAR(run.result.display_lo, 3, 0.01) << "the slice in the middle";
+    EXPECT_NEAR(run.result.display_hi, 4, 0.01);
+    EXPECT_EQ(std::ssize(run.stored), on_disk ? kRows * elements * 4 : 0);
+  }
+}
+
+TEST(ResultVolumeTest, FramesThatNeverCameAreNoted) {
+  FakeRun run;
+  const TomographySpec spec = DiscSpec();
+  ScannedObject disc = Disc(spec);
+  disc.missing_frames = {{3, 2}, {9, 1}};
+  const TomographyTask task = TaskOf(spec, disc, false);
+  ResultVolume result(run, task);
+  ASSERT_THAT(result.Begin(disc), IsOk());
+  EXPECT_FALSE(run.result.complete);
+  EXPECT_EQ(run.result.missing_frames, 3);
+  EXPECT_EQ(run.result.missing_frame_ranges.size(), 2u);
+}
+
+TEST(SliceMakerTest, ABatchIsReconstructedToldAndShown) {
+  for (const auto algorithm : {TomographyAlgorithm::kFbp, TomographyAlgorithm::kSirt}) {
+    FakeRun run;
+    const bool iterates = algorithm == TomographyAlgorithm::kSirt;
+    const TomographySpec spec = DiscSpec(algorithm);
+    const ScannedObject disc = Disc(spec);
+    TomographyTask task = TaskOf(spec, disc, false);
+    task.slices_per_batch = 2;
+    PreviewMaker previews(run);
+    ASSERT_THAT(previews.Begin(disc.layout.image_bytes()), IsOk());
+    run.preview_due = true;
+    run.wanted = {{.key = {.product = Product::kBscan, .axis = FrameAxis::kZ, .plane_index = 3},
+                   .previews = true}};
+    TomographyReport report;
+    SliceMaker slices(run, {}, task, previews, report);
+    EXPECT_EQ(slices.iterations(), iterates ? 3 : 1);
+    RowPreparer rows(run, {});
+    ASSERT_OK_AND_ASSIGN(const PreparedRows prepared,
+                         rows.Prepare(disc.layout, disc.input, disc.layout.RowsOf(2, 2), false));
+    ASSERT_OK_AND_ASSIGN(void* const images, run.Allocate(2 * disc.layout.image_bytes()));
+    ASSERT_OK_AND_ASSIGN(const double norm,
+                         slices.Make(disc, {.first = 2,
+                                            .count = 2,
+                                            .sinograms = prepared.sinograms(),
+                                            .images = static_cast<float*>(images)}));
+    slices.Conclude();
+    EXPECT_EQ(std::isnan(norm), !iterates);
+    EXPECT_EQ(std::isnan(report.residual_norm), !iterates);
+    if (iterates) {
+      EXPECT_DOUBLE_EQ(report.residual_norm, norm);
+      EXPECT_LT(report.relative_residual, 1);
+      EXPECT_EQ(report.stop, "iterations");
+      EXPECT_THAT(run.steps, ElementsAre(1, 2, 3));
+      EXPECT_THAT(run.log, ElementsAre(HasSubstr("slices 2 to 3: 3 iterations")));
+    }
+    ASSERT_FALSE(run.published.empty());
+    const size_t elements = static_cast<size_t>(disc.layout.image_bytes() / 4);
+    const auto made = run.Download(static_cast<float*>(images) + elements, elements);
+    EXPECT_EQ(run.published.back(), made) << "the last preview is the slice itself";
+    EXPECT_GT(std::accumulate(made.begin(), made.end(), 0.0), 0);
+    ASSERT_THAT(run.stream().Synchronize(), IsOk());
+  }
+}
+
+TEST(SliceMakerTest, AStopWithinABatchCancels) {
+  FakeRun run;
+  const TomographySpec spec = DiscSpec(TomographyAlgorithm::kSirt);
+  const ScannedObject disc = Disc(spec);
+  const TomographyTask task = TaskOf(spec, disc, false);
+  PreviewMaker previews(run);
+  TomographyReport report;
+  std::stop_source stop;
+  SliceMaker slices(run, stop.get_token(), task, previews, report);
+  RowPreparer rows(run, {});
+  ASSERT_OK_AND_ASSIGN(const PreparedRows prepared,
+                       rows.Prepare(disc.layout, disc.input, disc.layout.RowsOf(0, 3), false));
+  ASSERT_OK_AND_ASSIGN(void* const images, run.Allocate(3 * disc.layout.image_bytes()));
+  stop.request_stop();
+  EXPECT_THAT(slices.Make(disc, {.first = 0,
+                                 .count = 3,
+                                 .sinograms = prepared.sinograms(),
+                                 .images = static_cast<float*>(images)}),
+              IsError(absl::StatusCode::kCancelled, ""));
+  ASSERT_THAT(run.stream().Synchronize(), IsOk());
+}
+
+}  // namespace
+}  // namespace octavo::engine

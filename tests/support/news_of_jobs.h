@@ -1,0 +1,18 @@
+#pragma once
+
+#include "server/job/job_observer.h"
+#include "tests/support/news.h"
+
+namespace octavo::testing {
+
+/// Tells the news that jobs have changed.
+class NewsOfJobs final : public job::JobObserver {
+ public:
+  explicit NewsOfJobs(News* news) : news_(*news) {}
+  void OnJobsChanged() override { news_.Tell(); }
+
+ private:
+  News& news_;
+};
+
+}  // namespace octavo::testing
