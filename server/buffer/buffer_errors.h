@@ -63,7 +63,7 @@ inline absl::Status NoStaging(int64_t bytes) {
 inline absl::Status CheckTtl(double seconds) {
   constexpr double kLongestTtl = 31536000;
   if (seconds == 0 || (seconds >= 1 && seconds <= kLongestTtl)) return absl::OkStatus();
-  return InvalidField("ttl_seconds",
+  return InvalidField("ttl",
                       absl::StrCat("is ", seconds, "; allowed 0 (never) and 1 to ", kLongestTtl));
 }
 /// The error for memory that a buffer or an operation was refused.

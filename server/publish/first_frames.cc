@@ -157,7 +157,7 @@ absl::Status CheckSpec(const model::SubscribeSpec& spec) {
     return InvalidField("axis", "AIP is made over z only");
   }
   if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
-    return InvalidField("resume", "needs one scan and one product");
+    return InvalidField("from_sequence", "needs one scan and one product");
   }
   return absl::OkStatus();
 }

@@ -578,7 +578,7 @@ TEST_F(PublisherTest, RefusesBadRequestsByName) {
   EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}),
               IsError(absl::StatusCode::kOutOfRange, "index is 4"));
   EXPECT_THAT(with({.products = mip, .resume = true}),
-              IsError(absl::StatusCode::kInvalidArgument, "resume"));
+              IsError(absl::StatusCode::kInvalidArgument, "from_sequence"));
 }
 
 // Consumers of every kind run beside a producer: each frame reaches each of them in order, or is
