@@ -135,7 +135,7 @@ TEST_F(FirstFramesTest, ARequestIsCheckedByItself) {
   EXPECT_THAT(CheckSpec({.products = mip, .max_rate_hz = -1}),
               IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
   EXPECT_THAT(CheckSpec({.products = mip, .resume = true}),
-              IsError(absl::StatusCode::kInvalidArgument, "resume"));
+              IsError(absl::StatusCode::kInvalidArgument, "from_sequence"));
   EXPECT_THAT(CheckSpec({.products = {Product::kAip}, .axis = FrameAxis::kX, .axis_given = true}),
               IsError(absl::StatusCode::kInvalidArgument, "AIP"));
 }
