@@ -94,8 +94,8 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
   const credentials = grpc.credentials.createInsecure();
   const options = { "grpc.max_receive_message_length": 64 << 20 };
   const open = (Service) => promised(new Service(checkedAddress(address), credentials, options), seconds);
-  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.SessionService].map(open);
-  const [scans, volumes, streams, system, buffers, jobs, sessions] = services;
+  const services = [v1.ScanService, v1.VolumeService, v1.StreamService, v1.SystemService, v1.BufferService, v1.JobService, v1.SessionService, v1.ExportService, v1.IngestService].map(open);
+  const [scans, volumes, streams, system, buffers, jobs, sessions, exports, ingest] = services;
 
   /** Frames as they arrive: the header's fields, `data` (a Buffer) and, for RAW, `array`. Ends with the scan; leaving the loop cancels. */
   async function* subscribe(request) {
@@ -150,5 +150,5 @@ export function connect(address = process.env.OCTAVO_ADDRESS ?? "127.0.0.1:50051
     return last;
   }
 
-  return { scans, volumes, streams, system, buffers, jobs, sessions, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
+  return { scans, volumes, streams, system, buffers, jobs, sessions, exports, ingest, subscribe, read, commit, wait, close: () => services.forEach((s) => s.close()) };
 }

@@ -53,7 +53,7 @@ namespace octavo::inline gpu {
   X(kLost, "LOST", "The bytes were in the memory of a device that is lost.")                       \
   /* Leases and owners */                                                                          \
   X(kLeased, "LEASED",                                                                             \
-    "Somebody else's lease stands in the way; numbers: mode, holder, expires_seconds.")            \
+    "Somebody else's lease stands in the way; metadata: mode, holder, expires_seconds.")           \
   X(kLeaseLost, "LEASE_LOST", "The lease of this token has ended.")                                \
   X(kLeaseMode, "LEASE_MODE", "The lease is shared, the call needs an exclusive one.")             \
   X(kLeases, "LEASES", "The server holds as many leases as it may.")                               \
@@ -93,7 +93,7 @@ namespace octavo::inline gpu {
   X(kChecksum, "CHECKSUM", "The bytes are not those that the client summed.")                      \
   X(kSlowReader, "SLOW_READER", "The reader took nothing for too long.")                           \
   /* Exports */                                                                                    \
-  X(kExported, "EXPORTED", "Another process maps the memory; numbers: count, users.")              \
+  X(kExported, "EXPORTED", "Another process maps the memory; metadata: count, users.")             \
   X(kExportDisabled, "EXPORT_DISABLED", "The server has no socket that hands memory over.")        \
   X(kExportRemote, "EXPORT_REMOTE", "Memory is handed over on the same host only.")                \
   X(kExportRefused, "EXPORT_REFUSED", "The user has not given back what was revoked.")             \
@@ -153,7 +153,7 @@ namespace octavo::inline gpu {
   X(kNameTooLong, "NAME_TOO_LONG", "A name is longer than the file system takes.")                 \
   X(kReadOnly, "READ_ONLY", "The file system is mounted read-only.")                               \
   X(kDiskFull, "DISK_FULL", "The disk, or the user's quota on it, is full.")                       \
-  X(kIoError, "IO_ERROR", "The file system failed; numbers: errno.")                               \
+  X(kIoError, "IO_ERROR", "The file system failed; metadata: errno.")                              \
   X(kDestinationExists, "DESTINATION_EXISTS",                                                      \
     "Something is at the destination; overwrite was not asked for.")                               \
   X(kFormatLimit, "FORMAT_LIMIT", "The format cannot hold such a volume.")                         \

@@ -21,9 +21,9 @@ absl::StatusOr<ArrayType> BufferMaker::CheckType(Scalar scalar, uint64_t lanes,
                  .lanes = lanes == 0 ? 1 : static_cast<int64_t>(std::min<uint64_t>(lanes, 1 << 20)),
                  .dims = {}};
   if (scalar == Scalar{} || static_cast<int>(scalar) > kMostScalar) {
-    return BadField(Reason::kBadType, "type.scalar",
-                    absl::StrCat("has the unknown value ", static_cast<int>(scalar),
-                                 "; allowed SCALAR_U8 to SCALAR_C128"));
+    return BadField(
+        Reason::kBadType, "type.dtype",
+        absl::StrCat("has the unknown value ", static_cast<int>(scalar), "; allowed U8 to C128"));
   }
   if (type.lanes > 4)
     return BadField(Reason::kBadType, "type.lanes", absl::StrCat("is ", lanes, "; allowed 1 to 4"));

@@ -410,16 +410,16 @@ absl::Status ExportStore::CheckFree(const std::string& of) {
 
 void ExportStore::Gone(const std::string& of) {
   MutexLock lock(mutex_);
-  MoveToLimboLocked(of, std::nullopt);
+  DetachLocked(of, std::nullopt);
 }
 
 void ExportStore::Left(const std::string& of, memory::Ledger::ChargeId charge) {
   MutexLock lock(mutex_);
-  MoveToLimboLocked(of, charge);
+  DetachLocked(of, charge);
 }
 
-void ExportStore::MoveToLimboLocked(const std::string& of,
-                                    std::optional<memory::Ledger::ChargeId> charge) {
+void ExportStore::DetachLocked(const std::string& of,
+                               std::optional<memory::Ledger::ChargeId> charge) {
   for (auto& [number, entry] : entries_) {
     if (entry.status.of != of || entry.status.detached ||
         entry.memory.charge != charge.value_or(entry.memory.charge))
@@ -479,7 +479,7 @@ std::vector<ExportStore::Overdue> ExportStore::TakeOverdue() {
 void ExportStore::Moved(const Overdue& what, const absl::Status& status) {
   MutexLock lock(mutex_);
   ++(status.ok() ? counts_.moved : counts_.not_moved);
-  if (status.ok()) MoveToLimboLocked(what.of, what.charge);
+  if (status.ok()) DetachLocked(what.of, what.charge);
 }
 
 ExportStore::Counts ExportStore::Count() {

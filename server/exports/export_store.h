@@ -210,7 +210,7 @@ class ExportStore final : public volume::VolumeMappings {
                                        const nlohmann::json& request,
                                        std::shared_ptr<handoff::Link> link);
   /// Without `charge`: memory of every charge.
-  void MoveToLimboLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge)
+  void DetachLocked(const std::string& of, std::optional<memory::Ledger::ChargeId> charge)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int64_t SlotsLocked(const std::string& scan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   handoff::Answer AnswerLocked(const Entry& entry, const nlohmann::json& request)

@@ -199,6 +199,7 @@ class BufferServiceImpl final : public BufferBase {
       OCTAVO_RETURN_IF_ERROR(CheckLabels(request->labels()));
       OCTAVO_ASSIGN_OR_RETURN(const auto changed,
                               FieldsOfMask(request->update_mask(), {"labels", "ttl"}));
+      OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", request->ttl()));
       OCTAVO_ASSIGN_OR_RETURN(
           const auto status,
           buffers_->Change({.name = request->name(),

@@ -3,7 +3,6 @@
 #include "gpu/base/status.h"
 #include "server/picture/plot.h"
 #include "server/rpc/convert/convert.h"
-#include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -87,24 +86,16 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   ServerUnaryReactor* UpdateScan(CallbackServerContext* context,
                                  const v1::UpdateScanRequest* request,
                                  v1::UpdateScanResponse* response) override {
-    return ReplyInTurn(
-        &slow_->submits, kMostSubmits, context, request, response,
-        [this, request, response]() -> absl::Status {
-          v1::Processing current;
-          if (request->update_mask().paths_size() > 0) {
-            OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus before, scans_.Get(request->name()));
-            EncodeProcessing(before.spec.processing, &current);
-          }
-          OCTAVO_ASSIGN_OR_RETURN(
-              const v1::Processing merged,
-              MergeProcessing(current, request->processing(), request->update_mask()));
-          OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing, DecodeProcessing(merged));
-          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                  scans_.Update(request->name(), processing));
-          PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
-          EncodeScan(scan, response->mutable_scan());
-          return absl::OkStatus();
-        });
+    return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response,
+                       [this, request, response]() -> absl::Status {
+                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing,
+                                                 DecodeProcessing(request->processing()));
+                         OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
+                                                 scans_.Update(request->name(), processing));
+                         PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
+                         EncodeScan(scan, response->mutable_scan());
+                         return absl::OkStatus();
+                       });
   }
 
   ServerUnaryReactor* ListScans(CallbackServerContext* context, const v1::ListScansRequest* request,

@@ -117,6 +117,7 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
                                  const v1::RenewLeaseRequest* request,
                                  v1::RenewLeaseResponse* response) override {
     return Reply(context, request, response, [&]() -> absl::Status {
+      OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", request->ttl()));
       OCTAVO_ASSIGN_OR_RETURN(const auto lease,
                               clients_.leases().Renew(request->token(), ToSeconds(request->ttl())));
       EncodeLease(lease, clock_.Now().monotonic_ns, response->mutable_lease());
@@ -148,6 +149,8 @@ class SessionServiceImpl final : public v1::SessionService::CallbackService {
     if (!v1::LeaseMode_IsValid(in.mode()))
       return InvalidField("mode",
                           absl::StrCat("has the unknown value ", static_cast<int>(in.mode())));
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("wait", in.wait()));
     session::LeaseRequest out{.resource = in.resource(),
                               .mode = in.mode() == v1::LEASE_MODE_EXCLUSIVE
                                           ? session::LeaseMode::kExclusive

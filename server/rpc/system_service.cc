@@ -99,6 +99,10 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
   void RunMeasure(const v1::MeasureRequest& asked,
                   const std::weak_ptr<QueuedWriter<v1::MeasureResponse>>& weak,
                   const std::atomic<bool>& gone) {
+    if (const absl::Status status = CheckDuration("duration", asked.duration()); !status.ok()) {
+      if (auto to = weak.lock()) to->End(ToGrpc(status));
+      return;
+    }
     const engine::MeasureSpec spec{.device = asked.device(),
                                    .samples = asked.samples(),
                                    .records = asked.records_per_block(),

@@ -240,7 +240,7 @@ void LookAtFlats(const model::TomographySpec& spec, const storage::ProjectionInf
       "tomography.preparation.ignore_fields",
       absl::StrCat("is not set, and the input holds counts (", Info(info.dtype).name,
                    ") without flat fields: transmissions need them. Allowed are "
-                   "flat fields in the input, already_sinograms, logarithm = false, or "
+                   "flat fields in the input, already_sinograms, preparation.logarithm = false, or "
                    "ignore_fields, which takes the counts as transmissions")));
 }
 

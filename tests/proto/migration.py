@@ -172,7 +172,8 @@ def page():
     lines = ["# From the contract before", "",
              "`octavo.v1` was revised once, before anybody outside depended on it. This page says where each call, message, field and value",
              "went. `tests/proto/migration.py --write` makes it by comparison of the two descriptor sets; a test checks it. A value's new",
-             "name carries that of its enum; [README.md](README.md) has the conventions.", ""]
+             "name carries that of its enum; [README.md](README.md) has the conventions. Numbers of fields and values were used again: a program",
+             "that was built with the stubs before has to be built again; it would be misunderstood, not refused.", ""]
     for kind, rows in made.rows.items():
         lines += [f"## {kind}", "| before | now | what else |", "|---|---|---|"]
         lines += [f"| `{old}` | {f'`{new}`' if new else '–'} | {what} |" for old, new, what in rows]

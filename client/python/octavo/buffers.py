@@ -118,12 +118,12 @@ def _complex(field: str, value):
     return array_operation_pb2.ArrayOperation.Complex(re=number.real, im=number.imag)
 
 
-def _dtype(element: buffer_pb2.ElementType) -> np.dtype:
+def _dtype(element: types_pb2.ElementType) -> np.dtype:
     name = next(n for n, number in SCALARS.items() if number == element.dtype)
     return np.dtype(NUMPY[name])
 
 
-def _array_shape(shape: Sequence[int], element: buffer_pb2.ElementType) -> tuple:
+def _array_shape(shape: Sequence[int], element: types_pb2.ElementType) -> tuple:
     """Shape and dtype for NumPy: elements of several lanes (and pairs of f2) add a last
     axis."""
     lanes = 2 if element.dtype == types_pb2.DTYPE_C32 else max(1, element.lanes)
@@ -162,7 +162,7 @@ class Buffers:
                labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> buffer_pb2.Buffer:
         """A new buffer on all devices (or those named), full of zeros."""
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
-            type=message(buffer_pb2.ElementType, dict(scalar=scalar(dtype), lanes=lanes)), shape=shape,
+            type=message(types_pb2.ElementType, dict(dtype=scalar(dtype), lanes=lanes)), shape=shape,
             placement=message(buffer_pb2.Placement, dict(devices=devices)),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
             ttl=ttl, private=private, request_id=request_id))).buffer
@@ -180,7 +180,7 @@ class Buffers:
         """Writes to all replicas, or to one, from element byte `offset` on. check: the server compares type and shape."""
         array = np.ascontiguousarray(_little(np.asarray(array)))
         data = memoryview(array).cast("B")
-        of = dict(type=buffer_pb2.ElementType(scalar=scalar(array.dtype)), shape=array.shape) if check else {}
+        of = dict(type=types_pb2.ElementType(dtype=scalar(array.dtype)), shape=array.shape) if check else {}
         target = None if replica is None else message(buffer_pb2.BufferTarget, dict(replica=replica))
         header = message(buffer_pb2.WriteBufferRequest.Header, dict(name=name, target=target, byte_offset=offset, total_bytes=len(data),
                                                                     if_version=if_version, lease_token=lease_token, **of),

@@ -154,12 +154,10 @@ class Client(VolumeCalls, JobCalls):
             errors.tell(name, last.warnings)
         return last
 
-    def update_scan(self, name: str, processing: scan_pb2.Processing, only: Sequence[str] = ()) -> scan_pb2.Scan:
-        """Changes the processing from the next volume on. only: the fields that change ("window", "dispersion.a2"); the
-        others stay as they are. Without it, `processing` replaces the earlier one as a whole."""
+    def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
+        """Replaces the processing, from the next volume on."""
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
-            name=name, processing=processing, update_mask=dict(paths=list(only)) if only else None))).scan
+        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing))).scan
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""

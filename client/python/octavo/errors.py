@@ -12,10 +12,16 @@ import grpc
 
 from octavo.v1 import types_pb2
 
+# googleapis-common-protos has these messages; where it is not installed, or in part, they are built
+# with this package.
 try:
-    from google.rpc import error_details_pb2, status_pb2
-except ImportError:  # googleapis-common-protos is not installed: the same messages, built with this package
-    from octavo._vendor.google.rpc import error_details_pb2, status_pb2
+    from google.rpc import status_pb2
+except ImportError:
+    from octavo._vendor.google.rpc import status_pb2
+try:
+    from google.rpc import error_details_pb2
+except ImportError:
+    from octavo._vendor.google.rpc import error_details_pb2
 
 
 class OctavoError(Exception):

@@ -189,14 +189,14 @@ def tomography(input: Input, *, algorithm: Union[str, int] = "fbp", iterations: 
     if search is not None:
         job.center.search_begin, job.center.search_end = several("search", search, "begin, end")
     doubt = DOUBTS.pick("center_doubt", center_doubt)
-    if doubt != t.RotationCenter.ON_DOUBT_WARN:
+    if doubt not in (0, t.RotationCenter.ON_DOUBT_WARN):
         job.center.on_doubt = doubt
     if try_centers is not None:
         begin, end, step = several("try_centers", try_centers, "begin, end, step")
         job.try_centers.CopyFrom(t.TryCenters(begin=begin, end=end, step=step, **row))
     word = next((name for name, number in ALGORITHMS.items() if number == (algorithm or _OPTIONS.ALGORITHM_FBP)), algorithm)
     if isinstance(word, str):  # pass unknown numbers to the server
-        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) == _OPTIONS.FORM_CORRECTED else form,
+        given = dict(iterations=iterations, padding=padding, filter=filter or None, form=None if FORMS.pick("form", form) in (0, _OPTIONS.FORM_CORRECTED) else form,
                      **{name: value or None for name, value in fields.items() if name in _USED_BY})
         _check_use(word, {name: value for name, value in given.items() if value is not None and not (name in _ONE_BY_DEFAULT and value == 1)})
     if isinstance(algorithm, str) and algorithm.lower() == "gridrec":

@@ -26,6 +26,7 @@ model::Caller CallerOf(const grpc::CallbackServerContext& context) {
 absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
     return InvalidField("fill",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
@@ -88,6 +89,7 @@ model::BufferReadSpec DecodeRead(const v1::ReadBufferRequest& in) {
 absl::StatusOr<model::BufferApplySpec> DecodeApply(const v1::ApplyOpRequest& in) {
   OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
+  OCTAVO_RETURN_IF_ERROR(CheckDuration("ttl", in.ttl()));
   v1::ApplyOpRequest body = in;
   body.clear_request_id();
   model::BufferApplySpec out{.input = in.input(),

@@ -15,7 +15,7 @@
 
 namespace octavo::rpc {
 
-/// SCALAR_UNSPECIFIED stays Scalar{}.
+/// DTYPE_UNSPECIFIED stays Scalar{}.
 absl::StatusOr<Scalar> DecodeScalar(const std::string& field, int scalar);
 
 /// Converts the range of a slab from um; null: there is no spacing.

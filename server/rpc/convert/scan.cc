@@ -244,6 +244,8 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
     out.source = model::PushSource{.credit_blocks = in.push().credit_blocks(),
                                    .idle_timeout_s = ToSeconds(in.push().idle_timeout())};
   } else if (in.has_ring()) {
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("ring.idle_timeout", in.ring().idle_timeout()));
+    OCTAVO_RETURN_IF_ERROR(CheckDuration("ring.restart_grace", in.ring().restart_grace()));
     out.source = model::RingSource{.slots = in.ring().slots(),
                                    .idle_timeout_s = ToSeconds(in.ring().idle_timeout()),
                                    .restart_grace_s = ToSeconds(in.ring().restart_grace()),

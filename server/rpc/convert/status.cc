@@ -41,10 +41,9 @@ std::string Brief(absl::string_view message) {
 
 // Whether the same call may succeed later without anything else being done.
 bool IsRetryable(const ErrorInfo& info, const model::AdmissionReport* report) {
-  if (report != nullptr) return report->retryable;
   for (const auto& [key, value] : info.numbers)
     if (key == "retryable") return value == "true";
-  return false;
+  return report != nullptr && report->retryable;
 }
 
 grpc::Status Described(const absl::Status& status, const model::AdmissionReport* report) {
@@ -58,7 +57,9 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
     (*detail.mutable_metadata())[key] = Shortened(value);
   if (!info.field.empty()) (*detail.mutable_metadata())["field"] = Utf8(info.field);
   v1::AdmissionReport encoded;
-  const bool reports = report != nullptr && absl::IsResourceExhausted(status);
+  // A call that can be refused for memory passes a report; it is filled if that was the reason.
+  const bool reports =
+      report != nullptr && !report->device.empty() && absl::IsResourceExhausted(status);
   if (reports) {
     EncodeAdmissionReport(*report, &encoded);
     int left_out = 0;  // the smallest ones: the list begins with the largest

@@ -46,7 +46,7 @@ double ToSeconds(const google::protobuf::Duration& duration) {
 absl::Status CheckDuration(const std::string& field, const google::protobuf::Duration& duration) {
   const bool opposite = (duration.seconds() > 0 && duration.nanos() < 0) ||
                         (duration.seconds() < 0 && duration.nanos() > 0);
-  if (!opposite && std::abs(duration.seconds()) <= kMostSeconds &&
+  if (!opposite && duration.seconds() <= kMostSeconds && duration.seconds() >= -kMostSeconds &&
       std::abs(int64_t{duration.nanos()}) < kBillion)
     return absl::OkStatus();
   return InvalidField(

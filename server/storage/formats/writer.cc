@@ -99,8 +99,7 @@ absl::Status ResolveCodec(WriterOptions* out) {
     if (!out->compress)
       return InvalidField(
           "options.codec",
-          absl::StrCat("is ", codec,
-                       " where options.uncompressed asks for none; give one of them"));
+          absl::StrCat("is ", codec, " where no compression is asked for; give one of them"));
     if (!InfoOfFormat(out->format).compresses)
       return InvalidField("options.codec",
                           absl::StrCat("is ", codec, "; ", name, " files are not compressed"));

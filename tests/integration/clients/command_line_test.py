@@ -277,7 +277,7 @@ class CommandLine(DaemonTest):
         self.client.wait(scan)
         np.save(os.path.join(self.daemon.root, "long.npy"), np.ones((24, 2, 64), np.float32))
         spec = {"tomography": {"file": {"path": "long.npy"}, "angles_rad": list(np.arange(24) * np.pi / 24), "preparation": {"already_sinograms": True},
-                               "reconstruction": {"algorithm": "SIRT", "iterations": 1000000}}}
+                               "reconstruction": {"algorithm": "ALGORITHM_SIRT", "iterations": 1000000}}}
         job, error = self.interrupted("job", "submit", "--json-spec", json.dumps(spec), "--watch", until_begun=lambda name: self.client.job(name).state == 2)
         ends = f"octavo: the job goes on: octavo job cancel {job} ends it\n"
         self.assertEqual(error, ends)

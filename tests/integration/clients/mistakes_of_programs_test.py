@@ -217,7 +217,7 @@ RECONSTRUCTIONS = [
     row(f"{RECON} --transmissions --flats x.npy", "excludes"),
     row(f"{RECON} --radians", "tomography.file.angle_unit", "--degrees, --radians", code=1),
     row("recon counts.npy --angles 0:165:12 --png {outside}/x.png", "without flat fields", "ignore_fields: --transmissions", "already_sinograms: --sinograms",
-        "logarithm: --no-log", code=1),
+        "preparation.logarithm: --no-log", code=1),
     row("recon {tomo} --png {none}/x.png", "--png: is '{none}/x.png', which cannot be written here: No such file or directory; make its folder"),
     row("recon {tomo} --png {outside}", "--png: is '{outside}', which cannot be written here: Is a directory"),
     row(f"{RECON} --phase 0,1,2,3", "tomography.preparation.phase.pixel_size_um", "is 0; allowed", "(--phase)", code=1),

@@ -320,7 +320,7 @@ TEST_F(VerbsTest, TheRingAndWhoWantsTheVolume) {
 
 // A volume returns to its device and is mapped there before its earlier move off the device was
 // announced.
-TEST_F(VerbsTest, WhatIsExportedAnewIsNotInLimbo) {
+TEST_F(VerbsTest, WhatIsExportedAnewIsNotDetached) {
   for (const bool mapped_before : {false, true}) {
     Held();
     if (mapped_before) ASSERT_THAT(Export(name_), IsOk());
