@@ -9,6 +9,7 @@
 #include "server/model/volume_operation.h"
 #include "server/pattern/plan.h"
 #include "server/processing/raw_records.h"
+#include "server/source/source.h"
 
 namespace octavo::scan {
 namespace {

@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 
 #include "octavo/v1/scan.grpc.pb.h"
+#include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.grpc.pb.h"
 #include "octavo/v1/volume.grpc.pb.h"
 

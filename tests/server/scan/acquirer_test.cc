@@ -152,6 +152,7 @@ class Lending final : public Source, public ZeroCopySource {
   SourceCounts Counts() override { return {.records = 100 * loans, .connected = true}; }
   ZeroCopySource* lender() override { return this; }
 
+  int64_t slots() const override { return 8; }
   absl::Status OpenMemory(Device&) override { return absl::OkStatus(); }
   absl::StatusOr<BorrowedBlock> Lend(std::stop_token) override {
     const int64_t first = 50 * loans++;
