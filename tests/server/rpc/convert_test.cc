@@ -22,6 +22,7 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 using octavo::testing::IsError;
+using octavo::testing::IsOk;
 
 /// Sets every field of a message: a field that the conversion forgets shows as a difference.
 class Filler {
