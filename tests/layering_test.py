@@ -96,8 +96,9 @@ def server_allowed(folder):
 
 
 def client_allowed(folder):
-    return {"client/cpp/include/octavo": {folder}, "client/cpp/lib": {folder, "client/cpp/include/octavo"},
-            "client/cpp/cli": {folder, "gpu/base"}, "client/cpp/bench": {folder, "client/cpp/cli", "gpu/base"},
+    wire = "client/cpp/wire"  # what the library and the command line both read out of messages
+    return {"client/cpp/include/octavo": {folder}, wire: {folder}, "client/cpp/lib": {folder, wire, "client/cpp/include/octavo"},
+            "client/cpp/cli": {folder, wire, "gpu/base"}, "client/cpp/bench": {folder, wire, "client/cpp/cli", "gpu/base"},
             "client/cpp/examples": {"client/cpp/include/octavo"}}.get(folder)
 
 

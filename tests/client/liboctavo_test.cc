@@ -251,7 +251,7 @@ TEST_F(LiboctavoTest, JsonReachesEveryFieldOfTheContract) {
   ScanSpec spec;
   spec.json = R"({"simulated": {"seed": 5, "as_fast_as_possible": true, "noise_counts": 7},
                   "pattern": {"raster": {"ascans_per_bscan": 16, "bscans_per_volume": 4, "volumes": 1}},
-                  "acquisition": {"samples_per_record": 256}, "title": "from json", "processing": {"window": "BLACKMAN"}})";
+                  "acquisition": {"samples_per_record": 256}, "title": "from json", "processing": {"window": "WINDOW_KIND_BLACKMAN"}})";
   spec.title = "from the field";
   spec.processing.json = R"({"refractive_index": 1.33})";
   const Scan scan = client_.WaitScan(client_.SubmitScan(spec).name);

@@ -10,7 +10,7 @@
 #include "octavo/v1/stream.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "client/cpp/bench/bench.h"
 #include "client/cpp/cli/words.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 

@@ -11,7 +11,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "client/cpp/cli/field_flags.h"
-#include "client/cpp/lib/error_details.h"
+#include "client/cpp/wire/error_details.h"
 
 namespace octavo::cli {
 

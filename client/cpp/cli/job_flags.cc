@@ -17,7 +17,7 @@
 #include "client/cpp/cli/json_spec.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 

@@ -4,7 +4,7 @@
 
 #include "octavo/v1/session.grpc.pb.h"
 
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 

@@ -18,7 +18,7 @@
 #include "client/cpp/cli/own_session.h"
 #include "client/cpp/cli/recon_flags.h"
 #include "client/cpp/cli/trials.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {

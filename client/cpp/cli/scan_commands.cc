@@ -16,7 +16,7 @@
 #include "client/cpp/cli/scan_flags.h"
 #include "client/cpp/cli/terminal.h"
 #include "client/cpp/cli/words.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
 #include "client/cpp/cli/words.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "client/cpp/lib/convert.h"
 #include "client/cpp/lib/frame_stream.h"
 #include "client/cpp/lib/handoff.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
 

@@ -6,8 +6,8 @@
 
 #include "octavo/v1/types.pb.h"
 
-#include "client/cpp/lib/error_details.h"
-#include "client/cpp/lib/wire_time.h"
+#include "client/cpp/wire/error_details.h"
+#include "client/cpp/wire/seconds.h"
 
 namespace octavo::client {
 namespace {

@@ -159,6 +159,7 @@ COMMANDS = [
     row("volume commit volumes/none a.h5 --shard 1,2,3", "--shard: is for zarr; the format is hdf5"),
     row("volume commit volumes/none a.nii --zstd 3", "--zstd: is for zarr; the format is nifti"),
     row("volume commit volumes/none a --zstd 3 --codec gzip", "--zstd: is the level of zstd; --codec is gzip, whose level is --level"),
+    row("volume commit volumes/none a --codec gzip --raw", "--raw: says that nothing is compressed; --codec is gzip"),
     row("volume commit volumes/none a --zstd 3 --raw", "--zstd: is the level of zstd; --raw says that nothing is compressed"),
     row("volume commit scans/abc a.nii", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --scan scans/abc"),
     row("volume show jobs/abc", "volume: 'jobs/abc' is a job; its volumes: octavo job show jobs/abc"),

@@ -450,7 +450,7 @@ class Formats(unittest.TestCase):
         at = lambda name: os.path.join(self.directory, name)  # noqa: E731
         self.refused(source, at("x"), field="destination", text="no ending")
         for flags, field in ((["--format", "npy", "--codec", "gzip"], "options.codec"), (["--format", "nrrd", "--codec", "zstd"], "options.codec"),
-                             (["--format", "zarr", "--codec", "zstd", "--raw"], "options.codec"), (["--format", "zarr", "--level", "3"], "options.level"),
+                             (["--format", "zarr", "--level", "3"], "options.level"),
                              (["--format", "nrrd", "--level", "10"], "options.level"), (["--format", "zarr", "--codec", "gzip", "--shuffle", "byte"], "options.shuffle"),
                              (["--format", "hdf5", "--shuffle", "bit"], "options.shuffle"), (["--format", "nrrd", "--shuffle", "byte"], "options.shuffle"),
                              (["--format", "nrrd", "--pyramid", "2"], "options.pyramid_levels"), (["--format", "zarr", "--pyramid", "7"], "options.pyramid_levels"),

@@ -13,6 +13,7 @@ import warnings
 import grpc
 import numpy as np
 
+from google.protobuf.duration_pb2 import Duration
 from harness import DATA, Daemon, DaemonTest, octavo
 from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2, types_pb2
 from pushing import CuttingProxy, RawStream
@@ -297,7 +298,7 @@ class TomographyPush(DaemonTest):
 
     def test_silence_fails_the_job(self):
         projections, flats, darks, angles = phantom()
-        name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout=0.3))).name
+        name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout=Duration(nanos=300_000_000)))).name
         end = self.client.wait_job(name, check=False)
         self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_FAILED, "SOURCE_STALLED"))
         self.assertIn("0 of 29 frames", end.reason)

@@ -276,7 +276,7 @@ class BoundsOverTheWireTest : public ::testing::Test {
     google::rpc::ErrorInfo detail;
     if (rich.ParseFromString(status.error_details()) && rich.details_size() > 0 &&
         rich.details(0).UnpackTo(&detail))
-      *field = detail.metadata().at("field");
+      *field = detail.metadata().contains("field") ? detail.metadata().at("field") : "";
     return status;
   }
 

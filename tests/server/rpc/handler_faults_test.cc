@@ -359,7 +359,10 @@ class HandlerFaultsTest : public ::testing::Test {
                                              return std::vector<std::string>{""};
                                            },
                                        .read = 1});
-    add("BufferService/UpdateBuffer", {OfBuffer<v1::UpdateBufferRequest>()});
+    add("BufferService/UpdateBuffer", {One<v1::UpdateBufferRequest>([this](auto& r) {
+          r.set_name(Buffer());
+          r.mutable_update_mask()->add_paths("*");
+        })});
     add("BufferService/DestroyBuffer",
         {.requests = OfBuffer<v1::DestroyBufferRequest>(), .again = {NOT_FOUND}});
     add("BufferService/SyncReplicas", {OfBuffer<v1::SyncReplicasRequest>()});
