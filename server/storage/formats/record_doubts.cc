@@ -51,8 +51,8 @@ void DoubtType(absl::string_view bytes, const RecordForm& form, std::vector<std:
   float largest = 0;
   for (const float v : values)
     if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
-  const auto odd = std::count_if(values.begin(), values.end(),
-                                 [largest](float v) { return IsOdd(v, largest); });
+  const auto odd =
+      std::count_if(values.begin(), values.end(), [largest](float v) { return IsOdd(v, largest); });
   if (odd * 50 < std::ssize(values)) return;
   doubts->push_back(absl::StrCat(
       "acquisition.raw_type is f32, but ", odd, " of the ", form.of, " first ", values.size(),
