@@ -46,11 +46,6 @@ void JobDispatcher::Tick() {
   if (changed) services_.observer->OnJobsChanged();
 }
 
-void JobDispatcher::Wake() {
-  MutexLock lock(table_.mutex());
-  turn_given_.NotifyAll();
-}
-
 void JobDispatcher::Stop() {
   MutexLock lock(table_.mutex());
   ends_ = true;
@@ -75,6 +70,8 @@ absl::Status JobDispatcher::Take(const JobPtr& job, const std::stop_token& stop)
       table_.Record(*job, "waits for its device, which another job has meanwhile");
   }
   services_.observer->OnJobsChanged();
+  // The stop is requested under the table's lock, so the wait below cannot miss it.
+  const std::stop_callback wake(stop, [this] { turn_given_.NotifyAll(); });
   MutexLock lock(table_.mutex());
   const JobPtr& turn = TurnOf(job->device);
   while (turn != job && !stop.stop_requested()) turn_given_.Wait(lock);

@@ -37,8 +37,6 @@ class JobDispatcher final : public DeviceTurns {
   /// Gives devices to jobs if memory or a device has become free; cheap when no job waits. Joins
   /// threads that are no longer needed.
   void Tick();
-  /// Wakes jobs that wait for their turn, because one was cancelled.
-  void Wake();
   /// No job begins any more.
   void Stop();
 

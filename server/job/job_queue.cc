@@ -71,7 +71,6 @@ absl::StatusOr<JobStatus> JobQueue::Submit(const model::JobSpec& spec,
 absl::StatusOr<JobStatus> JobQueue::Cancel(const std::string& name, Reason reason_code,
                                            const std::string& reason) {
   OCTAVO_ASSIGN_OR_RETURN(JobStatus status, table_.Cancel(name, reason_code, reason));
-  dispatcher_.Wake();  // it may be waiting for its device
   context_.observer->OnJobsChanged();
   return status;
 }

@@ -106,7 +106,6 @@ TEST_F(JobDispatcherTest, AJobThatIsCancelledStopsWaitingForItsTurn) {
   absl::Status taken;
   std::thread waiter([&] { taken = dispatcher_.Take(returns, returns->stop.get_token()); });
   ASSERT_THAT(table_.Cancel("jobs/returns", Reason::kCancelled, ""), IsOk());
-  dispatcher_.Wake();
   waiter.join();
   EXPECT_THAT(taken, IsError(absl::StatusCode::kCancelled, ""));
   EXPECT_EQ(StateOf(other), JobState::kRunning) << "nobody else is disturbed";
