@@ -65,6 +65,9 @@ struct OpRunner::Work {
   // Each device of the output that has all inputs computes. The others get the result from there.
   std::vector<std::shared_ptr<BufferReplica>> compute, forward;
   std::map<int, std::shared_ptr<ChargedRun>> runs;  // by device
+  // Replicas that have moved since the work was planned: dropped after the turn, because the last
+  // reference frees device memory.
+  std::vector<std::shared_ptr<const void>> moved;
 };
 
 absl::Status OpRunner::CheckOperand(const BufferEntry& buffer) const {
@@ -196,11 +199,13 @@ absl::Status OpRunner::FindAgain(const model::BufferApplySpec& spec, const model
     if (IsVolume(work->inputs[i])) continue;
     OCTAVO_ASSIGN_OR_RETURN(const BufferPtr buffer, table_.Find(work->inputs[i], caller));
     OCTAVO_RETURN_IF_ERROR(CheckOperand(*buffer));
+    for (const Operand::Place& place : work->operands[i].places) work->moved.push_back(place.keep);
     work->operands[i].LieAt(buffer->replicas);
   }
   const auto& present = work->output->replicas;
   for (auto* replicas : {&work->compute, &work->forward}) {
     for (auto& replica : *replicas) {
+      work->moved.push_back(replica);
       replica = *std::find_if(present.begin(), present.end(),
                               [&](const auto& now) { return now->device == replica->device; });
     }

@@ -85,12 +85,16 @@ void SlotPool::Add(std::unique_ptr<VolumeSlot> slot) {
 }
 
 std::shared_ptr<VolumeSlot> SlotPool::TryTake() {
-  MutexLock lock(mutex_);
-  if (free_.empty()) return nullptr;
-  VolumeSlot* slot = free_.front().release();
-  free_.pop_front();
+  std::unique_ptr<VolumeSlot> slot;
+  {
+    MutexLock lock(mutex_);
+    if (free_.empty()) return nullptr;
+    slot = std::move(free_.front());
+    free_.pop_front();
+  }
+  // Without the lock: if this cannot allocate, it returns the slot, which takes the lock.
   return std::shared_ptr<VolumeSlot>(
-      slot, [self = shared_from_this()](VolumeSlot* s) { self->Return(s); });
+      slot.release(), [self = shared_from_this()](VolumeSlot* s) { self->Return(s); });
 }
 
 int64_t SlotPool::Free() {
