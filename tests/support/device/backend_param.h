@@ -56,6 +56,7 @@ class BackendTest : public ::testing::TestWithParam<std::string> {
   DeviceBuffer Poisoned(int64_t bytes) {
     DeviceBuffer buffer = device_.Allocate(bytes).value();
     EXPECT_TRUE(device_.Fill(stream_.ref(), buffer.data(), bytes, 0xA5A5A5A5u).ok());
+    EXPECT_TRUE(stream_.ref().Synchronize().ok());  // a test may drop it unused
     return buffer;
   }
   template <class T>
