@@ -113,21 +113,19 @@ absl::Status BufferReads::FindBuffer(const model::BufferReadSpec& spec, const mo
 absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Stage(const Opening& opening,
                                                                  const BoxWalk& walk,
                                                                  int64_t bytes) {
-  std::vector<StagedPiece> parts;
+  std::vector<std::shared_ptr<void>> slots;  // all of it, before anything is copied
   for (const ReadPlace& source : opening.sources) {
-    StagedPiece part{.memory = environment_.frames[static_cast<size_t>(source.device)]->Get(
-                         bytes, memory::FramePool::Use::kClient),
-                     .event = nullptr,
-                     .bytes = bytes};
-    if (part.memory == nullptr) return NoStaging(bytes);
-    parts.push_back(std::move(part));
+    slots.push_back(environment_.frames[static_cast<size_t>(source.device)]->Get(
+        bytes, memory::FramePool::Use::kClient));
+    if (slots.back() == nullptr) return NoStaging(bytes);
   }
+  std::vector<PieceToHost> parts(slots.size());
   {
     MutexLock lock(environment_.table.mutex());
     for (size_t i = 0; i < parts.size(); ++i) {
       OCTAVO_ASSIGN_OR_RETURN(
-          parts[i].event, CopyBoxToHost(environment_.table, environment_.order, opening.sources[i],
-                                        walk.shape, walk.element_bytes, walk.box, parts[i].memory));
+          parts[i], CopyBoxToHost(environment_.table, environment_.order, opening.sources[i],
+                                  walk.shape, walk.element_bytes, walk.box, std::move(slots[i])));
     }
   }
   return std::make_shared<StagedReader>(opening.about, std::move(parts));

@@ -29,10 +29,10 @@ absl::StatusOr<model::Bytes> LongReader::Next(int64_t max_bytes) {
         {.reason = Reason::kSlowReader, .field = "", .numbers = {{"retryable", "true"}}});
   }
   last_ns_ = environment_.table.Now().monotonic_ns;
-  if (ahead_.memory == nullptr) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes));
-  if (ahead_.memory == nullptr) return model::Bytes{};
-  OCTAVO_RETURN_IF_ERROR(ahead_.event->Synchronize());
-  model::Bytes piece{.owner = ahead_.memory, .data = ahead_.memory.get(), .size = ahead_.bytes};
+  if (!ahead_) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes));
+  if (!ahead_) return model::Bytes{};
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, ahead_.Wait());
+  model::Bytes piece{.owner = memory, .data = memory.get(), .size = ahead_.bytes()};
   ahead_ = {};
   if (absl::Status next = Copy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next))
     return next;
@@ -54,14 +54,12 @@ absl::Status LongReader::Copy(int64_t max_bytes) {
   const BoxWalk before = walk_;
   const ReadPlace& source = sources_[walk_.source];
   const Box3 box = walk_.Next(max_bytes);
-  StagedPiece piece{.memory = nullptr,
-                    .event = nullptr,
-                    .bytes = box.count[0] * box.count[1] * box.count[2] * walk_.element_bytes};
-  piece.memory = environment_.frames[static_cast<size_t>(source.device)]->Get(
-      piece.bytes, memory::FramePool::Use::kClient);
-  if (piece.memory == nullptr) {
+  const int64_t bytes = box.count[0] * box.count[1] * box.count[2] * walk_.element_bytes;
+  std::shared_ptr<void> memory = environment_.frames[static_cast<size_t>(source.device)]->Get(
+      bytes, memory::FramePool::Use::kClient);
+  if (memory == nullptr) {
     walk_ = before;
-    return NoStaging(piece.bytes);
+    return NoStaging(bytes);
   }
   {
     MutexLock lock(environment_.table.mutex());
@@ -80,10 +78,9 @@ absl::Status LongReader::Copy(int64_t max_bytes) {
            .numbers = {{"retryable", "true"}}});
     }
     OCTAVO_ASSIGN_OR_RETURN(
-        piece.event, CopyBoxToHost(environment_.table, environment_.order, source, walk_.shape,
-                                   walk_.element_bytes, box, piece.memory));
+        ahead_, CopyBoxToHost(environment_.table, environment_.order, source, walk_.shape,
+                              walk_.element_bytes, box, std::move(memory)));
   }
-  ahead_ = std::move(piece);
   if (walk_.done()) guard_.Done();  // the copy is ordered before whatever is written from now on
   return absl::OkStatus();
 }

@@ -11,8 +11,8 @@
 #include "server/buffer/box_walk.h"
 #include "server/buffer/buffer_reader.h"
 #include "server/buffer/buffer_table.h"
+#include "server/buffer/piece_to_host.h"
 #include "server/buffer/replica_copies.h"
-#include "server/buffer/staging.h"
 #include "server/buffer/stream_ordering.h"
 #include "server/memory/frame_pool.h"
 #include "server/session/lease.h"
@@ -46,7 +46,7 @@ class LongReader final : public BufferReader {
   std::vector<ReadPlace> sources_ ABSL_GUARDED_BY(mutex_);
   BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
   session::LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
-  StagedPiece ahead_ ABSL_GUARDED_BY(mutex_);
+  PieceToHost ahead_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
 };

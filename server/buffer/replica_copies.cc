@@ -44,10 +44,10 @@ absl::Status CopyReplica(BufferTable& table, StreamOrdering& order,
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedEvent> CopyBoxToHost(BufferTable& table, StreamOrdering& order,
+absl::StatusOr<PieceToHost> CopyBoxToHost(BufferTable& table, StreamOrdering& order,
                                           const ReadPlace& source, const int64_t shape[3],
                                           int64_t element_bytes, const Box3& box,
-                                          const std::shared_ptr<void>& to) {
+                                          std::shared_ptr<void> to) {
   OCTAVO_ASSIGN_OR_RETURN(const StreamRef stream, order.Begin(source.device));
   AccessTracker none;
   AccessTracker& memory = source.replica == nullptr ? none : source.replica->order;
@@ -56,11 +56,18 @@ absl::StatusOr<SharedEvent> CopyBoxToHost(BufferTable& table, StreamOrdering& or
       order.device(source.device)
           .CopyBoxToHost(stream, to.get(), source.data, shape, element_bytes, box);
   const absl::Status ended =
-      order.End(source.device, stream, {&memory}, {}, {source.keep, to}, nullptr);
+      order.End(source.device, stream, {&memory}, {}, {source.keep}, nullptr);
+  if (!ended.ok()) {
+    // No event tells when the copy has passed. Another End keeps `to` until then, with or without
+    // one.
+    (void)order.End(source.device, stream, {}, {}, {std::move(to)}, nullptr);
+    return copied.ok() ? ended : copied;
+  }
+  const int64_t bytes = box.count[0] * box.count[1] * box.count[2] * element_bytes;
+  PieceToHost piece(order, source.device, std::move(to), memory.reads_since.back(), bytes);
   OCTAVO_RETURN_IF_ERROR(copied);
-  OCTAVO_RETURN_IF_ERROR(ended);
-  table.totals().read_bytes += box.count[0] * box.count[1] * box.count[2] * element_bytes;
-  return memory.reads_since.back();
+  table.totals().read_bytes += bytes;
+  return piece;
 }
 
 }  // namespace octavo::buffer

@@ -10,6 +10,7 @@
 #include "gpu/device/device.h"
 #include "server/buffer/buffer_entry.h"
 #include "server/buffer/buffer_table.h"
+#include "server/buffer/piece_to_host.h"
 #include "server/buffer/stream_ordering.h"
 
 // Copies of whole replicas and of parts of them, each enqueued in the order of accesses. The caller
@@ -39,12 +40,11 @@ absl::Status CopyReplica(BufferTable& table, StreamOrdering& order,
                          const std::shared_ptr<BufferReplica>& fresh, int64_t bytes)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex());
 
-/// A box of an array of `shape` to page-locked memory. The returned event has passed once the copy
-/// is complete.
-absl::StatusOr<SharedEvent> CopyBoxToHost(BufferTable& table, StreamOrdering& order,
+/// A box of an array of `shape` to page-locked memory.
+absl::StatusOr<PieceToHost> CopyBoxToHost(BufferTable& table, StreamOrdering& order,
                                           const ReadPlace& source, const int64_t shape[3],
                                           int64_t element_bytes, const Box3& box,
-                                          const std::shared_ptr<void>& to)
+                                          std::shared_ptr<void> to)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex());
 
 }  // namespace octavo::buffer

@@ -7,6 +7,7 @@
 
 #include "gpu/base/status.h"
 #include "server/buffer/buffer_errors.h"
+#include "server/buffer/staging.h"
 #include "server/model/checksum.h"
 
 namespace octavo::buffer {
@@ -78,14 +79,14 @@ absl::Status WriteStaging::NextBlock() {
 }
 
 absl::Status WriteStaging::WaitForOldest() {
-  OCTAVO_RETURN_IF_ERROR(in_flight_.front().event->Synchronize());
+  OCTAVO_RETURN_IF_ERROR(in_flight_.front().uploaded->Synchronize());
   in_flight_.pop_front();
   return absl::OkStatus();
 }
 
 absl::Status WriteStaging::UploadBlock(const Upload& upload) {
   // If the write breaks off half-way, copies in flight still use the memory: Release returns it.
-  OCTAVO_ASSIGN_OR_RETURN(block_.event, upload(block_.memory.get(), uploaded_, filled_));
+  OCTAVO_ASSIGN_OR_RETURN(block_.uploaded, upload(block_.memory.get(), uploaded_, filled_));
   in_flight_.push_back(std::move(block_));
   uploaded_ += filled_;
   block_ = {};
@@ -95,7 +96,7 @@ absl::Status WriteStaging::UploadBlock(const Upload& upload) {
 std::vector<std::shared_ptr<const void>> WriteStaging::Release() {
   std::vector<std::shared_ptr<const void>> blocks;
   blocks.reserve(in_flight_.size() + 1);
-  for (StagedPiece& piece : in_flight_) blocks.push_back(std::move(piece.memory));
+  for (Block& block : in_flight_) blocks.push_back(std::move(block.memory));
   if (block_.memory != nullptr) blocks.push_back(std::move(block_.memory));
   return blocks;
 }

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "server/buffer/staging.h"
+#include "server/buffer/stream_ordering.h"
 #include "server/memory/frame_pool.h"
 
 namespace octavo::buffer {
@@ -41,6 +41,11 @@ class WriteStaging {
   std::vector<std::shared_ptr<const void>> Release();
 
  private:
+  struct Block {  // page-locked
+    std::shared_ptr<void> memory;
+    SharedEvent uploaded;
+    int64_t bytes = 0;
+  };
   absl::Status NextBlock();
   absl::Status UploadBlock(const Upload& upload);
   absl::Status WaitForOldest();
@@ -49,9 +54,9 @@ class WriteStaging {
   const int64_t total_, block_bytes_;
   int64_t received_ = 0, uploaded_ = 0;
   uint32_t crc_ = 0;
-  StagedPiece block_;                  // being filled; without memory between two blocks
-  int64_t filled_ = 0;                 // bytes of it
-  std::deque<StagedPiece> in_flight_;  // oldest first
+  Block block_;                  // being filled; without memory between two blocks
+  int64_t filled_ = 0;           // bytes of it
+  std::deque<Block> in_flight_;  // oldest first
 };
 
 }  // namespace octavo::buffer

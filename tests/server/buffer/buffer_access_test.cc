@@ -5,6 +5,7 @@
 #include "server/buffer/buffer_remover.h"
 #include "server/buffer/buffer_writes.h"
 #include "server/buffer/op_runner.h"
+#include "server/buffer/staging.h"
 #include "tests/server/buffer/buffer_parts.h"
 
 namespace octavo::engine {

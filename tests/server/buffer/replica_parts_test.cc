@@ -4,6 +4,7 @@
 #include <future>
 #include <map>
 
+#include "server/buffer/long_reader.h"
 #include "server/buffer/replica_copies.h"
 #include "server/buffer/replica_mover.h"
 #include "server/buffer/replica_sync.h"
@@ -23,6 +24,29 @@ class ReplicaPartsTest : public testing::BufferPartsTest {
     LeaseTable::Told told;
     return leases_.Enter(name, LeaseMode::kExclusive, token, 0, "the test", &told).value();
   }
+  /// Four bytes of the first replica, as an array of 2 x 3 x 4.
+  absl::StatusOr<PieceToHost> CopyToHost(const BufferEntry& buffer, std::shared_ptr<void> to) {
+    const int64_t shape[3] = {2, 3, 4};
+    MutexLock lock(table_->mutex());
+    return CopyBoxToHost(*table_, *order_,
+                         {.device = 0,
+                          .data = buffer.replicas[0]->memory.data(),
+                          .replica = buffer.replicas[0],
+                          .keep = buffer.replicas[0]},
+                         shape, 1, {.start = {1, 1, 2}, .count = {1, 2, 2}}, std::move(to));
+  }
+  /// Keeps the thread that follows the first device busy while it lives.
+  class Busy {
+   public:
+    explicit Busy(StreamOrdering& order) {
+      order.WhenPassed(0, {},
+                       [end = end_.get_future().share()](const absl::Status&) { end.wait(); });
+    }
+    ~Busy() { end_.set_value(); }
+
+   private:
+    std::promise<void> end_;
+  };
 };
 
 TEST_F(ReplicaPartsTest, ACopyAcrossDevicesComesAfterEarlierWrites) {
@@ -46,22 +70,62 @@ TEST_F(ReplicaPartsTest, ACopyAcrossDevicesComesAfterEarlierWrites) {
 
 TEST_F(ReplicaPartsTest, ABoxGoesToTheHost) {
   const BufferPtr buffer = Add("buffers/a", 24);
-  const auto to = frames_[0]->Get(4);
-  const int64_t shape[3] = {2, 3, 4};
-  SharedEvent event;
-  {
-    MutexLock lock(table_->mutex());
-    ASSERT_OK_AND_ASSIGN(event,
-                         CopyBoxToHost(*table_, *order_,
-                                       {.device = 0,
-                                        .data = buffer->replicas[0]->memory.data(),
-                                        .replica = buffer->replicas[0],
-                                        .keep = buffer->replicas[0]},
-                                       shape, 1, {.start = {1, 1, 2}, .count = {1, 2, 2}}, to));
-  }
-  ASSERT_THAT(event->Synchronize(), IsOk());
-  EXPECT_EQ(std::string(static_cast<const char*>(to.get()), 4), "\x12\x13\x16\x17");
+  ASSERT_OK_AND_ASSIGN(PieceToHost piece, CopyToHost(*buffer, frames_[0]->Get(4)));
+  EXPECT_EQ(piece.bytes(), 4);
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<void> memory, piece.Wait());
+  EXPECT_EQ(std::string(static_cast<const char*>(memory.get()), 4), "\x12\x13\x16\x17");
   EXPECT_EQ(table_->Count().read_bytes, 4);
+}
+
+TEST_F(ReplicaPartsTest, APieceThatWasWaitedForGivesItsMemoryBackAtOnce) {
+  const BufferPtr buffer = Add("buffers/a", 24);
+  const Busy busy(*order_);  // who follows the device does not come to this work
+  auto memory = frames_[0]->Get(4);
+  const std::weak_ptr<void> slot = memory;
+  ASSERT_OK_AND_ASSIGN(PieceToHost piece, CopyToHost(*buffer, std::move(memory)));
+  ASSERT_OK_AND_ASSIGN(std::shared_ptr<void> taken, piece.Wait());
+  piece = {};
+  EXPECT_FALSE(slot.expired()) << "the caller has it";
+  taken = nullptr;
+  EXPECT_TRUE(slot.expired());
+}
+
+TEST_F(ReplicaPartsTest, APieceThatWasDroppedKeepsItsMemoryUntilTheCopyHasPassed) {
+  const BufferPtr buffer = Add("buffers/a", 24);
+  auto memory = frames_[0]->Get(4);
+  const std::weak_ptr<void> slot = memory;
+  {
+    const Busy busy(*order_);
+    { ASSERT_OK_AND_ASSIGN(const PieceToHost piece, CopyToHost(*buffer, std::move(memory))); }
+    EXPECT_FALSE(slot.expired());
+  }
+  order_->WaitForAll();
+  EXPECT_TRUE(slot.expired());
+}
+
+TEST_F(ReplicaPartsTest, AReaderOfSmallPiecesNeedsTwoSlotsWhateverElseTheDeviceDoes) {
+  const BufferPtr buffer = Add("buffers/a", 64 << 10);
+  frames_[0] = std::make_shared<FramePool>(devices_[0], 4 * FramePool::BlockBytes(1));  // two
+  const Busy busy(*order_);
+  const ReadEnvironment environment{.table = *table_, .order = *order_, .frames = frames_};
+  ArrayType type = buffer->status.type;
+  ASSERT_OK_AND_ASSIGN(const BoxWalk walk, BoxWalk::Of({.name = "buffers/a"}, 1, &type));
+  LongReader reader(environment, {.type = type, .versions = {1}},
+                    {{.device = 0,
+                      .data = buffer->replicas[0]->memory.data(),
+                      .replica = buffer->replicas[0],
+                      .keep = buffer->replicas[0],
+                      .version = 1}},
+                    walk, {});
+  for (int64_t at = 0; at < 64 << 10;) {
+    ASSERT_OK_AND_ASSIGN(const Bytes piece, reader.Next(1000));
+    ASSERT_GT(piece.size, 0);
+    ASSERT_EQ(
+        std::memcmp(piece.data, static_cast<const char*>(buffer->replicas[0]->memory.data()) + at,
+                    static_cast<size_t>(piece.size)),
+        0);
+    at += piece.size;
+  }
 }
 
 TEST_F(ReplicaPartsTest, AWriteOwnsItsReplicasFromBeginToEnd) {

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include "server/buffer/staging.h"
 #include "server/model/checksum.h"
 #include "tests/support/device/backend_param.h"
 #include "tests/support/rooms.h"
