@@ -105,20 +105,23 @@ class Device {
   /// pattern are equal, 1 where all its bytes are) with `pattern` repeated (little endian; a tail
   /// takes its first bytes).
   virtual absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) = 0;
-  /// Enqueues the sum64 digest (gpu/device/digest.h) of `bytes` at `src` into the device word
-  /// `out`.
-  virtual absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) = 0;
+  /// Enqueues the sum64 digest (gpu/device/digest.h) of the bytes `src` into the first word of
+  /// `out`. InvalidArgument if `out` is empty.
+  virtual absl::Status Digest(StreamRef stream, DeviceSpan<const uint8_t> src,
+                              DeviceSpan<uint64_t> out) = 0;
   /// Does the same for a part of a larger whole. The digests of the parts add up to the digest of
-  /// the whole. InvalidArgument unless the numbers of `place` are multiples of 8.
-  virtual absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
-                                    const DigestPlace& place, uint64_t* out) = 0;
+  /// the whole. InvalidArgument if `out` is empty, or unless the numbers of `place` are multiples
+  /// of 8.
+  virtual absl::Status DigestOfPart(StreamRef stream, DeviceSpan<const uint8_t> src,
+                                    const DigestPlace& place, DeviceSpan<uint64_t> out) = 0;
 
-  /// Enqueues a write of the time at which `stream` reaches this point to `out` in page-locked host
-  /// memory, in nanoseconds of the device's own clock (see ReadClock). A device without a clock
-  /// writes 0. Does not synchronise.
-  virtual absl::Status Stamp(StreamRef stream, int64_t* out) {
+  /// Enqueues a write of the time at which `stream` reaches this point to the first word of `out`,
+  /// which is page-locked host memory, in nanoseconds of the device's own clock (see ReadClock). A
+  /// device without a clock writes 0. Does not synchronise. InvalidArgument if `out` is empty.
+  virtual absl::Status Stamp(StreamRef stream, HostSpan<int64_t> out) {
     (void)stream;
-    *out = 0;
+    if (out.count() < 1) return TooShort(out.count(), 1);
+    *out.data() = 0;
     return absl::OkStatus();
   }
   /// Reads the device's clock and the host's clock. They drift apart by some microseconds a second.
@@ -137,7 +140,8 @@ class Device {
   /// with their type.
   virtual Operators* FindOperators(const OperatorFamily& family) = 0;
 
- private:
+ protected:
+  /// The InvalidArgument of a destination with room for `room` elements where `wanted` are written.
   static absl::Status TooShort(int64_t room, int64_t wanted);
 };
 

@@ -218,7 +218,9 @@ absl::StatusOr<std::unique_ptr<SpectralProcessor>> SpectralProcessor::Create(
   if (processor->rolling()) {
     const int64_t entries = processor->shape_.RingEntries(RollingStepGroups(c));
     if (entries > 0) {
-      OCTAVO_ASSIGN_OR_RETURN(processor->sums_, device.Allocate(entries * processor->sum_bytes()));
+      OCTAVO_ASSIGN_OR_RETURN(processor->sums_,
+                              device.Allocate(entries * processor->sum_length() *
+                                              static_cast<int64_t>(sizeof(double))));
       processor->window_ = std::make_shared<RollingWindow>(processor->shape_, entries);
     }
     processor->runs_.reserve(64);
@@ -271,7 +273,9 @@ absl::Status SpectralProcessor::Process(StreamRef stream, const void* raw, int64
       InRange("placement.first_record", placement.first_record, 0, int64_t{1} << 40));
   const auto* bytes = static_cast<const uint8_t*>(raw);
   if (config_.raw_type == DType::kF32 && !placement.borrowed) {
-    OCTAVO_RETURN_IF_ERROR(plan_->CountNonFinite(stream, raw, records, non_finite_.as<uint64_t>()));
+    const DeviceSpan<const float> samples(static_cast<const float*>(raw),
+                                          records * record_bytes_ / SizeOf(DType::kF32));
+    OCTAVO_RETURN_IF_ERROR(plan_->CountNonFinite(stream, samples, non_finite_.span<uint64_t>()));
   }
   if (grouped_) return ProcessGroups(stream, bytes, records, placement, target);
   return ProcessPlaced(stream, bytes, records, placement, target);

@@ -12,6 +12,7 @@
 
 #include "gpu/device/buffer.h"
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "gpu/device/dtype.h"
 #include "gpu/device/operators.h"
 #include "gpu/math/placement.h"
@@ -44,7 +45,7 @@ struct SpectralConfig {
   // -- step 1
   math::Background background = math::Background::kNone;
   std::vector<float> background_spectrum;  // [S] for kStatic
-  // Of kRolling (gpu/spectral/rolling_window.h).
+  // For kRolling (gpu/spectral/rolling_window.h).
   int64_t background_group_records = 0;   // 1 ... 2^20, at most volume_records
   int64_t background_window_records = 0;  // 0 (the group) ... 2^20, at most 4096 groups
   // -- step 2
@@ -93,7 +94,7 @@ struct BscanSpan {
   int64_t repeat = 0;  // neighbouring spans of one number hold no A-scan twice
 };
 
-/// Which A-scan each record of a call becomes.
+/// The A-scan that each record of a call becomes.
 struct RecordPlacement {
   math::RasterPlacement raster{};  // used unless `table` is given
   int64_t volume = 0;              // counted from the start of the scan; read for kRolling
@@ -170,10 +171,10 @@ class SpectralPlan {
   /// it after SumRecords. With a null ring it uses the plan's own sums.
   virtual absl::Status MakeBackgrounds(StreamRef stream, std::span<const MeanOfSums> means,
                                        const SumRing& ring) = 0;
-  /// Enqueues adding to `count` how many of the records hold a sample that is not finite; kF32
-  /// only.
-  virtual absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
-                                      uint64_t* count) = 0;
+  /// Enqueues adding, to the first word of `count`, the number of records of `raw` with a sample
+  /// that is not finite. `raw` holds whole records [record, average, S, C]. kF32 only.
+  virtual absl::Status CountNonFinite(StreamRef stream, DeviceSpan<const float> raw,
+                                      DeviceSpan<uint64_t> count) = 0;
   /// Enqueues steps 1 to 7 for `runs` at device memory `raw` and places the results. `sums` is used
   /// only with config.repeats > 1; in that case no two records of a call may be the same A-scan.
   virtual absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
@@ -259,17 +260,14 @@ class SpectralProcessor {
   using Summed = std::function<absl::Status(int64_t first_entry, int64_t entries)>;
   void ShareWindow(std::shared_ptr<RollingWindow> window, Summed summed);
   const std::shared_ptr<RollingWindow>& window() const { return window_; }
-  /// Entry `entry` of the ring of sums, and the bytes of one entry. Null where no window looks
-  /// back.
-  double* SumsAt(int64_t entry) const {
-    return sums_.as<double>() + entry * (config_.samples_per_record + 1);
-  }
-  int64_t sum_bytes() const {
-    return (config_.samples_per_record + 1) * static_cast<int64_t>(sizeof(double));
+  /// `entries` entries of the ring of sums from entry `first` on. Null where no window looks back.
+  DeviceSpan<double> SumsAt(int64_t first, int64_t entries) const {
+    if (!sums_) return {};
+    return sums_.span<double>().From(first * sum_length()).First(entries * sum_length());
   }
   /// Device word that counts the records of 32-bit numbers so far with a sample that is not finite.
   /// Null for other types.
-  const uint64_t* non_finite_records() const { return non_finite_.as<uint64_t>(); }
+  DeviceSpan<const uint64_t> non_finite_records() const { return non_finite_.span<uint64_t>(); }
 
   int64_t device_bytes() const;
   /// The steps in words, one per line, and how the backend does them.
@@ -279,6 +277,9 @@ class SpectralProcessor {
  private:
   SpectralProcessor(SpectralConfig config, Device& device, std::unique_ptr<SpectralPlan> plan);
   bool rolling() const { return config_.background == math::Background::kRolling; }
+  int64_t sum_length() const {
+    return config_.samples_per_record + 1;
+  }  // numbers of a ring's entry
   absl::Status ProcessGroups(StreamRef stream, const uint8_t* raw, int64_t records,
                              const RecordPlacement& placement, const SpectralTarget& target);
   absl::Status KeepOfGroup(StreamRef stream, const uint8_t* raw, int64_t records,

@@ -119,8 +119,8 @@ absl::StatusOr<std::string> DigestOf(Device& device, const memory::VolumeSlot& s
                                      int64_t bytes) {
   OCTAVO_ASSIGN_OR_RETURN(PinnedBuffer word, device.AllocatePinned(8));
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device.NewStream(StreamPriority::kLow));
-  OCTAVO_RETURN_IF_ERROR(
-      device.Digest(stream.ref(), slot.volume.data(), bytes, slot.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(device.Digest(stream.ref(), slot.volume.span<const uint8_t>().First(bytes),
+                                       slot.digest.span<uint64_t>()));
   OCTAVO_RETURN_IF_ERROR(device.CopyToHost(stream.ref(), word.data(), slot.digest.data(), 8));
   OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
   return absl::StrFormat("sum64:%016x", *word.as<uint64_t>());

@@ -168,8 +168,9 @@ absl::Status JobResults::Finish() {
   for (size_t i = 0; i < made_.size(); ++i) {
     Made& made = made_[i];
     if (made.volume.name.empty() || made.storing != nullptr) continue;
-    OCTAVO_RETURN_IF_ERROR(device_.Digest(stream_, made.slot->volume.data(), made.volume.bytes,
-                                          made.slot->digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device_.Digest(
+        stream_, made.slot->volume.span<const uint8_t>().First(made.volume.bytes),
+        made.slot->digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(
         device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
     if (made.slot->mip && !made.has_mip) {

@@ -60,8 +60,8 @@ absl::Status BlockPipeline::StampUpload(BlockContext& block) {
   if (builder.active() != nullptr &&
       end - builder.active()->index * scan_.volume_records < builder.EndOfActive())
     return absl::OkStatus();
-  int64_t* const stamp = context_.completions->stages().UploadStamp(blocks_);
-  block.uploaded = stamp;
+  const HostSpan<int64_t> stamp = context_.completions->stages().UploadStamp(blocks_);
+  block.uploaded = stamp.data();
   return context_.lanes->home().Stamp(context_.lanes->compute(), stamp);
 }
 
@@ -185,16 +185,16 @@ absl::Status BlockPipeline::FinishVolume(const std::shared_ptr<ActiveVolume>& vo
   OCTAVO_RETURN_IF_ERROR(context_.builder->End(*volume));
   if (volume->slot == nullptr) return absl::OkStatus();
   StageClock& stages = context_.completions->stages();
-  int64_t* const processed = stages.ProcessedStamp(volumes_);
-  int64_t* const on_host = stages.OnHostStamp(volumes_);
+  const HostSpan<int64_t> processed = stages.ProcessedStamp(volumes_);
+  const HostSpan<int64_t> on_host = stages.OnHostStamp(volumes_);
   ++volumes_;
   Completion item;
   item.volume = volume;
   item.acquired = acquired;
   item.enqueued_ns = block.taken_ns;
   item.uploaded = block.uploaded;
-  item.processed = processed;
-  item.on_host = on_host;
+  item.processed = processed.data();
+  item.on_host = on_host.data();
   Device& home = context_.lanes->home();
   OCTAVO_RETURN_IF_ERROR(home.Stamp(context_.lanes->compute(), processed));
   OCTAVO_RETURN_IF_ERROR(context_.products->Make(*volume, &item));
@@ -214,8 +214,9 @@ absl::Status BlockPipeline::PushVolume(Completion item) {
       lanes.EnqueueSeal(stream, *volume.slot, completions.SealWords(item.event)));
   if (volume.raw_slot != nullptr) {
     const memory::VolumeSlot& raw = *volume.raw_slot;
-    OCTAVO_RETURN_IF_ERROR(lanes.home().Digest(stream, raw.volume.data(), volume.raw_status.bytes,
-                                               raw.digest.as<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        lanes.home().Digest(stream, raw.volume.span<const uint8_t>().First(volume.raw_status.bytes),
+                            raw.digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(lanes.home().CopyToHost(stream, completions.RawDigestWord(item.event),
                                                    raw.digest.data(), 8));
   }

@@ -390,8 +390,9 @@ absl::Status DeviceLanes::FillMissing(const memory::VolumeSlot& slot,
 absl::Status DeviceLanes::EnqueueSeal(StreamRef stream, const memory::VolumeSlot& slot,
                                       uint64_t* words) {
   if (striped_) return DigestStripes(stream, slot, words);
-  OCTAVO_RETURN_IF_ERROR(
-      home().Digest(stream, slot.volume.data(), scan_.volume_bytes, slot.digest.as<uint64_t>()));
+  OCTAVO_RETURN_IF_ERROR(home().Digest(stream,
+                                       slot.volume.span<const uint8_t>().First(scan_.volume_bytes),
+                                       slot.digest.span<uint64_t>()));
   OCTAVO_RETURN_IF_ERROR(
       home().CopyToHost(stream, words, slot.digest.data(), memory::kSealWords * 8));
   for (size_t l = 1; l < lanes_.size(); ++l) {  // the digests of other lanes do not count: see Sum
@@ -416,8 +417,10 @@ absl::Status DeviceLanes::DigestStripes(StreamRef stream, const memory::VolumeSl
     const auto number = static_cast<int64_t>(l);
     const StreamRef on = l == 0 ? stream : lane.compute.ref();
     OCTAVO_RETURN_IF_ERROR(lane.device.DigestOfPart(
-        on, stripe.volume.data(), rule.RowsOf(number, scan_.shape[0]) * bscan_bytes,
-        rule.PlaceOf(number, bscan_bytes), stripe.digest.as<uint64_t>()));
+        on,
+        stripe.volume.span<const uint8_t>().First(rule.RowsOf(number, scan_.shape[0]) *
+                                                  bscan_bytes),
+        rule.PlaceOf(number, bscan_bytes), stripe.digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(lane.device.CopyToHost(on, words + memory::kSealWords * number,
                                                   stripe.digest.data(), memory::kSealWords * 8));
     if (l == 0) continue;
@@ -441,7 +444,7 @@ DeviceLanes::SealSum DeviceLanes::Sum(const uint64_t* words) const {
 absl::Status DeviceLanes::EnqueueNonFinite(StreamRef stream, uint64_t* words) {
   for (size_t l = 0; l < lanes_.size(); ++l) {
     OCTAVO_RETURN_IF_ERROR(
-        home().CopyToHost(stream, words + l, lanes_[l]->processor->non_finite_records(), 8));
+        home().CopyToHost(stream, words + l, lanes_[l]->processor->non_finite_records().data(), 8));
   }
   return absl::OkStatus();
 }
@@ -514,15 +517,15 @@ void DeviceLanes::ShareWindows() {
 
 absl::Status DeviceLanes::BringSums(size_t l, int64_t first, int64_t entries) {
   Lane& from = *lanes_[l];
+  const DeviceSpan<const double> sums = from.processor->SumsAt(first, entries);
   OCTAVO_RETURN_IF_ERROR(from.summed.Record(from.compute.ref()));
   for (size_t m = 0; m < lanes_.size(); ++m) {
     if (m == l) continue;
     Lane& to = *lanes_[m];
     const StreamRef stream = to.compute.ref();
     OCTAVO_RETURN_IF_ERROR(from.summed.EnqueueWait(stream));
-    OCTAVO_RETURN_IF_ERROR(to.device.CopyAcross(stream, to.processor->SumsAt(first),
-                                                from.processor->SumsAt(first),
-                                                entries * to.processor->sum_bytes()));
+    OCTAVO_RETURN_IF_ERROR(to.device.CopyAcross(stream, to.processor->SumsAt(first, entries).data(),
+                                                sums.data(), sums.bytes()));
     OCTAVO_RETURN_IF_ERROR(to.pulled.Record(stream));
   }
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 
 #include "gpu/device/device.h"
+#include "gpu/device/device_span.h"
 #include "server/model/frame.h"
 #include "server/scan/completion.h"
 
@@ -19,14 +20,14 @@ class StageClock {
   absl::Status Allocate(Device& device, int64_t in_flight);
   void Free() { stamps_ = PinnedBuffer(); }
 
-  // -- compute thread
-  /// Address of the stamp "block `block` is uploaded".
-  int64_t* UploadStamp(int64_t block) const { return stamps_.as<int64_t>() + block % slots_; }
-  /// Addresses of the stamps "volume `volume` is processed" and "its products are on the host".
-  int64_t* ProcessedStamp(int64_t volume) const {
-    return stamps_.as<int64_t>() + slots_ + volume % slots_;
+  // -- compute thread; each stamp is one word
+  /// The stamp "block `block` is uploaded".
+  HostSpan<int64_t> UploadStamp(int64_t block) const { return Stamp(block % slots_); }
+  /// The stamps "volume `volume` is processed" and "its products are on the host".
+  HostSpan<int64_t> ProcessedStamp(int64_t volume) const { return Stamp(slots_ + volume % slots_); }
+  HostSpan<int64_t> OnHostStamp(int64_t volume) const {
+    return Stamp(2 * slots_ + volume % slots_);
   }
-  int64_t* OnHostStamp(int64_t volume) const { return ProcessedStamp(volume) + slots_; }
 
   // -- retire thread
   /// The device's stamps for a volume, converted to the host's clock and in order; 0 where the
@@ -36,6 +37,8 @@ class StageClock {
   void KeepInStep(Device& device, int64_t now_ns);
 
  private:
+  HostSpan<int64_t> Stamp(int64_t i) const { return stamps_.span<int64_t>().From(i).First(1); }
+
   PinnedBuffer stamps_;  // i64 [3][slots_]
   int64_t slots_ = 0;
   ClockReading reading_;

@@ -282,7 +282,8 @@ absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
     OCTAVO_RETURN_IF_ERROR(
         device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
     OCTAVO_RETURN_IF_ERROR(
-        device->Digest(stream.ref(), to, volume.bytes, slot->digest.as<uint64_t>()));
+        device->Digest(stream.ref(), slot->volume.span<const uint8_t>().First(volume.bytes),
+                       slot->digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device->CopyToHost(stream.ref(), word.data(), slot->digest.data(), 8));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());

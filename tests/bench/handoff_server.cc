@@ -199,8 +199,9 @@ class Server final : public ScanLookup {
                                                      piece.data(), part));
         OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());
       }
-      OCTAVO_RETURN_IF_ERROR(
-          device_->Digest(stream_.ref(), slot->volume.data(), bytes_, slot->digest.as<uint64_t>()));
+      OCTAVO_RETURN_IF_ERROR(device_->Digest(stream_.ref(),
+                                             slot->volume.span<const uint8_t>().First(bytes_),
+                                             slot->digest.span<uint64_t>()));
       OCTAVO_RETURN_IF_ERROR(
           device_->CopyToHost(stream_.ref(), word_.data(), slot->digest.data(), 8));
       OCTAVO_RETURN_IF_ERROR(stream_.ref().Synchronize());

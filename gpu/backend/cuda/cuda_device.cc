@@ -207,23 +207,26 @@ class CudaDevice final : public Device,
     return absl::OkStatus();
   }
 
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+  absl::Status Digest(StreamRef stream, DeviceSpan<const uint8_t> src,
+                      DeviceSpan<uint64_t> out) override {
+    if (out.count() < 1) return TooShort(out.count(), 1);
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, AsCuda(stream)));
-    LaunchDigest(AsCuda(stream), src, bytes, out);
+    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out.data(), 0, sizeof(uint64_t), AsCuda(stream)));
+    LaunchDigest(AsCuda(stream), src.data(), src.bytes(), out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
 
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
-                            const DigestPlace& place, uint64_t* out) override {
+  absl::Status DigestOfPart(StreamRef stream, DeviceSpan<const uint8_t> src,
+                            const DigestPlace& place, DeviceSpan<uint64_t> out) override {
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
+    if (out.count() < 1) return TooShort(out.count(), 1);
     const DeviceGuard guard(ordinal_);
-    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out, 0, sizeof *out, AsCuda(stream)));
+    OCTAVO_CUDA(health_.get(), cudaMemsetAsync(out.data(), 0, sizeof(uint64_t), AsCuda(stream)));
     // A single run is a run that never ends.
-    const int64_t run = place.run_bytes == 0 ? bytes / 8 + 1 : place.run_bytes / 8;
-    LaunchDigestOfPart(AsCuda(stream), src, bytes, place.first_byte / 8, run,
-                       place.stride_bytes / 8, out);
+    const int64_t run = place.run_bytes == 0 ? src.bytes() / 8 + 1 : place.run_bytes / 8;
+    LaunchDigestOfPart(AsCuda(stream), src.data(), src.bytes(), place.first_byte / 8, run,
+                       place.stride_bytes / 8, out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
@@ -238,9 +241,10 @@ class CudaDevice final : public Device,
     health_->Lose(cudaErrorDevicesUnavailable, reason);
   }
 
-  absl::Status Stamp(StreamRef stream, int64_t* out) override {
+  absl::Status Stamp(StreamRef stream, HostSpan<int64_t> out) override {
+    if (out.count() < 1) return TooShort(out.count(), 1);
     const DeviceGuard guard(ordinal_);
-    LaunchStamp(AsCuda(stream), out);
+    LaunchStamp(AsCuda(stream), out.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }
@@ -253,7 +257,7 @@ class CudaDevice final : public Device,
       OCTAVO_ASSIGN_OR_RETURN(clock_word_, AllocatePinned(sizeof(int64_t)));
       OCTAVO_ASSIGN_OR_RETURN(clock_stream_, NewStream(StreamPriority::kHigh));
     }
-    auto* word = clock_word_.as<int64_t>();
+    const HostSpan<int64_t> word = clock_word_.span<int64_t>();
     ClockReading best;
     int64_t least = INT64_MAX;
     for (int i = 0; i < 4; ++i) {
@@ -263,7 +267,7 @@ class CudaDevice final : public Device,
       const int64_t after = SystemClock().Now().monotonic_ns;
       if (after - before >= least) continue;
       least = after - before;
-      best = {.device_ns = *word, .host_ns = before + least / 2};
+      best = {.device_ns = *word.data(), .host_ns = before + least / 2};
     }
     return best;
   }

@@ -140,24 +140,26 @@ class HostDevice final : public Device, public ExportableMemory {
     });
   }
 
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
-    return DigestOfPart(stream, src, bytes, {}, out);
+  absl::Status Digest(StreamRef stream, DeviceSpan<const uint8_t> src,
+                      DeviceSpan<uint64_t> out) override {
+    return DigestOfPart(stream, src, {}, out);
   }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
-                            const DigestPlace& place, uint64_t* out) override {
+  absl::Status DigestOfPart(StreamRef stream, DeviceSpan<const uint8_t> src,
+                            const DigestPlace& place, DeviceSpan<uint64_t> out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
     OCTAVO_RETURN_IF_ERROR(CheckPlace(place));
+    if (out.count() < 1) return TooShort(out.count(), 1);
     return Enqueue(stream, [=] {
       // A multiple of 8, so that the digests of the parts add up.
       const int64_t part = place.run_bytes == 0 ? int64_t{1} << 20 : place.run_bytes;
-      const auto* data = static_cast<const char*>(src);
-      *out = tbb::parallel_reduce(
+      const int64_t bytes = src.bytes();
+      *out.data() = tbb::parallel_reduce(
           tbb::blocked_range<int64_t>(0, (bytes + part - 1) / part), uint64_t{0},
           [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
             for (int64_t p = range.begin(); p != range.end(); ++p) {
               const int64_t at =
                   place.first_byte + (place.run_bytes == 0 ? p * part : p * place.stride_bytes);
-              sum += DigestBytes(data + p * part, std::min(part, bytes - p * part), at);
+              sum += DigestBytes(src.data() + p * part, std::min(part, bytes - p * part), at);
             }
             return sum;
           },
@@ -176,9 +178,10 @@ class HostDevice final : public Device, public ExportableMemory {
                            {.reason = Reason::kDeviceLost, .field = "", .numbers = {}}));
   }
 
-  absl::Status Stamp(StreamRef stream, int64_t* out) override {
+  absl::Status Stamp(StreamRef stream, HostSpan<int64_t> out) override {
     OCTAVO_RETURN_IF_ERROR(health_->Check());
-    return Enqueue(stream, [out] { *out = SystemClock().Now().monotonic_ns; });
+    if (out.count() < 1) return TooShort(out.count(), 1);
+    return Enqueue(stream, [out] { *out.data() = SystemClock().Now().monotonic_ns; });
   }
   absl::StatusOr<ClockReading> ReadClock() override {
     const int64_t now = SystemClock().Now().monotonic_ns;

@@ -187,10 +187,11 @@ class CudaSpectralPlan final : public SpectralPlan {
     return fused_ != nullptr ? fused_->Refresh(AsCuda(stream), means) : absl::OkStatus();
   }
 
-  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
-                              uint64_t* count) override {
+  absl::Status CountNonFinite(StreamRef stream, DeviceSpan<const float> raw,
+                              DeviceSpan<uint64_t> count) override {
     const DeviceGuard guard(ordinal_);
-    LaunchCountNonFinite(AsCuda(stream), config_, raw, records, count);
+    LaunchCountNonFinite(AsCuda(stream), config_, raw.data(), raw.bytes() / RecordBytes(config_),
+                         count.data());
     OCTAVO_CUDA(health_.get(), cudaGetLastError());
     return absl::OkStatus();
   }

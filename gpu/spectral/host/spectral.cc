@@ -247,12 +247,12 @@ class HostSpectralPlan final : public SpectralPlan {
     return absl::OkStatus();
   }
 
-  absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
-                              uint64_t* count) override {
-    return Enqueue(stream, [this, raw, records, count] {
-      const RawRows rows = RowsOf(static_cast<const uint8_t*>(raw));
-      const int64_t average = config_.record_average;
-      *count += tbb::parallel_reduce(
+  absl::Status CountNonFinite(StreamRef stream, DeviceSpan<const float> raw,
+                              DeviceSpan<uint64_t> count) override {
+    return Enqueue(stream, [this, raw, count] {
+      const RawRows rows = RowsOf(raw.As<const uint8_t>().data());
+      const int64_t records = raw.bytes() / record_bytes_, average = config_.record_average;
+      *count.data() += tbb::parallel_reduce(
           tbb::blocked_range<int64_t>(0, records, 16), uint64_t{0},
           [&](const tbb::blocked_range<int64_t>& range, uint64_t sum) {
             for (int64_t r = range.begin(); r != range.end(); ++r)

@@ -105,7 +105,9 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
   for (const int64_t bytes : {1, 7, 8, 9, 15, 4096, 4097, 1000003}) {
     auto data = RandomBytes(static_cast<size_t>(bytes));
     const DeviceBuffer buffer = Upload(data), out = Poisoned(8);
-    ASSERT_THAT(device_.Digest(stream_.ref(), buffer.data(), bytes, out.as<uint64_t>()), IsOk());
+    ASSERT_THAT(device_.Digest(stream_.ref(), buffer.span<const uint8_t>().First(bytes),
+                               out.span<uint64_t>()),
+                IsOk());
     const uint64_t digest = Download<uint64_t>(out, 1)[0];
     EXPECT_EQ(digest, DigestBytes(data.data(), bytes, 0)) << bytes;
     const int64_t cut = bytes / 16 * 8;
@@ -121,6 +123,25 @@ TEST_P(DeviceTest, DigestEqualsTheHostsAndAddsUp) {
   const uint64_t before = DigestBytes(words.data(), 800, 0);
   std::swap(words[3], words[77]);
   EXPECT_NE(before, DigestBytes(words.data(), 800, 0));
+}
+
+// Digests and stamps are refused where there is no room for their word.
+TEST_P(DeviceTest, RefusesADigestOrStampWithoutRoom) {
+  const DeviceBuffer buffer = Poisoned(64), out = Poisoned(8);
+  ASSERT_OK_AND_ASSIGN(const PinnedBuffer stamp, device_.AllocatePinned(8));
+  *stamp.as<int64_t>() = -7;
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+  const auto poison = Download<uint64_t>(out, 1);
+  const DeviceSpan<const uint8_t> bytes = buffer.span<const uint8_t>();
+  const DeviceSpan<uint64_t> none = out.span<uint64_t>().First(0);
+  EXPECT_EQ(device_.Digest(stream_.ref(), bytes, none).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_.DigestOfPart(stream_.ref(), bytes, {}, none).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_.Stamp(stream_.ref(), stamp.span<int64_t>().First(0)).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
+  EXPECT_EQ(Download<uint64_t>(out, 1), poison);
+  EXPECT_EQ(*stamp.as<int64_t>(), -7);
 }
 
 // A buffer is split into runs, which are dealt to several parts: the digests of the parts add up to
@@ -139,9 +160,9 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
       if (own.empty()) continue;
       const DeviceBuffer buffer = Upload(own), out = Poisoned(8);
       ASSERT_THAT(device_.DigestOfPart(
-                      stream_.ref(), buffer.data(), std::ssize(own),
+                      stream_.ref(), buffer.span<const uint8_t>().First(std::ssize(own)),
                       {.first_byte = part * kRun, .run_bytes = kRun, .stride_bytes = kParts * kRun},
-                      out.as<uint64_t>()),
+                      out.span<uint64_t>()),
                   IsOk());
       sum += Download<uint64_t>(out, 1)[0];
     }
@@ -152,7 +173,8 @@ TEST_P(DeviceTest, DigestsOfPartsInRunsAddUp) {
        {DigestPlace{.first_byte = 4}, DigestPlace{.run_bytes = 12, .stride_bytes = 24},
         DigestPlace{.run_bytes = 16, .stride_bytes = 8}}) {
     EXPECT_EQ(
-        device_.DigestOfPart(stream_.ref(), buffer.data(), 64, bad, out.as<uint64_t>()).code(),
+        device_.DigestOfPart(stream_.ref(), buffer.span<const uint8_t>(), bad, out.span<uint64_t>())
+            .code(),
         absl::StatusCode::kInvalidArgument);
   }
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());  // the poison is written
@@ -230,10 +252,10 @@ TEST_P(DeviceTest, StampsTellWhenTheStreamCameThere) {
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
   ASSERT_OK_AND_ASSIGN(const ClockReading clock, device_.ReadClock());
   const int64_t before = SystemClock().Now().monotonic_ns;
-  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>()), IsOk());
+  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.span<int64_t>()), IsOk());
   for (uint32_t i = 0; i < 20; ++i)
     ASSERT_THAT(device_.Fill(stream_.ref(), buffer.data(), kBytes, i), IsOk());
-  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.as<int64_t>() + 1), IsOk());
+  ASSERT_THAT(device_.Stamp(stream_.ref(), stamps.span<int64_t>().From(1)), IsOk());
   ASSERT_THAT(stream_.ref().Synchronize(), IsOk());
   const int64_t after = SystemClock().Now().monotonic_ns;
   const int64_t first = stamps.as<int64_t>()[0] - clock.device_ns + clock.host_ns,

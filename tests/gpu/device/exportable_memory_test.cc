@@ -55,9 +55,10 @@ TEST_P(ShareableTest, IsWholeGranulesOfZerosThatTheDeviceWorksOn) {
   EXPECT_EQ(Download<uint8_t>(other, count), values);
   // The digest does not depend on where the bytes lie.
   ASSERT_OK_AND_ASSIGN(const DeviceBuffer sums, device_.Allocate(16));
-  ASSERT_THAT(device_.Digest(stream_.ref(), buffer.data(), buffer.bytes(), sums.as<uint64_t>()),
-              IsOk());
-  ASSERT_THAT(device_.Digest(stream_.ref(), other.data(), buffer.bytes(), sums.as<uint64_t>() + 1),
+  const DeviceSpan<uint64_t> digests = sums.span<uint64_t>();
+  ASSERT_THAT(device_.Digest(stream_.ref(), buffer.span<const uint8_t>(), digests), IsOk());
+  ASSERT_THAT(device_.Digest(stream_.ref(), other.span<const uint8_t>().First(buffer.bytes()),
+                             digests.From(1)),
               IsOk());
   const auto words = Download<uint64_t>(sums, 2);
   EXPECT_EQ(words[0], words[1]);

@@ -164,9 +164,10 @@ class RollingTest : public testing::SpectralTest {
       }
       EXPECT_THAT(processor->EndVolume(stream_.ref()), IsOk());
     }
-    if (processor->non_finite_records() != nullptr) {
+    if (processor->non_finite_records()) {
       uint64_t count = 0;
-      EXPECT_THAT(device_.CopyToHost(stream_.ref(), &count, processor->non_finite_records(), 8),
+      EXPECT_THAT(device_.Download(stream_.ref(), HostSpan<uint64_t>(&count, 1),
+                                   processor->non_finite_records()),
                   IsOk());
       EXPECT_THAT(stream_.ref().Synchronize(), IsOk());
       non_finite_ = static_cast<int64_t>(count);

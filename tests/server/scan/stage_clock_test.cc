@@ -27,9 +27,9 @@ TEST(StageClockTest, StampsAreToldByTheHostsClockAndInOrder) {
   Behind device;
   StageClock clock;
   ASSERT_THAT(clock.Allocate(device, 4), IsOk());
-  int64_t* const uploaded = clock.UploadStamp(1);
-  int64_t* const processed = clock.ProcessedStamp(0);
-  int64_t* const on_host = clock.OnHostStamp(0);
+  int64_t* const uploaded = clock.UploadStamp(1).data();
+  int64_t* const processed = clock.ProcessedStamp(0).data();
+  int64_t* const on_host = clock.OnHostStamp(0).data();
   *uploaded = 7'000'000;
   *processed = 7'500'000;
   *on_host = 7'400'000;  // a clock error: earlier than the stage before
@@ -59,10 +59,15 @@ TEST(StageClockTest, WhatIsInFlightKeepsItsOwnStamps) {
   StageClock clock;
   ASSERT_THAT(clock.Allocate(device, 3), IsOk());
   std::set<int64_t*> stamps;
-  for (int64_t i = 5; i < 5 + 4; ++i)
-    stamps.insert({clock.UploadStamp(i), clock.ProcessedStamp(i), clock.OnHostStamp(i)});
+  for (int64_t i = 5; i < 5 + 4; ++i) {
+    for (const HostSpan<int64_t> stamp :
+         {clock.UploadStamp(i), clock.ProcessedStamp(i), clock.OnHostStamp(i)}) {
+      EXPECT_EQ(stamp.count(), 1);
+      stamps.insert(stamp.data());
+    }
+  }
   EXPECT_EQ(stamps.size(), 12u);
-  EXPECT_EQ(clock.UploadStamp(5), clock.UploadStamp(9));
+  EXPECT_EQ(clock.UploadStamp(5).data(), clock.UploadStamp(9).data());
 }
 
 TEST(StageClockTest, TheDevicesClockIsReadAgainAfterAWhile) {

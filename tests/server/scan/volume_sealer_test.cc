@@ -364,8 +364,9 @@ TEST(VolumeSealerTest, TheStagesOfAVolumeCountIfTheDeviceHasStampedThem) {
   for (const bool stamped : {false, true}) {
     Completion item = run.Work(run.Complete(stamped ? 1 : 0));
     StageClock& stages = run.completions.stages();
-    int64_t* const stamps[] = {stages.UploadStamp(stamped), stages.ProcessedStamp(stamped),
-                               stages.OnHostStamp(stamped)};
+    int64_t* const stamps[] = {stages.UploadStamp(stamped).data(),
+                               stages.ProcessedStamp(stamped).data(),
+                               stages.OnHostStamp(stamped).data()};
     for (int64_t* const stamp : stamps) *stamp = 1;
     item.uploaded = stamps[0];
     item.processed = stamps[1];

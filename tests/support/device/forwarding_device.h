@@ -43,14 +43,17 @@ class ForwardingDevice : public Device {
   absl::Status Fill(StreamRef stream, void* dst, int64_t bytes, uint32_t pattern) override {
     return inner_.Fill(stream, dst, bytes, pattern);
   }
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
-    return inner_.Digest(stream, src, bytes, out);
+  absl::Status Digest(StreamRef stream, DeviceSpan<const uint8_t> src,
+                      DeviceSpan<uint64_t> out) override {
+    return inner_.Digest(stream, src, out);
   }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
-                            const DigestPlace& place, uint64_t* out) override {
-    return inner_.DigestOfPart(stream, src, bytes, place, out);
+  absl::Status DigestOfPart(StreamRef stream, DeviceSpan<const uint8_t> src,
+                            const DigestPlace& place, DeviceSpan<uint64_t> out) override {
+    return inner_.DigestOfPart(stream, src, place, out);
   }
-  absl::Status Stamp(StreamRef stream, int64_t* out) override { return inner_.Stamp(stream, out); }
+  absl::Status Stamp(StreamRef stream, HostSpan<int64_t> out) override {
+    return inner_.Stamp(stream, out);
+  }
   absl::StatusOr<ClockReading> ReadClock() override { return inner_.ReadClock(); }
   absl::Status Delay(StreamRef stream, int64_t ns) override { return inner_.Delay(stream, ns); }
   void InjectFault(const std::string& reason) override { inner_.InjectFault(reason); }

@@ -73,16 +73,17 @@ class UnrulyDevice final : public ForwardingDevice {
       return absl::UnavailableError("this fill fails, says the test");
     return inner_.Fill(stream, dst, bytes, pattern);
   }
-  absl::Status Digest(StreamRef stream, const void* src, int64_t bytes, uint64_t* out) override {
+  absl::Status Digest(StreamRef stream, DeviceSpan<const uint8_t> src,
+                      DeviceSpan<uint64_t> out) override {
     if (digests_++ == options_.failing_digest)
       return absl::UnavailableError("this digest fails, says the test");
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
-    return inner_.Digest(stream, src, bytes, out);
+    return inner_.Digest(stream, src, out);
   }
-  absl::Status DigestOfPart(StreamRef stream, const void* src, int64_t bytes,
-                            const DigestPlace& place, uint64_t* out) override {
+  absl::Status DigestOfPart(StreamRef stream, DeviceSpan<const uint8_t> src,
+                            const DigestPlace& place, DeviceSpan<uint64_t> out) override {
     OCTAVO_RETURN_IF_ERROR(HoldUp(stream));
-    return inner_.DigestOfPart(stream, src, bytes, place, out);
+    return inner_.DigestOfPart(stream, src, place, out);
   }
   Operators* FindOperators(const OperatorFamily& family) override {
     if (&family == &SpectralOps::kFamily) return &spectral_;
@@ -149,10 +150,10 @@ class UnrulyDevice final : public ForwardingDevice {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
       return inner_->MakeBackgrounds(stream, means, ring);
     }
-    absl::Status CountNonFinite(StreamRef stream, const void* raw, int64_t records,
-                                uint64_t* count) override {
+    absl::Status CountNonFinite(StreamRef stream, DeviceSpan<const float> raw,
+                                DeviceSpan<uint64_t> count) override {
       OCTAVO_RETURN_IF_ERROR(device_.HoldUp(stream));
-      return inner_->CountNonFinite(stream, raw, records, count);
+      return inner_->CountNonFinite(stream, raw, count);
     }
     absl::Status Process(StreamRef stream, const void* raw, const RecordRuns& runs,
                          const RecordPlacement& placement, const SpectralTarget& target,
