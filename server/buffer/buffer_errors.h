@@ -52,13 +52,6 @@ inline absl::Status BeingWritten(const std::string& name) {
                    .field = "",
                    .numbers = {{"mode", "EXCLUSIVE"}, {"retryable", "true"}}});
 }
-inline absl::Status NoStaging(int64_t bytes) {
-  return WithInfo(absl::ResourceExhaustedError(
-                      "no page-locked memory left: too many reads and writes at once; try again"),
-                  {.reason = Reason::kNoStaging,
-                   .field = "",
-                   .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-}
 /// The time to live that a client gives a buffer.
 inline absl::Status CheckTtl(double seconds) {
   constexpr double kLongestTtl = 31536000;

@@ -92,7 +92,8 @@ absl::StatusOr<ArrayType> BufferMaker::Check(const model::BufferSpec& spec,
 
 absl::Status BufferMaker::BeginBytes(const std::string& owner, int64_t bytes) {
   MutexLock lock(table_.mutex());
-  int64_t has = being_made_[owner];
+  const auto made = being_made_.find(owner);
+  int64_t has = made == being_made_.end() ? 0 : made->second;
   for (const auto& buffer : table_.Buffers()) {
     if (buffer->status.owner == owner)
       has += buffer->status.type.bytes() * static_cast<int64_t>(buffer->replicas.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu/array/array_ops.h"
+#include "gpu/base/mutex.h"
 #include "server/buffer/buffer_entry.h"
 #include "server/buffer/buffer_table.h"
 #include "server/buffer/stream_ordering.h"
@@ -41,6 +43,12 @@ class BufferMaker {
   /// ResourceExhausted (QUOTA, DEVICE_FULL, EXCEEDS_BUDGET).
   absl::StatusOr<BufferPtr> Make(const ArrayType& type, const std::vector<int>& devices,
                                  const model::Caller& caller, bool ready);
+
+  /// The number of owners whose buffers are being made now.
+  size_t owners_served() const {
+    MutexLock lock(table_.mutex());
+    return being_made_.size();
+  }
 
  private:
   absl::StatusOr<ArrayType> CheckType(Scalar scalar, uint64_t lanes,

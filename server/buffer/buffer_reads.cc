@@ -115,9 +115,10 @@ absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Stage(const Opening& 
                                                                  int64_t bytes) {
   std::vector<std::shared_ptr<void>> slots;  // all of it, before anything is copied
   for (const ReadPlace& source : opening.sources) {
-    slots.push_back(environment_.frames[static_cast<size_t>(source.device)]->Get(
-        bytes, memory::FramePool::Use::kClient));
-    if (slots.back() == nullptr) return NoStaging(bytes);
+    OCTAVO_ASSIGN_OR_RETURN(std::shared_ptr<void> slot,
+                            environment_.frames[static_cast<size_t>(source.device)]->Get(
+                                bytes, memory::FramePool::Use::kClient));
+    slots.push_back(std::move(slot));
   }
   std::vector<PieceToHost> parts(slots.size());
   {
@@ -134,7 +135,7 @@ absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Stage(const Opening& 
 absl::StatusOr<std::shared_ptr<BufferReader>> BufferReads::Open(const model::BufferReadSpec& spec,
                                                                 const model::Caller& caller) {
   const bool volume = absl::StartsWith(spec.name, "volumes/");
-  Opening opening;  // before the turn: what it keeps is let go of after the turn
+  Opening opening;  // before the turn, so that its references end after the turn
   BufferTurn turn(turns_);
   OCTAVO_RETURN_IF_ERROR(volume ? FindVolume(spec, &opening)
                                 : FindBuffer(spec, caller, turn, &opening));

@@ -14,12 +14,12 @@ LongReader::LongReader(const ReadEnvironment& environment, About about,
                        session::LeaseTable::Guard guard)
     : BufferReader(std::move(about)),
       environment_(environment),
-      sources_(std::move(sources)),
+      lent_{.sources = std::move(sources), .guard = std::move(guard)},
       walk_(walk),
-      guard_(std::move(guard)),
       last_ns_(environment.table.Now().monotonic_ns) {}
 
 absl::StatusOr<model::Bytes> LongReader::Next(int64_t max_bytes) {
+  Lent ended;  // ends after the lock
   MutexLock lock(mutex_);
   if (cut_) {
     return WithInfo(
@@ -29,37 +29,37 @@ absl::StatusOr<model::Bytes> LongReader::Next(int64_t max_bytes) {
         {.reason = Reason::kSlowReader, .field = "", .numbers = {{"retryable", "true"}}});
   }
   last_ns_ = environment_.table.Now().monotonic_ns;
-  if (!ahead_) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes));
+  if (!ahead_) OCTAVO_RETURN_IF_ERROR(Copy(max_bytes, &ended));
   if (!ahead_) return model::Bytes{};
   OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory, ahead_.Wait());
   model::Bytes piece{.owner = memory, .data = memory.get(), .size = ahead_.bytes()};
   ahead_ = {};
-  if (absl::Status next = Copy(max_bytes); !next.ok() && !absl::IsResourceExhausted(next))
+  if (absl::Status next = Copy(max_bytes, &ended); !next.ok() && !absl::IsResourceExhausted(next))
     return next;
   return piece;
 }
 
 void LongReader::CutIfSlow(int64_t now_ns) {
+  Lent ended;  // ends after the lock
   MutexLock lock(mutex_);
   if (cut_ || walk_.done() ||
       static_cast<double>(now_ns - last_ns_) * 1e-9 < environment_.slow_reader_seconds)
     return;
   cut_ = true;
-  guard_.Done();
-  sources_.clear();
+  ended = std::exchange(lent_, {});
 }
 
-absl::Status LongReader::Copy(int64_t max_bytes) {
+absl::Status LongReader::Copy(int64_t max_bytes, Lent* ended) {
   if (walk_.done()) return absl::OkStatus();
   const BoxWalk before = walk_;
-  const ReadPlace& source = sources_[walk_.source];
+  const ReadPlace& source = lent_.sources[walk_.source];
   const Box3 box = walk_.Next(max_bytes);
   const int64_t bytes = box.count[0] * box.count[1] * box.count[2] * walk_.element_bytes;
-  std::shared_ptr<void> memory = environment_.frames[static_cast<size_t>(source.device)]->Get(
+  auto memory = environment_.frames[static_cast<size_t>(source.device)]->Get(
       bytes, memory::FramePool::Use::kClient);
-  if (memory == nullptr) {
+  if (!memory.ok()) {
     walk_ = before;
-    return NoStaging(bytes);
+    return std::move(memory).status();
   }
   {
     MutexLock lock(environment_.table.mutex());
@@ -79,9 +79,10 @@ absl::Status LongReader::Copy(int64_t max_bytes) {
     }
     OCTAVO_ASSIGN_OR_RETURN(
         ahead_, CopyBoxToHost(environment_.table, environment_.order, source, walk_.shape,
-                              walk_.element_bytes, box, std::move(memory)));
+                              walk_.element_bytes, box, *std::move(memory)));
   }
-  if (walk_.done()) guard_.Done();  // the copy is ordered before whatever is written from now on
+  // The copy is ordered before every later write.
+  if (walk_.done()) ended->guard = std::move(lent_.guard);
   return absl::OkStatus();
 }
 

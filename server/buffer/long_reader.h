@@ -39,13 +39,20 @@ class LongReader final : public BufferReader {
   void CutIfSlow(int64_t now_ns);
 
  private:
-  absl::Status Copy(int64_t max_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  /// What the reader uses of others until it ends: the sources and the lease. The end of a lease
+  /// calls its waiters back, and the end of a source may free memory: both only without the lock.
+  struct Lent {
+    std::vector<ReadPlace> sources;
+    session::LeaseTable::Guard guard;
+  };
+  /// Starts the copy of the next piece. Moves the lease to `ended` when the last piece is copied;
+  /// the caller destroys it after it has released the lock.
+  absl::Status Copy(int64_t max_bytes, Lent* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ReadEnvironment& environment_;
   Mutex mutex_;  // before the table's
-  std::vector<ReadPlace> sources_ ABSL_GUARDED_BY(mutex_);
+  Lent lent_ ABSL_GUARDED_BY(mutex_);
   BoxWalk walk_ ABSL_GUARDED_BY(mutex_);
-  session::LeaseTable::Guard guard_ ABSL_GUARDED_BY(mutex_);
   PieceToHost ahead_ ABSL_GUARDED_BY(mutex_);
   int64_t last_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;

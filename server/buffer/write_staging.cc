@@ -71,9 +71,13 @@ absl::Status WriteStaging::NextBlock() {
   filled_ = 0;
   while (in_flight_.size() >= kMostInFlight) OCTAVO_RETURN_IF_ERROR(WaitForOldest());
   for (;;) {
-    block_.memory = pool_->Get(block_.bytes, memory::FramePool::Use::kClient);
-    if (block_.memory != nullptr) return absl::OkStatus();
-    if (in_flight_.empty()) return NoStaging(block_.bytes);
+    auto memory = pool_->Get(block_.bytes, memory::FramePool::Use::kClient);
+    if (memory.ok()) {
+      block_.memory = *std::move(memory);
+      return absl::OkStatus();
+    }
+    if (in_flight_.empty() || !absl::IsResourceExhausted(memory.status()))
+      return std::move(memory).status();
     OCTAVO_RETURN_IF_ERROR(WaitForOldest());
   }
 }

@@ -31,7 +31,7 @@ class WriteStaging {
   WriteStaging(std::shared_ptr<memory::FramePool> pool, int64_t total_bytes);
 
   /// Takes the next bytes; may wait for the upload of earlier ones. InvalidArgument (PROTOCOL: too
-  /// many), ResourceExhausted (NO_STAGING), and the errors of `upload`.
+  /// many), the errors of FramePool::Get and of `upload`.
   absl::Status Take(const std::vector<std::pair<const char*, size_t>>& pieces,
                     const Upload& upload);
   /// All bytes have come: uploads what is left. InvalidArgument (SHORT_STREAM), DataLoss (CHECKSUM)

@@ -44,9 +44,8 @@ absl::StatusOr<model::Bytes> HeldFrames::ReadPayload(const model::Frame& header)
   const model::VolumeStatus& volume = hold.status;
   const Box3 box = publish::PlaneBox(volume, header);
   const int64_t bytes = publish::BytesOf(header);
-  const auto memory = frames.Get(bytes, memory::FramePool::Use::kFrame);
-  if (memory == nullptr)
-    return absl::ResourceExhaustedError("no page-locked memory left for frames");
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                          frames.Get(bytes, memory::FramePool::Use::kFrame));
   if (hold.cursor != nullptr) {
     OCTAVO_RETURN_IF_ERROR(
         volume::ReadBox(*hold.cursor, volume.shape, SizeOf(volume.dtype), box, memory.get()));

@@ -25,11 +25,11 @@ absl::Status JobPictures::Publish(const JobRun::Plane& plane) {
   preview_ns_ = services_.clock->Now().monotonic_ns;
   const auto memory =
       services_.devices.frames(device_index_)->Get(bytes, memory::FramePool::Use::kFrame);
-  if (memory == nullptr) {
+  if (!memory.ok()) {
     services_.publisher->Lost(name_, plane.key);
     return absl::OkStatus();
   }
-  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory.get(), plane.data, bytes));
+  OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory->get(), plane.data, bytes));
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
   model::Frame frame;
   frame.scan = name_;
@@ -43,7 +43,7 @@ absl::Status JobPictures::Publish(const JobRun::Plane& plane) {
   frame.display_lo = plane.display_lo;
   frame.display_hi = plane.display_hi;
   frame.complete = false;
-  frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+  frame.payload = {.owner = *memory, .data = memory->get(), .size = bytes};
   services_.publisher->Publish(plane.key, std::move(frame));
   return absl::OkStatus();
 }
@@ -61,12 +61,11 @@ void JobPictures::PublishCuts(const model::VolumeStatus& volume, const memory::V
     const int64_t bytes = publish::BytesOf(*frame);
     const auto memory =
         services_.devices.frames(device_index_)->Get(bytes, memory::FramePool::Use::kFrame);
-    absl::Status status = memory == nullptr ? absl::ResourceExhaustedError("no page-locked memory")
-                                            : absl::OkStatus();
+    absl::Status status = memory.status();
     if (status.ok() && mip)
-      status = device_.CopyToHost(stream_, memory.get(), slot.mip.data(), bytes);
+      status = device_.CopyToHost(stream_, memory->get(), slot.mip.data(), bytes);
     if (status.ok() && !mip) {
-      status = device_.CopyBoxToHost(stream_, memory.get(), slot.volume.data(), volume.shape,
+      status = device_.CopyBoxToHost(stream_, memory->get(), slot.volume.data(), volume.shape,
                                      SizeOf(volume.dtype), publish::PlaneBox(volume, *frame));
     }
     if (status.ok()) status = stream_.Synchronize();
@@ -74,7 +73,7 @@ void JobPictures::PublishCuts(const model::VolumeStatus& volume, const memory::V
       services_.publisher->Lost(name_, key);
       continue;
     }
-    frame->payload = {.owner = memory, .data = memory.get(), .size = bytes};
+    frame->payload = {.owner = *memory, .data = memory->get(), .size = bytes};
     services_.publisher->Publish(key, *std::move(frame));
   }
 }

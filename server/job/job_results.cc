@@ -126,14 +126,9 @@ absl::Status JobResults::Store(size_t index, const void* data, int64_t bytes) {
     return absl::InternalError(absl::StrCat("result ", index, " is not stored"));
   const auto pool = services_.devices.frames(job_->device);
   const int64_t piece = std::min(bytes, kStoredPiece);
-  const auto memory = pool->Get(piece);
-  if (memory == nullptr) {
-    return WithInfo(
-        absl::ResourceExhaustedError("no page-locked memory left to store the result through"),
-        {.reason = Reason::kNoStaging,
-         .field = "",
-         .numbers = {{"wanted", absl::StrCat(piece)}, {"retryable", "true"}}});
-  }
+  auto staging = pool->Get(piece);
+  OCTAVO_RETURN_IF_ERROR(Annotate(staging.status(), "while storing the result"));
+  const std::shared_ptr<void> memory = *std::move(staging);
   for (int64_t at = 0; at < bytes; at += piece) {
     const int64_t count = std::min(piece, bytes - at);
     OCTAVO_RETURN_IF_ERROR(
@@ -168,9 +163,9 @@ absl::Status JobResults::Finish() {
   for (size_t i = 0; i < made_.size(); ++i) {
     Made& made = made_[i];
     if (made.volume.name.empty() || made.storing != nullptr) continue;
-    OCTAVO_RETURN_IF_ERROR(device_.Digest(
-        stream_, made.slot->volume.span<const uint8_t>().First(made.volume.bytes),
-        made.slot->digest.span<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(
+        device_.Digest(stream_, made.slot->volume.span<const uint8_t>().First(made.volume.bytes),
+                       made.slot->digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(
         device_.CopyToHost(stream_, words.as<uint64_t>() + i, made.slot->digest.data(), 8));
     if (made.slot->mip && !made.has_mip) {

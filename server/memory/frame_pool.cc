@@ -1,9 +1,27 @@
 #include "server/memory/frame_pool.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
+#include "gpu/base/status.h"
+#include "server/base/exception_to_status.h"
+
 namespace octavo::memory {
+namespace {
+
+const char* Name(FramePool::Use use) {
+  switch (use) {
+    case FramePool::Use::kStaging: return "the server's own copies";
+    case FramePool::Use::kFrame: return "frames";
+    case FramePool::Use::kClient: return "reads and writes of clients";
+  }
+  return "";
+}
+
+}  // namespace
 
 // Powers of two up to 16 MiB, which waste little; above, multiples of 4 MiB.
 int64_t FramePool::BlockBytes(int64_t bytes) {
@@ -18,10 +36,30 @@ int64_t FramePool::ClassOf(int64_t bytes) const {
   return sizes_ == Sizes::kExact ? bytes : BlockBytes(bytes);
 }
 
+int64_t FramePool::ShareOf(Use use) const {
+  return use == Use::kStaging  ? cap_bytes_
+         : use == Use::kClient ? cap_bytes_ / 2
+                               : cap_bytes_ / 4 * 3;
+}
+
 bool FramePool::MayTake(int64_t bytes, Use use) const {
   if (use == Use::kStaging) return true;
-  if (use == Use::kClient && client_ + bytes > cap_bytes_ / 2) return false;
-  return frames_ + client_ + bytes <= cap_bytes_ / 4 * 3;
+  if (use == Use::kClient && client_ + bytes > ShareOf(Use::kClient)) return false;
+  return frames_ + client_ + bytes <= ShareOf(Use::kFrame);
+}
+
+absl::Status FramePool::NoRoom(int64_t bytes, Use use) const {
+  const bool ever = ClassOf(bytes) <= ShareOf(use);
+  ErrorInfo info{
+      .reason = Reason::kNoStaging,
+      .field = "",
+      .numbers = {{"wanted", absl::StrCat(bytes)}, {"allowed", absl::StrCat(ShareOf(use))}}};
+  if (ever) info.numbers.emplace_back("retryable", "true");
+  return WithInfo(absl::ResourceExhaustedError(absl::StrCat(
+                      "no page-locked memory for ", bytes, " bytes: ", Name(use), " may have ",
+                      ShareOf(use), " bytes at once, ",
+                      ever ? "and others have them now; try again" : "which is never enough")),
+                  info);
 }
 
 void FramePool::Count(int64_t bytes, Use use) {
@@ -29,13 +67,13 @@ void FramePool::Count(int64_t bytes, Use use) {
   if (use == Use::kClient) client_ += bytes;
 }
 
-std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
+absl::StatusOr<std::shared_ptr<void>> FramePool::Get(int64_t bytes, Use use) {
   const int64_t size = ClassOf(bytes);
   std::unique_ptr<PinnedBuffer> block;
   std::vector<std::unique_ptr<PinnedBuffer>> evicted;  // freed outside the lock
   {
     MutexLock lock(mutex_);
-    if (!MayTake(size, use)) return nullptr;
+    if (!MayTake(size, use)) return NoRoom(bytes, use);
     if (auto& free = free_[size]; !free.empty()) {
       block = std::move(free.back());
       free.pop_back();
@@ -48,26 +86,39 @@ std::shared_ptr<void> FramePool::Get(int64_t bytes, Use use) {
           it->second.pop_back();
         }
       }
-      if (allocated_ + size > cap_bytes_) return nullptr;
+      if (allocated_ + size > cap_bytes_) return NoRoom(bytes, use);
       allocated_ += size;
     }
     Count(size, use);
   }
   if (block == nullptr) {
-    auto made = device_->AllocatePinned(size);
+    auto made = base::ExceptionToStatus([&] { return Allocate(size); });
     if (!made.ok()) {
       MutexLock lock(mutex_);
       allocated_ -= size;
       Count(-size, use);
-      return nullptr;
+      return std::move(made).status();
     }
-    block = std::make_unique<PinnedBuffer>(*std::move(made));
+    block = *std::move(made);
   }
   void* data = block->data();
   // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the deleter owns it, also where the
   // control block cannot be made.
   return std::shared_ptr<void>(data, [self = shared_from_this(), raw = block.release(),
                                       use](void*) { self->Return(raw, use); });
+}
+
+absl::StatusOr<std::unique_ptr<PinnedBuffer>> FramePool::Allocate(int64_t bytes) {
+  absl::StatusOr<PinnedBuffer> made = device_->AllocatePinned(bytes);
+  if (made.ok()) return std::make_unique<PinnedBuffer>(*std::move(made));
+  const absl::Status& why = made.status();
+  if (!absl::IsResourceExhausted(why)) return why;
+  return WithInfo(
+      absl::ResourceExhaustedError(absl::StrCat("no page-locked memory of ", bytes,
+                                                " bytes: ", why.message(), "; try again")),
+      {.reason = Reason::kOutOfMemory,
+       .field = "",
+       .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
 }
 
 void FramePool::Return(PinnedBuffer* block, Use use) {
@@ -81,8 +132,8 @@ void FramePool::Prepare(int64_t bytes, int count) {
   std::vector<std::shared_ptr<void>> taken;
   for (int i = 0; i < count; ++i) {
     auto block = Get(bytes, Use::kFrame);
-    if (block == nullptr) break;
-    taken.push_back(std::move(block));
+    if (!block.ok()) break;
+    taken.push_back(*std::move(block));
   }
 }
 

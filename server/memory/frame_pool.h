@@ -5,6 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
 #include "gpu/base/mutex.h"
 #include "gpu/device/device.h"
 
@@ -27,10 +30,12 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
   /// block the server's own short uses (commits, moves between tiers), and clients that stop
   /// reading cannot block viewers.
   enum class Use { kStaging, kFrame, kClient };
-  /// Memory of at least `bytes`, or null when the cap is reached (or the host has no more). The
-  /// first use of a size class allocates, which takes milliseconds: call Prepare beforehand for the
-  /// block path.
-  std::shared_ptr<void> Get(int64_t bytes, Use use = Use::kStaging);
+  /// Memory of at least `bytes`, never null. ResourceExhausted with NO_STAGING if the share of
+  /// `use` or the cap leaves no room; `retryable` if room comes when other blocks return. Otherwise
+  /// the error of Device::AllocatePinned: ResourceExhausted with OUT_OF_MEMORY, which is retryable,
+  /// or Unavailable of a lost device. The first use of a size class allocates, which takes
+  /// milliseconds: call Prepare beforehand for the block path.
+  absl::StatusOr<std::shared_ptr<void>> Get(int64_t bytes, Use use = Use::kStaging);
   /// Makes sure that `count` blocks for frames of `bytes` exist, as far as the cap allows.
   void Prepare(int64_t bytes, int count);
   /// The share of the cap that a block for `bytes` takes.
@@ -38,9 +43,13 @@ class FramePool : public std::enable_shared_from_this<FramePool> {
 
  private:
   int64_t ClassOf(int64_t bytes) const;
+  /// The most bytes that blocks of this use may have together.
+  int64_t ShareOf(Use use) const;
   /// Whether the use may take this many more bytes.
   bool MayTake(int64_t bytes, Use use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NoRoom(int64_t bytes, Use use) const;
   void Count(int64_t bytes, Use use) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::unique_ptr<PinnedBuffer>> Allocate(int64_t bytes);
   void Return(PinnedBuffer* block, Use use);
 
   Device* const device_;

@@ -47,6 +47,7 @@ const LabelValues& CommitErrors() {
                                          "NOT_FOUND",
                                          "NO_DESCRIPTORS",
                                          "NO_STAGING",
+                                         "OUT_OF_MEMORY",
                                          "PERMISSION_DENIED",
                                          "RESOURCE_EXHAUSTED",
                                          "SPILL_DAMAGED",
@@ -82,31 +83,13 @@ const LabelValues& ExportRefusals() {
 }
 
 const LabelValues& BufferRefusals() {
-  static const LabelValues& list = List({"BAD_FIELD",
-                                         "BAD_RANGE",
-                                         "BAD_REPLICA",
-                                         "CHECKSUM",
-                                         "DEVICE_DOWN",
-                                         "DEVICE_FULL",
-                                         "DRAINING",
-                                         "EXCEEDS_BUDGET",
-                                         "EXPORTED",
-                                         "EXPORT_LEASE",
-                                         "INVALID_ARGUMENT",
-                                         "LEASED",
-                                         "LEASE_LOST",
-                                         "LEASE_MODE",
-                                         "LOST",
-                                         "NOT_OWNER",
-                                         "NO_BUFFER",
-                                         "NO_STAGING",
-                                         "QUOTA",
-                                         "SEALED",
-                                         "SLOW_READER",
-                                         "TOO_MANY_ELEMENTS",
-                                         "VERSION",
-                                         "VOLUME_GONE",
-                                         "VOLUME_STATE"});
+  static const LabelValues& list =
+      List({"BAD_FIELD",        "BAD_RANGE",   "BAD_REPLICA",       "CHECKSUM",      "DEVICE_DOWN",
+            "DEVICE_FULL",      "DRAINING",    "EXCEEDS_BUDGET",    "EXPORTED",      "EXPORT_LEASE",
+            "INVALID_ARGUMENT", "LEASED",      "LEASE_LOST",        "LEASE_MODE",    "LOST",
+            "NOT_OWNER",        "NO_BUFFER",   "NO_STAGING",        "OUT_OF_MEMORY", "QUOTA",
+            "SEALED",           "SLOW_READER", "TOO_MANY_ELEMENTS", "VERSION",       "VOLUME_GONE",
+            "VOLUME_STATE"});
   return list;
 }
 

@@ -96,7 +96,7 @@ absl::Status ProductMaker::MakePreview(const ActiveVolume& volume, Completion* i
                          item);
 }
 
-// Those that the chain makes with the volume.
+// Adds the frames of the projections that the chain makes with the volume.
 absl::Status ProductMaker::MakeProjections(const ActiveVolume& volume, bool complete,
                                            const std::vector<publish::Publisher::Wanted>& wanted,
                                            Completion* item) {
@@ -233,11 +233,11 @@ absl::Status ProductMaker::AddFrame(const ActiveVolume& volume, const publish::T
     bytes *= extent;
   }
   auto memory = context_.frames->Get(bytes, memory::FramePool::Use::kFrame);
-  if (memory == nullptr) {
+  if (!memory.ok()) {
     pending.lost = true;
   } else {
-    OCTAVO_RETURN_IF_ERROR(lanes_.home().CopyToHost(stream, memory.get(), device_data, bytes));
-    frame.payload = {.owner = memory, .data = memory.get(), .size = bytes};
+    OCTAVO_RETURN_IF_ERROR(lanes_.home().CopyToHost(stream, memory->get(), device_data, bytes));
+    frame.payload = {.owner = *memory, .data = memory->get(), .size = bytes};
   }
   item->frames.push_back(std::move(pending));
   return absl::OkStatus();

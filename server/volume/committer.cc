@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
+#include "gpu/base/failpoint.h"
 #include "gpu/base/log.h"
 #include "gpu/base/status.h"
 #include "server/base/exception_to_status.h"
@@ -45,6 +46,32 @@ std::string DateOf(int64_t unix_ns) {
 absl::Status Cancelled() {
   return WithInfo(absl::CancelledError("the commit was cancelled; the volume stays held"),
                   {.reason = Reason::kCommitCancelled, .field = "", .numbers = {}});
+}
+
+// Ends the commit. If the end throws before it has changed the volume, abandons the commit, so that
+// the volume is HELD, and returns what was thrown.
+absl::Status FinishOrAbandon(VolumeCommit commit,
+                             const absl::StatusOr<storage::CommitOutcome>& outcome) {
+  absl::Status thrown = base::ExceptionToStatus([&] {
+    (void)Failpoint("commit_finished");
+    std::move(commit).Finish(outcome);
+    return absl::OkStatus();
+  });
+  // NOLINTNEXTLINE(bugprone-use-after-move): Finish does not move the object.
+  if (thrown.ok() || commit.under_way()) return thrown;
+  Log(LogLevel::kError, "observers were not told of the end of a commit",
+      {{"error", thrown.ToString()}});
+  return absl::OkStatus();
+}
+
+// The error of a pool that has no memory for a slab. A smaller slab may fit.
+absl::Status SlabRefused(const absl::Status& why) {
+  ErrorInfo info = InfoOf(why);
+  if (info.reason != Reason::kNoStaging) return Annotate(why, "memory for a slab");
+  info.field = "options.chunk";
+  return WithInfo(absl::ResourceExhaustedError(
+                      absl::StrCat(why.message(), ", or use a smaller chunk or shard along y")),
+                  info);
 }
 
 }  // namespace
@@ -100,7 +127,7 @@ struct Committer::Job {
   std::map<int, CommitCallbacks> callbacks;
   int next_id = 0;
   std::optional<absl::StatusOr<storage::CommitOutcome>>
-      outcome;  // once it is over: nobody is called back any more
+      outcome;  // set at the end; no callbacks are called after it
   CommitProgress progress;
   int64_t told_ns = 0;
 
@@ -116,11 +143,11 @@ struct Committer::Job {
     }
   }
   /// Notifies all callers of the job; a caller that joins later is notified at once.
-  void End(const absl::StatusOr<storage::CommitOutcome>& with) {
+  void End(absl::StatusOr<storage::CommitOutcome> with) {
     std::lock_guard lock(callback_mutex);
-    outcome = with;
+    outcome = std::move(with);
     for (auto& [id, callback] : std::exchange(callbacks, {})) {
-      if (callback.on_done) callback.on_done(with);
+      if (callback.on_done) callback.on_done(*outcome);
     }
   }
 };
@@ -181,13 +208,13 @@ absl::StatusOr<std::shared_ptr<base::Handle>> Committer::Commit(const std::strin
     return absl::OkStatus();
   });
   if (!begun.ok()) {
-    std::move(*commit).Finish(begun);
+    (void)FinishOrAbandon(std::move(*commit), begun);
     {
       MutexLock lock(mutex_);
       jobs_.remove(job);
     }
-    handle->Cancel();  // this one is told by the answer
-    job->End(begun);   // somebody may have joined it
+    handle->Cancel();  // this caller gets the answer of Commit
+    job->End(begun);   // other callers may have joined the job
     return begun;
   }
   return handle;
@@ -233,7 +260,7 @@ absl::StatusOr<std::shared_ptr<Committer::Job>> Committer::Earlier(
 std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
                                               CommitCallbacks callbacks) {
   std::lock_guard lock(job->callback_mutex);
-  if (job->outcome.has_value()) {  // it has come to its end since
+  if (job->outcome.has_value()) {  // the job has ended since
     if (callbacks.on_done)
       pool_.Post([done = std::move(callbacks.on_done), outcome = *job->outcome] { done(outcome); });
     return std::make_shared<NoHandle>();
@@ -245,28 +272,23 @@ std::shared_ptr<base::Handle> Committer::Join(const std::shared_ptr<Job>& job,
 
 void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
   VolumeHold hold;
-  const auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
+  auto outcome = base::ExceptionToStatus([&]() -> absl::StatusOr<storage::CommitOutcome> {
     if (job->cancel) return Cancelled();
     OCTAVO_ASSIGN_OR_RETURN(hold, context_.volumes->Hold(job->volume, HoldKind::kRead));
     return Write(*job, hold);
   });
-  // Before the volume lets go of its memory, so that the slot is free when it says so.
+  // The hold ends before the volume releases its memory, so that the slot is free when observers
+  // hear of it.
   hold.Release();
-  std::move(commit).Finish(outcome);
-  {
-    MutexLock lock(mutex_);
-    jobs_.remove(job);
-    if (outcome.ok()) {
-      seconds_.Add(outcome->seconds);
-      bytes_ += outcome->disk_bytes;
-      if (!job->request_id.empty()) {
-        done_[job->request_id] = {.volume = job->volume,
-                                  .outcome = *outcome,
-                                  .at_ns = context_.clock->Now().monotonic_ns};
-      }
-    } else {
-      ++errors_[ReasonOrCode(outcome.status())];
-    }
+  if (absl::Status finished = FinishOrAbandon(std::move(commit), outcome); !finished.ok())
+    outcome = std::move(finished);
+  const absl::Status recorded = base::ExceptionToStatus([&] {
+    Record(*job, outcome);
+    return absl::OkStatus();
+  });
+  if (!recorded.ok()) {
+    Log(LogLevel::kError, "a commit has ended and is not counted, and a retry does not find it",
+        {{"volume", job->volume}, {"error", recorded.ToString()}});
   }
   if (outcome.ok()) {
     Log(LogLevel::kInfo, "volume committed",
@@ -278,7 +300,22 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
     Log(LogLevel::kError, "commit failed; the volume stays held",
         {{"volume", job->volume}, {"error", std::string(outcome.status().message())}});
   }
-  job->End(outcome);
+  job->End(std::move(outcome));
+}
+
+void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome) {
+  MutexLock lock(mutex_);
+  // First, because it does not throw: a listed job counts as pending.
+  jobs_.remove_if([&](const auto& listed) { return listed.get() == &job; });
+  if (!outcome.ok()) {
+    ++errors_[ReasonOrCode(outcome.status())];
+    return;
+  }
+  seconds_.Add(outcome->seconds);
+  bytes_ += outcome->disk_bytes;
+  if (job.request_id.empty()) return;
+  done_[job.request_id] = {
+      .volume = job.volume, .outcome = *outcome, .at_ns = context_.clock->Now().monotonic_ns};
 }
 
 absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHold& hold) {
@@ -300,19 +337,14 @@ absl::StatusOr<storage::CommitOutcome> Committer::Write(Job& job, const VolumeHo
   const int64_t plane_bytes = volume.shape[1] * volume.shape[2] * SizeOf(volume.dtype);
   const int64_t slab = std::max<int64_t>(1, std::min(transaction->SlabBscans(), volume.shape[0]));
 
-  // Two slabs: one on its way from the device while the other is encoded. With memory short, one
-  // has to do. The stream comes after them: its end waits for copies that an early return leaves
-  // behind.
-  std::shared_ptr<void> memory[2] = {pool->Get(slab * plane_bytes), pool->Get(slab * plane_bytes)};
-  if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
-  if (memory[0] == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(
-                        absl::StrCat("no page-locked memory for a slab of ", slab * plane_bytes,
-                                     " bytes; use a smaller chunk or shard along y")),
-                    {.reason = Reason::kNoStaging,
-                     .field = "options.chunk",
-                     .numbers = {{"wanted", absl::StrCat(slab * plane_bytes)}}});
-  }
+  // One slab is copied from the device while the other is encoded. If memory is short, one slab
+  // suffices. The stream is declared after them, because its end waits for the copies that an early
+  // return leaves behind.
+  auto first = pool->Get(slab * plane_bytes);
+  if (!first.ok()) return SlabRefused(first.status());
+  auto second = pool->Get(slab * plane_bytes);
+  const std::shared_ptr<void> memory[2] = {*std::move(first),
+                                           second.ok() ? *std::move(second) : nullptr};
   const int buffers = memory[1] == nullptr ? 1 : 2;
   OCTAVO_ASSIGN_OR_RETURN(Stream stream, device->NewStream(StreamPriority::kLow));
   const auto fetch = [&](int64_t y, int buffer) {

@@ -70,6 +70,8 @@ class Committer {
                                                const std::shared_ptr<Job>& otherwise);
   std::shared_ptr<base::Handle> Join(const std::shared_ptr<Job>& job, CommitCallbacks callbacks);
   void Run(const std::shared_ptr<Job>& job, VolumeCommit commit);
+  /// Takes an ended job off the list, counts it, and remembers its outcome for retries.
+  void Record(const Job& job, const absl::StatusOr<storage::CommitOutcome>& outcome);
   absl::StatusOr<storage::CommitOutcome> Write(Job& job, const VolumeHold& hold);
 
   const Context context_;

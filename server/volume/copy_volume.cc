@@ -9,9 +9,8 @@ namespace octavo::volume {
 
 absl::StatusOr<model::Bytes> CopyVolumeToHost(Device& device, StreamRef stream,
                                               memory::FramePool& pool, const VolumeHold& hold) {
-  auto memory = pool.Get(hold.status.bytes, memory::FramePool::Use::kFrame);
-  if (memory == nullptr)
-    return absl::ResourceExhaustedError("no page-locked memory left for volume frames");
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                          pool.Get(hold.status.bytes, memory::FramePool::Use::kFrame));
   if (hold.cursor != nullptr) {
     OCTAVO_RETURN_IF_ERROR(hold.cursor->Read(0, hold.status.bytes, memory.get()));
     return model::Bytes{.owner = memory, .data = memory.get(), .size = hold.status.bytes};

@@ -37,7 +37,7 @@ class SpillTiers::HostVolume final : public SpilledVolume {
   absl::StatusOr<std::unique_ptr<storage::SpillCursor>> Open() const override {
     return std::make_unique<MemoryCursor>(memory_);
   }
-  void Remove() const override {}  // goes with its last reader
+  void Remove() const override {}  // the last reader frees it
 
  private:
   const int64_t bytes_;
@@ -170,17 +170,12 @@ absl::StatusOr<std::unique_ptr<SpillTiers::Writer>> SpillTiers::BeginOnHost(int6
                      {"quota", absl::StrCat(context_.host_bytes)},
                      {"retryable", "true"}}});
   } while (!host_used_->compare_exchange_weak(used, used + bytes));
-  std::shared_ptr<void> block = host_pools_[static_cast<size_t>(device)]->Get(bytes);
-  // The room is given back with the block.
-  std::shared_ptr<void> memory(
-      block.get(), [block, used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
-  if (block == nullptr) {
-    return WithInfo(absl::ResourceExhaustedError(absl::StrCat("the host has no ", bytes,
-                                                              " bytes of page-locked memory left")),
-                    {.reason = Reason::kOutOfMemory,
-                     .field = "",
-                     .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-  }
+  // Gives the room back when it ends.
+  const std::shared_ptr<void> room(
+      nullptr, [used_bytes = host_used_, bytes](void*) { *used_bytes -= bytes; });
+  OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> block,
+                          host_pools_[static_cast<size_t>(device)]->Get(bytes));
+  std::shared_ptr<void> memory(block.get(), [block, room](void*) {});
   return std::make_unique<HostWriter>(std::move(memory), bytes);
 }
 

@@ -90,16 +90,14 @@ absl::Status Spiller::ForEachPiece(
   const int64_t bytes = hold.status.bytes;
   Device* const device = &context_.devices.device(hold.device);
   const std::shared_ptr<memory::FramePool>& pool = context_.devices.frames(hold.device);
-  // One piece on its way from the device while the other is taken. The stream comes after them: its
-  // end waits for copies that an early return leaves behind.
-  std::shared_ptr<void> memory[2] = {pool->Get(std::min(kPiece, bytes)),
-                                     pool->Get(std::min(kPiece, bytes))};
-  if (memory[0] == nullptr) memory[0] = std::exchange(memory[1], nullptr);
-  if (memory[0] == nullptr) {
-    return WithInfo(
-        absl::ResourceExhaustedError("no page-locked memory left to move the volume through"),
-        {.reason = Reason::kNoStaging, .field = "", .numbers = {{"retryable", "true"}}});
-  }
+  // One piece is copied from the device while `take` works on the other. If memory is short, one
+  // piece suffices. The stream is declared after them, because its end waits for the copies that an
+  // early return leaves behind.
+  auto piece = pool->Get(std::min(kPiece, bytes));
+  OCTAVO_RETURN_IF_ERROR(Annotate(piece.status(), "while moving the volume"));
+  auto other = pool->Get(std::min(kPiece, bytes));
+  const std::shared_ptr<void> memory[2] = {*std::move(piece),
+                                           other.ok() ? *std::move(other) : nullptr};
   if (hold.spilled != nullptr) {
     OCTAVO_ASSIGN_OR_RETURN(auto cursor, hold.spilled->Open());
     for (int64_t at = 0; at < bytes; at += kPiece) {
@@ -281,9 +279,9 @@ absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
     OCTAVO_RETURN_IF_ERROR(ForEachPiece(hold, put));
     OCTAVO_RETURN_IF_ERROR(
         device->Fill(stream.ref(), to + volume.bytes, volume_bytes - volume.bytes, 0));
-    OCTAVO_RETURN_IF_ERROR(
-        device->Digest(stream.ref(), slot->volume.span<const uint8_t>().First(volume.bytes),
-                       slot->digest.span<uint64_t>()));
+    OCTAVO_RETURN_IF_ERROR(device->Digest(stream.ref(),
+                                          slot->volume.span<const uint8_t>().First(volume.bytes),
+                                          slot->digest.span<uint64_t>()));
     OCTAVO_RETURN_IF_ERROR(device->CopyToHost(stream.ref(), word.data(), slot->digest.data(), 8));
     OCTAVO_RETURN_IF_ERROR(stream.ref().Synchronize());
     const std::string now = absl::StrFormat("sum64:%016x", *word.as<uint64_t>());
@@ -322,8 +320,8 @@ absl::StatusOr<model::VolumeStatus> Spiller::RestoreNow(const std::string& name)
     const auto& origin = hold.status.origin;
     if (InfoOf(copy.status()).reason == Reason::kDeviceFull && origin != nullptr &&
         model::Spills(origin->spec.retention.on_full)) {
-      // Its client said that volumes may be moved to make room: the oldest of the same scan goes in
-      // its stead.
+      // Its client allowed the scan to move volumes to make room, so the oldest volume of the same
+      // scan is moved instead.
       auto other = context_.volumes->tiers().BeginSpillOldest(hold.status.scan);
       if (other.ok() &&
           RunSpill(*std::move(other), model::TierOf(origin->spec.retention.on_full)).ok())

@@ -21,8 +21,8 @@ VolumeEntry* FindCommitting(VolumeTable& table, const std::string& name)
 void Return(VolumeTable& table, absl::string_view error, VolumeEntry* entry)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(table.mutex()) {
   entry->state = model::VolumeState::kHeld;
-  entry->kept = true;                // somebody wanted it: LIVE must not overwrite it now
-  entry->living_ns = table.NowNs();  // nor its time to live end it in this moment
+  entry->kept = true;                // a client wanted it, so LIVE must not overwrite it now
+  entry->living_ns = table.NowNs();  // nor may its time to live end it at this moment
   entry->warned = false;
   ++table.TotalsOf(*entry).commit_failures;
   entry->last_error = std::string(error);
@@ -48,16 +48,20 @@ void VolumeCommit::Finish(const absl::StatusOr<storage::CommitOutcome>& outcome)
   VolumeBytes gone;
   {
     MutexLock lock(table.mutex());
-    table_ = nullptr;
     VolumeEntry* const entry = FindCommitting(table, volume_);
-    if (entry == nullptr) return;
+    if (entry == nullptr) {
+      table_ = nullptr;
+      return;
+    }
     if (commit.has_value()) {
-      entry->commit = std::move(commit);
+      int64_t& committed = table.TotalsOf(*entry).committed;
       gone = table.Leave(*entry, model::VolumeState::kCommitted, "", "committed");
-      ++table.TotalsOf(*entry).committed;
+      ++committed;
+      entry->commit = std::move(commit);
     } else {
       Return(table, outcome.status().message(), entry);
     }
+    table_ = nullptr;
     status = table.StatusOf(*entry);
   }
   table.LetGo(status.name, std::move(gone));

@@ -29,7 +29,8 @@ class VolumeCommit {
   bool under_way() const { return table_ != nullptr; }
 
   /// Ends the commit. The volume is COMMITTED and its memory is released; or it is HELD again and
-  /// kept, last_error says why, and the failure counts for its scan.
+  /// kept, last_error says why, and the failure counts for its scan. If Finish throws before it has
+  /// changed the volume, the commit is still under way.
   void Finish(const absl::StatusOr<storage::CommitOutcome>& outcome) &&;
 
  private:

@@ -70,14 +70,8 @@ class Reader final : public VolumeReader, public std::enable_shared_from_this<Re
                .count = {1, rows, box_.count[2]}};
     }
     const int64_t bytes = piece.count[0] * piece.count[1] * row_bytes;
-    auto memory = pool_->Get(bytes, memory::FramePool::Use::kClient);
-    if (memory == nullptr) {
-      return WithInfo(absl::ResourceExhaustedError(
-                          "no page-locked memory left: too many readers at once; try again"),
-                      {.reason = Reason::kNoStaging,
-                       .field = "",
-                       .numbers = {{"wanted", absl::StrCat(bytes)}, {"retryable", "true"}}});
-    }
+    OCTAVO_ASSIGN_OR_RETURN(const std::shared_ptr<void> memory,
+                            pool_->Get(bytes, memory::FramePool::Use::kClient));
     if (hold_.cursor != nullptr) {
       OCTAVO_RETURN_IF_ERROR(
           ReadBox(*hold_.cursor, hold_.status.shape, element_bytes_, piece, memory.get()));

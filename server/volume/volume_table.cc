@@ -88,15 +88,17 @@ std::set<std::string> VolumeTable::Mapped() const {
 
 VolumeBytes VolumeTable::Leave(VolumeEntry& entry, model::VolumeState to, const std::string& reason,
                                const char* finished) {
-  entry.state = to;
+  // First everything that may throw: if it does, the volume has not left.
+  int64_t& count = totals_.finished[finished];
   entry.reason = reason;
+  // Clients never wait for a lease of a volume, so there is no callback to run here.
+  if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
+  ++count;
+  entry.state = to;
   entry.gone_ns = NowNs();
   entry.origin = nullptr;
   entry.recovered_pattern = nullptr;
   entry.job_parameters = {};
-  ++totals_.finished[finished];
-  // Clients never wait for a lease of a volume, so there is no callback to run here.
-  if (protections_.leases != nullptr) protections_.leases->Forget(entry.name());
   const auto scan = of_scan_.find(entry.about->scan);
   scan->second.erase(entry.number);
   if (scan->second.empty()) of_scan_.erase(scan);

@@ -1,5 +1,10 @@
 // What makes, reads, writes and removes buffers: each is made alone, without a store.
 
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <string>
+
 #include "server/buffer/buffer_maker.h"
 #include "server/buffer/buffer_reads.h"
 #include "server/buffer/buffer_remover.h"
@@ -40,6 +45,10 @@ TEST_F(BufferAccessTest, WhatIsBeingMadeCountsForTheQuota) {
   EXPECT_EQ(made.replicas.size(), 2u);
   EXPECT_EQ(made.state, BufferState::kReady);
   EXPECT_EQ(ReasonOf(maker.Create(type, spec, kCaller)), "QUOTA");
+  const ArrayType large{.scalar = Scalar::kU8, .lanes = 1, .dims = {51}};
+  EXPECT_EQ(ReasonOf(maker.Make(large, {0, 1}, {.client = "nobody yet", .key = ""}, true)),
+            "QUOTA");
+  EXPECT_EQ(maker.owners_served(), 0u) << "a refused request leaves no entry";
   EXPECT_THAT(maker.Create(type, spec, {.client = "you", .key = ""}), IsOk());
   ASSERT_OK_AND_ASSIGN(const BufferPtr unlisted, maker.Make(type, {1}, kCaller, false));
   EXPECT_EQ(table_->List(kCaller).size(), 2u);
@@ -90,6 +99,42 @@ TEST_F(BufferAccessTest, ALongReadKeepsItsLeaseUntilItIsCutOff) {
   reads.CutSlow(clock_.Now().monotonic_ns);
   EXPECT_EQ(leases_.CountOf("buffers/a").shared, 0);
   EXPECT_EQ(ReasonOf(reader->Next(1 << 20)), "SLOW_READER");
+}
+
+// Whoever waits for the lease may ask the reader from the callback.
+TEST_F(BufferAccessTest, TheEndOfALongReadCallsWaitersWithoutItsLock) {
+  Add("buffers/a", 20 << 20);
+  BufferReads reads(Environment(), turns_, &volumes_);
+  for (const bool cut : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(const auto reader, reads.Open({.name = "buffers/a"}, kCaller));
+    ASSERT_THAT(reader->Next(1 << 20), IsOk());
+    std::string seen;
+    std::string token;
+    (void)leases_.Acquire(
+        {.resource = "buffers/a",
+         .mode = LeaseMode::kExclusive,
+         .holder = "a writer",
+         .wait_seconds = 200},
+        [&](absl::StatusOr<Lease> lease) {
+          ASSERT_THAT(lease, IsOk());
+          token = lease->token;
+          // On another thread, so that a held lock is seen, not deadlocked on.
+          auto other =
+              std::async(std::launch::async, [&] { return ReasonOf(reader->Next(1 << 20)); });
+          const bool done = other.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+          seen = done ? other.get() : "the reader's lock is held";
+          if (!done) std::abort();  // the future would wait for ever
+        });
+    if (cut) {
+      clock_.Advance(31);
+      reads.CutSlow(clock_.Now().monotonic_ns);
+      EXPECT_EQ(seen, "SLOW_READER");
+    } else {
+      while (seen.empty()) ASSERT_GT(reader->Next(1 << 20)->size, 0);
+      EXPECT_EQ(seen, "OK");
+    }
+    ASSERT_THAT(leases_.Release(token), IsOk());
+  }
 }
 
 TEST_F(BufferAccessTest, AWriteThatBreaksOffBeforeItsEndChangesNothing) {

@@ -70,7 +70,7 @@ TEST_F(ReplicaPartsTest, ACopyAcrossDevicesComesAfterEarlierWrites) {
 
 TEST_F(ReplicaPartsTest, ABoxGoesToTheHost) {
   const BufferPtr buffer = Add("buffers/a", 24);
-  ASSERT_OK_AND_ASSIGN(PieceToHost piece, CopyToHost(*buffer, frames_[0]->Get(4)));
+  ASSERT_OK_AND_ASSIGN(PieceToHost piece, CopyToHost(*buffer, frames_[0]->Get(4).value()));
   EXPECT_EQ(piece.bytes(), 4);
   ASSERT_OK_AND_ASSIGN(const std::shared_ptr<void> memory, piece.Wait());
   EXPECT_EQ(std::string(static_cast<const char*>(memory.get()), 4), "\x12\x13\x16\x17");
@@ -80,7 +80,7 @@ TEST_F(ReplicaPartsTest, ABoxGoesToTheHost) {
 TEST_F(ReplicaPartsTest, APieceThatWasWaitedForGivesItsMemoryBackAtOnce) {
   const BufferPtr buffer = Add("buffers/a", 24);
   const Busy busy(*order_);  // who follows the device does not come to this work
-  auto memory = frames_[0]->Get(4);
+  auto memory = frames_[0]->Get(4).value();
   const std::weak_ptr<void> slot = memory;
   ASSERT_OK_AND_ASSIGN(PieceToHost piece, CopyToHost(*buffer, std::move(memory)));
   ASSERT_OK_AND_ASSIGN(std::shared_ptr<void> taken, piece.Wait());
@@ -92,7 +92,7 @@ TEST_F(ReplicaPartsTest, APieceThatWasWaitedForGivesItsMemoryBackAtOnce) {
 
 TEST_F(ReplicaPartsTest, APieceThatWasDroppedKeepsItsMemoryUntilTheCopyHasPassed) {
   const BufferPtr buffer = Add("buffers/a", 24);
-  auto memory = frames_[0]->Get(4);
+  auto memory = frames_[0]->Get(4).value();
   const std::weak_ptr<void> slot = memory;
   {
     const Busy busy(*order_);
@@ -138,7 +138,7 @@ TEST_F(ReplicaPartsTest, AWriteOwnsItsReplicasFromBeginToEnd) {
   EXPECT_EQ(buffer->replicas[1]->state, BufferState::kWriting);
   EXPECT_EQ(ReasonOf(other.Begin(lease)), "LEASED");
   EXPECT_FALSE(other.begun());
-  const auto staged = frames_[0]->Get(4);
+  const auto staged = frames_[0]->Get(4).value();
   std::memset(staged.get(), 9, 4);
   ASSERT_THAT(update.Upload(staged.get(), 0, 4), IsOk());
   update.End(BufferState::kReady, {staged});
@@ -155,7 +155,7 @@ TEST_F(ReplicaPartsTest, AWriteOwnsItsReplicasFromBeginToEnd) {
 TEST_F(ReplicaPartsTest, AWriteOfAPartDoesNotCompleteAPartialReplica) {
   const BufferPtr buffer = Add("buffers/a", 16);
   const LeaseTable::Guard lease = LeaseOf("buffers/a");
-  const auto staged = frames_[0]->Get(16);
+  const auto staged = frames_[0]->Get(16).value();
   const auto write = [&](uint64_t bytes, BufferState end) {
     ReplicaUpdate update(*table_, *order_, buffer, {0},
                          {.name = "buffers/a", .total_bytes = bytes});

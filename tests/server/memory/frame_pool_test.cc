@@ -1,10 +1,16 @@
 #include "server/memory/frame_pool.h"
 
 #include <random>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "gpu/backend/open_devices.h"
+#include "gpu/base/allocation_fault.h"
+#include "gpu/base/status.h"
+#include "tests/support/device/forwarding_device.h"
 #include "tests/support/rooms.h"
 #include "tests/support/seed.h"
 #include "tests/support/status_matchers.h"
@@ -12,6 +18,7 @@
 namespace octavo::engine {
 namespace {
 
+using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using Blocks = std::vector<std::shared_ptr<void>>;
 
@@ -24,7 +31,8 @@ class FramePoolTest : public ::testing::Test {
     pool_ = std::make_shared<FramePool>(devices_[0].get(), 16 * kBlock);
   }
   size_t Fill(FramePool::Use use, Blocks* blocks) {
-    while (auto block = pool_->Get(1, use)) blocks->push_back(std::move(block));
+    for (auto block = pool_->Get(1, use); block.ok(); block = pool_->Get(1, use))
+      blocks->push_back(*std::move(block));
     return blocks->size();
   }
 
@@ -39,8 +47,8 @@ TEST_F(FramePoolTest, ClientsThatStopLeaveHalfAndAlwaysAQuarterToCommits) {
   EXPECT_EQ(Fill(FramePool::Use::kFrame, &frames), 4u);
   EXPECT_EQ(Fill(FramePool::Use::kStaging, &staging), 4u);
   clients.resize(2);
-  EXPECT_NE(pool_->Get(1, FramePool::Use::kFrame), nullptr);
-  EXPECT_NE(pool_->Get(1, FramePool::Use::kClient), nullptr);
+  EXPECT_THAT(pool_->Get(1, FramePool::Use::kFrame), IsOk());
+  EXPECT_THAT(pool_->Get(1, FramePool::Use::kClient), IsOk());
 }
 
 // At least a quarter remains for the other uses, whatever clients do and in any order.
@@ -50,7 +58,7 @@ TEST_F(FramePoolTest, InAnyOrder) {
     Blocks held;
     for (int i = 0; i < 100; ++i) {
       const auto use = random() % 2 == 0 ? FramePool::Use::kFrame : FramePool::Use::kClient;
-      if (auto block = pool_->Get(1, use)) held.push_back(std::move(block));
+      if (auto block = pool_->Get(1, use); block.ok()) held.push_back(*std::move(block));
       if (!held.empty() && random() % 3 == 0)
         held.erase(held.begin() + static_cast<std::ptrdiff_t>(random() % held.size()));
     }
@@ -58,6 +66,65 @@ TEST_F(FramePoolTest, InAnyOrder) {
     EXPECT_GE(Fill(FramePool::Use::kStaging, &staging), 4u);
     EXPECT_EQ(held.size() + staging.size(), 16u);
   }
+}
+
+TEST_F(FramePoolTest, ARefusalSaysWhetherThePoolOrTheHostHasNoRoom) {
+  const auto number = [](const absl::Status& status, const std::string& name) {
+    for (const auto& [key, value] : InfoOf(status).numbers) {
+      if (key == name) return value;
+    }
+    return std::string();
+  };
+  // The cap: for each use its own share, and room may come.
+  for (const auto& [use, share] :
+       {std::pair(FramePool::Use::kClient, 8), std::pair(FramePool::Use::kFrame, 12),
+        std::pair(FramePool::Use::kStaging, 16)}) {
+    Blocks blocks;
+    Fill(use, &blocks);
+    const absl::Status full = pool_->Get(3, use).status();
+    EXPECT_THAT(full, IsError(absl::StatusCode::kResourceExhausted, "try again"));
+    EXPECT_EQ(InfoOf(full).reason, Reason::kNoStaging);
+    EXPECT_EQ(number(full, "wanted"), "3");
+    EXPECT_EQ(number(full, "allowed"), absl::StrCat(share * kBlock));
+    EXPECT_EQ(number(full, "retryable"), "true");
+    blocks.clear();
+    // A block that is larger than the share: no other block makes room for it.
+    const absl::Status never = pool_->Get(share * kBlock + 1, use).status();
+    EXPECT_THAT(never, IsError(absl::StatusCode::kResourceExhausted, "never enough"));
+    EXPECT_EQ(InfoOf(never).reason, Reason::kNoStaging);
+    EXPECT_EQ(number(never, "retryable"), "");
+  }
+  // The host: a fresh pool has idle blocks of no size, so it allocates.
+  const auto fresh = std::make_shared<FramePool>(devices_[0].get(), 16 * kBlock);
+  AllocationFault::Arm(1);
+  const absl::Status host = fresh->Get(1, FramePool::Use::kClient).status();
+  EXPECT_FALSE(AllocationFault::Pending());
+  EXPECT_THAT(host, IsError(absl::StatusCode::kResourceExhausted, "page-locked"));
+  EXPECT_EQ(InfoOf(host).reason, Reason::kOutOfMemory);
+  EXPECT_EQ(number(host, "retryable"), "true");
+  // The refused block takes no part of the cap.
+  pool_ = fresh;
+  Blocks clients, staging;
+  EXPECT_EQ(Fill(FramePool::Use::kClient, &clients), 8u);
+  EXPECT_EQ(Fill(FramePool::Use::kStaging, &staging), 8u);
+}
+
+/// A device whose page-locked memory is refused as of a lost device.
+class LostDevice final : public octavo::testing::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t) override {
+    return WithInfo(absl::UnavailableError("it fell off the bus"),
+                    {.reason = Reason::kDeviceLost, .field = "", .numbers = {}});
+  }
+};
+
+TEST_F(FramePoolTest, ALostDeviceIsNoLackOfMemory) {
+  LostDevice device(*devices_[0]);
+  const auto pool = std::make_shared<FramePool>(&device, 16 * kBlock);
+  const absl::Status lost = pool->Get(1).status();
+  EXPECT_THAT(lost, IsError(absl::StatusCode::kUnavailable, "fell off"));
+  EXPECT_EQ(InfoOf(lost).reason, Reason::kDeviceLost);
 }
 
 }  // namespace

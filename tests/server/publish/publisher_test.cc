@@ -436,16 +436,20 @@ TEST(FramePoolTest, FramesLeaveAQuarterToWhatComesAndGoes) {
   const auto pool =
       std::make_shared<FramePool>(opened->devices[0].get(), 16 * FramePool::BlockBytes(1));
   std::vector<std::shared_ptr<void>> frames, staging;
-  while (auto block = pool->Get(1, FramePool::Use::kFrame)) frames.push_back(std::move(block));
+  const auto take_all = [&](FramePool::Use use, std::vector<std::shared_ptr<void>>* blocks) {
+    for (auto block = pool->Get(1, use); block.ok(); block = pool->Get(1, use))
+      blocks->push_back(*std::move(block));
+  };
+  take_all(FramePool::Use::kFrame, &frames);
   EXPECT_EQ(frames.size(), 12u);
-  while (auto block = pool->Get(1)) staging.push_back(std::move(block));
+  take_all(FramePool::Use::kStaging, &staging);
   EXPECT_EQ(staging.size(), 4u);
   frames.pop_back();
-  staging.push_back(pool->Get(1));
+  staging.push_back(pool->Get(1).value());
   EXPECT_NE(staging.back(), nullptr);
-  EXPECT_EQ(pool->Get(1, FramePool::Use::kFrame), nullptr);  // no frame is left at all
+  EXPECT_FALSE(pool->Get(1, FramePool::Use::kFrame).ok());  // no frame is left at all
   staging.clear();
-  EXPECT_NE(pool->Get(1, FramePool::Use::kFrame), nullptr);
+  EXPECT_THAT(pool->Get(1, FramePool::Use::kFrame), IsOk());
   EXPECT_EQ(frames.size(), 11u);
 }
 

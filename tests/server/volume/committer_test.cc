@@ -137,6 +137,24 @@ TEST_F(CommitterTest, AnExceptionLeavesTheVolumeHeld) {
   EXPECT_THAT(Ask("volumes/a", "a", "").get(), IsOk());
 }
 
+// The files are published, but the volume's end finds no memory: the volume stays held, the client
+// hears of it, and the job ends.
+TEST_F(CommitterTest, AnEndWithoutMemoryEndsTheJob) {
+  Hold("volumes/a");
+  ArmFailpoint("commit_finished:throw=bad_alloc");
+  EXPECT_THAT(Ask("volumes/a", "a", "once").get(),
+              IsError(absl::StatusCode::kResourceExhausted, "no host memory left"));
+  EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kHeld);
+  EXPECT_EQ(volumes_.CountOf("scans/a").commit_failures, 1);
+  EXPECT_FALSE(committer_->PendingOf("scans/a"));
+  Stats stats;
+  committer_->AddTo(&stats);
+  EXPECT_EQ(stats.commit_errors["OUT_OF_MEMORY"], 1);
+  EXPECT_EQ(stats.commit_seconds.count, 0);
+  EXPECT_THAT(Ask("volumes/a", "b", "once").get(), IsOk());
+  EXPECT_EQ(volumes_.Get("volumes/a")->state, VolumeState::kCommitted);
+}
+
 TEST_F(CommitterTest, ACommitThatNoThreadTakesOverLeavesTheVolumeHeld) {
   Hold("volumes/a");
   ArmFailpoint("task_posted:throw=bad_alloc");
