@@ -279,9 +279,10 @@ class PatternTest(DaemonTest):
             np.testing.assert_array_equal(np.load(result.uri), got)
 
     def test_live_angiograms_are_the_mean_of_the_contrast(self):
+        # The source waits: a source with a pace of its own leaves angiograms out when the machine is busy.
         volumes = 3
         for contrast, method in (("SPECKLE_VARIANCE", "SPECKLE_VARIANCE"), ("AMPLITUDE_DECORRELATION", "AMPLITUDE_DECORRELATION")):
-            scan = self.client.submit_scan(octavo.simulated(5, motion_um_per_volume=3), octavo.repeated_raster(30, 6, volumes, repeats=3, flyback_records=4),
+            scan = self.client.submit_scan(octavo.simulated(5, fast=True, motion_um_per_volume=3), octavo.repeated_raster(30, 6, volumes, repeats=3, flyback_records=4),
                                            rate_hz=20000, products=dict(angiography=contrast, slab_begin_um=100, slab_end_um=900),
                                            processing=octavo.processing(dtype="u16", axial_spacing_um=4))
             frames = {f.volume_index: f for f in self.client.subscribe(scan.name, ["angiogram"], delivery="lossless", from_sequence=0)}

@@ -13,6 +13,7 @@ namespace octavo::engine {
 namespace {
 
 using octavo::testing::ForwardingDevice;
+using octavo::testing::IsError;
 using octavo::testing::IsOk;
 using octavo::testing::SharedDevice;
 using testing::KnownRecords;
@@ -22,7 +23,7 @@ using testing::SessionRun;
 
 constexpr int64_t kAscans = 24;
 
-/// Makes copies of whole B-scans to the host slow.
+/// Makes copies of whole planes (B-scans, angiograms) to the host slow.
 class SlowPlanes final : public ForwardingDevice {
  public:
   SlowPlanes(Device& inner, int64_t plane_bytes, int64_t delay_ns)
@@ -157,6 +158,75 @@ TEST_P(ProductYieldTest, ASourceThatCanWaitWaits) {
     for (Delivered next; subscription->Take(&next);) ++frames;
     EXPECT_EQ(frames, kVolumes);
   }
+}
+
+/// A LIVE scan of volumes of 5 B-scans of two repeats each, with angiograms.
+ResolvedScan WithAngiograms(int64_t volumes) {
+  Pattern repeated{.ascans_per_bscan = kAscans, .bscans_per_volume = 5, .volumes = volumes};
+  repeated.kind = PatternKind::kRepeatedRaster;
+  repeated.repeat_count = 2;
+  return ResolvedKnown(repeated, [](ScanSpec& spec) {
+    spec.products.angiography = 1;
+    spec.retention.mode = RetentionMode::kLive;
+    spec.retention.hold_slots = 3;
+    spec.overrun = Overrun::kDropBlock;
+    spec.acquisition.ring_blocks = 16;
+  });
+}
+int64_t AngiogramBytes() { return 5 * kAscans * static_cast<int64_t>(sizeof(float)); }
+absl::StatusOr<std::shared_ptr<Subscription>> WantAngiograms(SessionRun& run) {
+  return run.publisher().Subscribe({.products = {Product::kAngiogram},
+                                    .delivery = Delivery::kLossless,
+                                    .queue_length = 1024,
+                                    .previews = false},
+                                   [] {});
+}
+
+// Angiograms take so long that volumes pile up behind them. The scan leaves angiograms out and
+// loses no record, and a LOSSLESS subscription ends at the first that is left out.
+TEST_P(ProductYieldTest, AngiogramsYieldToASourceThatCannotWait) {
+  constexpr int64_t kVolumes = 8;
+  const KnownRecords records(octavo::testing::FreshSeed(), 64);
+  const ResolvedScan scan = WithAngiograms(kVolumes);
+  SlowPlanes device(SharedDevice(GetParam()), AngiogramBytes(), 500'000'000);
+  SessionRun run({&device});
+  ASSERT_OK_AND_ASSIGN(const auto subscription, WantAngiograms(run));
+  std::atomic<ScanSession*> session{nullptr};
+  ASSERT_THAT(run.Start(scan, std::make_unique<Impatient>(records, scan.volume_records * kVolumes,
+                                                          &session)),
+              IsOk());
+  session = run.session();
+  const ScanStatus ended = run.WaitForTheEnd();
+  EXPECT_EQ(ended.state, ScanState::kDone) << ended.reason;
+  EXPECT_EQ(ended.blocks_dropped, 0);
+  EXPECT_EQ(ended.missing_ascans, 0);
+  EXPECT_EQ(ended.volumes_done, kVolumes);
+  uint64_t delivered = 0;
+  for (Delivered next; subscription->Take(&next); ++delivered)
+    EXPECT_EQ(next.frame->sequence, delivered);
+  absl::Status end;
+  ASSERT_TRUE(subscription->Ended(&end));
+  EXPECT_THAT(end, IsError(absl::StatusCode::kResourceExhausted, "without losing records"));
+  Stats stats;
+  run.publisher().AddTo(&stats);
+  EXPECT_GT((stats.frames_dropped[{"angiogram", "yielded"}]), 0);
+  EXPECT_EQ((stats.frames_dropped[{"angiogram", "no_memory"}]), 0);
+}
+
+TEST_P(ProductYieldTest, NoAngiogramIsLeftOutIfTheSourceCanWait) {
+  constexpr int64_t kVolumes = 8;
+  const KnownRecords records(octavo::testing::FreshSeed(), 64);
+  const ResolvedScan scan = WithAngiograms(kVolumes);
+  SlowPlanes device(SharedDevice(GetParam()), AngiogramBytes(), 100'000'000);
+  SessionRun run({&device});
+  ASSERT_OK_AND_ASSIGN(const auto subscription, WantAngiograms(run));
+  ASSERT_THAT(run.Start(scan, std::make_unique<KnownSource>(records, scan.volume_records * kVolumes,
+                                                            nullptr, nullptr)),
+              IsOk());
+  EXPECT_EQ(run.WaitForTheEnd().state, ScanState::kDone);
+  int64_t delivered = 0;
+  for (Delivered next; subscription->Take(&next);) ++delivered;
+  EXPECT_EQ(delivered, kVolumes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ProductYieldTest,
