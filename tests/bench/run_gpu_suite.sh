@@ -4,7 +4,7 @@
 # logs go to the folder given. Some 30 minutes on one GPU; each part runs alone, too.
 #   tests/bench/run_gpu_suite.sh BUNDLE LOGS
 set -uo pipefail
-[ $# -eq 2 ] || { sed -n '2,4p' "$0"; exit 2; }
+[ $# -eq 2 ] || { sed -n '2,/^set/p' "$0" | grep '^#'; exit 2; }
 here=$(dirname "$0")
 mkdir -p "$2"
 failed=0

@@ -12,7 +12,7 @@ try:
     from scipy import ndimage
 except ImportError:
     ndimage = None
-SEED = int(os.environ.get("OCTAVO_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 TYPES = ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f2", "<f4", "<f8", "<c8", "<c16")
 
 

@@ -18,7 +18,7 @@ INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "20"))  # a long run: 200
 POINTS = ["journal_begin", "tmp_created", "chunk_written", "files_synced", "manifest_written", "before_rename", "after_rename", "parent_synced",
           "journal_end"]
 COMPLETE = {"manifest_written", "before_rename", "side_renamed", "after_rename", "parent_synced", "journal_end"}  # published, or finished at the restart
-SEED = int(os.environ.get("OCTAVO_SEED", "20261121"))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", "20261121"))
 
 
 class CommitKill(unittest.TestCase):

@@ -20,7 +20,7 @@ from harness import BUILD
 from readers import ENDINGS, READERS, read_tiff_stack, read_zarr
 
 DTYPES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "f16": "<f2", "f32": "<f4", "f64": "<f8", "c64": "<c8"}
-SEED = int(os.environ.get("OCTAVO_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % (1 << 32)))
 LACKING_F16 = {"nrrd", "nifti", "tiff", "mat"}
 
 

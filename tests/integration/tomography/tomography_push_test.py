@@ -218,7 +218,7 @@ class TomographyPush(DaemonTest):
 
     def test_half_of_the_frames_by_either_policy(self):
         """A scan breaks off; seeds and shares vary."""
-        seed = int(os.environ.get("OCTAVO_SEED", time.time_ns() % 10 ** 6))
+        seed = int(os.environ.get("OCTAVO_TEST_SEED", time.time_ns() % 10 ** 6))
         print("seed", seed)
         random = np.random.default_rng(seed)
         projections, flats, darks, angles = phantom(angles=90)

@@ -343,7 +343,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
     def test_a_tomogram_has_its_own_axes(self):
         """z, y, x: in the job's record, in frames, in every file, and after a move to disk and a
         restart."""
-        seed = int(os.environ.get("OCTAVO_SEED", np.random.SeedSequence().entropy % (1 << 32)))
+        seed = int(os.environ.get("OCTAVO_TEST_SEED", np.random.SeedSequence().entropy % (1 << 32)))
         print("seed", seed)
         random = np.random.default_rng(seed)
         size, rows = (int(n) for n in random.choice([21, 23, 27, 29, 31], 2, replace=False))

@@ -21,7 +21,7 @@ from harness import BUILD, Daemon, DaemonTest, octavo, seconds_until, until
 from octavo.v1 import scan_pb2, types_pb2, volume_pb2
 
 INSTANTS = int(os.environ.get("OCTAVO_KILL_INSTANTS", "6"))  # a long run: 100
-SEED = int(os.environ.get("OCTAVO_SEED", "20261121"))
+SEED = int(os.environ.get("OCTAVO_TEST_SEED", "20261121"))
 SPILL = dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=3, on_full=scan_pb2.ON_FULL_SPILL_DISK)
 
 
