@@ -34,32 +34,34 @@ struct ArrayType {
 
 // -- operations. Axes are counted from 0, or from the end if negative.
 
-/// The same elements.
+/// Copies the elements.
 struct CopyOp {};
-/// Every number becomes `value`.
+/// Sets every number to `value`.
 struct FillOp {
   math::Number value;
 };
-/// The box of `count` from `start` on; an empty list = from 0, to the end. count 0 = to the end.
+/// Takes the box of `count` from `start` on; an empty list = from 0, to the end. count 0 = to the
+/// end.
 struct CropOp {
   std::vector<int64_t> start, count;
 };
-/// part(x) × multiply + add, as `scalar` (0: the input's; of a part the real type of its width).
+/// Computes part(x) × multiply + add, stored as `scalar` (0: the input's type; for a part, the real
+/// type of its width).
 struct ScaleOp {
   Scalar scalar{};
   math::Part part = math::Part::kAll;
   math::Number multiply{1, 0}, add{0, 0};
 };
 enum class Combination : uint8_t { kNone = 0, kAdd = 1, kSubtract = 2, kMultiply = 3, kDivide = 4 };
-/// x ∘ other, number by number; `other` has the shape of the input or of its last axes, and is
-/// repeated along the first.
+/// Computes x ∘ other, number by number. `other` has the shape of the input or of its last axes,
+/// and is repeated along the first axes.
 struct CombineOp {
   Combination kind = Combination::kAdd;
   size_t other = 0;  // index of the second array
 };
-/// Over `axes` (empty = all). Result: min and max of real numbers the input's type, sums of
-/// integers f64, all else f32 (f64 of f64; complex numbers likewise), unless `scalar` says
-/// otherwise. `part` selects the part of each element that is reduced.
+/// Reduces over `axes` (empty = all). Unless `scalar` names the type of the result, min and max of
+/// real numbers keep the input's type, sums of integers are f64, and all others are f32 (f64 of
+/// f64; complex numbers likewise). `part` selects the part of each element that is reduced.
 struct ReduceOp {
   math::Reduction kind = math::Reduction::kSum;
   std::vector<int64_t> axes;
@@ -67,22 +69,22 @@ struct ReduceOp {
   Scalar scalar{};
   math::Part part = math::Part::kAll;
 };
-/// Projection along `axis` of the samples [begin, end) (end 0 = to the end), NaN left out: kMax is
-/// the MIP (of complex numbers their magnitude), kMean the AIP (likewise).
+/// Projects the samples [begin, end) along `axis` (end 0 = to the end) and ignores NaN. kMax is the
+/// MIP, kMean the AIP; complex numbers count with their magnitudes.
 struct SlabOp {
   math::Reduction kind = math::Reduction::kMax;
   int64_t axis = -1, begin = 0, end = 0;
   bool keep_dims = false;
 };
-/// Percentiles (0 ... 100, 1 to 16 of them) over `axes` (empty = all) of real numbers, interpolated
-/// linearly between order statistics; NaN is left out. The result is f32 (f64 for f64 and for
+/// Computes 1 to 16 percentiles (0 ... 100) of real numbers over `axes` (empty = all), interpolated
+/// linearly between order statistics; NaN is ignored. The result is f32 (f64 for f64 and for
 /// integers of 32 bits or more). Several percentiles add a first axis.
 struct PercentileOp {
   std::vector<double> percentiles;
   std::vector<int64_t> axes;
   bool keep_dims = false;  // with a single percentile
 };
-/// Counts of all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and
+/// Counts all numbers in `bins` equal bins of [lo, hi], the last of which contains hi; NaN and
 /// values outside the range are not counted. hi <= lo means the whole range for 8- and 16-bit
 /// integers and is an error for other types.
 struct HistogramOp {
@@ -90,18 +92,18 @@ struct HistogramOp {
   double lo = 0, hi = 0;
   Scalar scalar = Scalar::kU64;
 };
-/// Σ x[j] exp(∓2πi jk/n) along `axis`; the inverse is divided by n. Any length up to 2^24. Computed
-/// in f32; the result is c64.
+/// Computes Σ x[j] exp(∓2πi jk/n) along `axis` in f32; the inverse is divided by n. The length is
+/// at most 2^24. The result is c64.
 struct FftOp {
   int64_t axis = -1;
   bool inverse = false;
 };
-/// To `shape` (0 = as it is). Linear or nearest sampling at pixel centres, x = (i + 1/2) in/out -
-/// 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing an axis that shrinks by f
-/// is first smoothed with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says how the array
-/// continues beyond its ends, both for the Gaussian and for pixel centres outside. Integers are
-/// rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel centres) with
-/// these modes; scikit-image, transform.resize.
+/// Resizes to `shape` (0 = unchanged). It samples, linear or nearest, at pixel centres, x = (i +
+/// 1/2) in/out - 1/2, or corner to corner, x = i (in - 1)/(out - 1). With anti_aliasing, it first
+/// smooths an axis that shrinks by f with a Gaussian of σ = (f - 1)/2, truncated at 4σ. `edge` says
+/// how the array continues beyond its ends, both for the Gaussian and for pixel centres outside.
+/// Integers are rounded. Source: scipy.ndimage, gaussian_filter and zoom (grid_mode for pixel
+/// centres) with these modes; scikit-image, transform.resize.
 enum class ResizeEdge : uint8_t {  // as octavo.v1.ResizeEdge
   kDefault = 0,                    // kMirror at pixel centres, kReflect from corner to corner
   kMirror = 1,                     // d c b | a b c d | c b a
@@ -237,7 +239,7 @@ struct PlannedOp {
   std::variant<GatherSpec, MapSpec, ReduceSpec, SelectSpec, HistogramSpec, TapsSpec, FftSpec> spec;
   int64_t out_bytes = 0;
 };
-/// Operations that have been checked and broken down into steps, without device memory. Immutable.
+/// The steps of valid operations, without device memory. Immutable.
 struct ArrayChain {
   ArrayType in, out;
   std::vector<ArrayType> others;
@@ -255,11 +257,12 @@ absl::StatusOr<ArrayChain> PlanChain(const std::vector<Op>& ops, const ArrayType
                                      const std::string& field,
                                      int64_t most_numbers = int64_t{1} << 40);
 
-/// Device memory that a chain needs beside input and output, and page-locked memory for its tables.
-/// May make FFT plans.
+/// The device memory that a chain needs beside input and output, and the page-locked memory for its
+/// tables. The call may make FFT plans.
 absl::StatusOr<int64_t> ScratchBytes(const ArrayChain& chain, Device& device);
 
-/// A chain with its memory on one device. Must live until the streams it ran on have passed.
+/// A chain with its memory on one device. It must live until the streams on which it ran have
+/// passed.
 class ChainRun {
  public:
   /// Allocates, which takes milliseconds. ResourceExhausted if the device has too little memory

@@ -37,7 +37,7 @@ class ProjectOps : public Operators {
   /// Maximum over z in [z_begin, z_end) of B-scans [y_begin, y_end) into rows of out [y, x].
   virtual absl::Status MaxOverZ(StreamRef stream, const VolumeView& volume, int64_t y_begin,
                                 int64_t y_end, int64_t z_begin, int64_t z_end, void* out) = 0;
-  /// The plane at `index` of `axis`, C order of the two axes that remain, into out.
+  /// Copies the plane at `index` of `axis` into out, in C order of the two axes that remain.
   virtual absl::Status ExtractPlane(StreamRef stream, const VolumeView& volume, Axis axis,
                                     int64_t index, void* out) = 0;
   /// Σ p and Σ p² of the samples [z_begin, z_end) of each A-scan of `power` [ascans, depth] into

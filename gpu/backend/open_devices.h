@@ -10,7 +10,7 @@
 
 namespace octavo::inline gpu {
 
-/// What was found of a backend and why it was or was not chosen.
+/// Whether a backend is available and chosen, and why.
 struct BackendReport {
   std::string name;
   bool available = false;
@@ -25,9 +25,9 @@ struct OpenedDevices {
 };
 
 /// Opens the devices of `choice`: "auto" (cuda if a usable GPU is there, else host), "host",
-/// "cuda". The host shows itself as `host_devices` devices (1 ... 16) that share its cores and its
-/// memory, as several GPUs would be seen. FailedPrecondition with the reason if the named backend
-/// cannot be used; InvalidArgument for another name or number.
+/// "cuda". The host appears as `host_devices` devices (1 ... 16), as several GPUs would, which
+/// share its cores and its memory. FailedPrecondition with the reason if the named backend cannot
+/// be used; InvalidArgument for another name or number.
 absl::StatusOr<OpenedDevices> OpenDevices(const std::string& choice, int host_devices = 1);
 
 }  // namespace octavo::inline gpu

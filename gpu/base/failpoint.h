@@ -8,8 +8,8 @@
 // (OCTAVO_FAILPOINT) or by a test in the same process; no client can reach them. A point that is
 // not armed costs one relaxed load and a branch.
 //
-// What is armed is "<name>:<action>[:<count>]": the point fails when it is passed for the count-th
-// time (default: the first), once.
+// The specification is "<name>:<action>[:<count>]": the point fails when it is passed for the
+// count-th time (default: the first), once.
 //   kill               the process gets SIGKILL
 //   errno=28           Failpoint returns 28; the caller fails as if the system had said so
 //   throw=bad_alloc    Failpoint throws std::bad_alloc; also system_error (EAGAIN, as std::thread
@@ -33,10 +33,10 @@ inline int Failpoint(const char* name) {
 }
 /// Arms a point of this process ("" = none), as the environment would.
 void ArmFailpoint(const std::string& spec);
-/// Whether what was armed has not failed yet; lets a caller compose a name only while a failpoint
+/// Whether the armed point has not failed yet; lets a caller compose a name only while a failpoint
 /// is armed.
 inline bool FailpointArmed() { return failpoint_internal::armed.load(std::memory_order_relaxed); }
-/// What "list" has collected since it was armed.
+/// The names that "list" has collected since it was armed.
 std::vector<std::string> PassedFailpoints();
 
 /// This thread handles a call: "*" counts the points that it passes.

@@ -17,9 +17,10 @@ struct JsonLimits {
   size_t values = 1 << 20;  // of every kind, arrays and objects themselves included
 };
 
-/// Parses one JSON text, the whole of it. All JSON that enters the server goes through it.
-/// InvalidArgument, for a sentence that begins with the name of the text: "is no JSON: …", "has 20
-/// bytes; allowed …", "names the member 'x' twice"; no exception but std::bad_alloc.
+/// Parses one whole JSON text. The server parses all JSON that it receives with this function.
+/// InvalidArgument; its message continues a sentence that begins with the name of the text: "is no
+/// JSON: …", "has 20 bytes; allowed …", "names the member 'x' twice"; no exception but
+/// std::bad_alloc.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
 /// Does the same for one CBOR value, the form that two processes of this program exchange. Texts

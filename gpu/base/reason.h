@@ -187,7 +187,7 @@ namespace octavo::inline gpu {
   X(kSourceEnded, "SOURCE_ENDED", "The source had no more records.")
 
 enum class Reason : uint8_t {
-  kNone = 0,  // nothing was said
+  kNone = 0,  // no reason was given
 #define OCTAVO_REASON_(enumerator, name, meaning) enumerator,
   OCTAVO_REASONS(OCTAVO_REASON_)
 #undef OCTAVO_REASON_

@@ -8,9 +8,9 @@
 #include "gpu/math/host_device.h"
 #include "gpu/math/scalar.h"
 
-// Per-element maths of chained operations, shared by all backends. Everything is computed in f64: a
-// device has as many of these operations a second as its memory feeds, and integers, f32 and their
-// sums come out the same everywhere.
+// Per-element maths of chained operations, shared by all backends. Everything is computed in f64. A
+// device computes f64 as fast as its memory delivers the elements, and integers, f32 and their sums
+// are the same on every backend.
 namespace octavo::inline gpu::math {
 
 /// An element of any type; im is 0 for real ones. 64-bit integers beyond 2^53 lose their last
@@ -70,7 +70,7 @@ OCTAVO_HOST_DEVICE inline Number PartOf(Part part, Number v) {
   return v;
 }
 
-/// Nearest integer, halves away from zero, held within [lowest, highest]; NaN becomes 0.
+/// Nearest integer, halves away from zero, clipped to [lowest, highest]; NaN becomes 0.
 OCTAVO_HOST_DEVICE inline double Rounded(double v, double lowest, double highest) {
   if (!(v == v)) return 0;
   const double r = v < 0 ? -floor(0.5 - v) : floor(v + 0.5);
@@ -82,8 +82,8 @@ OCTAVO_HOST_DEVICE inline void WriteAs(void* data, int64_t i, T v) {
   static_cast<T*>(data)[i] = v;
 }
 
-/// Integers are rounded and held within their type's range; of complex numbers a real type takes
-/// the real part.
+/// Stores `v` as an element of `type`. Integers are rounded and clipped to their type's range. A
+/// real type takes the real part of a complex number.
 OCTAVO_HOST_DEVICE inline void Store(Scalar type, void* data, int64_t i, Number v) {
   switch (type) {
     case Scalar::kU8: return WriteAs(data, i, static_cast<uint8_t>(Rounded(v.re, 0, 255)));
@@ -117,7 +117,7 @@ OCTAVO_HOST_DEVICE inline void Store(Scalar type, void* data, int64_t i, Number 
 OCTAVO_HOST_DEVICE inline Number Add(Number a, Number b) { return {a.re + b.re, a.im + b.im}; }
 OCTAVO_HOST_DEVICE inline Number Subtract(Number a, Number b) { return {a.re - b.re, a.im - b.im}; }
 OCTAVO_HOST_DEVICE inline Number Multiply(Number a, Number b) {
-  // A product with a real number leaves the other's NaN and infinities where they are.
+  // A product with a real number keeps NaN and infinities in the part in which they are.
   if (b.im == 0) return {a.re * b.re, a.im * b.re};
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
@@ -130,10 +130,10 @@ OCTAVO_HOST_DEVICE inline Number Divide(Number a, Number b) {
 
 enum class Reduction : uint8_t { kSum = 1, kMin = 2, kMax = 3, kMean = 4, kStd = 5 };
 
-/// State of a reduction over the elements so far. Join combines two states, so that any division of
-/// the elements gives the same result but for the rounding of f64 sums.
+/// State of a reduction over the elements so far. Join combines two states, so that the way in
+/// which the elements are divided changes only the rounding of f64 sums.
 struct Accumulator {
-  double re = 0, im = 0;  // sum of what is left when the shift is taken away
+  double re = 0, im = 0;  // sums of the elements minus the shift
   double square = 0;
   double extreme = 0;
   int64_t count = 0;
@@ -176,8 +176,9 @@ OCTAVO_HOST_DEVICE inline void Join(Reduction kind, const Accumulator& b, Accumu
   a->nan += b.nan;
 }
 
-/// With `skip_nan` NaN counts as not there, else it makes the result NaN. Of nothing, the sum is 0
-/// and all else NaN. Standard deviations divide by the number of elements.
+/// With `skip_nan`, NaN elements are ignored; otherwise they make the result NaN. The sum of no
+/// elements is 0, every other reduction of no elements is NaN. Standard deviations divide by the
+/// number of elements.
 OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_nan,
                                         const Accumulator& a) {
   const double none = NAN, n = static_cast<double>(a.count);
@@ -194,8 +195,9 @@ OCTAVO_HOST_DEVICE inline Number Finish(Reduction kind, double shift, bool skip_
   }
 }
 
-/// Bin of `v` among `bins` equal ones of [lo, hi]; -1 = none. The last one contains hi. As in
-/// NumPy, a comparison with the edges corrects a bin that rounding has moved beyond an edge.
+/// The bin of `v` if [lo, hi] is divided into `bins` equal bins; -1 = none. The last one contains
+/// hi. As in NumPy, a comparison with the edges corrects a bin that rounding has moved beyond an
+/// edge.
 OCTAVO_HOST_DEVICE inline int64_t BinOf(double v, double lo, double hi, int64_t bins) {
   if (!(v >= lo) || !(v <= hi)) return -1;
   const double step = (hi - lo) / static_cast<double>(bins);
@@ -206,7 +208,7 @@ OCTAVO_HOST_DEVICE inline int64_t BinOf(double v, double lo, double hi, int64_t 
   return bin;
 }
 
-/// Integers in the order of the numbers (not NaN) they stand for.
+/// Maps numbers (not NaN) to integers of the same order, and back.
 OCTAVO_HOST_DEVICE inline uint64_t KeyOf(double v) {
   uint64_t bits;
   memcpy(&bits, &v, 8);
@@ -219,8 +221,8 @@ OCTAVO_HOST_DEVICE inline double OfKey(uint64_t key) {
   return v;
 }
 
-/// Between the order statistics below and above the rank, as NumPy's "linear" method: exact at
-/// whole ranks.
+/// Interpolates between the order statistics below and above the rank, as NumPy's "linear" method;
+/// exact at whole ranks.
 OCTAVO_HOST_DEVICE inline double Between(double below, double above, double fraction) {
   return fraction >= 0.5 ? above - (above - below) * (1 - fraction)
                          : below + (above - below) * fraction;

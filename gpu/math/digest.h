@@ -7,7 +7,7 @@
 namespace octavo::inline gpu::math {
 
 /// One term of the sum64 digest (gpu/device/digest.h). The mixer is splitmix64's finaliser (Steele,
-/// Lea, Flood 2014), the position enters through an odd multiple of the golden ratio, so that
+/// Lea, Flood 2014), and the position enters through an odd multiple of the golden ratio, so that
 /// swapped words change the sum.
 OCTAVO_HOST_DEVICE inline uint64_t DigestWord(uint64_t word, uint64_t index) {
   uint64_t x = word + (index + 1) * 0x9E3779B97F4A7C15ull;
@@ -16,8 +16,8 @@ OCTAVO_HOST_DEVICE inline uint64_t DigestWord(uint64_t word, uint64_t index) {
   return x ^ (x >> 31);
 }
 
-/// Index within the whole of word `i` of a part that stands in it in runs (gpu/device/digest.h,
-/// DigestPlace); all in words.
+/// The index, within the whole, of word `i` of a part that lies in runs within it
+/// (gpu/device/digest.h, DigestPlace). All numbers are in words.
 OCTAVO_HOST_DEVICE inline uint64_t DigestIndex(int64_t i, int64_t first, int64_t run,
                                                int64_t stride) {
   return static_cast<uint64_t>(run == 0 ? first + i : first + i / run * stride + i % run);

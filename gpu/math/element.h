@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Elements of arrays that C++ has no type for.
+// Element types of arrays that C++ lacks.
 namespace octavo::inline gpu::math {
 
 /// A half-precision number as it is stored.

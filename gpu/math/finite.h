@@ -6,7 +6,7 @@
 
 namespace octavo::inline gpu::math {
 
-/// Whether it is neither infinite nor NaN.
+/// Whether `value` is neither infinite nor NaN.
 OCTAVO_HOST_DEVICE inline bool IsFinite(float value) { return fabsf(value) <= 3.402823466e38f; }
 
 }  // namespace octavo::inline gpu::math

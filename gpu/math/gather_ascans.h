@@ -14,7 +14,7 @@ namespace octavo::inline gpu::math {
 inline constexpr float kLeastWeight = 0.5f;
 
 /// Depth sample z of the weighted mean of A-scans in [ascan, depth]: Σ w v / Σ w over the taps with
-/// index >= 0 and a v that is a number. NaN if their weights sum to less than kLeastWeight.
+/// index >= 0 and a v that is not NaN. NaN if their weights sum to less than kLeastWeight.
 template <class T>
 OCTAVO_HOST_DEVICE inline float Gather(const T* in, int64_t depth, int64_t z, const int32_t* index,
                                        const float* weight, int64_t taps) {

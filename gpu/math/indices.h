@@ -8,13 +8,13 @@
 namespace octavo::inline gpu::math {
 
 /// The signed frequency at index i of a discrete Fourier transform of length n: 0 … n/2, then the
-/// negative ones.
+/// negative frequencies.
 OCTAVO_HOST_DEVICE inline int64_t SignedFrequency(int64_t i, int64_t n) {
   return 2 * i <= n ? i : i - n;
 }
 
-/// Images of n × n pixels in the middle of a grid of size × size. Rows and columns are those of the
-/// grid.
+/// The position of images of n × n pixels in the middle of a grid of size × size. Rows and columns
+/// are those of the grid.
 struct GridMiddle {
   int64_t n, border;
   OCTAVO_HOST_DEVICE GridMiddle(int64_t size, int64_t width)

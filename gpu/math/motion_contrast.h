@@ -35,7 +35,7 @@ struct RepeatAmplitudes {
 };
 
 /// Speckle variance: mean of (a - mean a)² over n repeats (Mariampillai et al., Opt. Lett. 33,
-/// 2008). NaN if one is NaN.
+/// 2008). NaN if any amplitude is NaN.
 template <class F>
 OCTAVO_HOST_DEVICE inline float SpeckleVariance(int64_t n, const F& amplitude) {
   float sum = 0;
@@ -50,8 +50,8 @@ OCTAVO_HOST_DEVICE inline float SpeckleVariance(int64_t n, const F& amplitude) {
 }
 
 /// Amplitude decorrelation: 1 - mean of 2ab / (a² + b²) over the n-1 pairs of successive repeats
-/// (Jia et al., Opt. Express 20, 2012, without splitting the spectrum). 0 … 1; a pair of zeros
-/// counts as equal.
+/// (Jia et al., Opt. Express 20, 2012, without splitting the spectrum). The result is 0 … 1. A pair
+/// of zeros counts as equal.
 template <class F>
 OCTAVO_HOST_DEVICE inline float AmplitudeDecorrelation(int64_t n, const F& amplitude) {
   float sum = 0, a = amplitude(0);
@@ -73,7 +73,7 @@ OCTAVO_HOST_DEVICE inline void AddProducts(const float* a, const float* b, int64
   }
 }
 
-/// Phase of a sum of products in rad, -π … π; 0 where there is nothing.
+/// Phase of a sum of products in rad, -π … π; 0 if the sum is 0.
 OCTAVO_HOST_DEVICE inline float PhaseOf(float re, float im) { return atan2f(im, re); }
 
 }  // namespace octavo::inline gpu::math

@@ -6,8 +6,8 @@
 
 namespace octavo::inline gpu::math {
 
-/// The placement of the records of a raster volume: lines of `ascans_per_bscan` records, each
-/// followed by `flyback_records` that are dropped; odd lines are mirrored when `bidirectional`.
+/// The placement of the records of a raster volume. It has lines of `ascans_per_bscan` records,
+/// each followed by `flyback_records` that are dropped. Odd lines are mirrored if `bidirectional`.
 struct RasterPlacement {
   int64_t ascans_per_bscan;
   int64_t bscans_per_volume;

@@ -36,7 +36,7 @@ OCTAVO_HOST_DEVICE inline double FromSortKey(uint64_t key) {
   return value;
 }
 
-/// Index within [0, n) of what lies beyond when edges are mirrored: c b a | a b c | c b a.
+/// The index within [0, n) that stands for index `i` if edges are mirrored: cba|abc|cba.
 OCTAVO_HOST_DEVICE inline int64_t Mirrored(int64_t i, int64_t n) {
   while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
   return i;
@@ -54,7 +54,7 @@ struct SortedWindow {
     for (; k > 0 && at(k - 1) > value; --k) at(k) = at(k - 1);
     at(k) = value;
   }
-  /// `old` is in the window.
+  /// `old` must be in the window.
   OCTAVO_HOST_DEVICE void Replace(T old, T now) {
     int k = 0, last = count - 1;
     while (k < last) {
@@ -72,8 +72,9 @@ struct SortedWindow {
   OCTAVO_HOST_DEVICE T Median() { return at(count / 2); }
 };
 
-/// Medians of windows that slide over i = begin … end − 1: `at(i, o)` are the values of step i, o =
-/// −half … half (or just 0, `across` false); emit(i, median). The window holds so many values.
+/// Slides a window over i = begin … end − 1 and calls emit(i, median) for each i. Step i adds the
+/// values at(i, o) for o = −half … half, or only for o = 0 if `across` is false. `window` must have
+/// room for the values of `size` steps.
 template <class T, class At, class Emit>
 OCTAVO_HOST_DEVICE void SlideMedian(SortedWindow<T> window, int64_t size, bool across,
                                     int64_t begin, int64_t end, At at, Emit emit) {
@@ -88,7 +89,7 @@ OCTAVO_HOST_DEVICE void SlideMedian(SortedWindow<T> window, int64_t size, bool a
   }
 }
 
-/// The k-th smallest (from 0) of `count` numbers, from their keys bit by bit: nothing is stored.
+/// The k-th smallest (from 0) of `count` numbers, found bit by bit from their keys without storage.
 template <class Load>
 OCTAVO_HOST_DEVICE float KthSmallest(int64_t count, int64_t k, Load load) {
   uint32_t prefix = 0;
@@ -115,13 +116,13 @@ OCTAVO_HOST_DEVICE float FieldValue(int64_t count, bool median, Load load) {
   return static_cast<float>(sum / static_cast<double>(count));
 }
 
-/// Whether the median of its surroundings stands for a pixel.
+/// Whether a pixel is replaced by the median of its surroundings.
 OCTAVO_HOST_DEVICE inline bool IsOutlier(float value, float median, float difference,
                                          bool dark_too) {
   return !(value - median < difference) || (dark_too && !(median - value < difference));
 }
 
-/// The counted events, as bits of a pixel.
+/// The events that are counted, as bits of a pixel's flags.
 enum PrepareFlag : uint32_t {
   kFlagOutlier = 1,
   kFlagNotFinite = 2,
@@ -150,7 +151,8 @@ OCTAVO_HOST_DEVICE inline float Finished(const Finishing& f, float transmission,
   return -logf(transmission);
 }
 
-/// 1 / (1 + scale (u² + v²)) of the frequencies at index i of m and j of n, in cycles per pixel.
+/// 1 / (1 + scale (u² + v²)) for the frequencies u at index i of m and v at index j of n, in cycles
+/// per pixel.
 OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int64_t n,
                                             float scale_rows, float scale_columns) {
   const float u = static_cast<float>(SignedFrequency(i, m)) / static_cast<float>(m);
@@ -158,8 +160,9 @@ OCTAVO_HOST_DEVICE inline float PhaseFactor(int64_t i, int64_t m, int64_t j, int
   return 1.0f / (1.0f + scale_rows * u * u + scale_columns * v * v);
 }
 
-/// Detector y of a stitched row of `width`: `near` is the half turn the axis lies in, `far` the one
-/// to be mirrored, both `columns` wide; `right`: the axis is near their last column.
+/// Detector y of a stitched row of `width`. `near` is the row of the half turn in which the axis
+/// lies, `far` the row of the half turn that is mirrored; both are `columns` wide. `right`: the
+/// axis is near their last column.
 OCTAVO_HOST_DEVICE inline float StitchedPixel(const float* near, const float* far, int64_t columns,
                                               int64_t width, double overlap, bool right,
                                               int64_t y) {
@@ -192,7 +195,7 @@ OCTAVO_HOST_DEVICE inline float WaveletAnalysis(const float* scaling, int taps, 
   }
   return sum;
 }
-/// What `m` coefficients (either null for zeros) give at i.
+/// The value at i that `m` low and `m` high coefficients make; null = zeros.
 OCTAVO_HOST_DEVICE inline float WaveletSynthesis(const float* scaling, int taps, const float* low,
                                                  const float* high, int64_t m, int64_t stride,
                                                  int64_t i) {
@@ -218,8 +221,8 @@ struct StripeLimits {
     return (has_high && value > high) || (has_low && value <= low);
   }
 };
-/// Algorithm 4: a line through the middle half of the values in falling order; what lies far off
-/// its ends is a stripe. `value(i)` in falling order, n of them.
+/// Algorithm 4: fits a line through the middle half of the values in falling order; values far off
+/// the ends of the line are stripes. `value(i)`: the n values in falling order.
 template <class Value>
 OCTAVO_HOST_DEVICE StripeLimits FindStripes(int64_t n, double snr, Value value) {
   StripeLimits limits;
@@ -267,8 +270,8 @@ OCTAVO_HOST_DEVICE inline double MeanOfTen(const float* row, int64_t n, int64_t 
   return sum / 10;
 }
 
-/// Part of a frequency k of n that Münch's damping takes away. The half is the method's: its grid
-/// lies between the frequencies.
+/// The part of frequency k of n that Münch's damping removes. The half belongs to the method, whose
+/// grid lies between the frequencies.
 OCTAVO_HOST_DEVICE inline float StripePart(int64_t k, int64_t n, float sigma) {
   const float frequency =
       static_cast<float>(k < n - n / 2 ? k : k - n) + (n % 2 == 0 ? 0.5f : 0.0f);
@@ -277,15 +280,15 @@ OCTAVO_HOST_DEVICE inline float StripePart(int64_t k, int64_t n, float sigma) {
 
 // -- centre finding
 
-/// Whether a frequency (signed indices) lies outside of the double wedge of a sinogram over 360°
-/// (Vo et al. 2014, eq. 3); `slope` is the wedge's width per row.
+/// Whether a frequency (signed indices) lies outside the double wedge of a sinogram over 360° (Vo
+/// et al. 2014, eq. 3); `slope` is the wedge's width per row.
 OCTAVO_HOST_DEVICE inline bool OutsideWedge(int64_t row, int64_t column, double slope,
                                             int64_t drop) {
   const int64_t v = row < 0 ? -row : row, u = column < 0 ? -column : column;
   return v > drop && u > 1 && static_cast<double>(u) <= floor(static_cast<double>(v) * slope + 0.5);
 }
 
-/// Value at x (any real number) of a row whose cubic B-spline coefficients are given; 0 beyond its
+/// The value at x (any real number) of a row with these cubic B-spline coefficients; 0 beyond its
 /// ends.
 OCTAVO_HOST_DEVICE inline float SplineValue(const float* coefficients, int64_t n, double x) {
   if (x < 0 || x > static_cast<double>(n - 1)) return 0.0f;

@@ -18,7 +18,7 @@ OCTAVO_HOST_DEVICE inline Half Projected(Half v) { return v; }
 OCTAVO_HOST_DEVICE inline float Projected(float v) { return v; }
 OCTAVO_HOST_DEVICE inline float Projected(Complex64 v) { return sqrtf(v.re * v.re + v.im * v.im); }
 
-/// Maximum that ignores NaN; of two NaNs it is NaN.
+/// The maximum, which ignores NaN; the maximum of two NaNs is NaN.
 OCTAVO_HOST_DEVICE inline uint8_t MaxOf(uint8_t a, uint8_t b) { return a > b ? a : b; }
 OCTAVO_HOST_DEVICE inline int8_t MaxOf(int8_t a, int8_t b) { return a > b ? a : b; }
 OCTAVO_HOST_DEVICE inline uint16_t MaxOf(uint16_t a, uint16_t b) { return a > b ? a : b; }

@@ -4,19 +4,19 @@
 
 #include "gpu/math/host_device.h"
 
-// How raw samples lie in memory, shared by all backends.
+// The layout of raw samples in memory, shared by all backends.
 namespace octavo::inline gpu::math {
 
-/// How the samples of a record are packed. Packed samples of 12 bits come two in three bytes,
-/// without gaps; a record of an odd number of samples ends with a byte of which half is not used,
-/// so that every record starts on a byte.
+/// How the samples of a record are packed. Two packed samples of 12 bits take three bytes, without
+/// gaps. A record of an odd number of samples ends with a byte of which half is unused, so that
+/// every record starts at a byte.
 enum class Packing : uint8_t {
   kNone,        // one element of the raw type a sample
   kLowFirst12,  // GenICam Mono12p: bytes s0[7:0], s1[3:0] s0[11:8], s1[11:4]
   kHighFirst12  // GigE Vision Mono12Packed: bytes s0[11:4], s1[3:0] s0[3:0], s1[11:4]
 };
 
-/// Bytes of `samples` samples of `element_bytes` each when not packed.
+/// Bytes of `samples` samples; a sample that is not packed takes `element_bytes`.
 OCTAVO_HOST_DEVICE inline int64_t PackedBytes(Packing packing, int64_t samples,
                                               int64_t element_bytes) {
   return packing == Packing::kNone ? samples * element_bytes : (samples * 3 + 1) / 2;
@@ -25,7 +25,7 @@ OCTAVO_HOST_DEVICE inline int64_t PackedBytes(Packing packing, int64_t samples,
 /// Sample of a packed pair: `word` holds the pair's bytes, the first one lowest; `odd` chooses the
 /// second sample.
 OCTAVO_HOST_DEVICE inline uint32_t Unpack12(Packing packing, uint32_t word, bool odd) {
-  if (odd) return word >> 12 & 0xFFFu;  // the same in both
+  if (odd) return word >> 12 & 0xFFFu;  // the same in both packings
   return packing == Packing::kLowFirst12 ? word & 0xFFFu
                                          : (word << 4 & 0xFF0u) | (word >> 8 & 0xFu);
 }
@@ -34,14 +34,14 @@ OCTAVO_HOST_DEVICE inline uint32_t Unpack12(Packing packing, uint32_t word, bool
 OCTAVO_HOST_DEVICE inline uint32_t ReadPacked12(Packing packing, const uint8_t* record, int64_t i) {
   const uint8_t* pair = record + i / 2 * 3;
   const bool odd = (i & 1) != 0;
-  // The last pair of an odd number of samples has two bytes only.
+  // The last pair of an odd number of samples has only two bytes.
   return Unpack12(packing,
                   pair[0] | static_cast<uint32_t>(pair[1]) << 8 |
                       (odd ? static_cast<uint32_t>(pair[2]) << 16 : 0u),
                   odd);
 }
 
-/// Writes sample `i` of a packed record whose bits are 0 so far.
+/// Writes sample `i` of a packed record. The bits of the sample must be 0 before.
 inline void WritePacked12(Packing packing, uint8_t* record, int64_t i, uint32_t value) {
   uint8_t* pair = record + i / 2 * 3;
   if ((i & 1) != 0) {

@@ -5,36 +5,37 @@
 
 #include "gpu/math/host_device.h"
 
-// The elements of the parallel-beam projector, once for all backends. One formula gives the whole
-// matrix:
+// The elements of the parallel-beam projector, shared by all backends. One formula defines the
+// whole matrix:
 //   A[θ, d; pixel] = p/w · h((u − d)/w),   w = max(|cos θ|, |sin θ|),   u = c + X cos θ − Y sin θ
 // with X to the right and Y downwards from the middle of the grid in pixels, p the pixel size, and
 // h the box, the tent or the cubic of Keys. For the tent this is Joseph's projector (IEEE Trans.
 // Med. Imaging 1982): along the ray one sample in each row (or column) of the image, interpolated
-// within it. Rotating the image and summing along columns differs from it only in where the samples
-// lie. Forward and back are the same matrix, so one is the exact adjoint of the other, and both are
-// gathers in a fixed order.
+// within it. Rotating the image and summing along columns differs from it only in the positions of
+// the samples. Forward and back use the same matrix, so one is the exact adjoint of the other, and
+// both gather in a fixed order.
 namespace octavo::inline gpu::math {
 
 enum class RayInterpolation : int32_t { kNearest, kLinear, kCubic };
 
-/// Zero columns on both sides of every row of images and sinograms: taps there need no test.
+/// The number of zero columns on both sides of every row of images and sinograms; taps in them need
+/// no test.
 inline constexpr int32_t kRayMargin = 8;
 
-/// Where ray d meets line j (a row, or a column where |sin| > |cos|): middle + (d − c) inverse + (j
-/// − middle) slope.
+/// The position at which ray d crosses line j (a row, or a column where |sin| > |cos|): middle + (d
+/// − c) inverse + (j − middle) slope.
 struct ForwardAngle {
   float inverse = 1;  // ±1/w
   float slope = 0;
 };
 
-/// For the back step. linear, cubic: `a` = p/w; `b` = a/w (linear) or 1/w (cubic); nearest: b =
-/// ±w/2, the sign of the forward inverse.
+/// Coefficients of the back step. Linear, cubic: `a` = p/w; `b` = a/w (linear) or 1/w (cubic);
+/// nearest: b = ±w/2, the sign of the forward inverse.
 struct BackAngle {
   float cosine = 1, minus_sine = 0, a = 1, b = 1;
 };
 
-/// Largest integer not above x, |x| < 2^22, and what is above it.
+/// The largest integer that is not above x, and in `above` the rest; |x| < 2^22.
 OCTAVO_HOST_DEVICE inline int32_t FloorOf(float x, float* above) {
 #if defined(__CUDA_ARCH__)
   const float shifted = __fadd_rd(x, 12582912.0f);  // 1.5 · 2^23: the sum's last bit is worth 1
@@ -47,8 +48,8 @@ OCTAVO_HOST_DEVICE inline int32_t FloorOf(float x, float* above) {
 #endif
 }
 
-// fmaxf and fminf of the library keep loops from being vectorised; which of two zeros or what of a
-// NaN comes out does not matter here.
+// fmaxf and fminf of the library prevent the vectorisation of loops. Here it does not matter which
+// of two zeros, or which result for NaN, they return.
 OCTAVO_HOST_DEVICE inline float Larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);
@@ -65,7 +66,7 @@ OCTAVO_HOST_DEVICE inline float Smaller(float a, float b) {
 }
 
 OCTAVO_HOST_DEVICE inline float KeysCubic(float t) {
-  t = Smaller(fabsf(t), 2.0f);  // 0 from there on
+  t = Smaller(fabsf(t), 2.0f);  // the kernel is 0 from 2 on
   const float inner = fmaf(fmaf(1.5f, t, -2.5f), t * t, 1.0f),
               outer = fmaf(fmaf(fmaf(-0.5f, t, 2.5f), t, -4.0f), t, 2.0f);
   return t < 1.0f ? inner : outer;
@@ -84,8 +85,8 @@ struct RayTaps<RayInterpolation::kNearest> {
     w[0] = 1.0f;
     return FloorOf(position + 0.5f, &above);
   }
-  /// The same at detector coordinate u, with the weights of the matrix' column. A bin counts where
-  /// the forward step rounds to this pixel.
+  /// The same at detector coordinate u, with the weights of the matrix' column. A bin counts if the
+  /// forward step rounds to this pixel.
   OCTAVO_HOST_DEVICE static int32_t Back(float u, const BackAngle& t, float* w) {
     float above;
     const float edge = u - t.b;
@@ -133,8 +134,8 @@ struct RayTaps<RayInterpolation::kCubic> {
   }
 };
 
-/// Position of a ray on the line `from_middle` lines off the middle; `offset` = middle + (d − c)
-/// inverse.
+/// Position of a ray on the line that is `from_middle` lines off the middle; `offset` = middle + (d
+/// − c) inverse.
 OCTAVO_HOST_DEVICE inline float RayPosition(float from_middle, float slope, float offset) {
   return fmaf(from_middle, slope, offset);
 }
@@ -144,7 +145,7 @@ OCTAVO_HOST_DEVICE inline float DetectorOf(float x, float y, const BackAngle& t,
   return fmaf(x, t.cosine, fmaf(y, t.minus_sine, center));
 }
 
-/// Lines of the grid that a ray can meet.
+/// The lines of the grid that a ray can cross.
 struct LineRange {
   int32_t begin = 0, end = 0;
 };
@@ -176,17 +177,18 @@ OCTAVO_HOST_DEVICE inline LineRange LinesOf(const ForwardAngle& t, float distanc
   return begin < end ? LineRange{begin, end} : LineRange{};
 }
 
-/// A position drawn to the nearest one at which all taps are margins, where it lies beyond them.
+/// The position; if it lies beyond the margins, the nearest position at which all taps are in the
+/// margins.
 OCTAVO_HOST_DEVICE inline float Within(float position, float n) {
   return Smaller(Larger(position, -4.0f), n + 3.0f);
 }
 
-/// Whether the pixel at (x, y) from the middle counts.
+/// Whether the pixel at (x, y) from the middle lies in the circle.
 OCTAVO_HOST_DEVICE inline bool InCircle(float x, float y, float radius) {
   return x * x + y * y <= radius * radius;
 }
 
-// What one element of the loops does.
+// The update of one element in the loops.
 OCTAVO_HOST_DEVICE inline float Clamped(float value, float lo, float hi) {
   return Smaller(Larger(value, lo), hi);
 }

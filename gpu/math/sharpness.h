@@ -4,7 +4,7 @@
 
 #include "gpu/math/host_device.h"
 
-// How concentrated the power of an A-scan is. Shared by all backends.
+// The concentration of the power of an A-scan. Shared by all backends.
 namespace octavo::inline gpu::math {
 
 /// Σ p and Σ p² over depth samples.
@@ -12,8 +12,8 @@ struct PowerSums {
   float sum, squares;
 };
 
-/// The samples of an A-scan are summed by 32 lanes, which join in a tree of halves: the same order
-/// on every backend.
+/// 32 lanes sum the samples of an A-scan, and a binary tree adds the lanes, in the same order on
+/// every backend.
 constexpr int kSharpnessLanes = 32;
 
 /// Sums of the samples begin + lane, begin + lane + 32, ... below `end`.

@@ -13,14 +13,14 @@ namespace octavo::inline gpu::math {
 enum class Background : uint8_t { kNone, kStatic, kRolling, kBscan };
 enum class Interpolation : uint8_t { kNone, kLinear, kCubic, kLanczos };
 enum class Value : uint8_t { kDb, kMagnitude, kPower, kReal, kComplex };
-/// What is subtracted from each depth of a B-scan: nothing, the complex mean over its A-scans, or
-/// that over the segment of kFixedPatternSegments in which it varies least.
+/// The fixed pattern that is subtracted from each depth of a B-scan: none, the complex mean over
+/// its A-scans, or the mean over that segment of kFixedPatternSegments in which it varies least.
 enum class FixedPattern : uint8_t { kNone, kMean, kQuietSegment };
 
 inline constexpr int64_t kFixedPatternSegments = 9;
 
-/// The background that is subtracted from each record, from the sum of `count` records; 0 if count
-/// is 0.
+/// The background that is subtracted from each record, computed from the sum of `count` records; 0
+/// if count is 0.
 OCTAVO_HOST_DEVICE inline float MeanOfRecords(double sum, double count, int64_t record_average) {
   return count > 0 ? static_cast<float>(sum / (count * static_cast<double>(record_average))) : 0.0f;
 }
@@ -31,8 +31,9 @@ OCTAVO_HOST_DEVICE inline int64_t SegmentBegin(int64_t ascans, int64_t segments,
   return ascans * s / segments;
 }
 
-/// Segments of a B-scan of which the quietest gives the fixed pattern; 1 = its mean does, also
-/// where segments would be too short to have a variance (the rest of a B-scan that lost records).
+/// The number of segments of a B-scan, the quietest of which gives the fixed pattern. 1 = the mean
+/// of the B-scan gives it, also if segments would be too short to have a variance (the rest of a
+/// B-scan that lost records).
 OCTAVO_HOST_DEVICE inline int64_t PatternSegments(FixedPattern kind, int64_t ascans) {
   return kind == FixedPattern::kQuietSegment && ascans >= 2 * kFixedPatternSegments
              ? kFixedPatternSegments
@@ -50,7 +51,7 @@ OCTAVO_HOST_DEVICE inline int TapsBefore(Interpolation kind) {
   return kind == Interpolation::kCubic ? 1 : kind == Interpolation::kLanczos ? 3 : 0;
 }
 
-/// Smallest power |z|^2 that kDb tells apart: -300 dB. Keeps the logarithm finite.
+/// The smallest power |z|^2 that kDb distinguishes: -300 dB. It keeps the logarithm finite.
 inline constexpr float kPowerFloor = 1e-30f;
 
 /// Catmull-Rom weights of the 4 taps at -1, 0, 1, 2 for the fraction t in [0, 1), in the precision
@@ -65,7 +66,7 @@ OCTAVO_HOST_DEVICE inline void CubicWeights(T t, T w[4]) {
 }
 
 /// Lanczos weights (a = 4) of the 8 taps at -3 ... 4 for the fraction t in [0, 1): sinc(x) sinc(x /
-/// 4) at x = t - tap, divided by their sum, so that a constant stays what it is.
+/// 4) at x = t - tap, divided by their sum, so that a constant does not change.
 inline void LanczosWeights(double t, float w[8]) {
   constexpr double kPi = 3.14159265358979323846;
   double v[8], sum = 0;
@@ -77,7 +78,7 @@ inline void LanczosWeights(double t, float w[8]) {
   for (int i = 0; i < 8; ++i) w[i] = static_cast<float>(v[i] / sum);
 }
 
-/// The weights of `kind` at the fraction t, Taps(kind) of them: the first numbers of a position
+/// The Taps(kind) weights of `kind` at the fraction t. They are the first numbers of a position
 /// that are rounded.
 inline void WeightsOf(Interpolation kind, double t, float w[8]) {
   if (kind == Interpolation::kLinear) {
@@ -92,8 +93,8 @@ inline void WeightsOf(Interpolation kind, double t, float w[8]) {
   }
 }
 
-/// A position below 4096 in 32 bits, to 2^-21 of a sample: the sample left of it in the upper 12,
-/// the fraction in the lower 20.
+/// A position below 4096 in 32 bits, to 2^-21 of a sample: the upper 12 bits hold the sample left
+/// of it, the lower 20 the fraction.
 inline constexpr int kPositionFractionBits = 20;
 inline uint32_t PositionBits(double r) {
   return static_cast<uint32_t>(llround(ldexp(r, kPositionFractionBits)));
@@ -147,8 +148,8 @@ OCTAVO_HOST_DEVICE inline int32_t QuantiseSigned(float x, float bottom, float to
 OCTAVO_HOST_DEVICE inline bool ClippedBelow(float x, float bottom) { return !(x > bottom - 0.5f); }
 OCTAVO_HOST_DEVICE inline bool ClippedAbove(float x, float top) { return x >= top + 0.5f; }
 
-/// Joins a new repeat into the sum of the powers that came before (`before` of them): the new sum,
-/// and the mean.
+/// The sum of powers after a new repeat has joined `before` earlier repeats, and the mean of the
+/// repeats.
 OCTAVO_HOST_DEVICE inline float JoinRepeat(float sum, int32_t before, float power) {
   return before == 0 ? power : sum + power;
 }

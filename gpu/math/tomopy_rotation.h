@@ -6,9 +6,9 @@
 #include "gpu/math/host_device.h"
 #include "gpu/math/rotation.h"
 
-// One pixel of an image turned as OpenCV's warpAffine turns it (what TomoPy's accelerated CPU code
-// calls): source positions in fixed point, 1/1024 of a pixel, rounded for nearest to whole pixels
-// and for linear and cubic to 1/32; zero outside of the image.
+// One pixel of an image that is rotated as by OpenCV's warpAffine, which TomoPy's accelerated CPU
+// code calls. Source positions are fixed-point numbers of 1/1024 of a pixel. They are rounded to
+// whole pixels for nearest, and to 1/32 for linear and cubic. The image is zero outside.
 namespace octavo::inline gpu::math {
 
 /// Source x, y = (m0 x + m1 y + m2, m3 x + m4 y + m5).

@@ -19,8 +19,8 @@ struct SampleRange {
 /// useful bound.
 int64_t ContainerBits(DType raw_type, math::Packing packing);
 
-/// The range of samples of `bits` bits: 0 ... 2^bits - 1, of I16 and F32 also the negative numbers.
-/// `bits` 0: those of the container, -1 ... 1 for F32.
+/// The range of samples of `bits` bits: 0 ... 2^bits - 1, and for I16 and F32 also the negative
+/// numbers. `bits` 0: the bits of the container, or -1 ... 1 for F32.
 SampleRange RangeOf(DType raw_type, math::Packing packing, int64_t bits);
 
 /// An upper bound of |z| for any records of samples in `range`, rounding errors of the chain

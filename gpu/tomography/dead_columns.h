@@ -9,8 +9,8 @@
 #include "gpu/device/device.h"
 #include "gpu/device/device_span.h"
 
-// Detector columns that carry no information about the object: dead, hot, at the floor of the
-// logarithm, or far from their neighbours at all angles. Such a column is its own mirror image
+// Detector columns that carry no information about the object: they are dead, hot, at the floor of
+// the logarithm, or far from their neighbours at all angles. Such a column is its own mirror image
 // about itself, so a search for the axis mistakes it for the axis.
 namespace octavo::inline gpu {
 

@@ -24,14 +24,15 @@ struct OppositeViews {
 
 class Directions {
  public:
-  /// At least two angles, finite, in any order, over any number of turns.
+  /// `angles_rad`: at least two, finite, in any order, over any number of turns.
   explicit Directions(const std::vector<double>& angles_rad);
 
-  /// At most `most` pairs of views, spread evenly over the directions. Each view is a linear fit
-  /// through the projections of its `neighbours` nearest directions, because a scan over half a
-  /// turn has its only pair beyond its ends. Empty if no two views are opposite.
+  /// Returns at most `most` pairs of views, spread evenly over the directions. Each view is a
+  /// linear fit through the projections of its `neighbours` nearest directions, because the only
+  /// opposite views of a scan over half a turn lie beyond its ends. Empty if no two views are
+  /// opposite.
   std::vector<OppositeViews> Opposites(int64_t neighbours, int64_t most) const;
-  double step() const { return step_; }  // between neighbours of one half turn, rad; the median
+  double step() const { return step_; }  // median step between neighbours of one half turn, rad
 
  private:
   struct Look {
@@ -41,13 +42,13 @@ class Directions {
   bool Estimate(int half, double direction, int64_t neighbours, WeightedRows* out) const;
 
   std::vector<Look>
-      looks_[2];  // from one side and from the other, by direction; those within reach of 0 … π
-  std::vector<double> between_;  // directions 0 … π where the side changes
+      looks_[2];  // from one side and from the other, sorted by direction; only those near 0 … π
+  std::vector<double> between_;  // the directions in 0 … π at which the side changes
   double step_ = 0;
 };
 
-/// One half turn of a scan, in the order of the angles: projections and their angles, which rise
-/// from the first one's.
+/// The projections of one half turn of a scan and their angles, sorted by angle; the angles ascend
+/// from that of the first projection.
 struct HalfTurn {
   std::vector<int64_t> rows;
   std::vector<double> angles_rad;
@@ -56,9 +57,9 @@ struct HalfTurn {
 /// steps and 2°, or 90°.
 absl::StatusOr<HalfTurn> OneHalfTurn(const std::vector<double>& angles_rad);
 
-/// The angles of a scan over one half turn as they would be if its last projection were one step
-/// farther, or one step less far: files do not distinguish scans whose last projection repeats the
-/// first one from scans that end a step before. Empty for other scans.
+/// Returns the angles that a scan over one half turn would have if its last projection lay one step
+/// farther, or one step less far. Files do not distinguish a scan whose last projection repeats the
+/// first one from a scan that ends a step before. Empty for other scans.
 std::vector<double> OtherEnd(const std::vector<double>& angles_rad);
 
 }  // namespace octavo::inline gpu

@@ -85,7 +85,8 @@ class OppositeSearch : public CenterSearch {
  public:
   using CenterSearch::CenterSearch;
 
-  /// Pairs of opposite views taken from each slice, and the transform length of their rows.
+  /// The number of pairs of opposite views taken from each slice, and the transform length of their
+  /// rows.
   static int64_t PairsOf(int64_t slices);
   static int64_t PairLength(int64_t detectors);
   static absl::StatusOr<int64_t> DeviceBytes(const CenterConfig& c, ArrayOps& arrays);
@@ -93,14 +94,14 @@ class OppositeSearch : public CenterSearch {
  protected:
   /// Some projections of a slice.
   struct SliceRows {
-    std::map<int64_t, int64_t> place;  // of a projection within `values`
+    std::map<int64_t, int64_t> place;  // the position of a projection within `values`
     Doubles values;
     Doubles Sum(const WeightedRows& rows, int64_t columns) const;
   };
-  /// Those that `views` are made of.
+  /// Reads the projections that `views` are made of.
   absl::StatusOr<SliceRows> RowsOf(int64_t slice,
                                    const std::vector<const OppositeViews*>& views) const;
-  /// Fourier transform of each row of `length`, on the device.
+  /// Transforms each row of `length` in place, on the device.
   absl::Status Transform(int64_t length, bool inverse, std::vector<ComplexF>* rows) const;
 };
 

@@ -29,18 +29,18 @@ enum class RingMethod { kSorting, kLargeStripe, kDeadStripe, kAllStripe, kFourie
 /// One ring removal on sinograms. Fields that a method does not use are ignored.
 struct RingRemoval {
   RingMethod method = RingMethod::kSorting;
-  int64_t sorting_window = 0;  // sorting, all: columns of the median, odd, 3 … 511; 0 = 21 of more
-                               // than 2000 columns, else 1 %, at least 5
+  int64_t sorting_window = 0;  // sorting, all: columns of the median, odd, 3 … 511; 0 = 21 if there
+                               // are more than 2000 columns, else 1 %, at least 5
   int64_t stripe_window = 61;  // large, dead, all: columns of the median, odd, 3 … 511
-  double snr = 3;              // large, dead, all: how far a column stands out to be a stripe, > 0
-  double drop_ratio = 0.1;  // large, dead, all: part of the sorted values left out of the mean at
-                            // both ends together, 0 … 0.8
-  bool normalize =
-      true;  // large, dead, all: also divides columns by their mean's ratio to the smoothed mean
+  double snr = 3;              // large, dead, all: threshold of a stripe, > 0
+  double drop_ratio = 0.1;     // large, dead, all: part of the sorted values that the mean ignores,
+                               // both ends together, 0 … 0.8
+  bool normalize = true;  // large, dead, all: also divides each column by the ratio of its mean to
+                          // the smoothed mean
   int64_t wavelet_order = 5;    // Fourier-wavelet: Daubechies, vanishing moments 1 … 8
   int64_t wavelet_levels = 0;   // 0 = ceil(log2(largest of angles and detectors)); 1 … 16
   double wavelet_sigma = 2;     // width of the damping, in frequencies, > 0
-  bool wavelet_padding = true;  // an eighth of the angles as zeros around
+  bool wavelet_padding = true;  // pads with zeros, an eighth of the angles
 };
 
 /// Single-distance phase retrieval (Paganin 2002): transmissions are divided by 1 + (δ/β) λ d |k|²
@@ -68,7 +68,7 @@ struct OutlierRemoval {
 struct Stitching {
   bool enabled = false;
   bool axis_right = false;  // axis near the last column, else near the first
-  double overlap = 0;  // columns (cropped, binned) that both halves see, 2 … columns; axis at
+  double overlap = 0;  // columns (cropped, binned) that both halves see, 2 … columns; the axis lies
                        // (overlap − 1)/2 from that side (FindOverlap)
   int64_t half_turn =
       0;  // n: projections (binned) between an angle and its opposite; 0 = half of all
@@ -85,28 +85,28 @@ struct PrepareConfig {
   int64_t rows = 0;                 // 1 … 65535
   int64_t columns = 0;              // 2 … 32768
   DType field_dtype = DType::kU16;  // of flats and darks: u8, u16, f32
-  int64_t flats = 0;  // frames [flat, row, column], 0 … 4096; 0 = nothing is divided by
+  int64_t flats = 0;  // frames [flat, row, column], 0 … 4096; 0 = no division by flat fields
   int64_t darks = 0;  // frames [dark, row, column], 0 … 4096; 0 = zero everywhere
 
   // -- flat and dark fields: transmission = (x − dark) / max(flat − dark, denominator_floor)
   FieldAverage flat_average = FieldAverage::kMean, dark_average = FieldAverage::kMean;
   double denominator_floor = 1e-6;  // > 0
-  /// Flats taken several times: frames of each series, adding up to `flats`, and when. Between two
-  /// series flats are interpolated linearly in time, before the first and after the last they stay.
-  /// Empty = one series.
+  /// Flats taken several times: the number of frames of each series, in total `flats`. Between two
+  /// series the flat field is interpolated linearly in time; before the first and after the last it
+  /// is constant. Empty = one series.
   std::vector<int64_t> flat_series;
   std::vector<double> flat_times;   // one per series, increasing, in the unit of angle_times
   std::vector<double> angle_times;  // one per projection; empty = their indices
   bool has_cutoff = false;
   double cutoff = 1;  // with has_cutoff: largest transmission, > 0
 
-  OutlierRemoval outliers;  // in projections; of flats and darks too
+  OutlierRemoval outliers;  // applies to projections, flats and darks
   int64_t bin_rows = 1, bin_columns = 1,
-          bin_angles =
-              1;  // 1, 2, 4; sums of counts over sums of fields; what is left over is dropped
+          bin_angles = 1;  // 1, 2, 4; a bin is its sum of counts over its sum of fields; an
+                           // incomplete last bin is dropped
   int64_t crop_row = 0,
           crop_rows = 0;  // raw rows kept, from crop_row on; crop_rows 0 = all to the end
-  int64_t crop_column = 0, crop_columns = 0;  // the same of columns
+  int64_t crop_column = 0, crop_columns = 0;  // the same for columns
 
   PhaseRetrieval phase;
   /// Divides the transmissions of each row of each projection by the air level: the mean over this
@@ -131,18 +131,19 @@ struct PreparedShape {
   int64_t elements() const { return slices * angles * detectors; }
 };
 
-/// InvalidArgument naming the field ("phase.energy_kev").
+/// InvalidArgument names the field ("phase.energy_kev").
 absl::Status CheckPhase(const PhaseRetrieval& phase);
-/// InvalidArgument naming the field ("crop_rows", "rings[1].snr").
+/// InvalidArgument names the field ("crop_rows", "rings[1].snr").
 absl::StatusOr<PreparedShape> CheckPrepare(const PrepareConfig& config);
-/// Rows beyond the crop on either side that change what is in it: outliers' windows and the reach
-/// of phase retrieval (to 1e-3).
+/// The number of rows beyond the crop on either side that influence it: by windows of outliers, and
+/// by the reach of phase retrieval (to 1e-3).
 int64_t PrepareMargin(const PrepareConfig& config);
-/// Angles of the prepared projections (means of binned ones, first half turn of stitched ones) from
-/// those of the raw ones, any unit. Binned angles must not jump by a whole turn within a bin.
+/// Computes the angles of the prepared projections from those of the raw projections, in any unit:
+/// the mean of binned projections, the first half turn of stitched ones. Binned angles must not
+/// jump by a whole turn within a bin.
 std::vector<double> PreparedAngles(const PrepareConfig& config, const std::vector<double>& angles);
-/// Pixel index of the axis among prepared detectors from that among raw columns. With stitching,
-/// the overlap determines the axis, and `raw_center` is ignored.
+/// Converts the pixel index of the axis among raw columns to that among prepared detectors. With
+/// stitching, the overlap determines the axis, and `raw_center` is ignored.
 double PreparedCenter(const PrepareConfig& config, double raw_center);
 
 struct PrepareInput {
@@ -150,27 +151,27 @@ struct PrepareInput {
   const void* flats = nullptr;        // device, config.field_dtype; null if config.flats is 0
   const void* darks = nullptr;        // device, config.field_dtype; null if config.darks is 0
   CancelCheck goes_on =
-      {};  // Run asks it between pieces of work, and waits for the stream to do so
+      {};  // Run calls it between pieces of work, after it has waited for the stream
 };
 
 /// Counts of unusual values during a run, over the cropped output. Binned pixels count once.
 struct PrepareCounts {
-  int64_t outliers = 0;    // pixels replaced by medians, fields and rows beyond the crop included
+  int64_t outliers = 0;    // pixels replaced by medians, including fields and rows beyond the crop
   int64_t not_finite = 0;  // became not_finite_value
   int64_t floored = 0;     // transmissions below log_floor
   int64_t cut = 0;         // transmissions above cutoff; with phase retrieval also beyond the crop
-  int64_t unlit = 0;  // transmissions that denominator_floor made, at least in part: the flat field
-                      // is not brighter than the dark one there
+  int64_t unlit = 0;  // transmissions that denominator_floor determined, at least in part, because
+                      // the flat field is not brighter than the dark field there
 };
 
 /// Plan once, run often. Only Create allocates memory.
 class Preparer {
  public:
-  /// InvalidArgument naming the field; ResourceExhausted if the device has too little memory.
+  /// InvalidArgument names the field; ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Preparer>> Create(const PrepareConfig& config,
                                                           Device& device);
-  /// Device memory that Create would take, in bytes, without input and output; the same errors
-  /// about fields.
+  /// The bytes of device memory that Create would take, without input and output. InvalidArgument
+  /// as Create.
   static absl::StatusOr<int64_t> DeviceBytes(const PrepareConfig& config, Device& device);
 
   virtual ~Preparer() = default;

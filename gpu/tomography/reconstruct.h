@@ -29,7 +29,7 @@ enum class ProjectionFilter { kRamp, kSheppLogan, kCosine, kHann, kHamming, kPar
 struct TomographyConfig {
   TomographyAlgorithm algorithm = TomographyAlgorithm::kSirt;
   TomographyForm form = TomographyForm::kCorrected;
-  std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp weighs them by
+  std::vector<double> angles_rad;  // one per projection, any order, at least 1; fbp weights them by
                                    // their gaps (AngleWeights)
   int64_t detectors = 0;           // bins of a projection, 2 … 32768
   int64_t slices = 0;              // most slices of a run, 1 … 4096
@@ -50,8 +50,8 @@ struct TomographyConfig {
   /// room for it (Ziegler et al. 2008). The result is cut to the circle that it would have with a
   /// factor of 1.
   double support = 1;
-  double mask_ratio = 1;  // only the circle of this part of the (padded) grid's half width counts;
-                          // 0 = the whole grid
+  double mask_ratio = 1;  // radius of the circle that is reconstructed, as a part of half the
+                          // (padded) grid's width; 0 = the whole grid
   bool has_min = false, has_max = false;
   double min_value = 0, max_value = 0;  // bounds of every pixel after every update
 
@@ -59,8 +59,8 @@ struct TomographyConfig {
   double relaxation = 1;  // sirt: 0 < λ < 2
   int64_t subsets = 1;    // sirt, mlem: ordered subsets of the angles, updated one after the other
   double stop_change =
-      0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is below; 0 = never
-  double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is below; 0 = never
+      0;  // stop when ‖x − x before‖ / ‖x before‖ of every slice is smaller; 0 = never
+  double stop_residual = 0;  // stop when ‖b − A x‖ / ‖b‖ of every slice is smaller; 0 = never
   double ratio_floor = 1e-6;           // mlem: least value of A x in b / A x, > 0
   bool negative_data_to_zero = false;  // mlem: negative data become 0; otherwise they are refused
 
@@ -68,20 +68,20 @@ struct TomographyConfig {
   double filter_cutoff = 1;  // fbp: part of the Nyquist frequency that passes, (0, 1]
   double filter_order = 2;   // fbp, butterworth: (0, 32]
   bool extend_edges =
-      false;  // fbp: rows go on with their end values, for objects wider than the detector
+      false;  // fbp: continue rows with their end values, for objects wider than the detector
 
-  int64_t piece_samples = 0;  // interpolated values between two calls of the callback at most,
-                              // about; 0 = some tenths of a second's
+  int64_t piece_samples = 0;  // approximate limit of the interpolated values between two calls of
+                              // the callback; 0 = some tenths of a second
 };
 
-/// What an iteration reports. Norms are per slice.
+/// The report of one iteration. Norms are per slice.
 struct IterationReport {
   int64_t iteration = 0;               // from 1
-  int64_t iterations = 0;              // asked for
+  int64_t iterations = 0;              // requested
   std::vector<double> residual_norms;  // ‖b − A x‖ of the image before this iteration's update
-                                       // (with subsets: each with the image it met)
-  std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite from zero; with subsets
-                                // over all their updates; none in tomopy form
+                                       // (with subsets: before the update of each subset)
+  std::vector<double> changes;  // ‖x − x before‖ / ‖x before‖, infinite if x before is 0; with
+                                // subsets over all their updates; empty in tomopy form
 };
 
 enum class TomographyStop { kIterations, kChange, kResidual, kCallback };
@@ -101,15 +101,15 @@ struct TomographyInput {
 /// Plan once, run often, one run at a time. Only Create allocates memory.
 class Reconstructor {
  public:
-  /// Called on the running thread after every iteration; false = stop here (the image so far is the
-  /// result). Called with iteration 0, and nothing else set, between pieces of work
+  /// Run calls it on its own thread after every iteration; false = stop here (the image so far is
+  /// the result). Run also calls it with iteration 0, and nothing else set, between pieces of work
   /// (config.piece_samples); false = give up: Run returns Cancelled.
   using Callback = std::function<bool(const IterationReport&)>;
 
-  /// InvalidArgument naming the field; ResourceExhausted if the device has too little memory.
+  /// InvalidArgument names the field; ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Reconstructor>> Create(const TomographyConfig& config,
                                                                Device& device);
-  /// Device memory that Create would take, in bytes; the same errors about fields.
+  /// The bytes of device memory that Create would take. InvalidArgument as Create.
   static absl::StatusOr<int64_t> DeviceBytes(const TomographyConfig& config, Device& device);
 
   virtual ~Reconstructor() = default;
@@ -121,7 +121,7 @@ class Reconstructor {
                                                DeviceSpan<const float> initial,
                                                DeviceSpan<float> images,
                                                const Callback& callback) = 0;
-  /// Within a callback: enqueues a copy of the present image of one slice into device f32
+  /// For use within a callback: enqueues a copy of the present image of one slice into device f32
   /// [image_size, image_size].
   virtual absl::Status CopyImage(StreamRef stream, int64_t slice, DeviceSpan<float> image) = 0;
 };

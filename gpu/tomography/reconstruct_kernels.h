@@ -32,8 +32,7 @@ struct RayView {
   const math::BackAngle* back = nullptr;  // device [angles]
   const float* centers = nullptr;         // device [groups]: detector coordinate of the axis
   float pixel_size = 1;
-  float radius =
-      0;  // pixels farther than this from the middle are and stay zero; huge = the whole grid
+  float radius = 0;  // pixels farther than this from the middle stay zero; huge = the whole grid
   math::RayInterpolation interpolation = math::RayInterpolation::kLinear;
   int64_t row_begin = 0, row_end = 0;  // rows that Back computes, multiples of kBackRows except for
                                        // the last row; row_end 0 = all

@@ -13,14 +13,14 @@
 
 namespace octavo::inline gpu {
 
-/// InvalidArgument naming "rings[i].field".
+/// InvalidArgument names "rings[i].field".
 absl::Status CheckRings(const std::vector<RingRemoval>& rings, int64_t angles, int64_t detectors);
 
-/// Ring removals one after the other, some slices at a time.
+/// Runs ring removals one after the other, some slices at a time.
 class RingChain {
  public:
   virtual ~RingChain() = default;
-  /// `rings` as CheckRings takes them, not empty. ResourceExhausted if the device has too little
+  /// `rings`: valid (CheckRings) and not empty. ResourceExhausted if the device has too little
   /// memory.
   static absl::StatusOr<std::unique_ptr<RingChain>> Create(const std::vector<RingRemoval>& rings,
                                                            const PreparedShape& shape,

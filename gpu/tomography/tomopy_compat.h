@@ -10,8 +10,8 @@
 namespace octavo::inline gpu {
 
 /// SIRT and MLEM as TomoPy's accelerated CPU code does them (axis at pixel index N/2 on even,
-/// (N−1)/2 on odd grids; the rotated image leaks into the update; factors 1/dx), to compare with
-/// results that exist. What became of the parameters of its call:
+/// (N−1)/2 on odd grids; the rotated image leaks into the update; factors 1/dx), for comparison
+/// with existing results. The counterparts of the parameters of its call:
 ///
 ///   accelerated                     TomographyForm::kTomopy
 ///   interpolation NN, LINEAR, CUBIC  interpolation nearest, linear, cubic; anything else is an
@@ -31,7 +31,7 @@ namespace octavo::inline gpu {
 absl::StatusOr<std::unique_ptr<Reconstructor>> MakeTomopyForm(const TomographyConfig& config,
                                                               Device& device);
 
-/// Device memory that it takes.
+/// The bytes of device memory that it takes.
 int64_t TomopyFormBytes(const TomographyConfig& config);
 
 }  // namespace octavo::inline gpu

@@ -8,7 +8,7 @@
 namespace octavo::inline gpu {
 
 inline constexpr double kWidestObject =
-    1.75;  // against the field of view, that an object is taken for: memory goes with the square
+    1.75;  // largest width of an object, divided by the field of view: memory grows with its square
 
 struct TruncationConfig {
   std::vector<double> angles_rad;  // one per projection, in any order
@@ -23,17 +23,18 @@ struct TruncationConfig {
 struct Truncation {
   double left = 0, right = 0;
   bool found = false;
-  /// Width of the object against that of the field of view, 1.05 … kWidestObject, in the mean of
-  /// the slices that count: the disc whose projections bend as the mean projection does (after
-  /// Hsieh et al. 2004, who extend projections so). Good for TomographyConfig::support; 1 if not
-  /// found.
+  /// Width of the object divided by that of the field of view, 1.05 … kWidestObject, the mean over
+  /// the slices that count. It is the width of the disc whose projections have the curvature of the
+  /// mean projection (after the extension of projections by Hsieh et al. 2004). Suitable for
+  /// TomographyConfig::support; 1 if not found.
   double width = 1;
 };
 
-/// Of minus-logarithm sinograms in host memory, [slice, angle, detector]. A slice counts if at an
-/// end that counts a tenth of its directions show more than a fifth of what they show at most, and
-/// more than noise: a disc that is 2 % wider than the detector does. Air need not be 0: a level
-/// that the projections stay at towards their ends, the same in many directions, is taken for it.
+/// Examines minus-logarithm sinograms in host memory, [slice, angle, detector]. A slice counts if,
+/// at an end that counts, a tenth of its directions exceed a fifth of their maximum and exceed the
+/// noise. A disc that is 2 % wider than the detector does so. Air need not be 0: a level at which
+/// the projections stay towards their ends, and which is the same in many directions, counts as
+/// air.
 Truncation FindTruncation(const TruncationConfig& config, const std::vector<float>& sinograms);
 
 }  // namespace octavo::inline gpu

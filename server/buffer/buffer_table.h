@@ -45,8 +45,8 @@ class BufferTable {
     return buffers_;
   }
   void Insert(const BufferPtr& buffer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  /// Takes the buffer out of the table and counts it under `reason`; `text` tells later callers
-  /// what has become of it. The caller drops its last reference without the lock, because that
+  /// Takes the buffer out of the table and counts it under `reason`; later callers get `text` as
+  /// the reason for its end. The caller drops its last reference without the lock, because that
   /// frees memory.
   void Remove(const BufferPtr& buffer, const std::string& reason, const std::string& text)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

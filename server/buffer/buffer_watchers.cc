@@ -80,7 +80,7 @@ void BufferWatchers::Watcher::Drain() {
     }
     absl::Cleanup failed = [this] {
       MutexLock lock(mutex_);
-      telling_ = false;  // the next event is told by the thread that brings it
+      telling_ = false;  // the thread of the next event tells it
     };
     told_(event.kind, event.status, event.text);
     std::move(failed).Cancel();
@@ -114,8 +114,8 @@ std::shared_ptr<void> BufferWatchers::Watch(
     MutexLock lock(mutex_);
     watchers_.push_back(watcher);
   }
-  // A change made before the next line is among the existing buffers; a later one finds the
-  // watcher listed. One that is in both is told once more, or left out if it is old by then.
+  // A change made before the next line is among the existing buffers; a later one finds the watcher
+  // listed. The watcher hears twice of a change that is in both, or once if it is old by then.
   watcher->Begin(existing());
   return watcher;
 }

@@ -13,8 +13,8 @@ namespace octavo::buffer {
 
 /// The watchers of buffers. A watcher hears of the existing buffers before it hears of changes, and
 /// never of an older state of a buffer after a newer one, in whichever order the threads that made
-/// the changes arrive. Thread-safe; callbacks run without locks, on the thread that made the change
-/// or on one that tells the same watcher at this moment.
+/// the changes arrive. Thread-safe; callbacks run without locks, on the thread that made the
+/// change, or on another thread that is calling the same watcher at this moment.
 class BufferWatchers {
  public:
   using Told = std::function<void(model::BufferEventKind, const model::BufferStatus&,

@@ -262,7 +262,7 @@ absl::Status OpRunner::Enqueue(Work* work) {
 
 absl::StatusOr<model::BufferStatus> OpRunner::Run(const model::BufferApplySpec& spec,
                                                   const model::Caller& caller) {
-  Work work;  // before the turn: what it keeps is let go of after the turn
+  Work work;  // before the turn, so that its references end after the turn
   work.inputs = {spec.input};
   work.inputs.insert(work.inputs.end(), spec.others.begin(), spec.others.end());
   for (const std::string& name : work.inputs) {

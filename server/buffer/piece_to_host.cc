@@ -7,7 +7,7 @@
 namespace octavo::buffer {
 
 PieceToHost& PieceToHost::operator=(PieceToHost&& other) noexcept {
-  std::swap(order_, other.order_);  // `other` lets go of what this piece held
+  std::swap(order_, other.order_);  // `other` ends what this piece held
   std::swap(device_, other.device_);
   std::swap(memory_, other.memory_);
   std::swap(passed_, other.passed_);
@@ -20,7 +20,7 @@ PieceToHost::~PieceToHost() {
   try {
     order_->WhenPassed(device_, {passed_}, [memory = memory_](const absl::Status&) {});
   } catch (const std::bad_alloc&) {
-    (void)passed_->Synchronize();  // the memory must outlive the copy, whatever became of it
+    (void)passed_->Synchronize();  // the memory must outlive the copy, even a failed copy
   }
 }
 

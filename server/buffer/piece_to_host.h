@@ -10,11 +10,11 @@
 
 namespace octavo::buffer {
 
-/// A piece of device memory on its way to page-locked memory, which it owns. So the memory goes
-/// back to its pool the moment its last user drops it. It does not wait for the thread that follows
-/// the device's work: that thread may be busy with the long work of another client, and a reader
-/// that is faster than it would use up the pool alone. Only a piece that is dropped before its copy
-/// has passed leaves its memory to that thread.
+/// A piece of device memory on its way to page-locked memory, which it owns. The memory therefore
+/// returns to its pool as soon as its last user drops it. It does not wait for the thread that
+/// follows the device's work: that thread may be busy with the long work of another client, and a
+/// reader that is faster than it would use up the pool alone. Only a piece that is dropped before
+/// its copy has passed leaves its memory to that thread.
 class PieceToHost {
  public:
   PieceToHost() = default;

@@ -17,17 +17,18 @@
 // holds the table's lock. A copy keeps the memory that it uses.
 namespace octavo::buffer {
 
-/// Where one replica, or a volume, is read.
+/// The memory from which one replica, or a volume, is read.
 struct ReadPlace {
   int device = 0;
   const void* data = nullptr;
-  std::shared_ptr<BufferReplica> replica;  // null: a volume's, which nobody changes
+  std::shared_ptr<BufferReplica> replica;  // null for a volume, whose bytes do not change
   std::shared_ptr<const void> keep;
   uint64_t version = 0;  // of the replica when it was opened
   model::BufferState state = model::BufferState::kReady;
 };
 
-/// From device to device, on a stream of the device of `to`, which is lost if the copy fails.
+/// Copies from device to device, on a stream of the device of `to`. If the copy fails, `to` is
+/// lost.
 absl::Status ForwardReplica(BufferTable& table, StreamOrdering& order,
                             const std::shared_ptr<BufferReplica>& from,
                             const std::shared_ptr<BufferReplica>& to, int64_t bytes)

@@ -33,7 +33,7 @@ absl::StatusOr<job::JobStatus> Jobs::Submit(const model::JobSpec& spec,
   if (spec.request_id.empty()) return SubmitNew(spec, report);
   {
     // Two retries of one request must not both be queued. The lock is not kept while a job is made:
-    // that opens files, and storage that hangs would stop all who submit.
+    // that opens files, and storage that hangs would block every client that submits a job.
     MutexLock lock(submit_mutex_);
     OCTAVO_ASSIGN_OR_RETURN(const std::optional<job::JobStatus> earlier,
                             components_.jobs.Earlier(spec));

@@ -36,11 +36,11 @@ class ScanLookup {
 /// On the socket (see fd_socket.h) the grant answers
 ///   {"ticket": …, "have": ["<memory>", …], "most": 4, "every": false}  with  {"scan": "scans/…",
 ///       "most": 4}
-/// and tells out of turn
+/// and sends without a request
 ///   {what ExportStore says of an export, "index": volume, "complete": …, "missing_ascans": …,
 ///       "spacing_um": […], "sealed_ns": …, "skipped": n}
 ///       with the descriptor, unless it was sent before or `have` named it. `skipped`: volumes left
-///       out since the last one told. `sealed_ns`: when it was complete, by the host's monotonic
+/// out since the last one sent. `sealed_ns`: when it was complete, by the host's monotonic
 ///       clock.
 ///   {"scan_ended": "scans/…", "skipped": n}: no more will come. What the client has, it may keep.
 ///   {"revoked": "exports/…", …} as ever
@@ -48,12 +48,12 @@ class ScanLookup {
 /// has dropped.
 ///
 /// A client has at most `most` volumes at once. Others that complete meanwhile are left out and
-/// counted; with "every" they are told, oldest first, as volumes are given back (those that have
-/// left memory by then are left out), and the volumes that are held at the start come first. The
-/// scan waits for no client, and no client's mappings can end it: a volume of a LIVE ring takes a
-/// hold slot while it is mapped, and of scans that free their slots by themselves (AUTO_COMMIT,
-/// AUTO_DISCARD, SPILL_…) all clients together get all slots but two. Raw and derived volumes are
-/// not sent. Thread-safe.
+/// counted. With "every", the feed sends them, oldest first, as the client returns volumes (those
+/// that have left memory by then are left out), and it sends the volumes that are held at the start
+/// first. The scan waits for no client, and no client's mappings can end it: a volume of a LIVE
+/// ring takes a hold slot while it is mapped, and of scans that free their slots by themselves
+/// (AUTO_COMMIT, AUTO_DISCARD, SPILL_…) all clients together get all slots but two. Raw and derived
+/// volumes are not sent. Thread-safe.
 class ExportFeeds final : public volume::VolumeObserver {
  public:
   static constexpr int64_t kMost = 64;          // volumes that one client may have at the same time

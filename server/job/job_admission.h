@@ -12,8 +12,8 @@
 
 namespace octavo::job {
 
-/// Where a job may run and what it needs there: its plans, checked against the devices and their
-/// budgets. Reserves nothing. Thread-safe.
+/// Finds the devices on which a job may run and the memory that it needs there: checks its plans
+/// against the devices and their budgets. Reserves nothing. Thread-safe.
 class JobAdmission {
  public:
   JobAdmission(memory::DeviceSet devices, const memory::Ledger* ledger)
@@ -27,7 +27,8 @@ class JobAdmission {
   /// null) gets the plan for it.
   absl::StatusOr<model::AdmissionReport> Plan(const model::JobSpec& spec, const JobWork& work,
                                               JobPlan* chosen) const;
-  /// What a plan asks of the ledger: its results, in their order, then its workspace.
+  /// The memory that a plan requests from the ledger: its results, in their order, then its
+  /// workspace.
   static memory::Ledger::Needs NeedsOf(const JobPlan& plan);
 
  private:

@@ -11,8 +11,8 @@
 
 namespace octavo::picture {
 
-/// As octavo.v1.ImageOptions, checked. Together with the encoding it identifies a picture of a
-/// frame. kRaw turns and shrinks only.
+/// The checked form of octavo.v1.ImageOptions. Together with the encoding it identifies a picture
+/// of a frame. kRaw only rotates and shrinks.
 struct ImageOptions {
   enum class Encoding : uint8_t { kRaw, kPng, kJpeg };
   enum class Contrast : uint8_t { kDisplay, kLevels, kPercentiles };

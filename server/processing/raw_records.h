@@ -22,7 +22,8 @@ namespace octavo::processing {
 /// volume is held.
 struct RawRecords {
   struct Run {
-    /// Of the records before the volume: a number within the scan; else within the volume.
+    /// Number of the first record: within the scan for the records before the volume, else within
+    /// the volume.
     int64_t first = 0;
     int64_t records = 0;
   };

@@ -35,8 +35,8 @@ class Publisher {
   explicit Publisher(const Clock* clock, int64_t remembered_bytes = int64_t{128} << 20)
       : clock_(clock), topics_(remembered_bytes) {}
 
-  /// Where frames of held volumes come from. Before the first subscription; `source` must outlive
-  /// all subscriptions that have not ended.
+  /// The source of frames of held volumes. Call it before the first subscription; `source` must
+  /// outlive all subscriptions that have not ended.
   void SetHeldFrames(HeldFrameSource* source) { held_frames_ = source; }
 
   void ScanStarted(const std::string& scan, const std::map<std::string, std::string>& labels,
@@ -51,7 +51,8 @@ class Publisher {
 
   /// Publishes `frame` under the topic's next sequence number.
   void Publish(const TopicKey& key, model::Frame frame);
-  /// A frame of the topic was not made: it takes a sequence number and counts as dropped.
+  /// The server did not make a frame of the topic. The frame takes a sequence number and counts as
+  /// dropped.
   void Lost(const std::string& scan, const TopicKey& key, Loss loss = Loss::kNoMemory);
 
   /// For an ended scan: the kept frames, and B-scans of its held volumes (LATEST: of the newest).

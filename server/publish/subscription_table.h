@@ -19,15 +19,16 @@ class SubscriptionTable {
   using Queues = std::vector<std::shared_ptr<SubscriberQueue>>;
 
   void Add(const std::shared_ptr<SubscriberQueue>& queue) { queues_.push_back(queue); }
-  /// Those that want `key` of this scan now.
+  /// The queues that want `key` of this scan now.
   Queues Interested(const std::string& name, const TopicTable::Scan& scan, const TopicKey& key);
   /// The topics of this scan that subscribers want.
   std::vector<Wanted> WantedOf(const std::string& name, const TopicTable::Scan& scan) const;
-  /// Those that name this scan (not those by labels, which may get others).
+  /// The queues that name this scan (without those that select by labels, which may get other
+  /// scans).
   Queues Of(const std::string& name) const;
-  /// Those whose frames only a rate limit holds back.
+  /// The queues with frames that only a rate limit holds back.
   Queues HeldBack() const;
-  /// Each forgets the scans that are not `known` any more.
+  /// Each queue forgets the scans that are not `known` any more.
   void ForgetScans(const std::function<bool(const std::string& scan)>& known) const;
   void AddTo(model::Stats* stats) const;
 

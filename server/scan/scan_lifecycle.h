@@ -31,7 +31,8 @@ class ScanLifecycle {
   void SetState(model::ScanState state);
   /// Sets the reason for the end; another call ends the scan. False if a reason is already set.
   bool EndWith(model::ScanState state, Reason code, const std::string& reason);
-  /// Ends the scan at once as FAILED, whatever end it was heading for. Work in flight is lost.
+  /// Ends the scan at once as FAILED, also while it is ending in another way. Work in flight is
+  /// lost.
   void Fail(Reason code, const std::string& reason);
   /// Whether the scan may still fail: the device has not finished its work.
   bool CanFail();

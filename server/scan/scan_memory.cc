@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kPreparedFrameBytes = 64 << 20;
 
-// Of one device's part of a striped volume.
+// The layout of one device's part of a striped volume.
 memory::SlotLayout BytesOfStripe(const model::ResolvedScan& scan) {
   const int64_t ascans = StripesOf(scan).MostRows(scan.shape[0]) * scan.shape[1];
   return {.device = 0,

@@ -96,7 +96,7 @@ class Source {
     (void)record;
     return {};
   }
-  /// The scan takes no more records: tells the clients or the process that feed the source.
+  /// The scan takes no more records. The source tells the clients or the process that feed it.
   virtual void Close() {}
   /// The port to which clients push records; null for sources that fetch them.
   virtual std::shared_ptr<PushPort> push() { return nullptr; }

@@ -26,9 +26,9 @@ struct BatchImages {
   float* images = nullptr;
 };
 
-/// Makes the slices of a batch from its sinograms, with a preview now and then, and tells how the
-/// iterations went. With a single axis, all batches share one plan of the reconstruction. Used by
-/// the job's thread only; the stream must have passed its work before it is destroyed.
+/// Makes the slices of a batch from its sinograms, with a preview now and then, and reports the
+/// iterations. With a single axis, all batches share one plan of the reconstruction. Used by the
+/// job's thread only; the stream must have passed its work before it is destroyed.
 class SliceMaker {
  public:
   SliceMaker(job::JobRun& run, std::stop_token stop, const TomographyTask& task,

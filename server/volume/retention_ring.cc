@@ -148,8 +148,8 @@ absl::StatusOr<model::VolumeStatus> RetentionRing::Unmark(const std::string& nam
   entry->living_ns = table_.NowNs();
   entry->warned = false;
   entry->marked = false;
-  // A slot of the ring again, unless the volume is in another tier; while somebody has it on loan,
-  // when it is given back.
+  // The volume is a slot of the ring again, unless it is in another tier. If it is on loan, it
+  // becomes one when the loan ends.
   if (entry->of_ring && !IsOver(*entry) && entry->tier == model::Tier::kDevice) {
     entry->lent = entry->loans > 0;
     entry->kept = entry->lent;

@@ -13,7 +13,7 @@ namespace octavo::volume {
 /// What a VolumeHold guarantees while it lives.
 enum class HoldKind : uint8_t {
   kNone,    // nothing
-  kMemory,  // the memory that the bytes are in now lives on, in whatever tier it is
+  kMemory,  // the memory that holds the bytes now stays, in any tier
   kRead,    // as kMemory, and the bytes can be read: `cursor` is open if they are off the device
   kDevice,  // as kMemory, and the bytes lie on the device in one piece
   kLoan,    // a LIVE ring does not overwrite the volume; the bytes themselves are not kept

@@ -24,7 +24,8 @@ bool VolumeMove::Finish(absl::StatusOr<VolumeBytes> made) && {
   const absl::Status status = made.status();
   VolumeBytes bytes;
   if (status.ok()) bytes = *std::move(made);
-  // Before the volume lets go of its memory, so that the slot is free when it says so.
+  // The hold ends before the volume releases its memory, so that the slot is free when observers
+  // hear of it.
   hold_.Release();
   bool moved = false;
   std::optional<model::VolumeStatus> told;

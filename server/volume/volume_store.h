@@ -1,7 +1,7 @@
 #pragma once
 
 // Verbs and what protects a volume from them. The VolumeStore checks each cell and performs the
-// verb under its one lock. Of two conflicting verbs one therefore succeeds, and the error of the
+// verb under its one lock. Therefore one of two conflicting verbs succeeds, and the error of the
 // other names the holder or the cause (reason in capitals).
 //
 //                         somebody's   export (maps mark, kept, being      COMMITTING   reads and

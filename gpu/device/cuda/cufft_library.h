@@ -19,7 +19,8 @@ struct CufftLibrary {
   decltype(&cufftExecR2C) ExecR2C;
 };
 
-/// FailedPrecondition if the library or a function of it is not there. Loaded once; never unloaded.
+/// FailedPrecondition if the library or one of its functions is missing. Loaded once; never
+/// unloaded.
 absl::StatusOr<const CufftLibrary*> LoadCufft();
 
 }  // namespace octavo::inline gpu::cuda

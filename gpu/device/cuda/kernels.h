@@ -1,6 +1,6 @@
 #pragma once
 
-// The kernels of memory.cu: what a device does with its memory and its clock.
+// The kernels of memory.cu, which work on a device's memory and read its clock.
 
 #include <cuda_runtime.h>
 #include <memory>

@@ -6,8 +6,8 @@
 namespace octavo::inline gpu::host {
 
 /// Inverse transform X[k] = Σ x[j] exp(+2πi jk/n), not scaled, of any length. Lengths 2^a 3^b 5^c:
-/// mixed-radix Stockham passes. Others: as a convolution (Bluestein 1970) of the first fast length
-/// that has room for the inputs and outputs asked for,
+/// mixed-radix Stockham passes. Other lengths: a convolution (Bluestein 1970) of the first fast
+/// length that has room for the requested inputs and outputs,
 ///   X[k] = c[k] Σ (x[j] c[j]) conj(c[k - j]),  c[m] = exp(πi m²/n).
 struct FftPlan {
   struct Pass {
@@ -29,8 +29,8 @@ struct FftPlan {
 };
 
 /// Plan for n >= 1 of which only the first `inputs` are not zero and only the outputs [first, first
-/// + outputs) are wanted. Passes give all n outputs at their rows; a convolution gives output first
-/// + i at row i.
+/// + outputs) are wanted. Passes write all n outputs to their rows; a convolution writes output
+/// first + i to row i.
 FftPlan MakeFftPlan(int64_t n, int64_t inputs, int64_t first, int64_t outputs);
 inline FftPlan MakeFftPlan(int64_t n) { return MakeFftPlan(n, n, 0, n); }
 

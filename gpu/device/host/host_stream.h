@@ -60,8 +60,8 @@ class Task {
   void (*move_)(void*, void*) = nullptr;
 };
 
-/// Whether a host device may still be used; shared by everything made on it. The host never fails
-/// by itself; only a test marks it as lost.
+/// Whether a host device may still be used; shared by everything made on it. The host never fails;
+/// only a test marks it as lost.
 class HostHealth {
  public:
   absl::Status Check() {

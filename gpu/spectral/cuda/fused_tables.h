@@ -1,6 +1,7 @@
 #pragma once
 
-// Private to this folder: what the kernels of the fused launch read, and how a length is launched.
+// Private to this folder: the tables that the kernels of the fused launch read, and the launch of
+// each length.
 
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -10,7 +11,7 @@
 
 namespace octavo::inline gpu::cuda {
 
-/// How raw samples lie in memory, as far as they are fused.
+/// The layouts of raw samples that the fused kernel supports.
 enum class RawKind : uint8_t { kU8, kU16, kI16, kLowFirst12, kHighFirst12 };
 enum class OutKind : uint8_t { kU8, kU16, kF32 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to this folder: step 1's sums of records and means of sums (gpu/spectral/rolling_window.h
-// says of which).
+// Private to this folder: the sums of records and means of sums of step 1
+// (gpu/spectral/rolling_window.h has the rule).
 
 #include <cuda_runtime.h>
 #include <memory>

@@ -9,9 +9,9 @@
 #include "gpu/math/raw.h"
 #include "gpu/math/spectral.h"
 
-// The SIMD part of the host chain: a tile of as many records as a vector has lanes goes through all
-// steps at once, one A-scan per lane, so that every step is contiguous vector work and nothing
-// leaves the cache in between.
+// The SIMD part of the host chain: it processes a tile of as many records as a vector has lanes in
+// all steps together, one A-scan per lane. So every step works on contiguous vectors, and all
+// intermediate results stay in the cache.
 namespace octavo::inline gpu::host {
 
 /// All parameters of a tile, resolved to numbers.
@@ -50,7 +50,7 @@ struct LaneTarget {
   void* mip = nullptr;     // one element
   float* aip = nullptr;
   float* sum = nullptr;         // [D] powers of the repeats before; null = no repeats
-  int32_t before = 0;           // how many
+  int32_t before = 0;           // the number of these repeats
   uint64_t* clipped = nullptr;  // [2], shared by all lanes of all tiles
   uint32_t* clipped_before =
       nullptr;  // [2], with sum: what the mean of the repeats before added to it
@@ -71,15 +71,15 @@ int64_t TileScratchFloats(const TileTables& tables);
 void ProcessTile(const TileTables& tables, const void* raw, int64_t records,
                  const TileBackground& background, const LaneTarget* targets, float* scratch);
 
-/// The same in two parts: up to the complex depth samples, re and im [D][lanes] at `spectra`; and
-/// the rest, less the complex fixed pattern [D].
+/// Does the same in two parts. TransformTile computes the complex depth samples, re and im
+/// [D][lanes] at `spectra`. FinishTile subtracts the complex fixed pattern [D] and does the rest.
 void TransformTile(const TileTables& tables, const void* raw, int64_t records,
                    const TileBackground& background, float* spectra, float* scratch);
 void FinishTile(const TileTables& tables, const float* spectra, const float* pattern_re,
                 const float* pattern_im, int64_t records, const LaneTarget* targets);
 
-/// Over the A-scans [begin, end) of a B-scan, for the depths [first, last): their sum; or with
-/// mean_re, mean_im [D] given the sum of |z - mean|² in `re`. `spectra`: one block of TransformTile
+/// Sums the A-scans [begin, end) of a B-scan for the depths [first, last). If mean_re and mean_im
+/// [D] are given, `re` gets the sum of |z - mean|² instead. `spectra`: one block of TransformTile
 /// after the other, TileLanes() A-scans each.
 void SumAscans(const TileTables& tables, const float* spectra, int64_t begin, int64_t end,
                int64_t first, int64_t last, const float* mean_re, const float* mean_im, float* re,

@@ -24,7 +24,7 @@ namespace octavo::storage {
 ///     OCTAVO_ASSIGN_OR_RETURN(ProjectionPrefetch::Slab slab, prefetch->Next(stop));
 ///     if (!slab) break;                                                    // all boxes were given
 ///     device.CopyToDevice(stream, dst, slab.data(), slab.bytes()); event.Record(stream); …
-///     in_flight.push_back({std::move(slab), event});  // goes when the event has passed
+/// in_flight.push_back({std::move(slab), event}); // freed when the event has passed
 ///   }
 class ProjectionPrefetch {
  private:

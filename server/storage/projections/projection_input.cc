@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<ProjectionInput>> OpenOnce(const std::string& pat
   if (format == "zarr") return OpenZarrProjections(path, options);
   if (format == "npy") return OpenNpyProjections(path, options);
   if (format.empty() || format == "data_exchange" || format == "nxtomo") {
-    // Probe the very file that is opened, even if its name has come to mean another file.
+    // Probe the file that is opened, even if its name refers to another file by now.
     OCTAVO_RETURN_IF_ERROR(ProbeHdf5(opened->fd, path, options));
     return OpenHdf5Projections(opened->fd, path, options);
   }

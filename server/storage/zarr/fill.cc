@@ -29,8 +29,8 @@ uint64_t HalfBits(double value) {
   std::frexp(value, &exponent);                    // |value| = m 2^exponent, 1/2 <= m < 1
   const int least = std::max(exponent - 11, -24);  // of the last bit
   const auto units = static_cast<uint64_t>(std::nearbyint(std::ldexp(std::fabs(value), -least)));
-  // Subnormal numbers count units of 2^-24; above, the 11th bit is implied. A carry goes into the
-  // exponent by itself.
+  // Subnormal numbers count units of 2^-24; above, the 11th bit is implied. A carry increments the
+  // exponent.
   const uint64_t bits = units + (static_cast<uint64_t>(least + 24) << 10);
   return sign | std::min<uint64_t>(bits, 0x7C00);
 }
