@@ -48,14 +48,31 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
           for (const auto& warning : warnings) response->add_warnings(Utf8(warning));
           response->set_plan(Utf8(response->plan()));
           EncodeAdmissionReport(report, response->mutable_report());
-          if (!request->waveform() && !request->plot()) return absl::OkStatus();
-          OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave,
-                                  scans_.PlanWaveform(spec, request->odd_volume()));
-          if (request->waveform())
-            OCTAVO_RETURN_IF_ERROR(
-                EncodeWaveform(wave, request->first_sample(), response->mutable_waveform()));
-          if (!request->plot()) return absl::OkStatus();
-          OCTAVO_ASSIGN_OR_RETURN(*response->mutable_plot_png(), picture::PlotPattern(wave));
+          return absl::OkStatus();
+        });
+  }
+
+  ServerUnaryReactor* PlanWaveform(CallbackServerContext* context,
+                                   const v1::PlanWaveformRequest* request,
+                                   v1::PlanWaveformResponse* response) override {
+    return ReplyMaybeSlow(
+        &slow_->plans, kMostPlans, context, request, response,
+        [this, request, response]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave, WaveformOf(*request));
+          PassPoint(MethodOf<v1::PlanWaveformRequest>(), ".answer");
+          return EncodeWaveform(wave, request->first_sample(), response->mutable_waveform());
+        });
+  }
+
+  ServerUnaryReactor* PlotWaveform(CallbackServerContext* context,
+                                   const v1::PlotWaveformRequest* request,
+                                   v1::PlotWaveformResponse* response) override {
+    return ReplyMaybeSlow(
+        &slow_->plans, kMostPlans, context, request, response,
+        [this, request, response]() -> absl::Status {
+          OCTAVO_ASSIGN_OR_RETURN(const pattern::PatternWaveform wave, WaveformOf(*request));
+          PassPoint(MethodOf<v1::PlotWaveformRequest>(), ".answer");
+          OCTAVO_ASSIGN_OR_RETURN(*response->mutable_png(), picture::PlotPattern(wave));
           return absl::OkStatus();
         });
   }
@@ -139,6 +156,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
   }
 
  private:
+  /// The waveforms that PlanWaveform and PlotWaveform speak of.
+  template <typename Request>
+  absl::StatusOr<pattern::PatternWaveform> WaveformOf(const Request& request) {
+    OCTAVO_ASSIGN_OR_RETURN(const model::ScanSpec spec, DecodeScanSpec(request.spec()));
+    return scans_.PlanWaveform(spec, request.odd_volume());
+  }
+
   absl::Status SetSession(const std::string& secret, model::ScanSpec* spec) {
     if (secret.empty()) return absl::OkStatus();
     OCTAVO_ASSIGN_OR_RETURN(const session::SessionStatus session, clients_.Find(secret));

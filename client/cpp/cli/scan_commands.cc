@@ -168,16 +168,16 @@ void WriteFile(Session& session, const std::string& path, const std::string& byt
 }
 
 // One line per record: x, y, A-scan (-1: flyback). Long waveforms come in several answers.
-void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRequest request,
+void WriteWaveform(Session& session, v1::ScanService::Stub& stub, const v1::ScanSpec& spec,
                    const std::string& path) {
-  request.set_plot(false);
-  request.set_waveform(true);
+  v1::PlanWaveformRequest request;
+  *request.mutable_spec() = spec;
   std::ostringstream text;
   text.precision(9);
   for (int64_t first = 0, total = 1; first < total;) {
-    v1::PlanScanResponse answer;
+    v1::PlanWaveformResponse answer;
     request.set_first_sample(static_cast<uint32_t>(first));
-    if (!Check(session, stub.PlanScan(session.Context().get(), request, &answer))) return;
+    if (!Check(session, stub.PlanWaveform(session.Context().get(), request, &answer))) return;
     const auto& wave = answer.waveform();
     if (first == 0)
       text << "# " << wave.sample_rate_hz() << " samples/s\nx_" << wave.unit() << ",y_"
@@ -188,6 +188,15 @@ void WriteWaveform(Session& session, v1::ScanService::Stub& stub, v1::PlanScanRe
     first += std::max(wave.x_size(), 1);
   }
   WriteFile(session, path, text.str());
+}
+
+void WritePlot(Session& session, v1::ScanService::Stub& stub, const v1::ScanSpec& spec,
+               const std::string& path) {
+  v1::PlotWaveformRequest request;
+  *request.mutable_spec() = spec;
+  v1::PlotWaveformResponse answer;
+  if (!Check(session, stub.PlotWaveform(session.Context().get(), request, &answer))) return;
+  WriteFile(session, path, answer.png());
 }
 
 }  // namespace
@@ -232,7 +241,6 @@ void AddScanCommands(CLI::App& app, Session& session) {
   plan->callback([&session, planned, waveform, plot] {
     v1::PlanScanRequest request;
     *request.mutable_spec() = planned->Spec();
-    request.set_plot(!plot->empty());
     if (!plot->empty()) CheckWritable("--plot", *plot);
     if (!waveform->empty()) CheckWritable("--waveform", *waveform);
     v1::PlanScanResponse answer;
@@ -242,15 +250,13 @@ void AddScanCommands(CLI::App& app, Session& session) {
     });
     if (session.exit_code != kOk) return;
     if (session.json) {
-      v1::PlanScanResponse words = answer;
-      words.clear_plot_png();
-      PrintJson(words);
+      PrintJson(answer);
     } else {
       PrintReport(session, answer);
     }
     if (!answer.report().admitted()) session.exit_code = kFailed;
-    if (!plot->empty()) WriteFile(session, *plot, answer.plot_png());
-    if (!waveform->empty()) WriteWaveform(session, *stub, request, *waveform);
+    if (!plot->empty()) WritePlot(session, *stub, request.spec(), *plot);
+    if (!waveform->empty()) WriteWaveform(session, *stub, request.spec(), *waveform);
   });
 
   scan->add_subcommand("list", "all scans the server knows, newest first")->callback([&session] {

@@ -118,14 +118,13 @@ class Client(VolumeCalls, JobCalls):
     def waveform(self, source, pattern=None, *, odd_volume: bool = False, plot: bool = False, **fields) -> Waveform:
         """The scanner's waveforms of one volume, ready to be looped; np.save them, or plot=True for a PNG."""
         spec = _spec(source, pattern, fields)
-        parts, plot_png, first, total = [], b"", 0, 1
+        parts, first, total = [], 0, 1
         while first < total:
-            answer = self._call(self._scans.PlanScan, scan_pb2.PlanScanRequest(spec=spec, waveform=True, plot=plot and first == 0,
-                                                                               first_sample=first, odd_volume=odd_volume))
-            parts.append(answer.waveform)
-            plot_png = plot_png or answer.plot_png
-            total = answer.waveform.total_samples
-            first += len(answer.waveform.x)
+            part = self._call(self._scans.PlanWaveform, scan_pb2.PlanWaveformRequest(spec=spec, odd_volume=odd_volume, first_sample=first)).waveform
+            parts.append(part)
+            total = part.total_samples
+            first += len(part.x)
+        plot_png = self._call(self._scans.PlotWaveform, scan_pb2.PlotWaveformRequest(spec=spec, odd_volume=odd_volume)).png if plot else b""
         return Waveform(np.concatenate([p.x for p in parts]).astype(np.float32), np.concatenate([p.y for p in parts]).astype(np.float32),
                         np.concatenate([p.placement for p in parts]).astype(np.int32), parts[0].unit, parts[0].sample_rate_hz, plot_png)
 

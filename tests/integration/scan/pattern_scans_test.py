@@ -130,8 +130,8 @@ class PatternTest(DaemonTest):
         self.assertEqual(len(wave.x), 300 * 1011)
         self.assertEqual((wave.placement >= 0).sum(), 300000)
         with self.assertRaises(octavo.OctavoError) as raised:
-            self.client._call(self.client._scans.PlanScan, scan_pb2.PlanScanRequest(
-                spec=octavo.scan_spec(octavo.simulated(1), octavo.raster(10, 3, 1)), waveform=True, first_sample=30))
+            self.client._call(self.client._scans.PlanWaveform, scan_pb2.PlanWaveformRequest(
+                spec=octavo.scan_spec(octavo.simulated(1), octavo.raster(10, 3, 1)), first_sample=30))
         self.assertEqual((raised.exception.code.name, raised.exception.field), ("OUT_OF_RANGE", "first_sample"))
 
     def test_command_line(self):

@@ -139,8 +139,8 @@ class StalledAnswersTest(AnswersTest):
 
 class PlansTest(LimitsCase):
     def test_large_plans_hold_up_nobody(self):
-        request = scan_pb2.PlanScanRequest(spec=small_scan(ascans_per_bscan=2048, bscans_per_volume=2048), waveform=True, plot=True)
-        plan = self.client.channel.unary_unary("/octavo.v1.ScanService/PlanScan", request_serializer=lambda m: m.SerializeToString(),
+        request = scan_pb2.PlotWaveformRequest(spec=small_scan(ascans_per_bscan=2048, bscans_per_volume=2048))
+        plan = self.client.channel.unary_unary("/octavo.v1.ScanService/PlotWaveform", request_serializer=lambda m: m.SerializeToString(),
                                                response_deserializer=lambda b: b)
         calls = [plan.future(request, timeout=120) for _ in range(40)]
         until(lambda: any(call.done() for call in calls))  # refused, or the first one has finished

@@ -297,6 +297,10 @@ class HandlerFaultsTest : public ::testing::Test {
         })});
     add("ScanService/PlanScan",
         {One<v1::PlanScanRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
+    add("ScanService/PlanWaveform",
+        {One<v1::PlanWaveformRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
+    add("ScanService/PlotWaveform",
+        {One<v1::PlotWaveformRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
     add("ScanService/GetScan", {OfScan<v1::GetScanRequest>()});
     add("ScanService/ListScans", {One<v1::ListScansRequest>()});
     add("ScanService/WatchScan", {OfScan<v1::WatchScanRequest>(1)});
