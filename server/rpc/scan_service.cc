@@ -25,7 +25,9 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return ReplyMaybeSlow(
         &slow_->submits, kMostSubmits, context, request, response,
         [this, request, response](model::AdmissionReport* report) -> absl::Status {
+          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
+          spec.request_id = request->request_id();
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");

@@ -29,7 +29,8 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
                             v1::VolumeService::WithCallbackMethod_WaitVolume<
                                 v1::VolumeService::WithCallbackMethod_SpillVolume<
                                     v1::VolumeService::WithCallbackMethod_RestoreVolume<
-                                        v1::VolumeService::Service>>>>>>>>>>;
+                                        v1::VolumeService::WithCallbackMethod_ReleaseVolume<
+                                            v1::VolumeService::Service>>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -43,8 +44,13 @@ class VolumeServiceImpl final : public Base {
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
                                  const v1::HoldVolumeRequest* request,
                                  v1::HoldVolumeResponse* response) override {
+    return Answer(context, request, response, [&] { return volumes_.Hold(request->name()); });
+  }
+  ServerUnaryReactor* ReleaseVolume(CallbackServerContext* context,
+                                    const v1::ReleaseVolumeRequest* request,
+                                    v1::ReleaseVolumeResponse* response) override {
     return Answer(context, request, response, [&] {
-      return volumes_.Hold(request->name(), request->release(), request->lease_token());
+      return volumes_.Release(request->name(), request->lease_token());
     });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,

@@ -70,9 +70,8 @@ TEST_F(LiboctavoTest, AWholeDay) {
   ScanSpec spec = Small(3);
   spec.labels = {{"lab", "7"}};
   spec.processing.dtype = DType::kF32;
-  spec.request_id = "day";
-  const Scan submitted = client_.SubmitScan(spec);
-  EXPECT_EQ(client_.SubmitScan(spec).name, submitted.name);  // a retry of the same request
+  const Scan submitted = client_.SubmitScan(spec, "day");
+  EXPECT_EQ(client_.SubmitScan(spec, "day").name, submitted.name);  // a retry of the same request
   std::vector<ScanState> states;
   const Scan scan = client_.WatchScan(submitted.name, [&](const Scan& now) {
     states.push_back(now.state);

@@ -171,7 +171,6 @@ v1::JobSpec JobFlags::Spec() const {
   if (!title.empty()) spec.set_title(title);
   if (!device.empty()) spec.set_device(device);
   if (!group.empty()) spec.set_group(group);
-  if (!request_id.empty()) spec.set_request_id(request_id);
   if (priority != 0) spec.set_priority(priority);
   for (const auto& label : labels) {
     const size_t equals = label.find('=');
@@ -205,6 +204,7 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,
   }
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
+  request.set_request_id(request_id);
   request.set_session_secret(secret);
   v1::SubmitJobResponse answer;
   if (!CheckJob(session, spec, stub->SubmitJob(session.Context().get(), request, &answer)))

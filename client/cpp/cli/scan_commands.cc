@@ -200,10 +200,14 @@ void AddScanCommands(CLI::App& app, Session& session) {
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
+  auto request_id = std::make_shared<std::string>();
+  submit->add_option("--request-id", *request_id,
+                     "a retry with the same id returns the first scan");
   submit->add_flag("--watch", *watched, "stay until it ends; an interrupt leaves it alone");
-  submit->callback([&session, submitted, watched] {
+  submit->callback([&session, submitted, request_id, watched] {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = submitted->Spec();
+    request.set_request_id(*request_id);
     v1::SubmitScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
     const auto file = CallWithFile(session, &request, [&](const auto& r) {

@@ -293,23 +293,22 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
           grpc::ClientContext context;  // as long as it takes
           return stub.RestoreVolume(&context, request, answer);
         });
-  auto* hold = add_lease(volume->add_subcommand(
-      "hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
-  auto release = std::make_shared<bool>(false);
-  hold->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  hold->add_flag("--release", *release, "take the mark back");
-  hold->callback([&session, name, release, lease] {
-    v1::HoldVolumeRequest request;
-    request.set_name(*name);
-    request.set_lease_token(*lease);
-    request.set_release(*release);
-    v1::HoldVolumeResponse answer;
-    if (CheckVolume(session, *name,
-                    v1::VolumeService::NewStub(session.channel())
-                        ->HoldVolume(session.Context().get(), request, &answer))) {
-      PrintVolume(session, answer.volume());
-    }
-  });
+  unary("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends",
+        v1::HoldVolumeResponse(),
+        [](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+           v1::HoldVolumeResponse* answer) {
+          v1::HoldVolumeRequest request;
+          request.set_name(which);
+          return stub.HoldVolume(s.Context().get(), request, answer);
+        });
+  add_lease(unary("release", "take the mark of `hold` back", v1::ReleaseVolumeResponse(),
+                  [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+                          v1::ReleaseVolumeResponse* answer) {
+                    v1::ReleaseVolumeRequest request;
+                    request.set_name(which);
+                    request.set_lease_token(*lease);
+                    return stub.ReleaseVolume(s.Context().get(), request, answer);
+                  }));
   auto* spill = add_lease(volume->add_subcommand(
       "spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");

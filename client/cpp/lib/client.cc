@@ -113,8 +113,9 @@ const std::string& Client::address() const { return impl_->address_; }
 
 // -- scans
 
-Scan Client::SubmitScan(const ScanSpec& spec) {
+Scan Client::SubmitScan(const ScanSpec& spec, const std::string& request_id) {
   v1::SubmitScanRequest request;
+  request.set_request_id(request_id);
   Encode(spec, request.mutable_spec());
   return Decode(impl_
                     ->Call<v1::SubmitScanResponse>(*impl_->scans_,
@@ -270,6 +271,14 @@ Volume Client::HoldVolume(const std::string& name) {
                     ->Call<v1::HoldVolumeResponse>(*impl_->volumes_,
                                                    &v1::VolumeService::Stub::HoldVolume,
                                                    Impl::Named<v1::HoldVolumeRequest>(name))
+                    .volume());
+}
+
+Volume Client::ReleaseVolume(const std::string& name) {
+  return Decode(impl_
+                    ->Call<v1::ReleaseVolumeResponse>(*impl_->volumes_,
+                                                      &v1::VolumeService::Stub::ReleaseVolume,
+                                                      Impl::Named<v1::ReleaseVolumeRequest>(name))
                     .volume());
 }
 

@@ -143,7 +143,6 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
   IfGiven(in.hold_slots, [&](uint32_t v) { out->mutable_retention()->set_hold_slots(v); });
   if (in.auto_commit) Encode(*in.auto_commit, out->mutable_retention()->mutable_auto_commit());
   IfGiven(in.title, [&](const std::string& v) { out->set_title(v); });
-  IfGiven(in.request_id, [&](const std::string& v) { out->set_request_id(v); });
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
 }
 

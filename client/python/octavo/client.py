@@ -95,15 +95,17 @@ class Client(VolumeCalls, JobCalls):
 
     @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
-                    *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.Scan:
+                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields) -> scan_pb2.Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and the arguments of
         specs.scan_spec). Returns the Scan.
 
-        session  the session that the scan belongs to, for retention=dict(orphan=...) when the
-                 client is gone
+        session     the session that the scan belongs to, for retention=dict(orphan=...) when the
+                    client is gone
+        request_id  a retry with the same id and spec returns the first Scan
         """
         spec = _spec(source, pattern, fields)
-        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session))).scan
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(
+            spec=spec, request_id=request_id, session_secret=sessions.secret_of(session))).scan
         errors.tell(scan.name, scan.warnings)
         return scan
 

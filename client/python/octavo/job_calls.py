@@ -18,18 +18,19 @@ class JobCalls:
     """The job methods of octavo.Client."""
 
     @explained(specs.job_spec)
-    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, **fields) -> job_pb2.Job:
+    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields) -> job_pb2.Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
-        session  the session that the job belongs to, for orphan="discard" when the client is gone
-                 (the job is cancelled, its volumes are discarded) ...
-        fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan,
-                 ttl: the fate of its volumes
+        session     the session that the job belongs to, for orphan="discard" when the client is
+                    gone (the job is cancelled, its volumes are discarded) ...
+        request_id  a retry with the same id, work and fields returns the first Job
+        fields      title, labels, priority (-100 ... 100), device, group; orphan, ttl: the fate of
+                    its volumes
         What might be a mistake is an OctavoWarning.
         """
-        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
-                                                                        session_secret=secret_of(session))).job
+        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(
+            spec=specs.job_spec(work, **fields), request_id=request_id, session_secret=secret_of(session))).job
         errors.tell(job.name, job.warnings)
         return job
 

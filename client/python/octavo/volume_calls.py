@@ -81,11 +81,16 @@ class VolumeCalls:
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
     # reason LEASED).
 
-    def hold(self, name: str, *, release: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
-        """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed.
-        release: ends the hold."""
+    def hold(self, name: str) -> volume_pb2.Volume:
+        """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed."""
         self._check_volume(name)
-        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease))).volume
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name)).volume
+
+    def release(self, name: str, *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+        """Ends the hold: a volume of a LIVE scan returns to its ring, and its time to live begins
+        anew."""
+        self._check_volume(name)
+        return self._call(self._volumes.ReleaseVolume, volume_pb2.ReleaseVolumeRequest(name=name, lease_token=_token(lease))).volume
 
     def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""

@@ -38,6 +38,7 @@ absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& 
 absl::Status CheckRequestId(const std::string& id);
 
 // scan.cc
+/// All but request_id, which is beside the spec.
 absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const model::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& processing);
@@ -63,7 +64,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& r
 void EncodeVolume(const model::VolumeStatus& volume, v1::Volume* out);
 
 // job.cc
-/// `client`: the group of jobs that name none.
+/// All but request_id, which is beside the spec. `client`: the group of jobs that name none.
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
 void EncodeJobSpec(const model::JobSpec& spec, v1::JobSpec* out);
 /// `brief`: without history and log.

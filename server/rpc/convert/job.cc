@@ -129,7 +129,6 @@ void EncodeFinding(std::monostate, v1::Job*) {}
 }  // namespace
 
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
-  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   if (in.title().size() > 256)
     return InvalidField("title",
                         absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
@@ -145,10 +144,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
     return InvalidField("group",
                         absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
-  out.request_id = in.request_id();
-  v1::JobSpec body = in;
-  body.clear_request_id();
-  out.request_digest = body.SerializeAsString();
+  out.request_digest = in.SerializeAsString();
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
@@ -182,7 +178,6 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
 }
 
 void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
-  out->set_request_id(in.request_id);
   out->set_title(in.title);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->set_priority(in.priority);

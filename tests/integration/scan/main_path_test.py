@@ -213,12 +213,16 @@ class Admission(DaemonTest):
 
 class Requests(DaemonTest):
     def test_request_id(self):
-        spec = octavo.scan_spec(simulated(), octavo.raster(64, 8, volumes=1), samples=256, request_id="r1")
-        first = self.client.submit_scan(spec)
-        self.assertEqual(self.client.submit_scan(spec).name, first.name)
+        spec = octavo.scan_spec(simulated(), octavo.raster(64, 8, volumes=1), samples=256)
+        first = self.client.submit_scan(spec, request_id="r1")
+        self.assertEqual(self.client.submit_scan(spec, request_id="r1").name, first.name)
+        self.assertNotEqual(self.client.submit_scan(spec, request_id="r2").name, first.name)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(spec, request_id="x" * 129)
+        self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", "request_id"))
         spec.title = "other"
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.submit_scan(spec)
+            self.client.submit_scan(spec, request_id="r1")
         self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH"))
 
     def test_bad_specs_name_the_field_and_change_nothing(self):
@@ -260,7 +264,6 @@ class Requests(DaemonTest):
             ("retention.auto_commit.destination", lambda s: setattr(s.retention, "disposition", scan_pb2.DISPOSITION_AUTO_COMMIT)),
             ("device", lambda s: setattr(s, "device", "devices/7")),
             ("title", lambda s: setattr(s, "title", "x" * 300)),
-            ("request_id", lambda s: setattr(s, "request_id", "x" * 200)),
             ("labels", lambda s: s.labels.update({"Bad Key": "x"})),
             ("subject.note", lambda s: setattr(s.subject, "note", "x" * 5000)),
         ]

@@ -35,7 +35,6 @@ def layer(**fields):
 
 # Field to set, value, code, text that must name it.
 SCANS = [
-    ("request_id", "x" * 129, BAD, "request_id"),
     ("title", "x" * 257, BAD, "title"),
     ("labels", {"Upper": "x"}, BAD, "labels"),
     ("labels", {"": "x"}, BAD, "labels"),

@@ -161,11 +161,10 @@ TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   EXPECT_THAT(back.chains(0).operations(1).reduce().axes(), ::testing::ElementsAre(2));
 }
 
-TEST(ConvertScan, TheDigestTellsBodiesApartAndIgnoresTheId) {
+TEST(ConvertScan, TheDigestTellsBodiesApart) {
   v1::ScanSpec a;
   Filler(1).Fill(&a);
   v1::ScanSpec same_body = a, other = a;
-  same_body.set_request_id("another");
   (*other.mutable_labels())["key-0"] += "x";
   ASSERT_OK_AND_ASSIGN(const auto digest, DecodeScanSpec(a));
   EXPECT_EQ(DecodeScanSpec(same_body)->request_digest, digest.request_digest);
@@ -176,7 +175,6 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
   v1::ScanSpec good;
   Filler(2).Fill(&good);
   const std::vector<std::pair<const char*, std::function<void(v1::ScanSpec&)>>> bad = {
-      {"request_id", [](auto& s) { s.set_request_id(std::string(129, 'x')); }},
       {"title", [](auto& s) { s.set_title(std::string(257, 'x')); }},
       {"labels", [](auto& s) { (*s.mutable_labels())["Not a key"] = "v"; }},
       {"labels", [](auto& s) { (*s.mutable_labels())["k"] = std::string(257, 'x'); }},

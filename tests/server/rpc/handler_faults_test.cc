@@ -247,7 +247,7 @@ class HandlerFaultsTest : public ::testing::Test {
   }
   v1::SubmitJobRequest PushedJob() {
     v1::SubmitJobRequest request;
-    request.mutable_spec()->set_request_id(Id());
+    request.set_request_id(Id());
     auto* tomography = request.mutable_spec()->mutable_tomography();
     tomography->mutable_push()->set_rows(2);
     tomography->mutable_push()->set_columns(32);
@@ -293,7 +293,7 @@ class HandlerFaultsTest : public ::testing::Test {
     };
     add("ScanService/SubmitScan", {One<v1::SubmitScanRequest>([this](auto& r) {
           *r.mutable_spec() = Spec(0);
-          r.mutable_spec()->set_request_id(Id());
+          r.set_request_id(Id());
         })});
     add("ScanService/PlanScan",
         {One<v1::PlanScanRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
@@ -311,6 +311,7 @@ class HandlerFaultsTest : public ::testing::Test {
     add("VolumeService/ListVolumes", {One<v1::ListVolumesRequest>()});
     add("VolumeService/ReadVolume", {OfVolume<v1::ReadVolumeRequest>()});
     add("VolumeService/HoldVolume", {OfVolume<v1::HoldVolumeRequest>()});
+    add("VolumeService/ReleaseVolume", {OfVolume<v1::ReleaseVolumeRequest>()});
     add("VolumeService/CommitVolume", {.requests = One<v1::CommitVolumeRequest>([this](auto& r) {
                                          r.set_name(HeldVolume());
                                          r.set_request_id(Id());
@@ -594,7 +595,7 @@ TEST_F(HandlerFaultsTest, AScanWithoutThreads) {
   for (int thread = 1; thread <= 4; ++thread) {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = Spec(1);
-    request.mutable_spec()->set_request_id(Id());
+    request.set_request_id(Id());
     ArmFailpoint("thread_started:throw=system_error:" + std::to_string(thread));
     const Answer refused = Call("/octavo.v1.ScanService/SubmitScan", {request.SerializeAsString()});
     EXPECT_FALSE(FailpointArmed());

@@ -181,7 +181,6 @@ struct ScanSpec {
   std::optional<CommitOptions> auto_commit;
   std::string title;
   std::map<std::string, std::string> labels;
-  std::string request_id;  // a retry with the same id and body returns the first answer
   std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
                            // contract; the fields above win
 };
@@ -433,7 +432,8 @@ class Client {
   const std::string& address() const;
 
   // -- scans
-  Scan SubmitScan(const ScanSpec& spec);
+  /// `request_id`: a retry with the same id and spec returns the first answer.
+  Scan SubmitScan(const ScanSpec& spec, const std::string& request_id = "");
   /// The needs and the answer of SubmitScan, without starting anything.
   Admission PlanScan(const ScanSpec& spec);
   Scan GetScan(const std::string& name);
@@ -458,6 +458,7 @@ class Client {
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});
   Volume HoldVolume(const std::string& name);
+  Volume ReleaseVolume(const std::string& name);  // takes HoldVolume back
   /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit
   /// is cancelled (Error, CANCELLED) and the volume stays held.
   CommitResult Commit(const std::string& name, const CommitOptions& options,
