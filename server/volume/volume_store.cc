@@ -68,9 +68,7 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   entry.bytes.spilled = std::move(spilled);
   entry.kept = true;
   // The devices of an earlier process may be others: what it left is restored to the first.
-  int device = 0;
-  if (!volume.recovered && absl::SimpleAtoi(absl::StripPrefix(volume.device, "devices/"), &device))
-    entry.device = device;
+  if (!volume.recovered) entry.device = base::DeviceIndex(volume.device).value_or(0);
   entry.sealed_ns = entry.living_ns = table_.NowNs();
   const model::VolumeStatus status = table_.StatusOf(entry);
   {

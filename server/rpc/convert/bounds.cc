@@ -120,7 +120,7 @@ std::vector<Bound> MakeBounds() {
       // -- buffers
       Many("CreateBufferRequest.shape", kAxes),
       Text("CreateBufferRequest.request_id", kToken),
-      Many("Placement.devices", 64),
+      {.field = "Placement.devices", .count = 64, .bytes = kName},
       Text("WriteBufferRequest.data", 1 << 20),
       Text("WriteBufferRequest.Header.name", kName),
       Many("WriteBufferRequest.Header.shape", kAxes),

@@ -70,7 +70,14 @@ class Buffers(DaemonTest):
         self.refused(invalid, "BAD_TYPE", self.buffers.create, (4,), "c64", lanes=2)
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**30 + 1,), "u8")
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**63, 2**63, 2**63), "u8")
-        self.refused(invalid, "BAD_PLACEMENT", self.buffers.create, (4,), devices=[77])
+        for devices, why in (([77], "names devices/77; there are devices/0 to"), (["devices/0", 0], "names devices/0 twice"),
+                             (["gpu0"], "is 'gpu0'; allowed is devices/<n>"), (["devices/00"], "is 'devices/00'; allowed is"),
+                             (["devices/-1"], "is 'devices/-1'; allowed is"), (["devices/99999999999"], "allowed is devices/<n>"), ([""], "is ''; allowed is")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.buffers.create((4,), devices=devices)
+            self.assertEqual((caught.exception.code, caught.exception.reason), (invalid, "BAD_PLACEMENT"))
+            self.assertIn(why, str(caught.exception))
+            self.assertTrue(caught.exception.field.startswith("placement.devices"), caught.exception.field)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), ttl=0.1)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), private=True)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), labels={"Bad Key": "x"})
@@ -412,6 +419,7 @@ class Quota(DaemonTest):
             buffers.apply(first.name, {"scale": {"multiply": 2}})
         self.assertEqual(caught.exception.reason, "QUOTA")
         second = buffers.create((300 << 10,), "u8", devices=[1])
+        self.assertEqual([replica.device for replica in second.replicas], ["devices/1"])
         # Another client has a quota of its own.
         other = octavo.Client(self.daemon.address, client="somebody else")
         theirs = other.buffers.create((400 << 10,), "u8")
