@@ -130,7 +130,8 @@ std::string WaitsFor(const ScanStatus& scan);
 /// The description of a volume: its origin and the meaning of its voxels. Fixed once the volume is
 /// sealed. Fields as in octavo.v1.Volume.
 struct VolumeDescription {
-  std::string name, scan, title;
+  std::string name, title;
+  std::string scan;  // the scan that its records came from; of other jobs' volumes: the job
   int64_t index = 0;
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
@@ -173,6 +174,11 @@ struct VolumeDescription {
   std::string job, job_kind;              // the job that made it; empty: none
   std::vector<std::string> job_warnings;  // warnings of the ended job
 };
+
+/// What made a volume, as octavo.v1.Volume.parent: its job, else its scan.
+inline const std::string& ParentOf(const VolumeDescription& volume) {
+  return volume.job.empty() ? volume.scan : volume.job;
+}
 
 /// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {

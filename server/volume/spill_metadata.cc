@@ -35,6 +35,7 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
                        {"expected", volume.expected_frames},
                        {"first_ranges", volume.missing_frame_ranges}};
   }
+  if (!volume.job.empty()) about["job"] = volume.job;
   const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
   return about;
@@ -76,6 +77,8 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     OCTAVO_RETURN_IF_ERROR(
         storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
+  if (about.contains("job"))
+    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||

@@ -200,7 +200,8 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
     meta.display_lo = volume.display_lo;
     meta.display_hi = volume.display_hi;
   }
-  if (!volume.job.empty()) {
+  // What is derived of a recovered volume has the job among its source's processing already.
+  if (!volume.job.empty() && volume.recovered_meta == nullptr) {
     auto parameters = ParseJson(volume.job_parameters);
     if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
     meta.processing["job"] = {

@@ -166,7 +166,8 @@ std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   all.reserve(table_.InMemory().size() + table_.Gone().size());
   const auto take = [&](const VolumeTable::Entries& entries) {
     for (const VolumeEntry& entry : entries) {
-      if (query.scan.empty() || entry.about->scan == query.scan) all.push_back(&entry);
+      if (query.parent.empty() || model::ParentOf(*entry.about) == query.parent)
+        all.push_back(&entry);
     }
   };
   if (!query.in_memory) take(table_.Gone());

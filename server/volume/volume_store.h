@@ -69,7 +69,7 @@ namespace octavo::volume {
 
 /// Which volumes List returns.
 struct VolumeQuery {
-  std::string scan;        // empty = of all scans
+  std::string parent;      // scans/<id> or jobs/<id>; empty = of all
   bool in_memory = false;  // only what is acquired, held or being committed
 };
 

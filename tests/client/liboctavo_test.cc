@@ -127,7 +127,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   std::vector<uint64_t> sequences;
   std::map<std::string, std::vector<std::byte>> mips;
   for (const Frame& frame : client_.Subscribe(
-           {.scan = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
+           {.parent = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
     EXPECT_TRUE(frame.complete);
     EXPECT_THAT(frame.array.shape, ElementsAre(12, 40));
     EXPECT_THAT(frame.axes, ElementsAre("y", "x"));
@@ -151,7 +151,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   }
   int volumes = 0;
   const Scan second = client_.SubmitScan(spec);
-  client_.Subscribe({.scan = second.name, .products = {Product::kVolume}}, [&](const Frame& frame) {
+  client_.Subscribe({.parent = second.name, .products = {Product::kVolume}}, [&](const Frame& frame) {
     EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
     EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
     return ++volumes < 2;
@@ -161,9 +161,9 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
 
 TEST_F(LiboctavoTest, PicturesAreFiles) {
   const auto volumes = Done(Small(1));
-  const std::string scan = client_.GetVolume(volumes.at(0)).scan;
+  const std::string scan = client_.GetVolume(volumes.at(0)).parent;
   for (const Encoding encoding : {Encoding::kPng, Encoding::kJpeg}) {
-    FrameStream stream = client_.Subscribe({.scan = scan,
+    FrameStream stream = client_.Subscribe({.parent = scan,
                                             .products = {Product::kMip},
                                             .encoding = encoding,
                                             .image = ImageOptions{.colour_map = ColourMap::kInferno,
@@ -187,7 +187,7 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   spec.record_rate_hz = 4000;
   spec.disposition = Disposition::kAutoDiscard;
   const Scan scan = client_.SubmitScan(spec);
-  FrameStream stream = client_.Subscribe({.scan = scan.name});
+  FrameStream stream = client_.Subscribe({.parent = scan.name});
   Frame frame;
   ASSERT_TRUE(stream.Next(&frame));
   std::thread other([&] { stream.Cancel(); });
@@ -196,15 +196,15 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   other.join();
   EXPECT_FALSE(stream.Next(&frame));
   {
-    FrameStream dropped = client_.Subscribe({.scan = scan.name});  // destroyed without being read
+    FrameStream dropped = client_.Subscribe({.parent = scan.name});  // destroyed without being read
     FrameStream moved = std::move(dropped);
-    moved = client_.Subscribe({.scan = scan.name});
+    moved = client_.Subscribe({.parent = scan.name});
     EXPECT_TRUE(moved.Next(&frame));
   }
   std::unique_ptr<FrameStream> orphan;
   {
     Client short_lived(client_.address());
-    orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.scan = scan.name}));
+    orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.parent = scan.name}));
   }
   EXPECT_TRUE(orphan->Next(&frame));  // the stream keeps its connection open
   orphan = nullptr;
@@ -233,7 +233,7 @@ TEST_F(LiboctavoTest, ErrorsCarryReasonFieldAndNumbers) {
   EXPECT_EQ(Thrown([&] { client_.Read("volumes/none"); }).code, Code::kNotFound);
   EXPECT_EQ(Thrown([&] {
               Frame frame;
-              client_.Subscribe({.scan = "scans/none"}).Next(&frame);
+              client_.Subscribe({.parent = "scans/none"}).Next(&frame);
             }).code,
             Code::kNotFound);
   const Error gone = Thrown([&] {

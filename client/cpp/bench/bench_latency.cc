@@ -134,7 +134,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
                                                                     &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(answer.scan().name());
+  subscribe.set_parent(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_MIP);
   subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);

@@ -125,7 +125,7 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
                                                                     &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(answer.scan().name());
+  subscribe.set_parent(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_VOLUME);
   subscribe.set_delivery(v1::DELIVERY_DROP_OLDEST);
   subscribe.set_queue_length(4);

@@ -150,7 +150,7 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
 CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
             if (absl::StartsWith(name, "scans/"))
-              return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
+              return "'" + name + "' is a scan; its volumes: octavo volume list --parent " + name;
             if (absl::StartsWith(name, "jobs/"))
               return "'" + name + "' is a job; its volumes: octavo job show " + name;
             if (absl::StartsWith(name, "buffers/"))
@@ -239,14 +239,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   };
 
   auto* list = volume->add_subcommand("list", "volumes in device memory, oldest first");
-  auto scan = std::make_shared<std::string>();
+  auto parent = std::make_shared<std::string>();
   auto all = std::make_shared<bool>(false);
-  list->add_option("--scan", *scan, "only of this scan")->check(ScanOrJobName());
+  list->add_option("--parent", *parent, "only of this scans/... or jobs/...")
+      ->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
-  list->callback([&session, scan, all] {
+  list->callback([&session, parent, all] {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;
-    request.set_scan(*scan);
+    request.set_parent(*parent);
     for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state)
       request.add_states(static_cast<v1::VolumeState>(state));
     do {

@@ -226,10 +226,10 @@ Volume Client::GetVolume(const std::string& name) {
                     .volume());
 }
 
-std::vector<Volume> Client::ListVolumes(const std::string& scan) {
+std::vector<Volume> Client::ListVolumes(const std::string& parent) {
   std::vector<Volume> list;
   v1::ListVolumesRequest request;
-  request.set_scan(scan);
+  request.set_parent(parent);
   request.set_page_size(1000);
   do {
     const auto page = impl_->Call<v1::ListVolumesResponse>(

@@ -147,7 +147,7 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
 }
 
 void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
-  out->set_scan(in.scan);
+  out->set_parent(in.parent);
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
@@ -198,7 +198,7 @@ Scan Decode(const v1::Scan& in) {
 
 Volume Decode(const v1::Volume& in) {
   return {.name = in.name(),
-          .scan = in.scan(),
+          .parent = in.parent(),
           .title = in.title(),
           .reason = in.reason(),
           .last_error = in.last_error(),
@@ -218,7 +218,7 @@ Volume Decode(const v1::Volume& in) {
 }
 
 Frame Decode(const v1::Frame& in) {
-  Frame out{.scan = in.scan(),
+  Frame out{.parent = in.parent(),
             .volume = in.volume(),
             .volume_index = in.volume_index(),
             .product = static_cast<Product>(in.product()),

@@ -330,11 +330,12 @@ class Client(VolumeCalls, JobCalls):
     # -- live products
 
     @explained(stream_pb2.SubscribeRequest)
-    def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
+    def subscribe(self, parent: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
-        """Yields frames as they arrive, until the scan ends (all scans: for ever, or for `timeout`
-        seconds) or the generator is closed. For a scan that has ended: the newest kept picture
+        """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
+        (all: for ever, or for `timeout` seconds) or the generator is closed. For one that has
+        ended: the newest kept picture
         (from_sequence=0: all kept frames, also volumes and events), B-scans of its held volumes;
         OctavoError (NOTHING_KEPT) if no frame would come.
 
@@ -347,12 +348,11 @@ class Client(VolumeCalls, JobCalls):
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line
         """
-        if errors.other_kind(scan, "scans") not in ("", "jobs"):
-            more = f"It is of client.volume({scan!r}).scan; client.read takes the volume itself" if scan.startswith("volumes/") else ""
-            errors.check_kind("scan", scan, "scans", more)
+        errors.check_kind("parent", parent, ("scans", "jobs"),
+                          f"It is of client.volume({parent!r}).parent; client.read takes the volume itself" if parent.startswith("volumes/") else "")
         frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
-            scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
+            parent=parent, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
             delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else _image(image), **fields))
         frames.check_index(index, request.products)
         return self._frames(request, timeout)
@@ -361,8 +361,8 @@ class Client(VolumeCalls, JobCalls):
         with errors.raising(self.address):
             call = self._streams.Subscribe(request, timeout=timeout)
         came, over = threading.Event(), threading.Event()
-        if request.scan:
-            threading.Thread(target=self._tell_what_it_waits_for, args=(request.scan, came, over), name="octavo-waits", daemon=True).start()
+        if request.parent:
+            threading.Thread(target=self._tell_what_it_waits_for, args=(request.parent, came, over), name="octavo-waits", daemon=True).start()
         with errors.raising(self.address):
             try:
                 for frame in frames.frames(call):

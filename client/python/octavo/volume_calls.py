@@ -51,12 +51,12 @@ class VolumeCalls:
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
         errors.check_kind("name", name, "volumes", more)
 
-    def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
+    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
         """Volumes that the server holds in any tier (or in `states`: "held", "committed",
-        "discarded", ...), oldest first. Those of a job: Job.volumes."""
-        errors.check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
+        "discarded", ...), oldest first; parent: only those of this scan or job."""
+        errors.check_kind("parent", parent, ("scans", "jobs"))
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
-            scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
+            parent=parent, states=states, page_size=1000, page_token=token))), "volumes")
 
     def volume(self, name: str) -> volume_pb2.Volume:
         self._check_volume(name)
@@ -176,7 +176,7 @@ class VolumeCalls:
         volume, as they complete, until the scan has ended and all results exist."""
         seen = set()
         for frame in self.subscribe(scan, ["event"], from_sequence=0):
-            if frame.event != "volume HELD" or frame.volume in seen:
+            if frame.event.kind != types_pb2.ScanEvent.KIND_VOLUME_DONE or frame.volume in seen:
                 continue
             seen.add(frame.volume)
             volume = self.volume(frame.volume)

@@ -86,7 +86,7 @@ std::vector<Bound> MakeBounds() {
       Text("PushProjectionsRequest.data", kMostPushedBytes),
       // -- volumes
       Text("GetVolumeRequest.name", kName),
-      Text("ListVolumesRequest.scan", kName),
+      Text("ListVolumesRequest.parent", kName),
       Many("ListVolumesRequest.states", kStates),
       Text("ListVolumesRequest.page_token", kToken),
       Text("ReadVolumeRequest.name", kName),
@@ -193,7 +193,7 @@ std::vector<Bound> MakeBounds() {
       Text("ReleaseLeaseRequest.token", kToken),
       Text("ListLeasesRequest.resource", kName),
       // -- the rest
-      Text("SubscribeRequest.scan", kName),
+      Text("SubscribeRequest.parent", kName),
       Many("SubscribeRequest.products", kStates),
       Text("MeasureRequest.device", kName),
   };

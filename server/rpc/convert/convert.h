@@ -36,6 +36,8 @@ absl::Status CheckEnum(const char* field, int value,
                        bool valid);  // `valid`: the result of E_IsValid
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
+/// A name of what makes volumes and frames, scans/<id> or jobs/<id>; empty is fine, too.
+absl::Status CheckParent(const std::string& name);
 
 // scan.cc
 /// All but request_id, which is beside the spec.

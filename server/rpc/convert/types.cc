@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -133,6 +134,13 @@ absl::Status CheckEnum(const char* field, int value, bool valid) {
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() <= 128) return absl::OkStatus();
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
+}
+
+absl::Status CheckParent(const std::string& name) {
+  if (name.empty() || absl::StartsWith(name, "scans/") || absl::StartsWith(name, "jobs/"))
+    return absl::OkStatus();
+  return InvalidField("parent",
+                      absl::StrCat("is '", name, "'; allowed are scans/<id>, jobs/<id>, or empty"));
 }
 
 void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {

@@ -182,7 +182,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
 
 void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_name(in.name);
-  out->set_scan(in.scan);
+  out->set_parent(model::ParentOf(in));
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
   out->set_reason(Utf8(in.reason));
@@ -234,7 +234,6 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_recovered(in.recovered);
   out->set_marked(in.marked);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
-  out->set_job(in.job);
   out->set_raw(in.is_raw);
   out->set_chain(in.chain);
   out->set_clipped_below(in.clipped_below);

@@ -36,7 +36,7 @@ class CommandLine(DaemonTest):
         self.assertTrue(scan.startswith("scans/"))
         self.assertIn("DONE", out)
         self.assertIn(scan, self.fine("scan", "list"))
-        volumes = [json.loads(line) for line in self.fine("--json", "volume", "list", "--scan", scan).splitlines()]
+        volumes = [json.loads(line) for line in self.fine("--json", "volume", "list", "--parent", scan).splitlines()]
         self.assertEqual([v["state"] for v in volumes], ["VOLUME_STATE_HELD"] * 3)
         target = os.path.join(self.daemon.directory, "v.npy")
         self.fine("volume", "read", volumes[0]["name"], "-o", target)
@@ -52,14 +52,14 @@ class CommandLine(DaemonTest):
         self.assertIn("DISCARDED", self.fine("volume", "discard", volumes[1]["name"]))
         self.assertIn("COMMITTED", self.fine("volume", "show", volumes[0]["name"]))
         pictures = os.path.join(self.daemon.directory, "png")
-        self.fine("watch", "--scan", scan, "--count", "1", "--png-dir", pictures)
+        self.fine("watch", "--parent", scan, "--count", "1", "--png-dir", pictures)
         with open(os.path.join(pictures, os.listdir(pictures)[0]), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\x89PNG"))
-        self.fine("watch", "--scan", scan, "--count", "1", "--jpeg-dir", pictures, "--colour-map", "inferno", "--percentiles", "1", "99", "--scale-bar",
+        self.fine("watch", "--parent", scan, "--count", "1", "--jpeg-dir", pictures, "--colour-map", "inferno", "--percentiles", "1", "99", "--scale-bar",
                   "--max-width", "32")
         with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
-        self.assertIn("MIP  picture ", self.fine("watch", "--scan", scan, "--count", "1"))
+        self.assertIn("MIP  picture ", self.fine("watch", "--parent", scan, "--count", "1"))
 
     def test_what_is_scanned_is_told_at_submit(self):
         """A path means replay. The name alone is on standard output, for scripts."""
@@ -236,7 +236,7 @@ class CommandLine(DaemonTest):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
         for flags, words in (((), "MIP  picture "), (("--product", "bscan", "--index", "3"), "BSCAN y 3  picture "),
                              (("--product", "bscan", "--axis", "x"), "BSCAN x in the middle  picture ")):
-            self.assertIn(words, self.fine("watch", "--scan", scan, "--count", "1", *flags))
+            self.assertIn(words, self.fine("watch", "--parent", scan, "--count", "1", *flags))
 
     def test_raw_spectra_are_held_and_json_is_taken_as_text(self):
         spec = '{"simulated": {"seed": 4}, "title": "inline"}'

@@ -187,8 +187,8 @@ MISTAKES = [
     ("image of a subscription", lambda c, **_: c.subscribe("", encoding="png", image="viridis"), ValueError, ["image is 'viridis'", "colour_map"]),
     # -- names of other objects
     ("job for a volume", lambda c, j, **_: c.commit(j, "x"), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a volume, volumes/<id>", "client.wait_job('jobs/", "none yet"]),
-    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).scan), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
-    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).scan), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes: volumes/"]),
+    ("scan for a volume", lambda c, v, **_: c.read(c.volume(v).parent), octavo.OctavoError, ["name is 'scans/", "a scan", "client.wait('scans/", ").volumes: volumes/"]),
+    ("Scan for a volume", lambda c, v, **_: c.derive(c.scan(c.volume(v).parent), {"mip": {}}), octavo.OctavoError, ["name is 'scans/", ").volumes: volumes/"]),
     ("volume for a scan", lambda c, v, **_: c.wait(v), octavo.OctavoError, ["name is 'volumes/", "a volume; allowed is a scan, scans/<id>", "client.volume, read"]),
     ("job for a scan", lambda c, j, **_: c.wait(j), octavo.OctavoError, ["name is 'jobs/", "a job; allowed is a scan", "wait_job"]),
     ("job pushed to as a scan", lambda c, j, **_: c.push(j, []), octavo.OctavoError, ["scan is 'jobs/", "push_projections take it"]),

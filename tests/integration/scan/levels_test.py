@@ -119,7 +119,7 @@ class Levels(DaemonTest):
         self.assertIn("warning: processing.levels 0 to 5 clip", shown)
         self.assertRegex(shown, r"\d % clipped")
         self.assertIn("% clipped", self.command("volume", "show", volumes[0].name).stdout)
-        self.assertIn("% clipped", self.command("volume", "list", "--scan", scan.name).stdout)
+        self.assertIn("% clipped", self.command("volume", "list", "--parent", scan.name).stdout)
         watched = self.command("scan", "submit", "--source", "simulated", "--fast", "--ascans", "32", "--bscans", "4", "--volumes", "1", "--dtype", "u8", "--levels=0,5", "--watch").stdout
         self.assertIn("warning: processing.levels 0 to 5 clip", watched)
         # The warning names levels that do not clip.
@@ -162,7 +162,7 @@ class Levels(DaemonTest):
         octavo.write_png(path, image, 100, 60000)
         with open(path, "rb") as file:
             np.testing.assert_array_equal(decode_png(file.read()), grey(image, 100, 60000))
-        text = self.command("watch", "--scan", scan.name, "--count", "1").stdout.splitlines()[:-1]
+        text = self.command("watch", "--parent", scan.name, "--count", "1").stdout.splitlines()[:-1]
         self.assertGreater(len(set("".join(text))), 4, "the terminal shows more than one shade")
 
     def test_adc_bits_name_the_field(self):

@@ -500,7 +500,7 @@ class Push(DaemonTest):
         with self.daemon.client() as other:
             events = other.subscribe(scan, ["event"], from_sequence=0)
             self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
-            marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record, f.event.volume_index) for f in events if f.event.kind == f.event.KIND_MARKER]
         self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
 
     def test_a_marker_of_any_record_in_any_block(self):
@@ -511,7 +511,7 @@ class Push(DaemonTest):
             big = 16384  # records of a message of 2 MiB: the first block takes several messages
             self.client.push(scan, [(0, records(0, 100), [("behind", 150), ("late", 383), ("own", 99)]),
                                     (100, records(100, 2 * VOLUME - 100 + 2 * big), [("before", 40), ("own", 101)])])
-            marks = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
         self.assertEqual(sorted(marks), [("before", 40), ("behind", 150), ("late", 383), ("own", 99), ("own", 101)])
         end = self.client.wait(scan)
         self.assertEqual(end.source.ignored_markers, 0)

@@ -39,7 +39,7 @@ class Streaming(DaemonTest):
             # for this client.
             channel = grpc.insecure_channel(self.daemon.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
             call = stream_pb2_grpc.StreamServiceStub(channel).Subscribe(stream_pb2.SubscribeRequest(
-                scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
+                parent=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
             got = 0
             for message in call:
                 if message.HasField("frame"):
@@ -136,7 +136,7 @@ class Streaming(DaemonTest):
         self.assertEqual(len(zlib.decompress(frame.data[size + 4:size + 4 + length])), 8 * 33)
 
     def test_bad_requests(self):
-        for options, code in ((dict(scan="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
+        for options, code in ((dict(parent="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
                               (dict(chunk_bytes=17), "INVALID_ARGUMENT"), (dict(max_rate_hz=-1), "INVALID_ARGUMENT"),
                               (dict(from_sequence=3), "INVALID_ARGUMENT"), (dict(products=["volume"], encoding="png"), "INVALID_ARGUMENT")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
@@ -194,7 +194,7 @@ class Streaming(DaemonTest):
     def test_the_command_line_says_what_it_waits_for(self):
         raster = octavo.raster(16, 8, volumes=1)
         scan = self.client.submit_scan(octavo.push(), raster, samples=64).name
-        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--scan", scan, "--json"]
+        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--parent", scan, "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(process.stderr.readline(),
                          f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (IngestService.Push)\n")

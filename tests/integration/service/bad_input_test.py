@@ -286,7 +286,10 @@ READS = [
 ]
 
 SUBSCRIPTIONS = [
-    (dict(scan="scans/none"), "NOT_FOUND", "scans/none"),
+    (dict(parent="scans/none"), "NOT_FOUND", "scans/none"),
+    (dict(parent="jobs/none"), "NOT_FOUND", "no job jobs/none"),
+    (dict(parent="volumes/none"), BAD, "parent: is 'volumes/none'; allowed are scans/<id>, jobs/<id>"),
+    (dict(parent="none"), BAD, "parent: is 'none'; allowed are scans/<id>, jobs/<id>"),
     (dict(products=[99]), BAD, "products"),
     (dict(axis=9), BAD, "axis"),
     (dict(encoding=99), BAD, "encoding"),

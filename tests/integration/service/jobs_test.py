@@ -43,8 +43,8 @@ class Jobs(DaemonTest):
             end = self.client.wait_job(job.name)
             self.assertEqual(end.fraction, 1)
             volume = self.client.volume(end.volumes[0])
-            self.assertEqual((volume.job, volume.derived_from, volume.title, volume.labels["who"], volume.index, volume.scan),
-                             (job.name, raw[i].name, "again", "me", i, raw[i].scan))
+            self.assertEqual((volume.parent, volume.derived_from, volume.title, volume.labels["who"], volume.index),
+                             (job.name, raw[i].name, "again", "me", i))
             np.testing.assert_array_equal(self.client.read(volume.name), self.client.read(wanted[i].name))
             self.assertEqual(volume.digest, wanted[i].digest)
             derived = self.client.derive(raw[i].name, {"reprocess": {"processing": SECOND}})

@@ -338,7 +338,7 @@ TEST_F(JobQueueTest, SubscribersSeePreviewsAndTheResult) {
   const JobStatus job = Submit(script);
   script->begun.Wait();
   SubscribeSpec spec;
-  spec.scan = job.name;
+  spec.parent = job.name;
   spec.products = {Product::kBscan, Product::kMip};
   spec.plane_index = 1;
   spec.delivery = Delivery::kLossless;
@@ -382,7 +382,7 @@ TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
                              {Product::kBscan, true, FrameAxis::kX, 1, 1, 16, 4, {"z", "y"}},
                              {Product::kMip, false, FrameAxis::kZ, -1, 144, 4, 1, {"y", "x"}}};
   for (Case& c : cases) {
-    SubscribeSpec spec{.scan = job.name,
+    SubscribeSpec spec{.parent = job.name,
                        .products = {c.product},
                        .axis = c.axis,
                        .axis_given = c.given,

@@ -140,7 +140,7 @@ TEST_F(RunningJobTest, PreviewsAreDueForSubscribersAndNotTooOften) {
   ASSERT_OK_AND_ASSIGN(
       const auto subscription,
       publisher_.Subscribe(
-          {.scan = "jobs/a", .products = {Product::kBscan}, .delivery = Delivery::kDropOldest},
+          {.parent = "jobs/a", .products = {Product::kBscan}, .delivery = Delivery::kDropOldest},
           [] {}));
   EXPECT_TRUE(run.PreviewDue());
   ASSERT_EQ(run.Wanted().size(), 1u);

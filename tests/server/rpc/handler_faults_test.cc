@@ -211,7 +211,7 @@ class HandlerFaultsTest : public ::testing::Test {
     std::string name;
     Until([&] {
       if (!engine::IsFinal(engine_->scans().Get(scan)->state)) return false;
-      for (const auto& volume : engine_->volumes().List({.scan = scan, .in_memory = true}))
+      for (const auto& volume : engine_->volumes().List({.parent = scan, .in_memory = true}))
         name = volume.name;
       return true;
     });
@@ -383,7 +383,7 @@ class HandlerFaultsTest : public ::testing::Test {
          .again = {NOT_FOUND}});
     add("ExportService/ListExports", {One<v1::ListExportsRequest>()});
     add("StreamService/Subscribe",
-        {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_scan(Submit(Spec(0))); }),
+        {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_parent(Submit(Spec(0))); }),
          .read = 1});
     add("IngestService/Push", {.requests = One<v1::PushRequest>([this](auto& r) {
                                  v1::ScanSpec spec = Spec(1);

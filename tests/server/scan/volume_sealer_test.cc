@@ -239,7 +239,7 @@ TEST(VolumeSealerTest, FramesArePublishedAndThoseThatWereNotMadeAreTold) {
   const auto add = [&](bool lost, bool yielded) {
     PendingFrame& pending = item.frames.emplace_back();
     pending.key = {.product = Product::kMip};
-    pending.frame.scan = "scans/x";
+    pending.frame.parent = "scans/x";
     pending.frame.product = Product::kMip;
     pending.frame.payload = {.owner = memory, .data = memory->data(), .size = 8};
     pending.lost = lost;

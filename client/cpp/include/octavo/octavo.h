@@ -6,7 +6,7 @@
 //   auto scan = client.SubmitScan(
 //       {.source = Simulated{.seed = 1},
 //        .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
-//   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);  // until it ends
+//   for (const Frame& frame : client.Subscribe({.parent = scan.name})) Show(frame);  // until it ends
 //   Volume volume = client.ListVolumes(scan.name).front();
 //   Array voxels = client.Read(volume.name);  // [y, x, z]
 //   Mapped mapped = client.Map(volume.name);  // without a copy, on the same host
@@ -207,7 +207,8 @@ struct Admission {
 };
 
 struct Volume {
-  std::string name, scan, title, reason, last_error, digest;
+  std::string name, title, reason, last_error, digest;
+  std::string parent;  // jobs/<id> of the job that made it, else scans/<id>
   int64_t index = 0;
   VolumeState state = VolumeState::kAcquiring;
   std::vector<int64_t> shape;     // along axes
@@ -260,8 +261,8 @@ struct ImageOptions {
   uint32_t jpeg_quality = 0;  // JPEG only; 0 = 85
 };
 struct SubscribeOptions {
-  std::string scan;                           // empty = all, now and later
-  std::map<std::string, std::string> labels;  // only scans that carry all of these
+  std::string parent;                         // scans/<id> or jobs/<id>; empty = all, now and later
+  std::map<std::string, std::string> labels;  // only scans and jobs that carry all of these
   std::vector<Product> products = {Product::kMip};
   Axis axis = Axis::kDefault;
   std::optional<int64_t> index;  // B-scan number; none = the middle
@@ -275,7 +276,7 @@ struct SubscribeOptions {
 };
 
 struct Frame {
-  std::string scan, volume;
+  std::string parent, volume;  // parent: scans/<id> or jobs/<id>
   int64_t volume_index = -1;
   Product product = Product::kMip;
   Axis axis = Axis::kZ;
@@ -452,8 +453,9 @@ class Client {
 
   // -- volumes
   Volume GetVolume(const std::string& name);
-  /// Volumes the server holds in any tier, oldest first; of one scan if named.
-  std::vector<Volume> ListVolumes(const std::string& scan = "");
+  /// Volumes the server holds in any tier, oldest first; `parent`: only of this scans/<id> or
+  /// jobs/<id>.
+  std::vector<Volume> ListVolumes(const std::string& parent = "");
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});
