@@ -164,7 +164,7 @@ absl::Status OpRunner::Prepare(Work* work) {
       model::AdmissionReport report;
       auto charges =
           ledger_->Reserve(replica->device, work->output->status.name, "",
-                           {{.what = "operation", .bytes = scratch, .count = 1}}, &report);
+                           {{.kind = model::NeedKind::kOperation, .bytes = scratch, .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       run->ledger = ledger_;
       run->charge = charges->front();

@@ -265,7 +265,7 @@ void Committer::Run(const std::shared_ptr<Job>& job, VolumeCommit commit) {
                                   .at_ns = context_.clock->Now().monotonic_ns};
       }
     } else {
-      ++errors_[ReasonOrCode(outcome.status())];
+      ++errors_[std::string(Name(ReasonOrCode(outcome.status())))];
     }
   }
   if (outcome.ok()) {

@@ -260,7 +260,7 @@ absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
       const auto charges,
       context_.ledger->Reserve(
           hold.device, volume.scan, volume.title,
-          {{.what = "restored volume", .bytes = volume_bytes + kMemoryAlignment, .count = 1}},
+          {{.kind = model::NeedKind::kRestoredVolume, .bytes = volume_bytes + kMemoryAlignment, .count = 1}},
           nullptr));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first

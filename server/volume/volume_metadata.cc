@@ -150,7 +150,7 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
-  if (!volume.quantity.empty()) meta.value_kind = volume.quantity;
+  if (volume.quantity != model::Quantity::kNone) meta.value_kind = Name(volume.quantity);
   meta.has_levels = volume.has_levels;
   meta.level_lo = volume.level_lo;
   meta.level_hi = volume.level_hi;

@@ -5,12 +5,14 @@
 #include "absl/status/statusor.h"
 
 #include "octavo/v1/job.pb.h"
+#include "octavo/v1/reason.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "gpu/base/reason.h"
 #include "server/engine/engine.h"
 #include "server/job/job.h"
 #include "server/model/frame.h"
@@ -25,6 +27,7 @@
 namespace octavo::rpc {
 
 // types.cc
+v1::Reason EncodeReason(Reason reason);
 void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out);
 void EncodeScanEvent(const model::ScanEvent& event, v1::ScanEvent* out);
 void EncodeSourceStatus(const model::SourceCounts& counts, v1::SourceStatus* out);

@@ -192,10 +192,10 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_session(in.spec.session);
-  out->set_kind(in.kind);
+  out->set_kind(static_cast<v1::JobKind>(in.kind));
   out->set_state(static_cast<v1::JobState>(in.state));
   out->set_reason(Utf8(in.reason));
-  out->set_reason_code(in.reason_code);
+  out->set_reason_code(EncodeReason(in.reason_code));
   *out->mutable_create_time() = WallTime(in.created);
   if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
   if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);
@@ -204,7 +204,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_plan(Utf8(in.plan));
   for (const std::string& warning : in.warnings) out->add_warnings(Utf8(warning));
   out->set_memory_bytes(in.memory_bytes);
-  out->set_stage(in.stage);
+  out->set_stage(static_cast<v1::JobStage>(in.stage));
   out->set_fraction(in.fraction);
   out->set_step(in.step);
   out->set_steps(in.steps);
@@ -216,7 +216,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   if (brief) return;
   for (const auto& step : in.history) {
     auto* to = out->add_history();
-    to->set_stage(step.stage);
+    to->set_stage(static_cast<v1::JobStage>(step.stage));
     to->set_step(step.step);
     to->set_residual_norm(step.residual_norm);
     *to->mutable_elapsed() = ToDuration(step.seconds);

@@ -376,7 +376,7 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   EncodeScanSpec(in.spec, out->mutable_spec());
   out->set_state(static_cast<v1::ScanState>(in.state));
   out->set_reason(Utf8(in.reason));
-  out->set_reason_code(in.reason_code);
+  out->set_reason_code(EncodeReason(in.reason_code));
   *out->mutable_create_time() = WallTime(in.created);
   if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
   if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);

@@ -225,9 +225,9 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
-  out->set_quantity(in.quantity);
+  out->set_quantity(static_cast<v1::Quantity>(in.quantity));
   out->set_tier(static_cast<v1::Tier>(in.tier));
-  out->set_moving(Name(in.moving));
+  out->set_moving(static_cast<v1::VolumeMove>(in.moving));
   if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
   out->set_session(in.session);
   out->set_orphaned(in.orphaned);

@@ -332,7 +332,7 @@ TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
   const ScanStatus scan = Submit(spec);
   Until([&] { return engine_->scans().Get(scan.name)->volumes_done > 2; });
   ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
-  EXPECT_EQ(Finished(scan.name).reason_code, "SESSION_EXPIRED");
+  EXPECT_EQ(Finished(scan.name).reason_code, Reason::kSessionExpired);
   Until([&] {
     engine_->Housekeep();
     return Held().empty();

@@ -87,7 +87,7 @@ TEST_F(JobTableTest, ADrainEndsWhatWaitsAndTakesNothingNew) {
   ASSERT_THAT(Insert(runs), IsOk());
   SetState(runs, JobState::kRunning);
   EXPECT_EQ(table_.BeginDrain().size(), 1u);
-  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, "DRAINED");
+  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, Reason::kDrained);
   EXPECT_EQ(table_.Get("jobs/runs")->state, JobState::kRunning);
   EXPECT_THAT(Insert(MakeJob("new")), IsError(absl::StatusCode::kUnavailable, "draining"));
 }

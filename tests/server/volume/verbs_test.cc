@@ -68,7 +68,7 @@ class VerbsTest : public ::testing::Test {
       slot->charge =
           ledger_
               .Reserve(0, kScan, "",
-                       {{.what = "slot", .bytes = ClientMemory::kGranule, .count = 1}}, nullptr)
+                       {{.kind = model::NeedKind::kVolumeSlots, .bytes = ClientMemory::kGranule, .count = 1}}, nullptr)
               .value()[0];
       slot->volume = ClientMemory::Allocate(*device_, 4096).value();
       pool_->Add(std::move(slot));
