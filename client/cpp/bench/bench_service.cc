@@ -80,7 +80,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   for (v1::MeasureResponse answer; reader->Read(&answer);) {
     const v1::Measurement& m = answer.measurement();
-    Figure figure{.name = m.name(),
+    Figure figure{.name = cli::InWords(m.figure()),
                   .included = m.included(),
                   .unit = m.unit(),
                   .ceiling_name = m.ceiling_name(),
@@ -97,7 +97,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
                    {"records_per_block", m.records_per_block()},
                    {"rounds", m.rounds()},
                    {"seconds_per_round", SecondsOf(m.round_duration())}};
-    if (m.unit() == "A-scans/s") figure.more["ns_per_ascan"] = 1e9 / m.value();
+    if (m.samples() > 0) figure.more["ns_per_ascan"] = 1e9 / m.value();
     report.Add(figure);
   }
   const grpc::Status status = reader->Finish();

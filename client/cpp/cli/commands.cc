@@ -98,7 +98,7 @@ void PrintHolders(std::ostream& out, const v1::AdmissionReport& report) {
       continue;
     }
     out << "  " << Bytes(static_cast<double>(holder.bytes())) << "  " << holder.name() << "  "
-        << holder.what() << "  " << holder.title() << "\n";
+        << InWords(holder.kind()) << "  " << holder.title() << "\n";
   }
   if (rest > 0)
     out << "  " << Bytes(static_cast<double>(rest)) << "  in " << report.holders_size() - kMost

@@ -114,8 +114,8 @@ void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
     std::cout << "; the disk after " << Seconds(SecondsOf(report.time_to_disk_full()));
   std::cout << "\n";
   for (const auto& need : report.needs())
-    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " ("
-              << need.count() << ")\n";
+    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << InWords(need.kind())
+              << (need.chain().empty() ? "" : " " + need.chain()) << " (" << need.count() << ")\n";
   PrintHolders(std::cout, report);
   std::cout << plan.plan();
   if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";

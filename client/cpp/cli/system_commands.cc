@@ -33,7 +33,8 @@ void Info(Session& session) {
               << "\n";
   }
   for (const auto& root : info.storage()) {
-    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", "
+    std::cout << InWords(root.use()) << " root " << root.path() << ": " << InWords(root.mode())
+              << ", "
               << Bytes(static_cast<double>(root.free_bytes())) << " free";
     if (root.quarantine_entries() > 0) {
       std::cout << ", " << root.quarantine_entries()

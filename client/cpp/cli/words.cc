@@ -77,6 +77,11 @@ std::string ShortName(const google::protobuf::EnumDescriptor& values, int number
   return std::string(absl::StripPrefix(value->name(), prefix));
 }
 
+std::string InWords(const google::protobuf::EnumDescriptor& values, int number) {
+  if (number == 0) return "";
+  return absl::StrReplaceAll(absl::AsciiStrToLower(ShortName(values, number)), {{"_", " "}});
+}
+
 std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values) {
   std::vector<std::string> words;
   for (int i = 0; i < values.value_count(); ++i) {

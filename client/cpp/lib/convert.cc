@@ -28,6 +28,23 @@ auto ListOf(const Repeated& in) {
   return std::vector<typename Repeated::value_type>(in.begin(), in.end());
 }
 
+// "COMPLETED" for REASON_COMPLETED; the number as text for a reason that only a newer server knows.
+std::string ReasonName(v1::Reason reason) {
+  constexpr size_t kPrefix = sizeof("REASON_") - 1;
+  if (reason == v1::REASON_UNSPECIFIED) return "";
+  const std::string& name = v1::Reason_Name(reason);
+  return name.empty() ? std::to_string(static_cast<int>(reason)) : name.substr(kPrefix);
+}
+
+ScanEvent Decode(const v1::ScanEvent& in) {
+  return {.kind = static_cast<ScanEvent::Kind>(in.kind()),
+          .text = in.text(),
+          .volume_index = in.volume_index(),
+          .record = in.record(),
+          .count = in.count(),
+          .marker = in.marker()};
+}
+
 }  // namespace
 
 Error ErrorOf(const grpc::Status& status) {
@@ -178,7 +195,7 @@ Scan Decode(const v1::Scan& in) {
   return {.name = in.name(),
           .state = static_cast<ScanState>(in.state()),
           .reason = in.reason(),
-          .reason_code = in.reason_code(),
+          .reason_code = ReasonName(in.reason_code()),
           .device = in.device(),
           .plan = in.plan(),
           .records = in.records(),
@@ -234,9 +251,10 @@ Frame Decode(const v1::Frame& in) {
             .scale_bar_um = in.scale_bar_um(),
             .acquired_ns = in.acquire_monotonic_ns(),
             .published_ns = in.publish_monotonic_ns(),
-            .event = in.event()};
+            .event = std::nullopt};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
+  if (in.has_event()) out.event = Decode(in.event());
   return out;
 }
 

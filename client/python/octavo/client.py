@@ -20,7 +20,7 @@ from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
 from octavo.paging import pages
-from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2,
+from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, reason_pb2, scan_pb2, scan_pb2_grpc, session_pb2,
                        session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
@@ -199,7 +199,7 @@ class Client(VolumeCalls, JobCalls):
         pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
         now = self.scan(scan)
-        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
+        if now.reason_code in (reason_pb2.REASON_UNSPECIFIED, reason_pb2.REASON_COMPLETED, reason_pb2.REASON_SOURCE_ENDED):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)
             errors.told(scan, pushed.implied)
         errors.told(scan, [text for text in now.warnings if pushed.knows(text)])
@@ -391,7 +391,7 @@ class Client(VolumeCalls, JobCalls):
         job = self.job(name)
         if job.state == job_pb2.JOB_STATE_QUEUED:
             return f"its turn ({job.reason})"
-        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == "projections" else ""
+        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == job_pb2.JOB_STAGE_PROJECTIONS else ""
 
     # -- the server
 

@@ -8,9 +8,10 @@ import grpc
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
+from octavo.names import short_name
 from octavo.paging import pages
 from octavo.session import Session, secret_of
-from octavo.v1 import job_pb2
+from octavo.v1 import job_pb2, reason_pb2
 
 
 @explained_methods
@@ -65,7 +66,7 @@ class JobCalls:
             errors.tell(name, last.warnings)
         if check and last.state != job_pb2.JOB_STATE_DONE:
             raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_STATE_CANCELLED else grpc.StatusCode.ABORTED,
-                                     f"{name}: {last.reason}", last.reason_code)
+                                     f"{name}: {last.reason}", short_name(reason_pb2.Reason.DESCRIPTOR, last.reason_code))
         return last
 
     def cancel_job(self, name: str) -> job_pb2.Job:

@@ -50,6 +50,16 @@ def short_name(enum, number: int) -> str:
     return value.name[len(prefix):] if value is not None else str(number)
 
 
+def enum_name(message, field: str) -> str:
+    """The value of a field of an enum in words: "reconstruct" for a Job's stage. "" for the value 0."""
+    described = message.DESCRIPTOR.fields_by_name.get(field)
+    if described is None or described.enum_type is None or described.label == described.LABEL_REPEATED:
+        allowed = [one.name for one in message.DESCRIPTOR.fields if one.enum_type is not None and one.label != one.LABEL_REPEATED]
+        raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(allowed)}{closest(field, allowed)}")
+    number = getattr(message, field)
+    return short_name(described.enum_type, number).lower() if number != 0 else ""
+
+
 _OF: Dict[str, "Names"] = {}  # by the full name of the enum
 
 

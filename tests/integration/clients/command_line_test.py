@@ -11,6 +11,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
 from readers import READERS
+from octavo.v1 import reason_pb2
 
 
 class CommandLine(DaemonTest):
@@ -147,7 +148,7 @@ class CommandLine(DaemonTest):
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, error)
-        self.assertEqual(self.client.wait(name).reason_code, "CANCELLED")
+        self.assertEqual(self.client.wait(name).reason_code, reason_pb2.REASON_CANCELLED)
 
     def test_a_plan_begins_with_its_verdict(self):
         """The decisive lines come before the holders: verdict, advice, warnings, figures, the ten

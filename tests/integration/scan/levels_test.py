@@ -9,7 +9,7 @@ import urllib.request
 import numpy as np
 
 from harness import DATA, DaemonTest, octavo
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 MIRROR = os.path.join(DATA, "oct", "mirror31")
 
@@ -24,7 +24,7 @@ class Levels(DaemonTest):
         scan = self.client.submit_scan(source or octavo.simulated(seed=5, fast=True), pattern or octavo.raster(48, 10, volumes=2),
                                        samples=fields.pop("samples", 512), processing=processing, **fields)
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED, end.reason)
         return end, [v for v in self.client.volumes(scan.name) if not v.raw]
 
     def metrics(self):

@@ -6,7 +6,7 @@ import unittest
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 DONE, FAILED, CANCELLED = scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED
 LIVE = dict(mode=scan_pb2.RETENTION_MODE_LIVE)
@@ -69,7 +69,7 @@ class Retention(DaemonTest):
     def test_capture_stops_when_full(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=5), samples=256, retention=dict(hold_slots=2))
         end = self.client.wait(scan.name)
-        self.assertEqual((end.state, end.reason_code, end.volumes_done), (DONE, "HOLD_SLOTS_FULL", 2))
+        self.assertEqual((end.state, end.reason_code, end.volumes_done), (DONE, reason_pb2.REASON_HOLD_SLOTS_FULL, 2))
         self.assertEqual([v.index for v in self.client.volumes(scan.name)], [0, 1])
 
     def test_capture_can_drop(self):
@@ -103,7 +103,7 @@ class Retention(DaemonTest):
         self.client.push(scan.name, blocks())
         np.testing.assert_array_equal(self.client.read(kept[0]), kept[1])
         end = self.client.wait(scan.name)
-        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", volumes, 0))
+        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), (reason_pb2.REASON_COMPLETED, volumes, 0))
         # The held volume, and the volumes in the ring when the scan ended.
         held = [v.index for v in self.client.volumes(scan.name) if v.state == 2]
         self.assertEqual(end.volumes_overwritten, volumes - len(held))
@@ -141,7 +141,7 @@ class Retention(DaemonTest):
                 break
         self.client.cancel(scan.name)
         end = self.client.wait(scan.name)
-        self.assertEqual((end.state, end.reason_code), (CANCELLED, "CANCELLED"))
+        self.assertEqual((end.state, end.reason_code), (CANCELLED, reason_pb2.REASON_CANCELLED))
         self.assertGreaterEqual(end.volumes_held, 3)
 
 
@@ -300,7 +300,7 @@ class Requests(DaemonTest):
 
         self.client.push(scan.name, blocks())
         end = self.client.wait(scan.name)
-        self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), ("COMPLETED", 0, 0))
+        self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 0, 0))
         # From the next volume on, all voxels are black; no volume is mixed.
         arrays = [self.client.read(volume.name) for volume in self.client.volumes(scan.name)]
         self.assertEqual([array.max() > 0 for array in arrays], [True, True, False, False])

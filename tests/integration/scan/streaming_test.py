@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
-from octavo.v1 import scan_pb2, stream_pb2, stream_pb2_grpc
+from octavo.v1 import job_pb2, scan_pb2, stream_pb2, stream_pb2_grpc
 
 
 class Streaming(DaemonTest):
@@ -224,7 +224,7 @@ class Streaming(DaemonTest):
         self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))
         self.assertIn(f"{pushed}: nothing comes yet: it waits for a client that pushes its records (IngestService.Push)", told(pushed))
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name
-        until(lambda: self.client.job(job).stage == "projections")
+        until(lambda: self.client.job(job).stage == job_pb2.JOB_STAGE_PROJECTIONS)
         self.assertIn(f"{job}: nothing comes yet: it waits for frames that are pushed: 0 of 9 are in", told(job))
         simulated = self.client.wait(self.client.submit_scan(octavo.simulated(1, fast=True), raster, samples=64))
         self.assertEqual(simulated.waits_for, "")

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import array_operation_pb2, job_pb2, types_pb2
+from octavo.v1 import array_operation_pb2, job_pb2, reason_pb2, types_pb2
 
 SAMPLES, ASCANS, BSCANS = 256, 16, 8
 VOLUME = ASCANS * BSCANS
@@ -129,7 +129,7 @@ class Doubts(DaemonTest):
                 scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
                 self.client.push(scan.name, raw[:records])
                 end = self.client.wait(scan.name)
-            self.assertIn(end.reason_code, ("COMPLETED", "SOURCE_ENDED"))
+            self.assertIn(end.reason_code, (reason_pb2.REASON_COMPLETED, reason_pb2.REASON_SOURCE_ENDED))
             self.assertEqual(len(end.warnings), 1, end.warnings)
             self.assertIn(f"{end.missing_ascans} A-scans of the scan's volumes are missing", end.warnings[0])
             self.assertGreater(end.missing_ascans, 0)
@@ -194,7 +194,7 @@ class Doubts(DaemonTest):
                 scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
                 result = self.client.push(scan.name, blocks)
                 end = self.client.wait(scan.name)
-            self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
+            self.assertEqual((end.reason_code, end.source.records), (reason_pb2.REASON_COMPLETED, VOLUME))
             self.assertEqual(end.out_of_range_records, result.sent - VOLUME)
             for text in end.warnings:  # if some of them arrived before the server had enough
                 self.assertIn(f"More records were pushed than the {VOLUME} that the scan takes", text)
@@ -222,7 +222,7 @@ class Doubts(DaemonTest):
             for said in (str(array.dtype), str(array.shape), f"records of {SAMPLES} samples, U16", f"uint16 [records, {SAMPLES}]"):
                 self.assertIn(said, str(caught.exception))
         self.assertEqual(self.client.push(scan.name, [raw]).next_record, 3 * VOLUME)
-        self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(scan.name).reason_code, reason_pb2.REASON_COMPLETED)
         first, *others = (self.client.read(v.name) for v in self.client.volumes(scan.name))
         for other in others:
             np.testing.assert_array_equal(first, other)
@@ -234,7 +234,7 @@ class Doubts(DaemonTest):
             scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=2), **fields)
             self.client.push(scan.name, blocks)
             end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED")
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED)
         return list(end.warnings), [str(w.message) for w in caught]
 
     def test_pushed_records_of_another_type(self):

@@ -2,8 +2,12 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/rpc/error_details.pb.h"
@@ -431,7 +435,7 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   for (int i = 0; i < 1000; ++i) {
     report.holders.push_back(
         {.name = absl::StrCat("volumes/abcdefgh-0123456789abcdef0123456789abc", i),
-         .what = "held volume",
+         .kind = model::HolderKind::kHeldVolume,
          .bytes = 1000 - i});
   }
   const grpc::Status out = ToGrpc(status, &report);
@@ -448,15 +452,80 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
 }
 
 TEST(ConvertVolume, TheWireNamesEveryMove) {
-  for (const auto& [move, name] :
-       {std::pair(model::Move::kNone, ""), std::pair(model::Move::kSpilling, "SPILLING"),
-        std::pair(model::Move::kRestoring, "RESTORING"),
-        std::pair(model::Move::kRelocating, "RELOCATING")}) {
+  for (const auto& [move, value] :
+       {std::pair(model::Move::kNone, v1::VOLUME_MOVE_UNSPECIFIED),
+        std::pair(model::Move::kSpilling, v1::VOLUME_MOVE_SPILLING),
+        std::pair(model::Move::kRestoring, v1::VOLUME_MOVE_RESTORING),
+        std::pair(model::Move::kRelocating, v1::VOLUME_MOVE_RELOCATING)}) {
     model::VolumeStatus volume;
     volume.moving = move;
     v1::Volume wire;
     EncodeVolume(volume, &wire);
-    EXPECT_EQ(wire.moving(), name);
+    EXPECT_EQ(wire.moving(), value);
+  }
+}
+
+// The model's names go into files; the contract's are the same in capital letters.
+TEST(ConvertVolume, TheWireNamesEveryQuantity) {
+  for (int q = 0; q < v1::Quantity_ARRAYSIZE; ++q) {
+    const auto quantity = static_cast<model::Quantity>(q);
+    model::VolumeStatus volume;
+    volume.quantity = quantity;
+    v1::Volume wire;
+    EncodeVolume(volume, &wire);
+    const std::string name = absl::AsciiStrToLower(v1::Quantity_Name(wire.quantity()));
+    EXPECT_EQ(name, q == 0 ? "quantity_unspecified" : absl::StrCat("quantity_", Name(quantity)));
+    EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
+  }
+  EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
+}
+
+TEST(ConvertVolume, TheParentIsTheJobElseTheScan) {
+  model::VolumeStatus volume;
+  volume.scan = "scans/a";
+  v1::Volume wire;
+  EncodeVolume(volume, &wire);
+  EXPECT_EQ(wire.parent(), "scans/a");
+  volume.job = "jobs/b";
+  EncodeVolume(volume, &wire);
+  EXPECT_EQ(wire.parent(), "jobs/b");
+}
+
+// tests/reasons_test.py compares the two lists; this, that each reason arrives as itself.
+TEST(ConvertReason, EveryReasonIsItsValue) {
+  EXPECT_EQ(EncodeReason(Reason::kNone), v1::REASON_UNSPECIFIED);
+  const auto* values = v1::Reason_descriptor();
+  for (int i = 1; i < values->value_count(); ++i) {
+    const std::string& name = values->value(i)->name();
+    const std::optional<Reason> reason = ReasonNamed(absl::StripPrefix(name, "REASON_"));
+    ASSERT_TRUE(reason.has_value()) << name;
+    EXPECT_EQ(v1::Reason_Name(EncodeReason(*reason)), name);
+  }
+}
+
+TEST(ConvertReason, AnErrorWithoutOneHasThatOfItsCode) {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "x");
+    EXPECT_EQ(Name(ReasonOrCode(status)), absl::StatusCodeToString(status.code()));
+    EXPECT_NE(EncodeReason(ReasonOrCode(status)), v1::REASON_UNSPECIFIED) << status;
+  }
+}
+
+TEST(ConvertHolder, TheWireNamesEveryKind) {
+  using Kind = v1::AdmissionReport::Holder::Kind;
+  for (int k = 1; k < v1::AdmissionReport::Holder::Kind_ARRAYSIZE; ++k) {
+    const std::string name =
+        absl::AsciiStrToLower(v1::AdmissionReport::Holder::Kind_Name(static_cast<Kind>(k)));
+    EXPECT_EQ(name, absl::StrCat("kind_", absl::StrReplaceAll(
+                                              Name(static_cast<model::HolderKind>(k)),
+                                              {{" ", "_"}})));
+  }
+}
+
+TEST(ConvertJob, TheWireNamesEveryKind) {
+  for (int k = 1; k < v1::JobKind_ARRAYSIZE; ++k) {
+    EXPECT_EQ(absl::AsciiStrToLower(v1::JobKind_Name(static_cast<v1::JobKind>(k))),
+              absl::StrCat("job_kind_", Name(static_cast<job::JobKind>(k))));
   }
 }
 

@@ -188,7 +188,9 @@ struct ScanSpec {
 struct Scan {
   std::string name;  // scans/<id>
   ScanState state = ScanState::kQueued;
-  std::string reason, reason_code, device, plan;
+  std::string reason;       // why it ended or failed, for people
+  std::string reason_code;  // the same for programs, as Error::reason: "COMPLETED"; empty: it has not ended
+  std::string device, plan;
   int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0,
           missing_ascans = 0;
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0;
@@ -275,6 +277,30 @@ struct SubscribeOptions {
   bool preview = true;
 };
 
+/// What happened to a scan; as octavo.v1.ScanEvent.
+struct ScanEvent {
+  enum class Kind {
+    kState = 1,
+    kStarted = 2,
+    kVolumeStarted = 3,
+    kVolumeDone = 4,
+    kVolumeState = 5,
+    kInterrupted = 6,
+    kFinished = 7,
+    kProcessing = 8,
+    kGap = 9,
+    kMarker = 10,
+    kSource = 11,
+    kExpiring = 80
+  };
+  Kind kind = Kind::kState;
+  std::string text;           // for people
+  int64_t volume_index = -1;  // -1: about none
+  int64_t record = -1;        // counted from the start of the scan; -1: about none
+  int64_t count = 0;          // kGap: records
+  std::string marker;         // kMarker: its name
+};
+
 struct Frame {
   std::string parent, volume;  // parent: scans/<id> or jobs/<id>
   int64_t volume_index = -1;
@@ -290,7 +316,7 @@ struct Frame {
   Levels display;
   double scale_bar_um = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
-  std::string event;
+  std::optional<ScanEvent> event;  // Product::kEvent, and only there
 };
 
 /// Frames in the order of their arrival. Reads ahead by one frame at most: the server counts the
