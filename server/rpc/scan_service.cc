@@ -2,7 +2,9 @@
 
 #include "gpu/base/status.h"
 #include "server/picture/plot.h"
+#include "server/processing/merge_processing.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -90,10 +92,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                                  v1::UpdateScanResponse* response) override {
     return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response,
                        [this, request, response]() -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing,
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const std::set<std::string> fields,
+                             FieldsOfMask(request->update_mask(), processing::ProcessingFields()));
+                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing given,
                                                  DecodeProcessing(request->processing()));
                          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                                 scans_.Update(request->name(), processing));
+                                                 scans_.Update(request->name(), given, fields));
                          PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
                          EncodeScan(scan, response->mutable_scan());
                          return absl::OkStatus();

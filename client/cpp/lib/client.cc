@@ -181,8 +181,10 @@ Scan Client::WaitScan(const std::string& name) {
   return WatchScan(name, [](const Scan&) { return true; });
 }
 
-Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
+Scan Client::UpdateScan(const std::string& name, const Processing& processing,
+                        const std::vector<std::string>& fields) {
   v1::UpdateScanRequest request;
+  for (const std::string& field : fields) request.mutable_update_mask()->add_paths(field);
   request.set_name(name);
   Encode(processing, request.mutable_processing());
   return Decode(impl_

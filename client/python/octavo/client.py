@@ -14,6 +14,7 @@ from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
+from google.protobuf import field_mask_pb2
 
 from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
@@ -156,10 +157,16 @@ class Client(VolumeCalls, JobCalls):
             errors.tell(name, last.warnings)
         return last
 
-    def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
-        """Replaces the processing, from the next volume on."""
+    def update_scan(self, name: str, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> scan_pb2.Scan:
+        """Changes the processing, from the next volume on.
+
+        fields  names of the fields of Processing that change ("background", ["window", "levels"]); the others stay as they
+                were requested. "*": all of them, `processing` replaces the earlier one as a whole
+        """
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing))).scan
+        paths = [fields] if isinstance(fields, str) else list(fields)
+        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
+            name=name, processing=processing, update_mask=field_mask_pb2.FieldMask(paths=paths)))).scan
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""

@@ -52,12 +52,11 @@ def short_name(enum, number: int) -> str:
 
 def enum_name(message, field: str) -> str:
     """The value of a field of an enum in words: "reconstruct" for a Job's stage. "" for the value 0."""
-    described = message.DESCRIPTOR.fields_by_name.get(field)
-    if described is None or described.enum_type is None or described.label == described.LABEL_REPEATED:
-        allowed = [one.name for one in message.DESCRIPTOR.fields if one.enum_type is not None and one.label != one.LABEL_REPEATED]
-        raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(allowed)}{closest(field, allowed)}")
+    enums = {one.name: one.enum_type for one in message.DESCRIPTOR.fields if one.enum_type is not None and isinstance(getattr(message, one.name), int)}
+    if field not in enums:
+        raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(enums)}{closest(field, enums)}")
     number = getattr(message, field)
-    return short_name(described.enum_type, number).lower() if number != 0 else ""
+    return short_name(enums[field], number).lower() if number != 0 else ""
 
 
 _OF: Dict[str, "Names"] = {}  # by the full name of the enum

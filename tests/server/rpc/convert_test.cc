@@ -13,6 +13,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
+#include "server/processing/merge_processing.h"
 #include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/convert/time.h"
@@ -508,6 +509,38 @@ TEST(ConvertReason, AnErrorWithoutOneHasThatOfItsCode) {
     const absl::Status status(static_cast<absl::StatusCode>(code), "x");
     EXPECT_EQ(Name(ReasonOrCode(status)), absl::StatusCodeToString(status.code()));
     EXPECT_NE(EncodeReason(ReasonOrCode(status)), v1::REASON_UNSPECIFIED) << status;
+  }
+}
+
+// What an update of one field takes over is what the contract has in that field, and nothing else.
+TEST(MergeProcessing, TakesTheFieldsOfTheContract) {
+  v1::Processing ours, theirs;
+  Filler(11).Fill(&ours);
+  Filler(12).Fill(&theirs);
+  std::vector<std::string> names;
+  const auto* descriptor = v1::Processing::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) names.push_back(descriptor->field(i)->name());
+  EXPECT_THAT(processing::ProcessingFields(), ::testing::UnorderedElementsAreArray(names));
+  ASSERT_OK_AND_ASSIGN(const model::Processing from, DecodeProcessing(theirs));
+  ASSERT_OK_AND_ASSIGN(const model::Processing into, DecodeProcessing(ours));
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    v1::Processing wanted = ours, merged;
+    const auto* reflection = wanted.GetReflection();
+    reflection->ClearField(&wanted, field);
+    v1::Processing only = theirs;
+    for (int k = 0; k < descriptor->field_count(); ++k)
+      if (k != i) only.GetReflection()->ClearField(&only, descriptor->field(k));
+    wanted.MergeFrom(only);
+    ASSERT_OK_AND_ASSIGN(const model::Processing as_wanted, DecodeProcessing(wanted));
+    v1::Processing told;
+    EncodeProcessing(as_wanted, &told);
+    EncodeProcessing(processing::MergeProcessing(into, from, {field->name()}), &merged);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(merged, told)) << field->name();
+    v1::Processing unchanged;
+    EncodeProcessing(into, &unchanged);
+    EXPECT_FALSE(google::protobuf::util::MessageDifferencer::Equals(merged, unchanged))
+        << field->name() << ": the two messages have to differ in it";
   }
 }
 

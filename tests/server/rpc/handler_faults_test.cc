@@ -300,7 +300,10 @@ class HandlerFaultsTest : public ::testing::Test {
     add("ScanService/GetScan", {OfScan<v1::GetScanRequest>()});
     add("ScanService/ListScans", {One<v1::ListScansRequest>()});
     add("ScanService/WatchScan", {OfScan<v1::WatchScanRequest>(1)});
-    add("ScanService/UpdateScan", {OfScan<v1::UpdateScanRequest>()});
+    add("ScanService/UpdateScan", {One<v1::UpdateScanRequest>([this](auto& r) {
+          r.set_name(Submit(Spec(0)));
+          r.mutable_update_mask()->add_paths("*");
+        })});
     add("ScanService/StopScan", {OfScan<v1::StopScanRequest>()});
     add("ScanService/CancelScan", {OfScan<v1::CancelScanRequest>()});
     add("ScanService/MarkScan", {One<v1::MarkScanRequest>([this](auto& r) {

@@ -471,7 +471,9 @@ class Client {
   /// Waits for the end of a scan.
   Scan WaitScan(const std::string& name);
   /// Changes the processing from the next volume on.
-  Scan UpdateScan(const std::string& name, const Processing& processing);
+  /// `fields`: the names of those of octavo.v1.Processing that change; {"*"} = all of them.
+  Scan UpdateScan(const std::string& name, const Processing& processing,
+                  const std::vector<std::string>& fields = {"*"});
   Scan StopScan(const std::string& name);    // after the current volume
   Scan CancelScan(const std::string& name);  // at once
   /// For a scan with source Ring: the ticket for a process on the server's host.
