@@ -110,6 +110,9 @@ class Jobs(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=33), request_id="focus-1")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.ALREADY_EXISTS, "IDEMPOTENCY_MISMATCH"))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=32), request_id="x" * 129)
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "request_id"))
         # A request of another session is a new one even with the same id, because the job would
         # belong to the first session.
         with self.client.session("a") as a, self.client.session("b") as b:

@@ -295,6 +295,18 @@ class TimeToLive(DaemonTest):
         events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.KIND_EXPIRING]
         self.assertEqual(len(events), 1)
         self.assertIn("time to live", self.client.volume(second.name).reason)
+        # Released, its time to live begins anew. By the command line, and again: it is idempotent.
+        self.assertFalse(self.client.volume(first.name).HasField("expire_time"))
+        self.assertIn("expires in", self.command("volume", "release", first.name).stdout)
+        released = self.client.release(first.name)
+        self.assertFalse(released.marked)
+        self.assertTrue(3 < seconds_until(released.expire_time) <= 6)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.release("volumes/none")
+        self.assertEqual(caught.exception.reason, "NO_VOLUME")
+        marked = self.command("volume", "hold", first.name).stdout
+        self.assertIn("marked", marked)
+        self.assertNotIn("expires in", marked)
 
 
 def memory_group(limit):
