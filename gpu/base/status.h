@@ -48,8 +48,8 @@ absl::Status WithInfo(absl::Status status, const ErrorInfo& info);
 /// The info that WithInfo attached; kNone and empty strings if it attached none.
 ErrorInfo InfoOf(const absl::Status& status);
 
-/// The status' reason, or the one with the name of its code if it has no reason; kNone for OK. Error
-/// counters and ended scans and jobs report it.
+/// The status' reason, or the one with the name of its code if it has no reason; kNone for OK.
+/// Error counters and ended scans and jobs report it.
 Reason ReasonOrCode(const absl::Status& status);
 
 /// InvalidArgument that names the field: "<field>: <what>".

@@ -172,8 +172,8 @@ class StepPlanner {
                            "); scan repeated_raster or repeated_radial with count >= 2")));
     OCTAVO_RETURN_IF_ERROR(NeedsAmplitudes("angiography"));
     const bool variance = angiography.method == MotionContrast::kSpeckleVariance;
-    state_.quantity = variance ? model::Quantity::kSpeckleVariance
-                               : model::Quantity::kAmplitudeDecorrelation;
+    state_.quantity =
+        variance ? model::Quantity::kSpeckleVariance : model::Quantity::kAmplitudeDecorrelation;
     state_.display_hi = processing::ContrastDisplayHi(angiography.method, state_);
     state_.operations.push_back(
         absl::StrCat(Name(state_.quantity), " over ", pattern_.repeat_count, " repeats"));

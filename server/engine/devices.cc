@@ -88,11 +88,12 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
             absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
         {.reason = Reason::kScansRunning, .field = "", .numbers = {{"scan", session->name()}}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto charges,
-      components_.ledger.Reserve(
-          static_cast<int>(d), "measurement", "",
-          {{.kind = model::NeedKind::kMeasurement, .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          components_.ledger.Reserve(static_cast<int>(d), "measurement", "",
+                                                     {{.kind = model::NeedKind::kMeasurement,
+                                                       .bytes = MeasureBytes(spec, device),
+                                                       .count = 1}},
+                                                     nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) components_.ledger.Release(id);
   };

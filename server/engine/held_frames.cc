@@ -69,9 +69,8 @@ std::vector<model::VolumeStatus> HeldFrames::HeldBy(const std::string& name) {
     }
   } else {
     held = context_.volumes->List({.parent = name, .in_memory = true});
-    std::erase_if(held, [](const model::VolumeStatus& volume) {
-      return !volume.derived_from.empty();
-    });
+    std::erase_if(held,
+                  [](const model::VolumeStatus& volume) { return !volume.derived_from.empty(); });
   }
   std::erase_if(held, [](const model::VolumeStatus& volume) {
     return !model::IsComplete(volume.state) || volume.is_raw;

@@ -137,8 +137,8 @@ void ScanRegistry::AddScan(scan::ScanSession& session, const model::ScanStatus& 
   stats->records_without_place["out_of_range"] += scan.out_of_range_records;
   stats->records_not_finite += scan.non_finite_records;
   stats->source_overruns +=
-      scan.blocks_dropped +
-      (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == Reason::kSourceOverrun);
+      scan.blocks_dropped + (scan.source.overruns > 0 ? scan.source.overruns
+                                                      : scan.reason_code == Reason::kSourceOverrun);
   stats->ring_producers += scan.source.ring && scan.source.connected;
   stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;

@@ -150,7 +150,8 @@ absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
   const auto updated = processing::ResolveUpdate(
       current, processing::MergeProcessing(current.requested, given, fields),
       /*whole=*/fields.size() == processing::ProcessingFields().size());
-  // If the scan has ended meanwhile, it has freed the request and the data that ResolveUpdate needs.
+  // If the scan has ended meanwhile, it has freed the request and the data that ResolveUpdate
+  // needs.
   if (!updated.ok()) {
     OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
     return updated.status();

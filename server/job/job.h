@@ -46,7 +46,13 @@ inline bool IsFinal(JobState s) {
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to);
 
 /// Values as in octavo.v1.JobKind.
-enum class JobKind : uint8_t { kNone, kReprocess, kDispersionAutofocus, kKCalibration, kTomography };
+enum class JobKind : uint8_t {
+  kNone,
+  kReprocess,
+  kDispersionAutofocus,
+  kKCalibration,
+  kTomography
+};
 const char* Name(JobKind kind);  // "reprocess": a metrics label; in files, too
 
 /// Values as in octavo.v1.JobStage.

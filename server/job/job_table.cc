@@ -100,8 +100,7 @@ JobStatus JobTable::StatusOf(const JobEntry& job) const {
   return status;
 }
 
-void JobTable::SetState(JobEntry& job, JobState state, Reason code,
-                        const std::string& reason) {
+void JobTable::SetState(JobEntry& job, JobState state, Reason code, const std::string& reason) {
   JobStatus& status = job.status;
   if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
     octavo::Log(LogLevel::kError, "job state",

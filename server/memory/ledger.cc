@@ -115,8 +115,7 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
                    [](const auto& holder) { return holder.kind != model::HolderKind::kCached; });
   if (largest != report.holders.end()) {
     absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (",
-                    Name(largest->kind),
-                    ", ", largest->bytes, ")");
+                    Name(largest->kind), ", ", largest->bytes, ")");
   }
   return report;
 }

@@ -383,8 +383,7 @@ absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedS
 }
 
 absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current,
-                                                  const model::Processing& requested,
-                                                  bool whole) {
+                                                  const model::Processing& requested, bool whole) {
   model::Processing kept = requested;
   if (!kept.dtype_given &&
       (kept.value == model::ValueKind::kComplex) == (current.chain.output == DType::kC64)) {

@@ -59,9 +59,10 @@ absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
                     {.reason = Reason::kNoAip, .field = "products", .numbers = {}});
   }
   if (Wants(spec, model::Product::kAngiogram) && !show.has_angiogram) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        spec.parent, " computes no angiogram; submit it with products.angiography")),
-                    {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            spec.parent, " computes no angiogram; submit it with products.angiography")),
+        {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
   }
   return absl::OkStatus();
 }

@@ -42,7 +42,8 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
             ->set_quarantine_entries(use.entries);
         response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
       }
-      for (const auto& root : info_.replay_roots) AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, response);
+      for (const auto& root : info_.replay_roots)
+        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, response);
       *response->mutable_start_time() = WallTime(info_.started);
       response->set_draining(engine_.draining());
       for (const auto& address : info_.listening()) response->add_listening(address);

@@ -50,9 +50,8 @@ class VolumeServiceImpl final : public Base {
   ServerUnaryReactor* ReleaseVolume(CallbackServerContext* context,
                                     const v1::ReleaseVolumeRequest* request,
                                     v1::ReleaseVolumeResponse* response) override {
-    return Answer(context, request, response, [&] {
-      return volumes_.Release(request->name(), request->lease_token());
-    });
+    return Answer(context, request, response,
+                  [&] { return volumes_.Release(request->name(), request->lease_token()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,

@@ -107,8 +107,9 @@ memory::SlotLayout LayoutOf(const model::ResolvedScan& scan, int device) {
 
 std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  std::vector<model::AdmissionReport::Item> needs = {
-      {.kind = model::NeedKind::kVolumeSlots, .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
+  std::vector<model::AdmissionReport::Item> needs = {{.kind = model::NeedKind::kVolumeSlots,
+                                                      .bytes = slots * BytesOfSlot(scan).sum(),
+                                                      .count = slots}};
   if (scan.spec.retention.hold_raw) {
     needs.push_back(
         {.kind = model::NeedKind::kRawVolumeSlots,
@@ -119,16 +120,16 @@ std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan,
                      .bytes = processing::RawRecorder::HistoryBytes(scan),
                      .count = 1});
   }
-  needs.insert(
-      needs.end(),
-      {{.kind = model::NeedKind::kRawBlocks,
-        .bytes =
-            kRawBuffers * AlignedBytes(scan.chain.max_records_per_block * RecordBytes(scan.chain)),
-        .count = 1},
-       {.kind = model::NeedKind::kChainWorkspace,
-        .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
-        .count = 1},
-       {.kind = model::NeedKind::kProjectionScratch, .bytes = AlignedBytes(LargestPlane(scan)), .count = 1}});
+  needs.insert(needs.end(), {{.kind = model::NeedKind::kRawBlocks,
+                              .bytes = kRawBuffers * AlignedBytes(scan.chain.max_records_per_block *
+                                                                  RecordBytes(scan.chain)),
+                              .count = 1},
+                             {.kind = model::NeedKind::kChainWorkspace,
+                              .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
+                              .count = 1},
+                             {.kind = model::NeedKind::kProjectionScratch,
+                              .bytes = AlignedBytes(LargestPlane(scan)),
+                              .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0)
     needs.push_back({.kind = model::NeedKind::kAngiogram, .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0)
@@ -166,12 +167,15 @@ std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& s
   for (auto& item : needs) {
     if (item.kind == model::NeedKind::kVolumeSlots && scan.stripe_devices > 1) {
       const int64_t slots = VolumeSlots(scan);
-      kept.push_back(
-          {.kind = model::NeedKind::kVolumeParts, .bytes = slots * BytesOfStripe(scan).sum(), .count = slots});
+      kept.push_back({.kind = model::NeedKind::kVolumeParts,
+                      .bytes = slots * BytesOfStripe(scan).sum(),
+                      .count = slots});
     } else if (item.kind == model::NeedKind::kVolumeSlots) {
-      kept.push_back(
-          {.kind = model::NeedKind::kTravellingBscans, .bytes = item.bytes / item.count, .count = 1});
-    } else if (item.kind == model::NeedKind::kRawBlocks || item.kind == model::NeedKind::kChainWorkspace ||
+      kept.push_back({.kind = model::NeedKind::kTravellingBscans,
+                      .bytes = item.bytes / item.count,
+                      .count = 1});
+    } else if (item.kind == model::NeedKind::kRawBlocks ||
+               item.kind == model::NeedKind::kChainWorkspace ||
                item.kind == model::NeedKind::kPlacementTable) {
       kept.push_back(std::move(item));
     }

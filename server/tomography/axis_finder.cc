@@ -129,11 +129,11 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
   const AxisResult raw = layout.RawAxis(*axis);
-  const std::string source =
-      report_.center_source == model::CenterSource::kMiddle ? "The axis is taken in the middle,"
-      : report_.center_source == model::CenterSource::kFile
-          ? "The axis is taken where the file says,"
-          : "The axis is given as";
+  const std::string source = report_.center_source == model::CenterSource::kMiddle
+                                 ? "The axis is taken in the middle,"
+                             : report_.center_source == model::CenterSource::kFile
+                                 ? "The axis is taken where the file says,"
+                                 : "The axis is given as";
   run_.Warn(
       absl::StrFormat("%s column %.2f; opposite projections find it at %.2f +- %.2f: center auto "
                       "(--center auto) takes that.",

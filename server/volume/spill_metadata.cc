@@ -82,8 +82,7 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     OCTAVO_RETURN_IF_ERROR(
         storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
-  if (about.contains("job"))
-    OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
+  if (about.contains("job")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||

@@ -151,11 +151,12 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   }
   int volumes = 0;
   const Scan second = client_.SubmitScan(spec);
-  client_.Subscribe({.parent = second.name, .products = {Product::kVolume}}, [&](const Frame& frame) {
-    EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
-    EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
-    return ++volumes < 2;
-  });
+  client_.Subscribe({.parent = second.name, .products = {Product::kVolume}},
+                    [&](const Frame& frame) {
+                      EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
+                      EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
+                      return ++volumes < 2;
+                    });
   EXPECT_EQ(volumes, 2);
 }
 

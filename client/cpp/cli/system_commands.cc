@@ -34,8 +34,7 @@ void Info(Session& session) {
   }
   for (const auto& root : info.storage()) {
     std::cout << InWords(root.use()) << " root " << root.path() << ": " << InWords(root.mode())
-              << ", "
-              << Bytes(static_cast<double>(root.free_bytes())) << " free";
+              << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free";
     if (root.quarantine_entries() > 0) {
       std::cout << ", " << root.quarantine_entries()
                 << (root.quarantine_entries() == 1 ? " entry (" : " entries (")

@@ -39,8 +39,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
                                       volume.shape(2));
   }
   if (volume.tier() > v1::TIER_DEVICE) std::cout << "  " << ShortName(volume.tier());
-  if (volume.moving() != v1::VOLUME_MOVE_UNSPECIFIED)
-    std::cout << "  " << InWords(volume.moving());
+  if (volume.moving() != v1::VOLUME_MOVE_UNSPECIFIED) std::cout << "  " << InWords(volume.moving());
   if (volume.marked()) std::cout << "  marked";
   if (volume.has_expire_time())
     std::cout << "  expires in " << Seconds(SecondsUntil(volume.expire_time()));

@@ -24,10 +24,11 @@ absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in) {
     const std::optional<int> device = base::DeviceIndex(name);
     if (!device.has_value()) {
       const std::string field = absl::StrCat("placement.devices[", out.size(), "]");
-      return WithInfo(absl::InvalidArgumentError(absl::StrCat(
-                          field, ": is '", name, "'; allowed is devices/<n>, as ListDevices names "
-                          "them")),
-                      {.reason = Reason::kBadPlacement, .field = field, .numbers = {}});
+      return WithInfo(
+          absl::InvalidArgumentError(absl::StrCat(field, ": is '", name,
+                                                  "'; allowed is devices/<n>, as ListDevices names "
+                                                  "them")),
+          {.reason = Reason::kBadPlacement, .field = field, .numbers = {}});
     }
     out.push_back(static_cast<uint32_t>(*device));
   }

@@ -48,9 +48,9 @@ class MeasureTest : public ::testing::Test {
 
 TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
   ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(order_,
-              ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy, Figure::kLaunch, Figure::kResident,
-                          Figure::kResidentNoDispersion, Figure::kStreamed, Figure::kStreamedPacked));
+  EXPECT_THAT(order_, ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy,
+                                  Figure::kLaunch, Figure::kResident, Figure::kResidentNoDispersion,
+                                  Figure::kStreamed, Figure::kStreamedPacked));
   for (const auto& [of, figure] : figures_) {
     const int name = static_cast<int>(of);
     EXPECT_GT(figure.value, 0) << name;
@@ -60,8 +60,8 @@ TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
     EXPECT_EQ(figure.ceiling > 0, figure.samples > 0) << name;
   }
   // Records of 12 bits need three quarters of the link.
-  EXPECT_NEAR(figures_[Figure::kStreamedPacked].ceiling / figures_[Figure::kStreamed].ceiling, 4.0 / 3,
-              1e-9);
+  EXPECT_NEAR(figures_[Figure::kStreamedPacked].ceiling / figures_[Figure::kStreamed].ceiling,
+              4.0 / 3, 1e-9);
 }
 
 TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
@@ -69,8 +69,9 @@ TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
   EXPECT_EQ(InfoOf(status).reason, Reason::kMeasurementWrong);
-  EXPECT_THAT(order_, ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy, Figure::kLaunch, Figure::kResident,
-                                  Figure::kResidentNoDispersion));
+  EXPECT_THAT(order_,
+              ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy, Figure::kLaunch,
+                          Figure::kResident, Figure::kResidentNoDispersion));
 }
 
 TEST_F(MeasureTest, EndsWhenItMayNotGoOn) {

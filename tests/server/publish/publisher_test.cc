@@ -413,7 +413,8 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
   EXPECT_EQ(living(), 10);
   const auto kept_of = [&](const std::string& scan) {
     const auto refused = small.Subscribe(
-        {.parent = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
+        {.parent = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000},
+        [] {});
     const auto numbers = InfoOf(refused.status()).numbers;
     for (const auto& [name, value] : numbers) {
       if (name == "first_available") return value;
@@ -624,12 +625,12 @@ TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
 TEST_F(PublisherTest, NoNotificationAfterClose) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> closed{false}, late{false};
-    auto subscription =
-        publisher_
-            .Subscribe(
-                {.parent = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest},
-                [&] { late = late || closed; })
-            .value();
+    auto subscription = publisher_
+                            .Subscribe({.parent = "scans/a",
+                                        .products = {Product::kMip},
+                                        .delivery = Delivery::kDropOldest},
+                                       [&] { late = late || closed; })
+                            .value();
     std::thread producer([&] { Publish(20); });
     subscription->Close();
     closed = true;

@@ -63,7 +63,8 @@ TEST_F(SubscriptionTableTest, ATopicIsWantedWithPreviewsIfAnybodyWantsThem) {
 }
 
 TEST_F(SubscriptionTableTest, OnlyARateLimitHoldsBack) {
-  const auto free = Add({.parent = "scans/a"}), limited = Add({.parent = "scans/a", .max_rate_hz = 1});
+  const auto free = Add({.parent = "scans/a"}),
+             limited = Add({.parent = "scans/a", .max_rate_hz = 1});
   Frame frame;
   frame.parent = "scans/a";
   for (const auto& queue : {free, limited})

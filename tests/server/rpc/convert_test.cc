@@ -549,9 +549,9 @@ TEST(ConvertHolder, TheWireNamesEveryKind) {
   for (int k = 1; k < v1::AdmissionReport::Holder::Kind_ARRAYSIZE; ++k) {
     const std::string name =
         absl::AsciiStrToLower(v1::AdmissionReport::Holder::Kind_Name(static_cast<Kind>(k)));
-    EXPECT_EQ(name, absl::StrCat("kind_", absl::StrReplaceAll(
-                                              Name(static_cast<model::HolderKind>(k)),
-                                              {{" ", "_"}})));
+    EXPECT_EQ(name,
+              absl::StrCat("kind_", absl::StrReplaceAll(Name(static_cast<model::HolderKind>(k)),
+                                                        {{" ", "_"}})));
   }
 }
 

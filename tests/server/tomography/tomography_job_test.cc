@@ -419,7 +419,8 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   const int64_t leave =
       24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
   const auto taken = ledger_.Reserve(
-      0, "somebody", "", {{.kind = model::NeedKind::kBuffer, .bytes = ledger_.UseOf(0).free() - leave, .count = 1}},
+      0, "somebody", "",
+      {{.kind = model::NeedKind::kBuffer, .bytes = ledger_.UseOf(0).free() - leave, .count = 1}},
       nullptr);
   ASSERT_THAT(taken, IsOk());
   const auto small = Run(spec);

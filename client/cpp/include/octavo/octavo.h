@@ -6,7 +6,7 @@
 //   auto scan = client.SubmitScan(
 //       {.source = Simulated{.seed = 1},
 //        .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
-//   for (const Frame& frame : client.Subscribe({.parent = scan.name})) Show(frame);  // until it ends
+//   for (const Frame& frame : client.Subscribe({.parent = scan.name})) Show(frame);  // to its end
 //   Volume volume = client.ListVolumes(scan.name).front();
 //   Array voxels = client.Read(volume.name);  // [y, x, z]
 //   Mapped mapped = client.Map(volume.name);  // without a copy, on the same host
@@ -189,7 +189,7 @@ struct Scan {
   std::string name;  // scans/<id>
   ScanState state = ScanState::kQueued;
   std::string reason;       // why it ended or failed, for people
-  std::string reason_code;  // the same for programs, as Error::reason: "COMPLETED"; empty: it has not ended
+  std::string reason_code;  // for programs, as Error::reason: "COMPLETED"; empty: not ended
   std::string device, plan;
   int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0,
           missing_ascans = 0;
@@ -316,7 +316,7 @@ struct Frame {
   Levels display;
   double scale_bar_um = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
-  std::optional<ScanEvent> event;  // Product::kEvent, and only there
+  std::optional<ScanEvent> event;             // Product::kEvent, and only there
 };
 
 /// Frames in the order of their arrival. Reads ahead by one frame at most: the server counts the
