@@ -12,6 +12,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
@@ -80,7 +81,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   for (v1::MeasureResponse answer; reader->Read(&answer);) {
     const v1::Measurement& m = answer.measurement();
-    Figure figure{.name = cli::InWords(m.figure()),
+    Figure figure{.name = InWords(m.figure()),
                   .included = m.included(),
                   .unit = m.unit(),
                   .ceiling_name = m.ceiling_name(),

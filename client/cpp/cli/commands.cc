@@ -11,6 +11,7 @@
 #include "octavo/v1/types.pb.h"
 
 #include "client/cpp/cli/field_flags.h"
+#include "client/cpp/cli/words.h"
 #include "client/cpp/wire/error_details.h"
 
 namespace octavo::cli {

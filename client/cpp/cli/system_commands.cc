@@ -7,6 +7,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 namespace {
