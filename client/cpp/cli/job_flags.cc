@@ -26,7 +26,7 @@ void PrintJob(const Session& session, const v1::Job& job) {
     PrintJson(job);
     return;
   }
-  std::cout << job.name() << "  " << InWords(job.kind()) << "  " << ShortName(job.state());
+  std::cout << job.name() << "  " << InOneWord(job.kind()) << "  " << ShortName(job.state());
   if (job.state() == v1::JOB_STATE_QUEUED) std::cout << " #" << job.queue_position();
   if (job.state() == v1::JOB_STATE_RUNNING) {
     std::cout << "  " << InWords(job.stage()) << " " << std::lround(100 * job.fraction()) << " %";

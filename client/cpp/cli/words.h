@@ -33,6 +33,8 @@ std::string Listed(const std::vector<std::string>& words);
 std::string ShortName(const google::protobuf::EnumDescriptor& values, int number);
 /// The same as people read it: "held volume" for KIND_HELD_VOLUME; empty for the value 0.
 std::string InWords(const google::protobuf::EnumDescriptor& values, int number);
+/// The same as one word, as flags take it: "dispersion-autofocus"; empty for the value 0.
+std::string InOneWord(const google::protobuf::EnumDescriptor& values, int number);
 /// The words for the values of an enum of the contract but the first, which stands for "choose":
 /// "auto-commit" for DISPOSITION_AUTO_COMMIT.
 std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values);
@@ -46,6 +48,10 @@ std::string ShortName(Enum value) {
 template <class Enum>
 std::string InWords(Enum value) {
   return InWords(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
+template <class Enum>
+std::string InOneWord(Enum value) {
+  return InOneWord(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 template <class Enum>
 std::vector<std::string> WordsOf() {
