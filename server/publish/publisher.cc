@@ -58,7 +58,7 @@ void Publisher::Publish(const TopicKey& key, model::Frame frame) {
     TopicTable::Scan* const scan = topics_.Find(frame.parent);
     if (scan == nullptr) return;
     const model::FramePtr published = topics_.Add(*scan, key, std::move(frame));
-    news = subscriptions_.Interested(published->scan, *scan, key);
+    news = subscriptions_.Interested(published->parent, *scan, key);
     std::erase_if(news, [&](const auto& queue) { return !queue->Push(key, published); });
   }
   counters_->Published(key.product, latency);

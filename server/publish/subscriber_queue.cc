@@ -138,7 +138,7 @@ bool SubscriberQueue::Take(model::Delivered* out) {
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
         if (spec_.delivery == model::Delivery::kLatest && !ended_ &&
-            TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence)))
+            TooEarly(TopicOf((*it)->parent, KeyOf(**it), (*it)->sequence)))
           continue;
         frame = std::move(*it);
         queue_.erase(it);
