@@ -52,6 +52,9 @@ class CommandLine(DaemonTest):
         np.testing.assert_array_equal(READERS["nifti"](os.path.join(self.daemon.directory, "x.nii")).array, array)
         self.assertIn("DISCARDED", self.fine("volume", "discard", volumes[1]["name"]))
         self.assertIn("COMMITTED", self.fine("volume", "show", volumes[0]["name"]))
+        again = ["scan", "submit", "--source", "simulated", "--fast", "--ascans", "16", "--bscans", "8", "--volumes", "1", "--samples", "256", "--request-id", "cli-1"]
+        self.assertEqual(*(self.fine(*again).splitlines()[0] for _ in range(2)))
+        self.assertNotIn("cli-1", self.fine("--json", "scan", "list"))  # the spec does not repeat it
         pictures = os.path.join(self.daemon.directory, "png")
         self.fine("watch", "--parent", scan, "--count", "1", "--png-dir", pictures)
         with open(os.path.join(pictures, os.listdir(pictures)[0]), "rb") as picture:
