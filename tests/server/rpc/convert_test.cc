@@ -259,7 +259,7 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
     auto memory = std::make_shared<std::string>(static_cast<size_t>(size) + 5, 'x');
     for (size_t i = 0; i < memory->size(); ++i) (*memory)[i] = static_cast<char>(i * 7);
     v1::SubscribeResponse header;
-    header.mutable_frame()->set_scan("scans/a");
+    header.mutable_frame()->set_parent("scans/a");
     header.set_total_bytes(size);
     {
       grpc::ByteBuffer buffer =
