@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
 
 namespace octavo::volume {
