@@ -147,7 +147,7 @@ func run(address string) error {
 	}
 	scan := submitted.GetScan()
 	stream, err := octavo.NewStreamServiceClient(connection).Subscribe(ctx, &octavo.SubscribeRequest{
-		Scan: scan.GetName(), Products: []octavo.Product{octavo.Product_PRODUCT_MIP}})
+		Parent: scan.GetName(), Products: []octavo.Product{octavo.Product_PRODUCT_MIP}})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func run(address string) error {
 	ended := got.GetScan()
 	say(map[string]interface{}{"scan": ended.GetName(), "state": ended.GetState().String(), "volumes": ended.GetVolumesDone()})
 
-	list, err := volumes.ListVolumes(ctx, &octavo.ListVolumesRequest{Scan: scan.GetName()})
+	list, err := volumes.ListVolumes(ctx, &octavo.ListVolumesRequest{Parent: scan.GetName()})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const { scan } = await octavo.scans.submitScan({
     pattern: { raster: { ascans_per_bscan: 64, bscans_per_volume: 32, volumes: 3 } },
   },
 });
-for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG", image: { colour_map: "COLOUR_MAP_VIRIDIS" } })) {
+for await (const frame of octavo.subscribe({ parent: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG", image: { colour_map: "COLOUR_MAP_VIRIDIS" } })) {
   const file = path.join(directory, `mip_${frame.sequence}.png`);
   writeFileSync(file, frame.data);
   say({ frame: frame.sequence, dropped: frame.dropped_before, complete: frame.complete, shape: frame.shape, file });
@@ -24,7 +24,7 @@ for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUC
 const ended = await octavo.wait(scan.name);
 say({ scan: ended.name, state: ended.state, volumes: ended.volumes_done });
 
-const { volumes } = await octavo.volumes.listVolumes({ scan: scan.name });
+const { volumes } = await octavo.volumes.listVolumes({ parent: scan.name });
 // Operations on the device, in sequence: here one, the en face MIP. The call returns when the work is planned.
 const { volume: derived } = await octavo.volumes.deriveVolume({ name: volumes[0].name, operations: [{ array: { mip: { axis: 2 } } }], asynchronous: true });
 const mip = await octavo.read((await octavo.volumes.waitVolume({ name: derived.name })).volume.name);

@@ -2,7 +2,7 @@
 //
 //   const octavo = connect("127.0.0.1:50051");
 //   const { scan } = await octavo.scans.submitScan({ spec: { simulated: { seed: 1 }, pattern: { raster: { ascans_per_bscan: 512, ... } } } });
-//   for await (const frame of octavo.subscribe({ scan: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG" })) show(frame.data);
+//   for await (const frame of octavo.subscribe({ parent: scan.name, products: ["PRODUCT_MIP"], encoding: "ENCODING_PNG" })) show(frame.data);
 //   const { shape, array } = await octavo.read("volumes/...");     // [y, x, z], C order
 //
 // Field names are those of the protos, enums are their names as text, with or without the name of the enum: ENCODING_PNG or PNG; answers have the whole name. Unary calls return promises; calls that stream return

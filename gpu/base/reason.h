@@ -7,9 +7,10 @@
 
 namespace octavo::inline gpu {
 
-// The reason for which a call was refused, or a scan or a job ended. Programs base their decisions
-// on it. Clients get the name (UPPER_SNAKE_CASE; ErrorInfo.reason, Scan.reason_code,
-// Job.reason_code), which never changes its meaning. A new reason is one line here.
+// The reason for which a call was refused, or a scan or a job waits or ended. Programs base their
+// decisions on it. Clients get it as octavo.v1.Reason (Scan.reason_code, Job.reason_code) or by its
+// name (UPPER_SNAKE_CASE; ErrorInfo.reason), which never changes its meaning. A new reason is one
+// line here; tests/reasons_test.py --write adds it to proto/octavo/v1/reason.proto.
 #define OCTAVO_REASONS(X)                                                                          \
   /* Requests */                                                                                   \
   X(kBadField, "BAD_FIELD",                                                                        \
@@ -184,7 +185,26 @@ namespace octavo::inline gpu {
   X(kSessionExpired, "SESSION_EXPIRED", "Its session ended, and what it makes is scratch.")        \
   X(kDrained, "DRAINED", "The server is about to end and lets no more begin.")                     \
   X(kServerStopped, "SERVER_STOPPED", "The server ended.")                                         \
-  X(kSourceEnded, "SOURCE_ENDED", "The source had no more records.")
+  X(kSourceEnded, "SOURCE_ENDED", "The source had no more records.")                               \
+  /* Why a job waits, which is no error */                                                         \
+  X(kWaitingForDevice, "WAITING_FOR_DEVICE", "Another job has the turn of its device.")            \
+  X(kWaitingForMemory, "WAITING_FOR_MEMORY", "Its device has not enough free memory now.")         \
+  X(kWaitingForThread, "WAITING_FOR_THREAD", "The host starts no more threads now.")               \
+  /* Errors without a reason of their own: the names of gRPC's status codes */                     \
+  X(kUnknown, "UNKNOWN", "Something that the server does not know failed.")                        \
+  X(kInvalidArgument, "INVALID_ARGUMENT", "The request is wrong; the message says what.")          \
+  X(kDeadlineExceeded, "DEADLINE_EXCEEDED", "The time that the client gave ran out.")              \
+  X(kNotFound, "NOT_FOUND", "There is none of that name.")                                         \
+  X(kAlreadyExists, "ALREADY_EXISTS", "What is to be made exists already.")                        \
+  X(kPermissionDenied, "PERMISSION_DENIED", "The caller may not do this.")                         \
+  X(kResourceExhausted, "RESOURCE_EXHAUSTED", "There is no room; the message says where.")         \
+  X(kFailedPrecondition, "FAILED_PRECONDITION", "The state does not allow the call.")              \
+  X(kAborted, "ABORTED", "Another client was first.")                                              \
+  X(kUnimplemented, "UNIMPLEMENTED", "This server cannot do it.")                                  \
+  X(kInternal, "INTERNAL", "The server has a fault; its log says more.")                           \
+  X(kUnavailable, "UNAVAILABLE", "The server or the device cannot be used now.")                   \
+  X(kDataLoss, "DATA_LOSS", "The bytes are gone, or changed.")                                     \
+  X(kUnauthenticated, "UNAUTHENTICATED", "The caller has not proved who it is.")
 
 enum class Reason : uint8_t {
   kNone = 0,  // no reason was given

@@ -36,10 +36,11 @@ ErrorInfo InfoOf(const absl::Status& status) {
   return info;
 }
 
-std::string ReasonOrCode(const absl::Status& status) {
+Reason ReasonOrCode(const absl::Status& status) {
   const Reason reason = InfoOf(status).reason;
-  return reason == Reason::kNone ? absl::StatusCodeToString(status.code())
-                                 : std::string(Name(reason));
+  if (reason != Reason::kNone || status.ok()) return reason;
+  // A code that a newer gRPC has is as good as none.
+  return ReasonNamed(absl::StatusCodeToString(status.code())).value_or(Reason::kUnknown);
 }
 
 absl::Status InvalidField(absl::string_view field, absl::string_view what) {

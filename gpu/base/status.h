@@ -48,9 +48,9 @@ absl::Status WithInfo(absl::Status status, const ErrorInfo& info);
 /// The info that WithInfo attached; kNone and empty strings if it attached none.
 ErrorInfo InfoOf(const absl::Status& status);
 
-/// The name of the status' reason, or of its code if it has no reason. Error counters and ended
-/// scans and jobs report it.
-std::string ReasonOrCode(const absl::Status& status);
+/// The status' reason, or the one with the name of its code if it has no reason; kNone for OK.
+/// Error counters and ended scans and jobs report it.
+Reason ReasonOrCode(const absl::Status& status);
 
 /// InvalidArgument that names the field: "<field>: <what>".
 absl::Status InvalidField(absl::string_view field, absl::string_view what);

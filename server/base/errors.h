@@ -10,4 +10,7 @@ namespace octavo::base {
 /// An error about a field of a nested message: `prefix` is the path of that message ("reprocess.").
 absl::Status AtField(const std::string& prefix, const absl::Status& status);
 
+/// NotFound (NO_SCAN, NO_JOB) for a name that is in the field `parent`.
+absl::Status NoParent(const std::string& name);
+
 }  // namespace octavo::base

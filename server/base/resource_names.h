@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "absl/strings/string_view.h"
 
 namespace octavo::base {
 
@@ -10,5 +13,7 @@ namespace octavo::base {
 std::string NewId(const std::string& server_id);
 
 inline std::string DeviceName(int index) { return "devices/" + std::to_string(index); }
+/// n of "devices/<n>" as DeviceName writes it; nullopt for every other text.
+std::optional<int> DeviceIndex(absl::string_view name);
 
 }  // namespace octavo::base

@@ -20,7 +20,7 @@ absl::StatusOr<std::shared_ptr<BufferReplica>> ReserveReplica(memory::Ledger* le
   OCTAVO_ASSIGN_OR_RETURN(
       const auto charges,
       ledger->Reserve(device, buffer, "",
-                      {{.what = "buffer",
+                      {{.kind = model::NeedKind::kBuffer,
                         .bytes = ClientMemory::Bytes(std::max<int64_t>(bytes, 256)),
                         .count = 1}},
                       report));

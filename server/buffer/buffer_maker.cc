@@ -59,11 +59,12 @@ absl::StatusOr<std::vector<int>> BufferMaker::CheckDevices(
   for (const uint32_t device : devices) {
     if (device >= static_cast<uint32_t>(count)) {
       return BadField(Reason::kBadPlacement, "placement.devices",
-                      absl::StrCat("names device ", device, "; there are 0 to ", count - 1));
+                      absl::StrCat("names devices/", device, "; there are ", base::DeviceName(0),
+                                   " to ", base::DeviceName(count - 1)));
     }
     if (std::find(out.begin(), out.end(), static_cast<int>(device)) != out.end()) {
       return BadField(Reason::kBadPlacement, "placement.devices",
-                      absl::StrCat("names device ", device, " twice"));
+                      absl::StrCat("names devices/", device, " twice"));
     }
     out.push_back(static_cast<int>(device));
   }
@@ -74,7 +75,7 @@ absl::StatusOr<std::vector<int>> BufferMaker::CheckDevices(
           absl::UnavailableError(absl::StrCat(base::DeviceName(d), " is down: ", health.message())),
           {.reason = Reason::kDeviceDown,
            .field = "placement.devices",
-           .numbers = {{"device", absl::StrCat(d)}}});
+           .numbers = {{"device", base::DeviceName(d)}}});
     }
   }
   return out;

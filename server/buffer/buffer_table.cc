@@ -174,7 +174,7 @@ std::vector<model::BufferStatus> BufferTable::List(const model::Caller& caller) 
 void BufferTable::CountRefusal(const absl::Status& answer) {
   if (answer.ok()) return;
   MutexLock lock(mutex_);
-  ++totals_.refusals[ReasonOrCode(answer)];
+  ++totals_.refusals[std::string(Name(ReasonOrCode(answer)))];
 }
 
 BufferTotals BufferTable::Count() {

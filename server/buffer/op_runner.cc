@@ -162,9 +162,9 @@ absl::Status OpRunner::Prepare(Work* work) {
     OCTAVO_ASSIGN_OR_RETURN(const int64_t scratch, ScratchBytes(*work->chain, device));
     if (scratch > 0) {
       model::AdmissionReport report;
-      auto charges =
-          ledger_->Reserve(replica->device, work->output->status.name, "",
-                           {{.what = "operation", .bytes = scratch, .count = 1}}, &report);
+      auto charges = ledger_->Reserve(
+          replica->device, work->output->status.name, "",
+          {{.kind = model::NeedKind::kOperation, .bytes = scratch, .count = 1}}, &report);
       if (!charges.ok()) return DoesNotFit(report);
       run->ledger = ledger_;
       run->charge = charges->front();

@@ -96,7 +96,7 @@ class StepPlanner {
       OCTAVO_RETURN_IF_ERROR(Doppler(&std::get<DopplerOperation>(step->operation)));
     }
     MakeTables(step);
-    if (!state_.quantity.empty()) {
+    if (state_.quantity != model::Quantity::kNone) {
       state_.dtype = DType::kF32;
       state_.has_levels = false;
     }
@@ -167,15 +167,16 @@ class StepPlanner {
 
   absl::Status Contrast(const AngiographyOperation& angiography) {
     OCTAVO_RETURN_IF_ERROR(
-        Needs("angiography", HasRepeats() && state_.quantity.empty(),
+        Needs("angiography", HasRepeats() && state_.quantity == model::Quantity::kNone,
               absl::StrCat("it has no repeats (", Name(pattern_.kind),
                            "); scan repeated_raster or repeated_radial with count >= 2")));
     OCTAVO_RETURN_IF_ERROR(NeedsAmplitudes("angiography"));
     const bool variance = angiography.method == MotionContrast::kSpeckleVariance;
-    state_.quantity = variance ? "speckle_variance" : "amplitude_decorrelation";
+    state_.quantity =
+        variance ? model::Quantity::kSpeckleVariance : model::Quantity::kAmplitudeDecorrelation;
     state_.display_hi = processing::ContrastDisplayHi(angiography.method, state_);
     state_.operations.push_back(
-        absl::StrCat(state_.quantity, " over ", pattern_.repeat_count, " repeats"));
+        absl::StrCat(Name(state_.quantity), " over ", pattern_.repeat_count, " repeats"));
     return absl::OkStatus();
   }
 
@@ -195,7 +196,7 @@ class StepPlanner {
       return FieldOutOfRange(at_ + "doppler.half_window", doppler->half_window, 0,
                              state_.shape[2] - 1);
     }
-    state_.quantity = "phase_rad";
+    state_.quantity = model::Quantity::kPhaseRad;
     state_.display_lo = -std::numbers::pi;
     state_.display_hi = std::numbers::pi;
     if (!repeats) --state_.shape[1];

@@ -72,11 +72,11 @@ absl::StatusOr<model::VolumeStatus> Deriver::Make(const DeriveSpec& spec, const 
   if (spec.memory != nullptr) slot = spec.memory->TryTake(spec.chain);
   std::vector<model::AdmissionReport::Item> needs;
   if (slot == nullptr)
-    needs.push_back({.what = "derived volume",
+    needs.push_back({.kind = model::NeedKind::kDerivedVolume,
                      .bytes = ClientMemory::Bytes(plan.result.bytes) + 256,
                      .count = 1});
   if (spec.memory == nullptr)
-    needs.push_back({.what = "tables and volumes between",
+    needs.push_back({.kind = model::NeedKind::kDerivationScratch,
                      .bytes = std::max<int64_t>(plan.bytes_between, 256),
                      .count = 1});
   std::vector<memory::Ledger::ChargeId> charges;

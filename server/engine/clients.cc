@@ -72,7 +72,7 @@ std::vector<session::SessionStatus> Clients::WithHoldings(
   for (const auto& [session, count] : components_.leases.CountBySession())
     add(session, &session::SessionStatus::leases, count);
   for (const auto& holder : devices_.GetMemory().holders)
-    add(holder.session, &session::SessionStatus::bytes, holder.what.bytes);
+    add(holder.session, &session::SessionStatus::bytes, holder.holder.bytes);
   return sessions;
 }
 

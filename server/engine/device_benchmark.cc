@@ -169,19 +169,19 @@ class Bench {
     upload_rate_ = rate(up, 1);
     device_rate_ = rate(within, 2);
     const std::string same = "every byte compared";
-    OCTAVO_RETURN_IF_ERROR(Tell({.name = "upload",
+    OCTAVO_RETURN_IF_ERROR(Tell({.figure = Figure::kUpload,
                                  .included = pieces,
                                  .unit = "GB/s",
                                  .verified = same,
                                  .value = upload_rate_},
                                 up));
-    OCTAVO_RETURN_IF_ERROR(Tell({.name = "download",
+    OCTAVO_RETURN_IF_ERROR(Tell({.figure = Figure::kDownload,
                                  .included = pieces,
                                  .unit = "GB/s",
                                  .verified = same,
                                  .value = rate(down, 1)},
                                 down));
-    return Tell({.name = "device copy",
+    return Tell({.figure = Figure::kDeviceCopy,
                  .included = "memory of the device, reads and writes counted",
                  .unit = "GB/s",
                  .verified = same,
@@ -209,7 +209,7 @@ class Bench {
     OCTAVO_RETURN_IF_ERROR(compute_.ref().Synchronize());
     std::memcpy(&word, pinned_[1].data(), 4);
     if (word != 0x10000u + round) return Wrong("the smallest job wrote another word");
-    return Tell({.name = "launch",
+    return Tell({.figure = Figure::kLaunch,
                  .included = absl::StrCat("a job of 16 bytes, ", kLaunches,
                                           " enqueued back to back, waited for once"),
                  .unit = "us",
@@ -251,7 +251,7 @@ class Bench {
     OCTAVO_RETURN_IF_ERROR(Check(config));
     const auto traffic = static_cast<double>(spec_.samples * 2 + config.depth + 1);
     Measured figure{
-        .name = dispersion ? "resident" : "resident, no dispersion",
+        .figure = dispersion ? Figure::kResident : Figure::kResidentNoDispersion,
         .included = absl::StrCat("records on the device, u16 -> u8: background, cubic k, window",
                                  dispersion ? " x dispersion" : "",
                                  ", transform, dB, levels, placement, MIP"),
@@ -301,7 +301,7 @@ class Bench {
     OCTAVO_RETURN_IF_ERROR(Check(config));
     const bool packed = packing != math::Packing::kNone;
     return Tell(
-        {.name = packed ? "streamed, 12 bits packed" : "streamed",
+        {.figure = packed ? Figure::kStreamedPacked : Figure::kStreamed,
          .included = "upload of every block from page-locked memory beside the chain as resident",
          .unit = "A-scans/s",
          .ceiling_name = "upload",

@@ -18,9 +18,23 @@ struct MeasureSpec {
   double seconds = 0;   // of each figure, 0.01 ... 10
 };
 
+/// What is measured. Values as in octavo.v1.Measurement.Figure.
+enum class Figure : uint8_t {
+  kNone,
+  kUpload,
+  kDownload,
+  kDeviceCopy,
+  kLaunch,
+  kResident,
+  kResidentNoDispersion,
+  kStreamed,
+  kStreamedPacked
+};
+
 /// One figure. As octavo.v1.Measurement.
 struct Measured {
-  std::string name, included, unit, ceiling_name, verified;
+  Figure figure = Figure::kNone;
+  std::string included, unit, ceiling_name, verified;
   double value = 0;    // median of the rounds
   double ceiling = 0;  // in the same unit; 0 = none
   int64_t rounds = 0;

@@ -88,11 +88,12 @@ absl::Status Devices::Measure(MeasureSpec spec, const TellMeasured& tell) {
             absl::StrCat(session->name(), " runs; a measurement needs the device for itself")),
         {.reason = Reason::kScansRunning, .field = "", .numbers = {{"scan", session->name()}}});
   }
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto charges,
-      components_.ledger.Reserve(
-          static_cast<int>(d), "measurement", "",
-          {{.what = "measurement", .bytes = MeasureBytes(spec, device), .count = 1}}, nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          components_.ledger.Reserve(static_cast<int>(d), "measurement", "",
+                                                     {{.kind = model::NeedKind::kMeasurement,
+                                                       .bytes = MeasureBytes(spec, device),
+                                                       .count = 1}},
+                                                     nullptr));
   const absl::Cleanup refund = [&] {
     for (const auto id : charges) components_.ledger.Release(id);
   };
@@ -121,7 +122,7 @@ model::MemoryStatus Devices::GetMemory() {
   for (int d = 0; d < components_.ledger.devices(); ++d) {
     for (const auto& holder : components_.ledger.HoldersOf(d)) {
       const auto it = session_of.find(holder.name);
-      memory.holders.push_back({.what = holder,
+      memory.holders.push_back({.holder = holder,
                                 .device = base::DeviceName(d),
                                 .session = it == session_of.end() ? "" : it->second});
     }

@@ -67,10 +67,9 @@ std::vector<model::VolumeStatus> HeldFrames::HeldBy(const std::string& name) {
         held.push_back(*std::move(status));
     }
   } else {
-    held = context_.volumes->List({.scan = name, .in_memory = true});
-    std::erase_if(held, [](const model::VolumeStatus& volume) {
-      return !volume.job.empty() || !volume.derived_from.empty();
-    });
+    held = context_.volumes->List({.parent = name, .in_memory = true});
+    std::erase_if(held,
+                  [](const model::VolumeStatus& volume) { return !volume.derived_from.empty(); });
   }
   std::erase_if(held, [](const model::VolumeStatus& volume) {
     return !model::IsComplete(volume.state) || volume.is_raw;

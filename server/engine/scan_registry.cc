@@ -105,7 +105,7 @@ void ScanRegistry::Clear() {
 
 void ScanRegistry::CountRejected(const absl::Status& status) {
   MutexLock lock(mutex_);
-  ++rejected_[ReasonOrCode(status)];
+  ++rejected_[std::string(Name(ReasonOrCode(status)))];
 }
 
 void ScanRegistry::CountAllocationFailure(const std::string& device) {
@@ -124,7 +124,7 @@ std::vector<std::shared_ptr<scan::ScanSession>> ScanRegistry::AllAndPast(model::
 
 void ScanRegistry::AddScan(scan::ScanSession& session, const model::ScanStatus& scan,
                            model::Stats* stats) {
-  if (IsFinal(scan.state)) ++stats->scans_finished[scan.reason_code];
+  if (IsFinal(scan.state)) ++stats->scans_finished[std::string(Name(scan.reason_code))];
   stats->records += scan.records;
   stats->source_records_lost["gap"] += scan.source.lost_records - scan.source.overrun_records;
   stats->source_records_lost["overrun"] += scan.source.overrun_records;
@@ -137,8 +137,8 @@ void ScanRegistry::AddScan(scan::ScanSession& session, const model::ScanStatus& 
   stats->records_without_place["out_of_range"] += scan.out_of_range_records;
   stats->records_not_finite += scan.non_finite_records;
   stats->source_overruns +=
-      scan.blocks_dropped +
-      (scan.source.overruns > 0 ? scan.source.overruns : scan.reason_code == "SOURCE_OVERRUN");
+      scan.blocks_dropped + (scan.source.overruns > 0 ? scan.source.overruns
+                                                      : scan.reason_code == Reason::kSourceOverrun);
   stats->ring_producers += scan.source.ring && scan.source.connected;
   stats->ring_blocks_broken += scan.source.broken_blocks;
   stats->volumes_finished["dropped"] += scan.volumes_dropped;

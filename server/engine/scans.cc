@@ -14,6 +14,7 @@
 #include "server/engine/internal.h"
 #include "server/model/resolved_scan.h"
 #include "server/model/volume_operation.h"
+#include "server/processing/merge_processing.h"
 #include "server/processing/resolve_processing.h"
 #include "server/processing/stored_form.h"
 #include "server/scan/admission.h"
@@ -140,11 +141,17 @@ absl::StatusOr<std::unique_ptr<base::Handle>> Scans::Watch(
 }
 
 absl::StatusOr<model::ScanStatus> Scans::Update(const std::string& name,
-                                                const model::Processing& processing) {
+                                                const model::Processing& given,
+                                                const std::set<std::string>& fields) {
   OCTAVO_ASSIGN_OR_RETURN(auto session, components_.scans.Find(name));
+  MutexLock lock(update_mutex_);
   OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
-  const auto updated = processing::ResolveUpdate(session->Resolved(), processing);
-  // If the scan has ended meanwhile, it has freed the data that ResolveUpdate needs.
+  const model::ResolvedScan current = session->Resolved();
+  const auto updated = processing::ResolveUpdate(
+      current, processing::MergeProcessing(current.requested, given, fields),
+      /*whole=*/fields.size() == processing::ProcessingFields().size());
+  // If the scan has ended meanwhile, it has freed the request and the data that ResolveUpdate
+  // needs.
   if (!updated.ok()) {
     OCTAVO_RETURN_IF_ERROR(session->CanUpdate());
     return updated.status();

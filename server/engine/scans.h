@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,10 @@ class Scans final : private scan::ScanObserver {
   absl::StatusOr<std::unique_ptr<base::Handle>> Watch(
       const std::string& name,
       std::function<void(const absl::StatusOr<model::ScanStatus>&)> callback);
-  absl::StatusOr<model::ScanStatus> Update(const std::string& name,
-                                           const model::Processing& processing);
+  /// Changes the `fields` (processing::ProcessingFields) of the requested processing to those of
+  /// `given`.
+  absl::StatusOr<model::ScanStatus> Update(const std::string& name, const model::Processing& given,
+                                           const std::set<std::string>& fields);
   absl::StatusOr<model::ScanStatus> Stop(const std::string& name);
   absl::StatusOr<model::ScanStatus> Cancel(const std::string& name);
   /// Puts a marker at the record being processed now.
@@ -113,6 +116,7 @@ class Scans final : private scan::ScanObserver {
   Mutex submit_mutex_;
   base::RequestIds requests_ ABSL_GUARDED_BY(submit_mutex_){"scan"};
   scan::ScanQueues queues_;
+  Mutex update_mutex_;   // one update at a time: each builds on the request of the one before
   ScanWatches watches_;  // last: its thread uses the rest
 };
 

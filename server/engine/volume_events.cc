@@ -22,7 +22,7 @@ void VolumeEvents::OnVolumeChanged(const model::VolumeStatus& volume) {
 
 void VolumeEvents::Publish(const model::VolumeStatus& volume, model::ScanEvent what) {
   model::Frame event;
-  event.scan = volume.scan;
+  event.parent = volume.scan;
   event.volume = volume.name;
   event.volume_index = volume.index;
   event.product = model::Product::kEvent;

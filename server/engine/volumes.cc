@@ -10,6 +10,14 @@
 #include "server/engine/internal.h"
 
 namespace octavo::engine {
+namespace {
+
+/// Of the volume's scan; the default for volumes whose scan is not known.
+model::Retention RetentionOf(const model::VolumeStatus& volume) {
+  return volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
+}
+
+}  // namespace
 
 absl::StatusOr<model::VolumeStatus> Volumes::Get(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(model::VolumeStatus volume, components_.volumes.Get(name));
@@ -42,25 +50,28 @@ absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Volumes::Read(
                                   components_.devices.frames(d), &components_.workers);
 }
 
-absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name, bool release,
-                                                  const std::string& lease_token) {
+absl::StatusOr<model::VolumeStatus> Volumes::Hold(const std::string& name) {
   OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, components_.volumes.Get(name));
-  const model::Retention retention =
-      volume.origin == nullptr ? model::Retention{} : volume.origin->spec.retention;
-  const bool live = retention.mode == model::RetentionMode::kLive;
-  if (release) {
-    const volume::ClientVerb asked{.lease_token = lease_token};
-    return components_.volumes.ring().Unmark(name, live ? &asked : nullptr);
-  }
+  const model::Retention retention = RetentionOf(volume);
   const int64_t limit = retention.hold_slots;
   auto held = components_.volumes.ring().Mark(name, limit);
   // The next mark shall find room.
-  if (live && model::Spills(retention.on_full) &&
+  if (retention.mode == model::RetentionMode::kLive && model::Spills(retention.on_full) &&
       components_.volumes.CountOf(volume.scan).kept_slots >= limit) {
     components_.spiller.Request(volume.scan, model::TierOf(retention.on_full));
   }
   if (!held.ok()) return held.status();
   return WithLeases(*std::move(held));
+}
+
+absl::StatusOr<model::VolumeStatus> Volumes::Release(const std::string& name,
+                                                     const std::string& lease_token) {
+  OCTAVO_ASSIGN_OR_RETURN(const model::VolumeStatus volume, components_.volumes.Get(name));
+  const bool live = RetentionOf(volume).mode == model::RetentionMode::kLive;
+  const volume::ClientVerb asked{.lease_token = lease_token};
+  auto released = components_.volumes.ring().Unmark(name, live ? &asked : nullptr);
+  if (!released.ok()) return released.status();
+  return WithLeases(*std::move(released));
 }
 
 void Volumes::Spill(const std::string& name, model::Tier tier, Done done,

@@ -33,9 +33,11 @@ class Volumes {
   absl::StatusOr<std::shared_ptr<volume::VolumeReader>> Read(const std::string& name,
                                                              const std::vector<int64_t>& start,
                                                              const std::vector<int64_t>& count);
-  /// Marks a volume, or with `release` removes the mark.
-  absl::StatusOr<model::VolumeStatus> Hold(const std::string& name, bool release,
-                                           const std::string& lease_token = "");
+  /// Marks a volume.
+  absl::StatusOr<model::VolumeStatus> Hold(const std::string& name);
+  /// Removes the mark. `lease_token`: the caller's own lease, which does not block the call.
+  absl::StatusOr<model::VolumeStatus> Release(const std::string& name,
+                                              const std::string& lease_token = "");
   /// Moves a held volume's bytes out of device memory, or back. `done` is called once, at once or
   /// from an engine thread.
   void Spill(const std::string& name, model::Tier tier, Done done,

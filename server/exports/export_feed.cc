@@ -60,7 +60,7 @@ class ExportFeeds::Feed final : public handoff::Grant, public std::enable_shared
       // From here on the feed receives volumes; they wait for their turn.
       if (every_) {
         for (const model::VolumeStatus& volume :
-             all_->context_.volumes->List({.scan = scan_, .in_memory = true})) {
+             all_->context_.volumes->List({.parent = scan_, .in_memory = true})) {
           if (Told(volume) && (volume.state == model::VolumeState::kHeld ||
                                volume.state == model::VolumeState::kCommitting))
             WaitLocked(volume);

@@ -86,7 +86,7 @@ void ExportStore::Start(handoff::FdSocket* socket, double grace_seconds) {
 
 absl::Status ExportStore::Refuse(absl::Status status) {
   MutexLock lock(mutex_);
-  ++counts_.refused[ReasonOrCode(status)];
+  ++counts_.refused[std::string(Name(ReasonOrCode(status)))];
   return status;
 }
 

@@ -373,7 +373,7 @@ void FdSocket::Handle(Connection& connection, const std::string& text) {
     return Answer{.message = {{"ended", true}}, .fds = {}, .keep = nullptr};
   }();
   json message = answer.ok() ? answer->message : ErrorOf(answer.status());
-  if (!answer.ok()) CountRefusal(ReasonOrCode(answer.status()));
+  if (!answer.ok()) CountRefusal(std::string(Name(ReasonOrCode(answer.status()))));
   if (id != 0) message["grant"] = id;
   if (request.is_object() && request.contains("re")) message["re"] = request["re"];
   (void)connection.Send(message, answer.ok() ? answer->fds : std::vector<int>{});

@@ -18,6 +18,17 @@ const char* Name(JobState state) {
   return "?";
 }
 
+const char* Name(JobKind kind) {
+  switch (kind) {
+    case JobKind::kNone: return "";
+    case JobKind::kReprocess: return "reprocess";
+    case JobKind::kDispersionAutofocus: return "dispersion_autofocus";
+    case JobKind::kKCalibration: return "k_calibration";
+    case JobKind::kTomography: return "tomography";
+  }
+  return "?";
+}
+
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to) {
   const bool allowed = [&] {
     switch (from) {

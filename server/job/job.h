@@ -45,9 +45,31 @@ inline bool IsFinal(JobState s) {
 ///   cancelling → cancelled | failed
 absl::Status CheckTransition(const std::string& job, JobState from, JobState to);
 
+/// Values as in octavo.v1.JobKind.
+enum class JobKind : uint8_t {
+  kNone,
+  kReprocess,
+  kDispersionAutofocus,
+  kKCalibration,
+  kTomography
+};
+const char* Name(JobKind kind);  // "reprocess": a metrics label; in files, too
+
+/// Values as in octavo.v1.JobStage.
+enum class JobStage : uint8_t {
+  kNone,
+  kProjections,
+  kAxis,
+  kReconstruct,
+  kReprocess,
+  kSweep,
+  kRefine,
+  kPhase
+};
+
 /// All fields as in octavo.v1.JobStep.
 struct JobStep {
-  std::string stage;
+  JobStage stage = JobStage::kNone;
   int64_t step = 0;
   double residual_norm = 0;  // NaN = none
   double seconds = 0;
@@ -66,16 +88,17 @@ using JobFinding = std::variant<std::monostate, model::DispersionEstimate,
 struct JobStatus {
   std::string name;
   model::JobSpec spec;
-  std::string kind;
+  JobKind kind = JobKind::kNone;
   JobState state = JobState::kQueued;
-  std::string reason, reason_code;
+  std::string reason;
+  Reason reason_code = Reason::kNone;
   TimePoint created, started, ended;
   std::string device;
   int64_t queue_position = 0;
   std::string plan;
   std::vector<std::string> warnings;
   int64_t memory_bytes = 0;
-  std::string stage;
+  JobStage stage = JobStage::kNone;
   double fraction = 0;
   int64_t step = 0, steps = 0;
   double eta_seconds = 0;
@@ -93,7 +116,6 @@ constexpr size_t kJobHistoryKept = 256, kJobWarningsKept = 64;
 /// nothing.
 struct JobPlan {
   struct Result {
-    std::string what = "result";
     int64_t bytes = 0;      // of the volume
     int64_t mip_bytes = 0;  // of its MIP over z, published when the job is done; 0 = none
     // stored batch by batch (JobRun::Store) and held in the tier DISK: only its MIP takes device
@@ -136,7 +158,7 @@ class JobRun {
   // -- progress
   /// A stage begins: it is [begin, end] of the whole (0 ... 1) and has `steps` steps (0 = not
   /// known).
-  virtual void Stage(const std::string& name, int64_t steps, double begin, double end) = 0;
+  virtual void Stage(JobStage stage, int64_t steps, double begin, double end) = 0;
   /// `step` steps of the stage are done. `residual_norm`: the convergence measure of an iterative
   /// method; NaN = none.
   virtual void Step(int64_t step, double residual_norm) = 0;
@@ -204,8 +226,7 @@ class JobRun {
 class JobWork {
  public:
   virtual ~JobWork() = default;
-  /// "reprocess": a metrics label.
-  virtual const char* kind() const = 0;
+  virtual JobKind kind() const = 0;
   /// The device of its data; -1 = any.
   virtual int home_device() const { return -1; }
   /// Its needs on `device`. Allocates nothing, takes milliseconds at most. InvalidArgument names

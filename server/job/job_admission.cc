@@ -40,11 +40,11 @@ memory::Ledger::Needs JobAdmission::NeedsOf(const JobPlan& plan) {
   memory::Ledger::Needs needs;
   for (const auto& result : plan.results)
     needs.push_back(
-        {.what = result.what,
+        {.kind = model::NeedKind::kResult,
          .bytes = (result.on_disk ? 0 : ClientMemory::Bytes(AlignedBytes(result.bytes))) +
                   AlignedBytes(result.mip_bytes) + kMemoryAlignment,
          .count = 1});
-  needs.push_back({.what = "workspace",
+  needs.push_back({.kind = model::NeedKind::kWorkspace,
                    .bytes = std::max(AlignedBytes(plan.workspace_bytes), kMemoryAlignment),
                    .count = 1});
   return needs;

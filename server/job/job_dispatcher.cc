@@ -123,7 +123,8 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
   JobStatus& status = job->status;
   const int devices = services_.devices.size();
   bool healthy = false;
-  std::string code = "WAITING_FOR_DEVICE", reason = "its device is busy";
+  Reason code = Reason::kWaitingForDevice;
+  std::string reason = "its device is busy";
   for (int i = 0; i < devices; ++i) {
     const int d = (next_device_ + i) % devices;
     auto plan = job->plans.find(d);
@@ -132,14 +133,14 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
     JobPtr& turn = TurnOf(d);
     if (turn != nullptr) continue;
     if (const absl::Status worker = workers_.Prepare(d); !worker.ok()) {
-      code = "WAITING_FOR_THREAD";
+      code = Reason::kWaitingForThread;
       reason = std::string(worker.message());
       continue;
     }
     auto charges = services_.ledger->Reserve(d, status.name, status.spec.title,
                                              JobAdmission::NeedsOf(plan->second), nullptr);
     if (!charges.ok()) {
-      code = "WAITING_FOR_MEMORY";
+      code = Reason::kWaitingForMemory;
       reason = std::string(charges.status().message());
       continue;
     }
@@ -148,7 +149,7 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
     status.device = base::DeviceName(d);
     status.plan = plan->second.text;
     status.memory_bytes = plan->second.bytes();
-    table_.SetState(*job, JobState::kRunning, "", "");
+    table_.SetState(*job, JobState::kRunning, Reason::kNone, "");
     job->charges = held.Keep();
     turn = job;
     workers_.Give(d, job);
@@ -158,11 +159,11 @@ bool JobDispatcher::Begin(const JobPtr& job, bool* changed) {
   }
   if (!healthy) {
     gone_.push_back(std::move(job->work));
-    table_.SetState(*job, JobState::kFailed, Name(Reason::kDeviceDown),
+    table_.SetState(*job, JobState::kFailed, Reason::kDeviceDown,
                     "no device that the job could run on is healthy any more");
     *changed = true;
   } else if (status.reason_code != code || status.reason != reason) {
-    status.reason_code = std::string(code);
+    status.reason_code = code;
     status.reason = reason;
     ++status.event_count;
     *changed = true;

@@ -52,21 +52,21 @@ void JobExecutor::Conclude(JobEntry& job, const absl::Status& status) {
   JobStatus& now = job.status;
   if (job.finishing) {
     now.fraction = 1;
-    table_.SetState(job, JobState::kDone, Name(Reason::kCompleted), "");
+    table_.SetState(job, JobState::kDone, Reason::kCompleted, "");
   } else if (job.stop.stop_requested()) {
     now.volumes.clear();
     // the reason given with the cancellation
-    const std::string code = now.reason_code, reason = now.reason;
-    table_.SetState(job, JobState::kCancelled, code, reason);
+    const std::string reason = now.reason;
+    table_.SetState(job, JobState::kCancelled, now.reason_code, reason);
   } else {
     now.volumes.clear();
     table_.SetState(job, JobState::kFailed, ReasonOrCode(status), std::string(status.message()));
   }
   octavo::Log(now.state == JobState::kFailed ? LogLevel::kError : LogLevel::kInfo, "job ended",
               {{"job", now.name},
-               {"kind", now.kind},
+               {"kind", Name(now.kind)},
                {"state", Name(now.state)},
-               {"reason", now.reason_code},
+               {"reason", std::string(Name(now.reason_code))},
                {"text", now.reason}});
 }
 

@@ -32,7 +32,7 @@ absl::Status JobPictures::Publish(const JobRun::Plane& plane) {
   OCTAVO_RETURN_IF_ERROR(device_.CopyToHost(stream_, memory->get(), plane.data, bytes));
   OCTAVO_RETURN_IF_ERROR(stream_.Synchronize());
   model::Frame frame;
-  frame.scan = name_;
+  frame.parent = name_;
   frame.product = plane.key.product;
   frame.axis = plane.key.axis;
   frame.acquired = services_.clock->Now();

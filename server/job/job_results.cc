@@ -85,7 +85,7 @@ absl::Status JobResults::Describe(size_t index, model::VolumeStatus* volume) {
   volume->device = base::DeviceName(job_->device);
   volume->bytes = BytesOf(*volume);
   volume->job = job_->status.name;
-  volume->job_kind = job_->status.kind;
+  volume->job_kind = Name(job_->status.kind);
   volume->session = spec.session;
   volume->job_orphan = spec.orphan;
   volume->ttl_seconds = spec.ttl_seconds;

@@ -100,8 +100,7 @@ JobStatus JobTable::StatusOf(const JobEntry& job) const {
   return status;
 }
 
-void JobTable::SetState(JobEntry& job, JobState state, absl::string_view code,
-                        const std::string& reason) {
+void JobTable::SetState(JobEntry& job, JobState state, Reason code, const std::string& reason) {
   JobStatus& status = job.status;
   if (absl::Status allowed = CheckTransition(status.name, status.state, state); !allowed.ok()) {
     octavo::Log(LogLevel::kError, "job state",
@@ -114,15 +113,16 @@ void JobTable::SetState(JobEntry& job, JobState state, absl::string_view code,
     queue_seconds_.Add(Seconds(status.created, now));
   }
   status.state = state;
-  status.reason_code = std::string(code);
+  status.reason_code = code;
   status.reason = reason;
   Record(job, reason.empty() ? Name(state) : absl::StrCat(Name(state), ": ", reason));
   if (!IsFinal(state)) return;
   job.projections.reset();
   status.ended = now;
   status.eta_seconds = 0;
-  ++finished_[{status.kind, std::string(code)}];
-  if (status.started.monotonic_ns > 0) run_seconds_[status.kind].Add(Seconds(status.started, now));
+  ++finished_[{Name(status.kind), std::string(Name(code))}];
+  if (status.started.monotonic_ns > 0)
+    run_seconds_[Name(status.kind)].Add(Seconds(status.started, now));
   if (job.plans.begin()->second.view_extents[0] > 0) publisher_->ScanEnded(status.name);
 }
 
@@ -228,9 +228,9 @@ absl::StatusOr<JobStatus> JobTable::Cancel(const std::string& name, Reason code,
   OCTAVO_ASSIGN_OR_RETURN(const JobPtr job, Find(name));
   if (job->status.state == JobState::kQueued) {
     gone = std::move(job->work);
-    SetState(*job, JobState::kCancelled, Name(code), absl::StrCat("before it began: ", reason));
+    SetState(*job, JobState::kCancelled, code, absl::StrCat("before it began: ", reason));
   } else if (job->status.state == JobState::kRunning && !job->finishing) {
-    SetState(*job, JobState::kCancelling, Name(code), reason);
+    SetState(*job, JobState::kCancelling, code, reason);
     job->stop.request_stop();
   }
   return StatusOf(*job);
@@ -243,7 +243,7 @@ std::vector<std::unique_ptr<JobWork>> JobTable::BeginDrain() {
   for (const JobPtr& job : jobs_) {
     if (job->status.state != JobState::kQueued) continue;
     gone.push_back(std::move(job->work));
-    SetState(*job, JobState::kCancelled, Name(Reason::kDrained),
+    SetState(*job, JobState::kCancelled, Reason::kDrained,
              "the server is draining; the job had not begun");
   }
   return gone;

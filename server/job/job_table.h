@@ -56,7 +56,7 @@ class JobTable {
   JobStatus StatusOf(const JobEntry& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Does and logs the transition; an impossible one is an error in the server's log and changes
   /// nothing.
-  void SetState(JobEntry& job, JobState state, absl::string_view code, const std::string& reason)
+  void SetState(JobEntry& job, JobState state, Reason code, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   /// Adds a line to the job's log.
   void Record(JobEntry& job, const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

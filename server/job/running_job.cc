@@ -28,11 +28,11 @@ absl::Status RunningJob::WithoutDevice(const std::function<absl::Status()>& wait
   return turns_.Take(job_, stop);
 }
 
-void RunningJob::Stage(const std::string& name, int64_t steps, double begin, double end) {
+void RunningJob::Stage(JobStage stage, int64_t steps, double begin, double end) {
   {
     MutexLock lock(table_.mutex());
     JobStatus& status = job_->status;
-    status.stage = name;
+    status.stage = stage;
     status.step = 0;
     status.steps = steps;
     status.fraction = begin;

@@ -40,7 +40,7 @@ class RunningJob final : public JobRun {
   absl::Status WithoutDevice(const std::function<absl::Status()>& wait,
                              std::stop_token stop) override;
 
-  void Stage(const std::string& name, int64_t steps, double begin, double end) override;
+  void Stage(JobStage stage, int64_t steps, double begin, double end) override;
   void Step(int64_t step, double residual_norm) override;
   void Log(const std::string& text) override;
   void Warn(const std::string& text) override;

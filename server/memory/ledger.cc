@@ -14,16 +14,17 @@
 namespace octavo::memory {
 namespace {
 
-const char* What(ChargeKind kind, const std::string& owner = "") {
+model::HolderKind HolderOf(ChargeKind kind, const std::string& owner) {
   switch (kind) {
     case ChargeKind::kReserved:
-      return absl::StartsWith(owner, "jobs/") ? "running job" : "running scan";
-    case ChargeKind::kHeld: return "held volume";
-    case ChargeKind::kBuffer: return "client buffer";
-    case ChargeKind::kCached: return "cached";
-    case ChargeKind::kDetached: return "detached";
+      return absl::StartsWith(owner, "jobs/") ? model::HolderKind::kRunningJob
+                                              : model::HolderKind::kRunningScan;
+    case ChargeKind::kHeld: return model::HolderKind::kHeldVolume;
+    case ChargeKind::kBuffer: return model::HolderKind::kClientBuffer;
+    case ChargeKind::kCached: return model::HolderKind::kCached;
+    case ChargeKind::kDetached: return model::HolderKind::kDetached;
   }
-  return "?";
+  return model::HolderKind::kNone;
 }
 
 absl::Status Refusal(const model::AdmissionReport& report) {
@@ -71,7 +72,7 @@ std::vector<model::AdmissionReport::Holder> Ledger::HoldersLocked(int device) co
     const std::string& name = charge.kind == ChargeKind::kReserved ? charge.owner : charge.name;
     auto& holder = by_name[{charge.kind, name}];
     holder.name = name;
-    holder.what = What(charge.kind, charge.owner);
+    holder.kind = HolderOf(charge.kind, charge.owner);
     if (charge.kind != ChargeKind::kCached) holder.title = charge.title;
     holder.bytes += charge.bytes;
   }
@@ -111,10 +112,10 @@ model::AdmissionReport Ledger::PlanLocked(int device, const Needs& needs) const 
                                report.wanted_bytes - report.free_bytes, " bytes");
   const auto largest =
       std::find_if(report.holders.begin(), report.holders.end(),
-                   [](const auto& holder) { return holder.what != What(ChargeKind::kCached); });
+                   [](const auto& holder) { return holder.kind != model::HolderKind::kCached; });
   if (largest != report.holders.end()) {
-    absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (", largest->what,
-                    ", ", largest->bytes, ")");
+    absl::StrAppend(&report.advice, "; the largest holder is ", largest->name, " (",
+                    Name(largest->kind), ", ", largest->bytes, ")");
   }
   return report;
 }

@@ -30,7 +30,7 @@ struct BufferSpec {
   Scalar scalar{};
   uint64_t lanes = 0;  // 0 = 1
   std::vector<uint64_t> shape;
-  std::vector<uint32_t> devices;  // empty = all
+  std::vector<uint32_t> devices;  // n of devices/<n>; empty = all
   bool uninitialized = false;
   std::map<std::string, std::string> labels;
   double ttl_seconds = 0;

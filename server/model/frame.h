@@ -41,7 +41,7 @@ struct StageTimes {
 
 /// One result on its way to subscribers. Immutable once published; shared by all of them.
 struct Frame {
-  std::string scan, volume;
+  std::string parent, volume;  // parent: scans/<id> or jobs/<id>
   int64_t volume_index = -1;
   Product product = Product::kMip;
   FrameAxis axis = FrameAxis::kZ;

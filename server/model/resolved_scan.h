@@ -13,6 +13,9 @@ namespace octavo::model {
 /// A scan with every default filled in and every number checked.
 struct ResolvedScan {
   ScanSpec spec;
+  // As the client gave it when it submitted and updated the scan: without the defaults that `spec`
+  // has. An update changes this.
+  Processing requested;
   SourceTraits source;
   SpectralConfig chain;          // valid
   int64_t volume_records = 0;    // per volume, flyback included

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -73,6 +74,51 @@ const char* Name(Move move) {
     case Move::kSpilling: return "SPILLING";
     case Move::kRestoring: return "RESTORING";
     case Move::kRelocating: return "RELOCATING";
+  }
+  return "?";
+}
+
+namespace {
+
+constexpr const char* kQuantities[] = {"",
+                                       "raw_spectra",
+                                       "raw_spectra_u12p",
+                                       "raw_spectra_u12_packed",
+                                       "speckle_variance",
+                                       "amplitude_decorrelation",
+                                       "phase_rad",
+                                       "attenuation",
+                                       "sum",
+                                       "min",
+                                       "max",
+                                       "mean",
+                                       "std",
+                                       "percentile",
+                                       "count",
+                                       "spectrum",
+                                       "scaled",
+                                       "constant"};
+static_assert(std::size(kQuantities) == static_cast<size_t>(Quantity::kConstant) + 1);
+
+}  // namespace
+
+const char* Name(Quantity quantity) { return kQuantities[static_cast<size_t>(quantity)]; }
+
+std::optional<Quantity> QuantityNamed(const std::string& name) {
+  const auto* const found = std::find(std::begin(kQuantities), std::end(kQuantities), name);
+  if (found == std::end(kQuantities)) return std::nullopt;
+  return static_cast<Quantity>(found - std::begin(kQuantities));
+}
+
+const char* Name(HolderKind kind) {
+  switch (kind) {
+    case HolderKind::kNone: return "";
+    case HolderKind::kRunningScan: return "running scan";
+    case HolderKind::kRunningJob: return "running job";
+    case HolderKind::kHeldVolume: return "held volume";
+    case HolderKind::kClientBuffer: return "client buffer";
+    case HolderKind::kCached: return "cached";
+    case HolderKind::kDetached: return "detached";
   }
   return "?";
 }

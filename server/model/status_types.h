@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gpu/base/clock.h"
+#include "gpu/base/reason.h"
 #include "gpu/device/dtype.h"
 #include "server/model/scan_spec.h"
 #include "server/storage/commit/commit_store.h"
@@ -47,6 +49,31 @@ const char* Name(Tier tier);  // "DISK"
 /// slot of its device, because a process does not return the present one.
 enum class Move : uint8_t { kNone, kSpilling, kRestoring, kRelocating };
 const char* Name(Move move);  // "SPILLING"; empty for kNone
+/// What the voxels of a volume are, if not its `value`; files have its name. Values as in
+/// octavo.v1.Quantity.
+enum class Quantity : uint8_t {
+  kNone,
+  kRawSpectra,
+  kRawSpectraU12p,
+  kRawSpectraU12Packed,
+  kSpeckleVariance,
+  kAmplitudeDecorrelation,
+  kPhaseRad,
+  kAttenuation,
+  kSum,
+  kMin,
+  kMax,
+  kMean,
+  kStd,
+  kPercentile,
+  kCount,
+  kSpectrum,
+  kScaled,
+  kConstant
+};
+const char* Name(Quantity quantity);  // "speckle_variance"; empty for kNone
+/// The quantity with this name, or nullopt if there is none.
+std::optional<Quantity> QuantityNamed(const std::string& name);
 inline Tier TierOf(OnFull on_full) {
   return on_full == OnFull::kSpillHost ? Tier::kHost : Tier::kDisk;
 }
@@ -100,7 +127,8 @@ struct ScanStatus {
   std::string name;
   ScanSpec spec;  // resolved
   ScanState state = ScanState::kQueued;
-  std::string reason, reason_code;
+  std::string reason;
+  Reason reason_code = Reason::kNone;
   TimePoint created, started, ended;
   int64_t records = 0;
   int64_t volumes_done = 0, volumes_held = 0, volumes_dropped = 0, volumes_overwritten = 0;
@@ -130,7 +158,8 @@ std::string WaitsFor(const ScanStatus& scan);
 /// The description of a volume: its origin and the meaning of its voxels. Fixed once the volume is
 /// sealed. Fields as in octavo.v1.Volume.
 struct VolumeDescription {
-  std::string name, scan, title;
+  std::string name, title;
+  std::string scan;  // the scan that its records came from; of other jobs' volumes: the job
   int64_t index = 0;
   int64_t shape[3] = {0, 0, 0};
   DType dtype = DType::kU8;
@@ -156,8 +185,7 @@ struct VolumeDescription {
   std::string derived_from;             // name of its source volume; empty: acquired
   std::vector<std::string> operations;  // the operations on the source volume, in words
   std::string chain;                    // the entry of ScanSpec.chains that made it, if any
-  std::string quantity;                 // what the voxels are, if not `value`: "speckle_variance",
-                                        // "amplitude_decorrelation", "phase_rad"
+  Quantity quantity = Quantity::kNone;  // what the voxels are, if not `value`
   double display_lo = 0, display_hi = 0;  // of derived quantities; both 0: those of the origin
   double ttl_seconds = 0;                 // discarded this long after its seal; 0 = never
   double ttl_warning_seconds = 0;
@@ -173,6 +201,11 @@ struct VolumeDescription {
   std::string job, job_kind;              // the job that made it; empty: none
   std::vector<std::string> job_warnings;  // warnings of the ended job
 };
+
+/// What made a volume, as octavo.v1.Volume.parent: its job, else its scan.
+inline const std::string& ParentOf(const VolumeDescription& volume) {
+  return volume.job.empty() ? volume.scan : volume.job;
+}
 
 /// A volume's description and its state so far. All fields as in octavo.v1.Volume.
 struct VolumeStatus : VolumeDescription {
@@ -199,15 +232,53 @@ struct VolumeStatus : VolumeDescription {
   std::string job_parameters;  // parameters of the job that made it, as JSON
 };
 
+/// What a scan or job needs memory for. Values as in octavo.v1.AdmissionReport.Item.Kind.
+enum class NeedKind : uint8_t {
+  kNone,
+  kVolumeSlots,
+  kVolumeParts,
+  kTravellingBscans,
+  kRawVolumeSlots,
+  kRawHistory,
+  kRawBlocks,
+  kChainWorkspace,
+  kProjectionScratch,
+  kAngiogram,
+  kPlacementTable,
+  kChainResults,
+  kChainScratch,
+  kResult,
+  kWorkspace,
+  kDerivedVolume,
+  kDerivationScratch,
+  kRestoredVolume,
+  kBuffer,
+  kOperation,
+  kMeasurement
+};
+/// What holds memory. Values as in octavo.v1.AdmissionReport.Holder.Kind.
+enum class HolderKind : uint8_t {
+  kNone,
+  kRunningScan,
+  kRunningJob,
+  kHeldVolume,
+  kClientBuffer,
+  kCached,
+  kDetached
+};
+const char* Name(HolderKind kind);  // "running scan"
+
 /// All fields as in octavo.v1.AdmissionReport.
 struct AdmissionReport {
   struct Item {
-    std::string what;
+    NeedKind kind = NeedKind::kNone;
     int64_t bytes = 0;
     int64_t count = 1;
+    std::string chain = {};  // kChainResults: its name
   };
   struct Holder {
-    std::string name, what;
+    std::string name;
+    HolderKind kind = HolderKind::kNone;
     int64_t bytes = 0;
     std::string title;
   };
@@ -249,7 +320,7 @@ struct TierUse {
 /// All fields as in octavo.v1.Memory.
 struct MemoryStatus {
   struct Holder {
-    AdmissionReport::Holder what;
+    AdmissionReport::Holder holder;
     std::string device, session;
   };
   std::vector<DeviceStatus> devices;

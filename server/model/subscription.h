@@ -21,8 +21,8 @@ enum class Delivery : uint8_t {
 const char* Name(Delivery delivery);  // "latest"
 
 struct SubscribeSpec {
-  std::string scan;                           // empty = all present and future scans
-  std::map<std::string, std::string> labels;  // only scans with all of these labels
+  std::string parent;  // scans/<id> or jobs/<id>; empty = all present and future ones
+  std::map<std::string, std::string> labels;  // only scans and jobs with all of these labels
   std::vector<Product> products;              // at least one
   FrameAxis axis = FrameAxis::kZ;             // kMip: any; kAip: kZ; kBscan: the axis cut across
   bool axis_given =

@@ -100,17 +100,32 @@ struct TomographySpec {
   std::string encoded, json;  // as received: for answers, and for the files of the results
 };
 
+/// Where a rotation axis comes from. Values as in octavo.v1.TomographyReport.CenterSource.
+enum class CenterSource : uint8_t {
+  kNone,
+  kGiven,
+  kFile,
+  kMiddle,
+  kOverlap,
+  kVo,
+  kEntropy,
+  kPhaseCorrelation,
+  kPairs
+};
+/// Why iterations ended. Values as in octavo.v1.TomographyReport.Stop.
+enum class IterationStop : uint8_t { kNone, kIterations, kChange, kResidual };
+
 /// All fields as in octavo.v1.TomographyReport.
 struct TomographyReport {
   std::vector<double> centers;
-  std::string center_method;
+  CenterSource center_source = CenterSource::kNone;
   int64_t batches = 0, slices_per_batch = 0, iterations = 0;
-  std::string stop;
+  IterationStop stop = IterationStop::kNone;
   double residual_norm = 0, relative_residual = 0;
   std::vector<double> tried_centers, scores;
   bool center_at_edge = false;
   double center_check = std::numeric_limits<double>::quiet_NaN(), center_uncertainty = center_check;
-  std::string center_check_method;
+  std::optional<CenterMethod> center_check_method;
   double overlap = 0;
   int64_t outliers = 0, not_finite = 0, floored = 0, unlit = 0;
 };

@@ -11,6 +11,12 @@
 namespace octavo::model {
 namespace {
 
+Quantity QuantityOf(math::Reduction kind) {
+  constexpr Quantity kQuantities[] = {Quantity::kNone, Quantity::kSum,  Quantity::kMin,
+                                      Quantity::kMax,  Quantity::kMean, Quantity::kStd};
+  return kQuantities[static_cast<int>(kind)];
+}
+
 const char* NameOfReduction(math::Reduction kind) {
   constexpr const char* kNames[] = {"?", "sum", "min", "max", "mean", "std"};
   return kNames[static_cast<int>(kind)];
@@ -107,13 +113,13 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = extreme && reduce->part == math::Part::kAll;
     text = absl::StrCat(NameOfReduction(reduce->kind), " over axes ",
                         reduce->axes.empty() ? "0, 1, 2" : absl::StrJoin(reduce->axes, ", "));
-    if (!same_quantity) state->quantity = NameOfReduction(reduce->kind);
+    if (!same_quantity) state->quantity = QuantityOf(reduce->kind);
   } else if (const auto* slab = std::get_if<SlabOp>(&op)) {
     same_quantity = slab->kind == math::Reduction::kMax || slab->kind == math::Reduction::kMin;
     const int64_t axis = slab->axis < 0 ? slab->axis + 3 : slab->axis;
     text = absl::StrCat(NameOfReduction(slab->kind), " over axis ", axis, ", samples ", slab->begin,
                         " to ", slab->end == 0 ? in.dims[static_cast<size_t>(axis)] : slab->end);
-    if (!same_quantity) state->quantity = NameOfReduction(slab->kind);
+    if (!same_quantity) state->quantity = QuantityOf(slab->kind);
   } else if (const auto* fft = std::get_if<FftOp>(&op)) {
     const int64_t axis = fft->axis < 0 ? fft->axis + 3 : fft->axis;
     // The axis changes to cycles per um, or back.
@@ -121,16 +127,16 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
         1 / (state->spacing_um[axis] * static_cast<double>(state->shape[axis]));
     same_quantity = false;
     text = absl::StrCat(fft->inverse ? "inverse " : "", "fft along axis ", axis);
-    state->quantity = "spectrum";
+    state->quantity = Quantity::kSpectrum;
   } else if (std::holds_alternative<PercentileOp>(op)) {
     same_quantity = false;
     text =
         absl::StrCat("percentiles ", absl::StrJoin(std::get<PercentileOp>(op).percentiles, ", "));
-    state->quantity = "percentile";
+    state->quantity = Quantity::kPercentile;
   } else if (std::holds_alternative<HistogramOp>(op)) {
     same_quantity = false;
     text = absl::StrCat("histogram of ", std::get<HistogramOp>(op).bins, " bins");
-    state->quantity = "count";
+    state->quantity = Quantity::kCount;
   } else if (const auto* scale = std::get_if<ScaleOp>(&op)) {
     const bool as_it_was = scale->multiply.re == 1 && scale->multiply.im == 0 &&
                            scale->add.re == 0 && scale->add.im == 0 &&
@@ -138,10 +144,10 @@ absl::StatusOr<std::shared_ptr<const ArrayChain>> PlanVolumeOperation(const OpSp
     same_quantity = as_it_was && ScalarOf(state->dtype) == out.scalar;
     text = absl::StrCat("scale to ", NameOf(out.scalar), ": x ", scale->multiply.re, " + ",
                         scale->add.re);
-    if (!same_quantity) state->quantity = "scaled";
+    if (!same_quantity) state->quantity = Quantity::kScaled;
   } else if (std::holds_alternative<FillOp>(op)) {
     same_quantity = false;
-    state->quantity = "constant";
+    state->quantity = Quantity::kConstant;
   } else if (std::holds_alternative<ResizeOp>(op)) {
     text = absl::StrCat("resize to ", absl::StrJoin(out.dims, " x "));
   }

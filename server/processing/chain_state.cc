@@ -48,12 +48,13 @@ std::vector<model::AdmissionReport::Item> ChainState::Needs(const model::Resolve
   for (const model::DerivedVolumeRecipe& chain : scan.spec.chains->chains) {
     const auto planned = PlanOf(scan, chain, device);
     if (!planned.ok()) continue;  // refused before anything is planned
-    needs.push_back({.what = absl::StrCat("results of chain ", chain.name),
+    needs.push_back({.kind = model::NeedKind::kChainResults,
                      .bytes = slots * (ClientMemory::Bytes(planned->result) + kDigest),
-                     .count = slots});
+                     .count = slots,
+                     .chain = chain.name});
     scratch = std::max(scratch, planned->scratch);
   }
-  needs.push_back({.what = "scratch of chains", .bytes = scratch, .count = 1});
+  needs.push_back({.kind = model::NeedKind::kChainScratch, .bytes = scratch, .count = 1});
   return needs;
 }
 

@@ -53,9 +53,10 @@ model::VolumeStatus RawRecorder::Describe(const model::ResolvedScan& scan) {
   status.spacing_assumed[0] = scan.spacing_assumed[0];
   status.spacing_assumed[1] = scan.spacing_assumed[1];
   status.spacing_assumed[2] = true;  // samples of a spectrum have no length
-  status.quantity = !packed                                   ? "raw_spectra"
-                    : a.packing == math::Packing::kLowFirst12 ? "raw_spectra_u12p"
-                                                              : "raw_spectra_u12_packed";
+  status.quantity = !packed ? model::Quantity::kRawSpectra
+                    : a.packing == math::Packing::kLowFirst12
+                        ? model::Quantity::kRawSpectraU12p
+                        : model::Quantity::kRawSpectraU12Packed;
   status.display_hi = packed ? 255 : RangeOf(a.raw_type, a.packing, a.adc_bits).hi;
   status.bytes = VolumeBytes(scan);
   status.is_raw = true;

@@ -369,27 +369,29 @@ absl::Status SetGeometry(model::ResolvedScan& scan) {
 }
 
 absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current,
-                                                          const model::Processing& processing) {
+                                                          const model::Processing& processing,
+                                                          bool whole) {
   model::ResolvedScan scan = current;
-  scan.spec.processing = processing;
+  scan.spec.processing = scan.requested = processing;
   scan.warnings.clear();  // the request's own, before resolution
   OCTAVO_RETURN_IF_ERROR(ResolveProcessing(scan));
   OCTAVO_RETURN_IF_ERROR(SetGeometry(scan));
-  if (std::string left_out = DescribeLeftOut(current, processing, scan); !left_out.empty()) {
+  if (!whole) return scan;
+  if (std::string left_out = DescribeLeftOut(current, processing, scan); !left_out.empty())
     scan.warnings.insert(scan.warnings.begin(), std::move(left_out));
-  }
   return scan;
 }
 
 absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current,
-                                                  const model::Processing& processing) {
-  model::Processing kept = processing;
+                                                  const model::Processing& requested, bool whole) {
+  model::Processing kept = requested;
   if (!kept.dtype_given &&
       (kept.value == model::ValueKind::kComplex) == (current.chain.output == DType::kC64)) {
     kept.dtype = current.chain.output;
     kept.dtype_given = true;
   }
-  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(current, kept));
+  OCTAVO_ASSIGN_OR_RETURN(model::ResolvedScan scan, ResolveProcessingAnew(current, kept, whole));
+  scan.requested = requested;  // the dtype was not: the next update may bring one
   if (scan.chain.depth != current.chain.depth) {
     return InvalidField("processing.depth",
                         absl::StrCat("would become ", scan.chain.depth,

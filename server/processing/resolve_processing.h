@@ -19,14 +19,17 @@ absl::Status ResolveProcessing(model::ResolvedScan& scan);
 absl::Status SetGeometry(model::ResolvedScan& scan);
 
 /// The same scan with other processing, for held raw records: shape and dtype may change.
-/// `warnings` are those of the new processing only, and the parts of the earlier one that it leaves
-/// out.
+/// `warnings` are those of the new processing only and, if it replaces the earlier one as a
+/// `whole`, the parts of that one that it leaves out.
 absl::StatusOr<model::ResolvedScan> ResolveProcessingAnew(const model::ResolvedScan& current,
-                                                          const model::Processing& processing);
+                                                          const model::Processing& processing,
+                                                          bool whole = true);
 
-/// The same scan with other processing. InvalidArgument if shape or dtype of the volumes would
-/// change.
+/// The same scan with other processing, which is resolved as for a new scan; without a dtype it
+/// keeps the scan's. InvalidArgument if shape or dtype of the volumes would change. `whole`: the
+/// request replaces the earlier one as a whole, so that a warning names what it leaves out.
 absl::StatusOr<model::ResolvedScan> ResolveUpdate(const model::ResolvedScan& current,
-                                                  const model::Processing& processing);
+                                                  const model::Processing& requested,
+                                                  bool whole = true);
 
 }  // namespace octavo::processing

@@ -47,7 +47,7 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
                     ? "; subscribe while it runs (of a scan, Scan.events has the last ones)"
                     : "; derive one from a volume while that is held (DeriveVolume), or subscribe "
                       "while it runs");
-  return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.scan, " has ended", why)),
+  return WithInfo(absl::FailedPreconditionError(absl::StrCat(spec.parent, " has ended", why)),
                   {.reason = Reason::kNothingKept, .field = "scan", .numbers = {}});
 }
 
@@ -55,13 +55,14 @@ absl::Status NothingKept(const model::SubscribeSpec& spec, std::optional<uint64_
 absl::Status CheckProducts(const model::SubscribeSpec& spec, const Show& show) {
   if (Wants(spec, model::Product::kAip) && !show.has_aip) {
     return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat(spec.scan, " computes no AIP; submit it with products.aip")),
+                        absl::StrCat(spec.parent, " computes no AIP; submit it with products.aip")),
                     {.reason = Reason::kNoAip, .field = "products", .numbers = {}});
   }
   if (Wants(spec, model::Product::kAngiogram) && !show.has_angiogram) {
-    return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        spec.scan, " computes no angiogram; submit it with products.angiography")),
-                    {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            spec.parent, " computes no angiogram; submit it with products.angiography")),
+        {.reason = Reason::kNoAngiogram, .field = "products", .numbers = {}});
   }
   return absl::OkStatus();
 }
@@ -72,7 +73,7 @@ absl::Status CheckPlane(const model::SubscribeSpec& spec, const Show& show, cons
                       (key.product == model::Product::kMip && key.axis != model::FrameAxis::kZ);
   if (show.striped && across) {
     return WithInfo(absl::FailedPreconditionError(absl::StrCat(
-                        "axis: goes across the devices of ", spec.scan,
+                        "axis: goes across the devices of ", spec.parent,
                         ", whose volumes are striped; allowed are B-scans along y "
                         "and MIPs along z, or a scan with spread and without striped")),
                     {.reason = Reason::kStriped, .field = "axis", .numbers = {}});
@@ -122,7 +123,7 @@ std::vector<model::FramePtr> BscansOfEnded(const model::SubscribeSpec& spec, con
   uint64_t sequence = topic.next_sequence;
   for (const model::VolumeStatus& volume : held) {
     if (kept.contains(volume.name)) continue;
-    std::optional<model::Frame> frame = PlaneFrame(spec.scan, volume, key);
+    std::optional<model::Frame> frame = PlaneFrame(spec.parent, volume, key);
     if (!frame.has_value()) continue;
     frame->sequence = sequence++;
     frame->published = clock.Now();
@@ -156,7 +157,7 @@ absl::Status CheckSpec(const model::SubscribeSpec& spec) {
   if (Wants(spec, model::Product::kAip) && spec.axis_given && spec.axis != model::FrameAxis::kZ) {
     return InvalidField("axis", "AIP is made over z only");
   }
-  if (spec.resume && (spec.scan.empty() || spec.products.size() != 1)) {
+  if (spec.resume && (spec.parent.empty() || spec.products.size() != 1)) {
     return InvalidField("from_sequence", "needs one scan and one product");
   }
   return absl::OkStatus();

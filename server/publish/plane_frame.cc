@@ -20,7 +20,7 @@ std::optional<model::Frame> PlaneFrame(const std::string& name, const model::Vol
     frame.plane_index = key.plane_index < 0 ? volume.shape[gone] / 2 : key.plane_index;
     if (frame.plane_index >= volume.shape[gone]) return std::nullopt;
   }
-  frame.scan = name;
+  frame.parent = name;
   frame.volume = volume.name;
   frame.volume_index = volume.index;
   frame.product = key.product;

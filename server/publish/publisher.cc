@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/publish/first_frames.h"
 
 namespace octavo::publish {
@@ -56,10 +55,10 @@ void Publisher::Publish(const TopicKey& key, model::Frame frame) {
   SubscriptionTable::Queues news;
   {
     MutexLock lock(mutex_);
-    TopicTable::Scan* const scan = topics_.Find(frame.scan);
+    TopicTable::Scan* const scan = topics_.Find(frame.parent);
     if (scan == nullptr) return;
     const model::FramePtr published = topics_.Add(*scan, key, std::move(frame));
-    news = subscriptions_.Interested(published->scan, *scan, key);
+    news = subscriptions_.Interested(published->parent, *scan, key);
     std::erase_if(news, [&](const auto& queue) { return !queue->Push(key, published); });
   }
   counters_->Published(key.product, latency);
@@ -88,17 +87,14 @@ absl::StatusOr<std::shared_ptr<model::Subscription>> Publisher::Subscribe(
   std::vector<model::VolumeStatus> held;  // asked for without the lock
   const bool wants_bscans =
       std::count(spec.products.begin(), spec.products.end(), model::Product::kBscan) > 0;
-  if (!spec.scan.empty() && wants_bscans && held_frames_ != nullptr)
-    held = held_frames_->HeldBy(spec.scan);
+  if (!spec.parent.empty() && wants_bscans && held_frames_ != nullptr)
+    held = held_frames_->HeldBy(spec.parent);
   {
     MutexLock lock(mutex_);
     FirstFrames first;
-    if (!spec.scan.empty()) {
-      TopicTable::Scan* const scan = topics_.Find(spec.scan);
-      if (scan == nullptr) {
-        return WithInfo(absl::NotFoundError(absl::StrCat("no scan ", spec.scan)),
-                        {.reason = Reason::kNoScan, .field = "scan", .numbers = {}});
-      }
+    if (!spec.parent.empty()) {
+      TopicTable::Scan* const scan = topics_.Find(spec.parent);
+      if (scan == nullptr) return base::NoParent(spec.parent);
       OCTAVO_ASSIGN_OR_RETURN(first, FindFirstFrames(spec, *scan, held, *clock_));
       for (const auto& [key, frame] : first.at_once) (void)queue->Push(key, frame);
       if (scan->ended) queue->End();

@@ -14,14 +14,14 @@ namespace octavo::publish {
 bool SubscriberQueue::Push(const TopicKey& key, const model::FramePtr& frame) {
   MutexLock lock(mutex_);
   if (ended_) return false;
-  TopicState& topic = TopicOf(frame->scan, key, frame->sequence);
+  TopicState& topic = TopicOf(frame->parent, key, frame->sequence);
   if (!spec_.previews && !frame->complete)
     return false;  // at the subscriber's request: counts for the subscriber, not for the metrics
   if (!replay_.empty()) return PushBehindReplay(frame);
   switch (spec_.delivery) {
     case model::Delivery::kLatest: {
       auto same = std::find_if(queue_.begin(), queue_.end(), [&](const model::FramePtr& f) {
-        return f->scan == frame->scan && KeyOf(*f) == KeyOf(*frame);
+        return f->parent == frame->parent && KeyOf(*f) == KeyOf(*frame);
       });
       if (same == queue_.end()) {
         queue_.push_back(frame);
@@ -101,7 +101,7 @@ void SubscriberQueue::ForgetScans(const std::function<bool(const std::string&)>&
   MutexLock lock(mutex_);
   std::erase_if(topics_, [&](const auto& topic) {
     const std::string& scan = topic.first.first;
-    const auto of_it = [&](const model::FramePtr& frame) { return frame->scan == scan; };
+    const auto of_it = [&](const model::FramePtr& frame) { return frame->parent == scan; };
     return !known(scan) && std::none_of(queue_.begin(), queue_.end(), of_it) &&
            std::none_of(replay_.begin(), replay_.end(), of_it);
   });
@@ -138,7 +138,7 @@ bool SubscriberQueue::Take(model::Delivered* out) {
     } else {
       for (auto it = queue_.begin(); it != queue_.end(); ++it) {
         if (spec_.delivery == model::Delivery::kLatest && !ended_ &&
-            TooEarly(TopicOf((*it)->scan, KeyOf(**it), (*it)->sequence)))
+            TooEarly(TopicOf((*it)->parent, KeyOf(**it), (*it)->sequence)))
           continue;
         frame = std::move(*it);
         queue_.erase(it);
@@ -146,7 +146,7 @@ bool SubscriberQueue::Take(model::Delivered* out) {
       }
     }
     if (frame == nullptr) return false;
-    TopicState& topic = TopicOf(frame->scan, KeyOf(*frame), frame->sequence);
+    TopicState& topic = TopicOf(frame->parent, KeyOf(*frame), frame->sequence);
     out->dropped_before = of_held || frame->sequence < topic.next_sequence
                               ? 0
                               : frame->sequence - topic.next_sequence;

@@ -40,7 +40,7 @@ SubscriptionTable::Queues SubscriptionTable::Of(const std::string& name) const {
   Queues list;
   for (const auto& weak : queues_) {
     auto queue = weak.lock();
-    if (queue != nullptr && queue->spec().scan == name) list.push_back(std::move(queue));
+    if (queue != nullptr && queue->spec().parent == name) list.push_back(std::move(queue));
   }
   return list;
 }

@@ -90,7 +90,7 @@ void TopicTable::Remember(Scan& scan, Topic& topic, const model::FramePtr& frame
 
 bool Matches(const model::SubscribeSpec& spec, const std::string& name,
              const TopicTable::Scan& scan) {
-  if (!spec.scan.empty()) return spec.scan == name;
+  if (!spec.parent.empty()) return spec.parent == name;
   return std::all_of(spec.labels.begin(), spec.labels.end(), [&](const auto& label) {
     auto it = scan.labels.find(label.first);
     return it != scan.labels.end() && it->second == label.second;

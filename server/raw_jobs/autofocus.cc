@@ -69,7 +69,7 @@ class AutofocusWork final : public job::JobWork {
                 std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), search_(std::move(search)), places_(std::move(places)) {}
 
-  const char* kind() const override { return "dispersion_autofocus"; }
+  job::JobKind kind() const override { return job::JobKind::kDispersionAutofocus; }
   int home_device() const override { return raw_.device; }
 
   absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
@@ -122,7 +122,7 @@ class AutofocusWork final : public job::JobWork {
     const int64_t few = std::min<int64_t>(kCoarseAscans, std::ssize(places_)),
                   all = std::ssize(places_);
     const int64_t nu = search_.u.Points(kCoarseU), nv = search_.v.Points(kCoarseV);
-    run.Stage("sweep", nu * nv, 0, 0.7 * whole);
+    run.Stage(job::JobStage::kSweep, nu * nv, 0, 0.7 * whole);
     double best_u = 0, best_v = 0, best = -1;
     for (int64_t i = 0; i < nu; ++i) {
       for (int64_t j = 0; j < nv; ++j) {
@@ -139,7 +139,7 @@ class AutofocusWork final : public job::JobWork {
     double step = 0.5;  // of the coarse ones
     const int64_t levels =
         static_cast<int64_t>(std::ceil(std::log2(std::max(kCoarseU, kCoarseV) * step / kFinest)));
-    run.Stage("refine", levels, 0.7 * whole, whole);
+    run.Stage(job::JobStage::kRefine, levels, 0.7 * whole, whole);
     OCTAVO_ASSIGN_OR_RETURN(best, score(all, best_u, best_v));
     int64_t level = 0;
     for (int64_t n = 0; n < kMostFineSteps && level < levels; ++n) {

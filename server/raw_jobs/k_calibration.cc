@@ -24,7 +24,7 @@ class KCalibrationWork final : public job::JobWork {
                    KCalibrationOptions options, std::vector<int64_t> places)
       : raw_(std::move(raw)), spec_(spec), options_(options), places_(std::move(places)) {}
 
-  const char* kind() const override { return "k_calibration"; }
+  job::JobKind kind() const override { return job::JobKind::kKCalibration; }
   int home_device() const override { return raw_.device; }
   absl::StatusOr<job::JobPlan> Plan(Device&) const override {
     job::JobPlan plan;
@@ -45,7 +45,7 @@ class KCalibrationWork final : public job::JobWork {
     const SpectralConfig& chain = raw_.status.origin->chain;
     const int64_t bytes = raw_.status.raw->record_bytes;
     OCTAVO_ASSIGN_OR_RETURN(const PinnedBuffer record, run.device().AllocatePinned(bytes));
-    run.Stage("phase", std::ssize(places_), 0, 1);
+    run.Stage(job::JobStage::kPhase, std::ssize(places_), 0, 1);
     std::vector<double> index(static_cast<size_t>(chain.samples_per_record), 0.0);
     double weights = 0, residual = 0, peak = 0;
     int64_t done = 0;

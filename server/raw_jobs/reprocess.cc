@@ -22,7 +22,7 @@ class ReprocessWork final : public job::JobWork {
   ReprocessWork(volume::VolumeHold raw, model::ResolvedScan scan)
       : raw_(std::move(raw)), scan_(std::make_shared<const model::ResolvedScan>(std::move(scan))) {}
 
-  const char* kind() const override { return "reprocess"; }
+  job::JobKind kind() const override { return job::JobKind::kReprocess; }
   int home_device() const override { return raw_.device; }
   absl::StatusOr<job::JobPlan> Plan(Device& device) const override {
     job::JobPlan plan;
@@ -80,8 +80,7 @@ absl::StatusOr<std::unique_ptr<job::JobWork>> MakeReprocessWork(
 
 void AddReprocess(const model::ResolvedScan& scan, Device& device, job::JobPlan* plan) {
   plan->results.push_back(
-      {.what = "volume",
-       .bytes = scan.volume_bytes,
+      {.bytes = scan.volume_bytes,
        .mip_bytes = scan.shape[0] * scan.shape[1] * SizeOf(ProjectionOf(scan.chain.output))});
   plan->workspace_bytes =
       std::max(plan->workspace_bytes, processing::Reprocessor::DeviceBytes(scan, device));
@@ -99,7 +98,7 @@ absl::Status RunReprocess(job::JobRun& run, std::stop_token stop, const volume::
   run.Keep(reprocessor);
   OCTAVO_ASSIGN_OR_RETURN(void* const volume,
                           run.Result(0, processing::DescribeReprocessed(raw.status, scan)));
-  run.Stage("reprocess", reprocessor->blocks(), begin, end);
+  run.Stage(job::JobStage::kReprocess, reprocessor->blocks(), begin, end);
   Event passed[2];
   for (Event& event : passed) {
     OCTAVO_ASSIGN_OR_RETURN(event, device.NewEvent());

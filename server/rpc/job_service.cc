@@ -28,8 +28,10 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return ReplyInTurn(
         &slow_->jobs, kMostSubmits, context, request, response,
         [this, context, request, response](model::AdmissionReport* report) -> absl::Status {
+          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(model::JobSpec spec,
                                   DecodeJobSpec(request->spec(), context->peer()));
+          spec.request_id = request->request_id();
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           OCTAVO_ASSIGN_OR_RETURN(const job::JobStatus job, jobs_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitJobRequest>(), ".answer");

@@ -2,7 +2,9 @@
 
 #include "gpu/base/status.h"
 #include "server/picture/plot.h"
+#include "server/processing/merge_processing.h"
 #include "server/rpc/convert/convert.h"
+#include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/utf8.h"
 #include "server/rpc/handler.h"
 #include "server/rpc/paging.h"
@@ -25,7 +27,9 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
     return ReplyMaybeSlow(
         &slow_->submits, kMostSubmits, context, request, response,
         [this, request, response](model::AdmissionReport* report) -> absl::Status {
+          OCTAVO_RETURN_IF_ERROR(CheckRequestId(request->request_id()));
           OCTAVO_ASSIGN_OR_RETURN(model::ScanSpec spec, DecodeScanSpec(request->spec()));
+          spec.request_id = request->request_id();
           OCTAVO_RETURN_IF_ERROR(SetSession(request->session_secret(), &spec));
           OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan, scans_.Submit(spec, report));
           PassPoint(MethodOf<v1::SubmitScanRequest>(), ".answer");
@@ -105,10 +109,13 @@ class ScanServiceImpl final : public v1::ScanService::CallbackService {
                                  v1::UpdateScanResponse* response) override {
     return ReplyInTurn(&slow_->submits, kMostSubmits, context, request, response,
                        [this, request, response]() -> absl::Status {
-                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing processing,
+                         OCTAVO_ASSIGN_OR_RETURN(
+                             const std::set<std::string> fields,
+                             FieldsOfMask(request->update_mask(), processing::ProcessingFields()));
+                         OCTAVO_ASSIGN_OR_RETURN(const model::Processing given,
                                                  DecodeProcessing(request->processing()));
                          OCTAVO_ASSIGN_OR_RETURN(const model::ScanStatus scan,
-                                                 scans_.Update(request->name(), processing));
+                                                 scans_.Update(request->name(), given, fields));
                          PassPoint(MethodOf<v1::UpdateScanRequest>(), ".answer");
                          EncodeScan(scan, response->mutable_scan());
                          return absl::OkStatus();

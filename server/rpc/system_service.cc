@@ -36,13 +36,14 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
       }
       auto quarantines = engine_.Quarantines();
       for (const auto& root : engine_.storage_roots()) {
-        AddRoot(root, "commit", W_OK, response);
+        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_COMMIT, response);
         const auto& use = quarantines[root];
         response->mutable_storage(response->storage_size() - 1)
             ->set_quarantine_entries(use.entries);
         response->mutable_storage(response->storage_size() - 1)->set_quarantine_bytes(use.bytes);
       }
-      for (const auto& root : info_.replay_roots) AddRoot(root, "replay", R_OK, response);
+      for (const auto& root : info_.replay_roots)
+        AddRoot(root, v1::GetInfoResponse::StorageRoot::USE_REPLAY, response);
       *response->mutable_start_time() = WallTime(info_.started);
       response->set_draining(engine_.draining());
       for (const auto& address : info_.listening()) response->add_listening(address);
@@ -136,21 +137,27 @@ class SystemServiceImpl final : public v1::SystemService::CallbackService {
     out->set_limited_by(Utf8(memory.limited_by));
   }
 
-  static void AddRoot(const std::string& path, const char* use, int access_mode,
+  static void AddRoot(const std::string& path, v1::GetInfoResponse::StorageRoot::Use use,
                       v1::GetInfoResponse* response) {
+    using Root = v1::GetInfoResponse::StorageRoot;
     auto* root = response->add_storage();
     root->set_path(Utf8(path));
     root->set_use(use);
     struct statvfs fs {};
     if (statvfs(path.c_str(), &fs) != 0) {
-      root->set_mode("missing");
+      root->set_mode(Root::MODE_MISSING);
       return;
     }
     root->set_free_bytes(static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize));
-    root->set_mode(::access(path.c_str(), access_mode) == 0 &&
-                           (access_mode == R_OK || (fs.f_flag & ST_RDONLY) == 0)
-                       ? "buffered"
-                       : "read-only");
+    if (use == Root::USE_REPLAY) {
+      root->set_mode(::access(path.c_str(), R_OK) == 0 ? Root::MODE_READ_ONLY
+                                                       : Root::MODE_NO_ACCESS);
+    } else {
+      root->set_mode(::access(path.c_str(), W_OK) == 0 && (fs.f_flag & ST_RDONLY) == 0
+                         ? Root::MODE_READ_WRITE
+                     : ::access(path.c_str(), R_OK) == 0 ? Root::MODE_READ_ONLY
+                                                         : Root::MODE_NO_ACCESS);
+    }
   }
 
   engine::Engine& engine_;

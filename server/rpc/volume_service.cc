@@ -4,6 +4,7 @@
 
 #include "gpu/base/field_errors.h"
 #include "gpu/base/status.h"
+#include "server/base/errors.h"
 #include "server/buffer/buffer_store.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/time.h"
@@ -29,7 +30,8 @@ using Base = v1::VolumeService::WithCallbackMethod_GetVolume<
                             v1::VolumeService::WithCallbackMethod_WaitVolume<
                                 v1::VolumeService::WithCallbackMethod_SpillVolume<
                                     v1::VolumeService::WithCallbackMethod_RestoreVolume<
-                                        v1::VolumeService::Service>>>>>>>>>>;
+                                        v1::VolumeService::WithCallbackMethod_ReleaseVolume<
+                                            v1::VolumeService::Service>>>>>>>>>>>;
 
 class VolumeServiceImpl final : public Base {
  public:
@@ -43,9 +45,13 @@ class VolumeServiceImpl final : public Base {
   ServerUnaryReactor* HoldVolume(CallbackServerContext* context,
                                  const v1::HoldVolumeRequest* request,
                                  v1::HoldVolumeResponse* response) override {
-    return Answer(context, request, response, [&] {
-      return volumes_.Hold(request->name(), request->release(), request->lease_token());
-    });
+    return Answer(context, request, response, [&] { return volumes_.Hold(request->name()); });
+  }
+  ServerUnaryReactor* ReleaseVolume(CallbackServerContext* context,
+                                    const v1::ReleaseVolumeRequest* request,
+                                    v1::ReleaseVolumeResponse* response) override {
+    return Answer(context, request, response,
+                  [&] { return volumes_.Release(request->name(), request->lease_token()); });
   }
   ServerUnaryReactor* DiscardVolume(CallbackServerContext* context,
                                     const v1::DiscardVolumeRequest* request,
@@ -70,9 +76,10 @@ class VolumeServiceImpl final : public Base {
         return state == v1::VOLUME_STATE_ACQUIRING || state == v1::VOLUME_STATE_HELD ||
                state == v1::VOLUME_STATE_COMMITTING;
       });
-      auto volumes = volumes_.List({.scan = request->scan(), .in_memory = in_memory});
-      if (volumes.empty() && !request->scan().empty())
-        OCTAVO_RETURN_IF_ERROR(CheckScan(request->scan()));
+      OCTAVO_RETURN_IF_ERROR(CheckParent(request->parent()));
+      auto volumes = volumes_.List({.parent = request->parent(), .in_memory = in_memory});
+      if (volumes.empty() && !request->parent().empty())
+        OCTAVO_RETURN_IF_ERROR(CheckKnown(request->parent()));
       std::erase_if(volumes, [&](const model::VolumeStatus& volume) {
         return std::find(states.begin(), states.end(), static_cast<int>(volume.state)) ==
                states.end();
@@ -88,12 +95,11 @@ class VolumeServiceImpl final : public Base {
 
   /// NotFound for an unknown scan or job without volumes: a misspelt name must not look like a scan
   /// without volumes.
-  absl::Status CheckScan(const std::string& scan) {
-    if (scans_.Get(scan).ok() || jobs_.Get(scan).ok() ||
-        !volumes_.List({.scan = scan, .in_memory = false}).empty())
+  absl::Status CheckKnown(const std::string& parent) {
+    if (scans_.Get(parent).ok() || jobs_.Get(parent).ok() ||
+        !volumes_.List({.parent = parent, .in_memory = false}).empty())
       return absl::OkStatus();
-    return WithInfo(absl::NotFoundError(absl::StrCat("no scan or job ", scan)),
-                    {.reason = Reason::kNoScan, .field = "scan", .numbers = {}});
+    return base::NoParent(parent);
   }
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* ReadVolume(CallbackServerContext* context,

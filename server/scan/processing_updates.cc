@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<SpectralProcessor>> ProcessingUpdates::Make(
   OCTAVO_ASSIGN_OR_RETURN(
       auto charges,
       ledger_->Reserve(device.index, name_, scan.spec.title,
-                       {{.what = "chain workspace",
+                       {{.kind = model::NeedKind::kChainWorkspace,
                          .bytes = SpectralProcessor::DeviceBytes(scan.chain, *device.device),
                          .count = 1}},
                        nullptr));

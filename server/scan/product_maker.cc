@@ -205,7 +205,7 @@ absl::Status ProductMaker::AddFrame(const ActiveVolume& volume, const publish::T
   static constexpr const char* kNames[3] = {"y", "x", "z"};
   PendingFrame pending{.key = key, .frame = {}, .lost = false};
   model::Frame& frame = pending.frame;
-  frame.scan = context_.scan;
+  frame.parent = context_.scan;
   frame.volume = volume.status.name;
   frame.volume_index = volume.index;
   frame.product = key.product;

@@ -294,6 +294,7 @@ absl::StatusOr<model::ResolvedScan> ResolveScan(const model::ScanSpec& spec,
                                                 const std::vector<std::string>& replay_roots) {
   model::ResolvedScan scan;
   scan.spec = spec;
+  scan.requested = spec.processing;
   if (std::holds_alternative<std::monostate>(spec.source)) return source::NoSource();
   model::Acquisition& a = scan.spec.acquisition;
   if (a.channels == 0) a.channels = 1;

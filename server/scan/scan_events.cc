@@ -92,7 +92,7 @@ model::ScanEvent ScanEvents::RecordLocked(model::ScanEvent event, bool publish) 
 
 void ScanEvents::PublishFrame(const model::ScanEvent& event) {
   model::Frame frame;
-  frame.scan = name_;
+  frame.parent = name_;
   frame.volume_index = event.volume_index;
   frame.product = model::Product::kEvent;
   frame.acquired = event.time;

@@ -118,7 +118,7 @@ std::string ScanLifecycle::reason() {
 void ScanLifecycle::AddTo(model::ScanStatus* status) {
   MutexLock lock(mutex_);
   status->state = state_;
-  status->reason_code = std::string(Name(code_));
+  status->reason_code = code_;
   status->reason = reason_;
   status->created = created_;
   status->started = begun_;

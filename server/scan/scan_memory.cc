@@ -107,32 +107,33 @@ memory::SlotLayout LayoutOf(const model::ResolvedScan& scan, int device) {
 
 std::vector<model::AdmissionReport::Item> Needs(const model::ResolvedScan& scan, Device& device) {
   const int64_t slots = VolumeSlots(scan);
-  std::vector<model::AdmissionReport::Item> needs = {
-      {.what = "volume slots", .bytes = slots * BytesOfSlot(scan).sum(), .count = slots}};
+  std::vector<model::AdmissionReport::Item> needs = {{.kind = model::NeedKind::kVolumeSlots,
+                                                      .bytes = slots * BytesOfSlot(scan).sum(),
+                                                      .count = slots}};
   if (scan.spec.retention.hold_raw) {
     needs.push_back(
-        {.what = "raw volume slots",
+        {.kind = model::NeedKind::kRawVolumeSlots,
          .bytes = slots * (ClientMemory::Bytes(processing::RawRecorder::SlotBytes(scan)) +
                            kMemoryAlignment),
          .count = slots});
-    needs.push_back({.what = "raw records before a volume",
+    needs.push_back({.kind = model::NeedKind::kRawHistory,
                      .bytes = processing::RawRecorder::HistoryBytes(scan),
                      .count = 1});
   }
-  needs.insert(
-      needs.end(),
-      {{.what = "raw blocks",
-        .bytes =
-            kRawBuffers * AlignedBytes(scan.chain.max_records_per_block * RecordBytes(scan.chain)),
-        .count = 1},
-       {.what = "chain workspace",
-        .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
-        .count = 1},
-       {.what = "projection scratch", .bytes = AlignedBytes(LargestPlane(scan)), .count = 1}});
+  needs.insert(needs.end(), {{.kind = model::NeedKind::kRawBlocks,
+                              .bytes = kRawBuffers * AlignedBytes(scan.chain.max_records_per_block *
+                                                                  RecordBytes(scan.chain)),
+                              .count = 1},
+                             {.kind = model::NeedKind::kChainWorkspace,
+                              .bytes = SpectralProcessor::DeviceBytes(scan.chain, device),
+                              .count = 1},
+                             {.kind = model::NeedKind::kProjectionScratch,
+                              .bytes = AlignedBytes(LargestPlane(scan)),
+                              .count = 1}});
   if (const int64_t bytes = AngiogramBytes(scan); bytes > 0)
-    needs.push_back({.what = "angiogram", .bytes = bytes, .count = 1});
+    needs.push_back({.kind = model::NeedKind::kAngiogram, .bytes = bytes, .count = 1});
   if (const int64_t bytes = PlacementBytes(scan); bytes > 0)
-    needs.push_back({.what = "placement table", .bytes = bytes, .count = 1});
+    needs.push_back({.kind = model::NeedKind::kPlacementTable, .bytes = bytes, .count = 1});
   for (auto& item : processing::ChainState::Needs(scan, device, slots))
     needs.push_back(std::move(item));  // the last: see ScanMemory
   return needs;
@@ -164,15 +165,18 @@ std::vector<model::AdmissionReport::Item> PeerNeeds(const model::ResolvedScan& s
   std::vector<model::AdmissionReport::Item> needs = Needs(scan, device);
   std::vector<model::AdmissionReport::Item> kept;
   for (auto& item : needs) {
-    if (item.what == "volume slots" && scan.stripe_devices > 1) {
+    if (item.kind == model::NeedKind::kVolumeSlots && scan.stripe_devices > 1) {
       const int64_t slots = VolumeSlots(scan);
-      kept.push_back(
-          {.what = "parts of volumes", .bytes = slots * BytesOfStripe(scan).sum(), .count = slots});
-    } else if (item.what == "volume slots") {
-      kept.push_back(
-          {.what = "B-scans on their way home", .bytes = item.bytes / item.count, .count = 1});
-    } else if (item.what == "raw blocks" || item.what == "chain workspace" ||
-               item.what == "placement table") {
+      kept.push_back({.kind = model::NeedKind::kVolumeParts,
+                      .bytes = slots * BytesOfStripe(scan).sum(),
+                      .count = slots});
+    } else if (item.kind == model::NeedKind::kVolumeSlots) {
+      kept.push_back({.kind = model::NeedKind::kTravellingBscans,
+                      .bytes = item.bytes / item.count,
+                      .count = 1});
+    } else if (item.kind == model::NeedKind::kRawBlocks ||
+               item.kind == model::NeedKind::kChainWorkspace ||
+               item.kind == model::NeedKind::kPlacementTable) {
       kept.push_back(std::move(item));
     }
   }

@@ -318,7 +318,7 @@ void ScanSession::Finish() {
   Log(end == model::ScanState::kFailed ? LogLevel::kError : LogLevel::kInfo, "scan ended",
       {{"scan", name_},
        {"state", Name(end)},
-       {"reason", status.reason_code},
+       {"reason", std::string(Name(status.reason_code))},
        {"text", status.reason},
        {"volumes", status.volumes_done},
        {"records_per_second", status.records_per_second},
@@ -340,7 +340,7 @@ void ScanSession::FreeMemory() {
 
 void ScanSession::WarnOfMissing() {
   const model::ScanStatus status = Status();
-  if ((status.reason_code != "COMPLETED" && status.reason_code != "SOURCE_ENDED") ||
+  if ((status.reason_code != Reason::kCompleted && status.reason_code != Reason::kSourceEnded) ||
       status.missing_ascans == 0)
     return;
   const int64_t came = std::max(status.source.records, status.records);

@@ -11,7 +11,7 @@ namespace {
 // Without payload.
 model::Frame HeaderOf(const model::VolumeStatus& volume, double display_lo, double display_hi) {
   model::Frame frame;
-  frame.scan = volume.scan;
+  frame.parent = volume.scan;
   frame.volume = volume.name;
   frame.volume_index = volume.index;
   frame.product = model::Product::kVolume;

@@ -19,24 +19,34 @@ namespace {
 
 constexpr double kSearchPart = 0.05;  // of the whole job, for its bar
 
+model::CenterSource SourceOf(CenterMethod method) {
+  switch (method) {
+    case CenterMethod::kVo: return model::CenterSource::kVo;
+    case CenterMethod::kEntropy: return model::CenterSource::kEntropy;
+    case CenterMethod::kPhaseCorrelation: return model::CenterSource::kPhaseCorrelation;
+    case CenterMethod::kPairs: return model::CenterSource::kPairs;
+  }
+  return model::CenterSource::kNone;
+}
+
 }  // namespace
 
 absl::StatusOr<double> AxisFinder::Find(ScannedObject& object) {
   const TomographyLayout& layout = object.layout;
   object.centers = layout.GivenCenters();
-  report_.center_method = layout.CenterSource();
-  if (report_.center_method == "file")
+  report_.center_source = layout.GivenSource();
+  if (report_.center_source == model::CenterSource::kFile)
     run_.Log(absl::StrCat("axis at column ", object.centers[0], ", as the file says"));
   const bool find = spec_.center.find && !layout.stitched() && layout.tried().empty();
   double begun = 0;
   if (find || layout.overlap_unknown()) {
     begun = kSearchPart;
-    run_.Stage("axis", 1, 0, begun);
+    run_.Stage(job::JobStage::kAxis, 1, 0, begun);
     OCTAVO_RETURN_IF_ERROR(Search(object, layout.overlap_unknown()));
   }
   if (layout.stitched()) {
     object.centers = {layout.PreparedCenterOf(0)};
-    report_.center_method = "overlap";
+    report_.center_source = model::CenterSource::kOverlap;
     run_.Log(absl::StrCat("axis at column ", object.centers[0], " of the joined projections"));
   }
   if (!find) OCTAVO_RETURN_IF_ERROR(Check(object));
@@ -119,8 +129,9 @@ absl::Status AxisFinder::CheckIn(const PreparedRows& rows, const ScannedObject& 
   OCTAVO_RETURN_IF_ERROR(axis.status());
   if (!look || !axis->agreed || !elsewhere(axis->found)) return absl::OkStatus();
   const AxisResult raw = layout.RawAxis(*axis);
-  const std::string source = report_.center_method == "middle" ? "The axis is taken in the middle,"
-                             : report_.center_method == "file"
+  const std::string source = report_.center_source == model::CenterSource::kMiddle
+                                 ? "The axis is taken in the middle,"
+                             : report_.center_source == model::CenterSource::kFile
                                  ? "The axis is taken where the file says,"
                                  : "The axis is given as";
   run_.Warn(
@@ -142,19 +153,19 @@ absl::Status AxisFinder::FindCenter(const PreparedRows& rows, ScannedObject& obj
   if (!found.ok()) return AtAxisField(found.status());
   const AxisResult axis = layout.RawAxis(*found);
   object.centers = {axis.found.center};
-  report_.center_method = NameOf(axis.method);
+  report_.center_source = SourceOf(axis.method);
   report_.tried_centers = axis.found.centers;
   report_.scores = axis.found.scores;
   report_.center_at_edge = axis.found.at_edge;
   if (axis.found.uncertainty > 0) report_.center_uncertainty = axis.found.uncertainty;
   if (axis.check.has_value()) {
     report_.center_check = *axis.check;
-    report_.center_check_method = NameOf(axis.check_method);
+    report_.center_check_method = axis.check_method;
   }
   run_.Log(absl::StrFormat(
-      "axis found at column %.3f by %s%s", object.centers[0], report_.center_method,
+      "axis found at column %.3f by %s%s", object.centers[0], NameOf(axis.method),
       axis.check.has_value()
-          ? absl::StrFormat(", at %.3f by %s", *axis.check, report_.center_check_method)
+          ? absl::StrFormat(", at %.3f by %s", *axis.check, NameOf(axis.check_method))
           : ""));
   const double middle = 0.5 * static_cast<double>(config.search.detectors - 1);
   const auto column = [&](double off) {

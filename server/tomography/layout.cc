@@ -266,9 +266,9 @@ std::vector<double> TomographyLayout::GivenCenters() const {
   return {RawCenter(0.5 * static_cast<double>(detectors_ - 1))};
 }
 
-const char* TomographyLayout::CenterSource() const {
-  if (!tried_.empty() || !spec_->center.pixels.empty()) return "given";
-  return input_axis_.has_value() ? "file" : "middle";
+model::CenterSource TomographyLayout::GivenSource() const {
+  if (!tried_.empty() || !spec_->center.pixels.empty()) return model::CenterSource::kGiven;
+  return input_axis_.has_value() ? model::CenterSource::kFile : model::CenterSource::kMiddle;
 }
 
 double TomographyLayout::PreparedCenterOf(double raw) const {

@@ -70,7 +70,7 @@ class TomographyLayout {
                                   const std::vector<double>& centers) const;
   /// Given ones; else the input's; else the middle. Whole detector.
   std::vector<double> GivenCenters() const;
-  const char* CenterSource() const;  // of them: "given", "file", "middle"
+  model::CenterSource GivenSource() const;  // of them: kGiven, kFile, kMiddle
   /// Converts a pixel index among prepared columns to one of the whole detector.
   double RawCenter(double prepared) const;
   double PreparedCenterOf(double raw) const;

@@ -19,7 +19,7 @@ constexpr double kNoNorm = std::numeric_limits<double>::quiet_NaN();
 
 // Other jobs use the device meanwhile, because a scan takes much longer than its reconstruction.
 absl::StatusOr<ScannedObject> PushCollector::Collect(const Previews& previews) {
-  run_.Stage("projections", port_.spec().frames, 0, 0);
+  run_.Stage(job::JobStage::kProjections, port_.spec().frames, 0, 0);
   OCTAVO_ASSIGN_OR_RETURN(const source::ProjectionsSoFar before, port_.Wait(0, 0, stop_));
   if (!before.complete) {
     OCTAVO_RETURN_IF_ERROR(run_.WithoutDevice([&] { return Await(previews); }, stop_));

@@ -38,7 +38,7 @@ model::VolumeStatus Description(const model::TomographySpec& spec, const Scanned
   volume.spacing_um[1] = volume.spacing_um[2] = SliceSpacingUm(spec, input_um);
   volume.spacing_assumed[0] = !pixel_um.has_value() || tries;  // centres tried are columns apart
   volume.spacing_assumed[1] = volume.spacing_assumed[2] = !pixel_um.has_value();
-  volume.quantity = "attenuation";
+  volume.quantity = model::Quantity::kAttenuation;
   const auto& missing = object.missing_frames;
   volume.complete = missing.empty();
   for (const auto& [first, frames] : missing) volume.missing_frames += frames;

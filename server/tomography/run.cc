@@ -141,7 +141,7 @@ absl::Status TomographyRunner::Batches(double begin) {
     std::rotate(batches.begin(), batches.begin() + wanted->slice / task_.slices_per_batch,
                 batches.end());
   }
-  run_.Stage("reconstruct", steps(), begin, 1);
+  run_.Stage(job::JobStage::kReconstruct, steps(), begin, 1);
   int64_t raw = 0, fields = 0, sinograms = 0, prepare = 0;
   for (const SliceBatch& batch : batches) {
     OCTAVO_ASSIGN_OR_RETURN(const PreparedShape shape, layout.PreparedFor(batch.rows, false));
@@ -187,7 +187,7 @@ absl::Status TomographyRunner::Batches(double begin) {
 // slices.
 absl::Status TomographyRunner::TryAxes(double begin) {
   const TomographyLayout& layout = object_.layout;
-  run_.Stage("reconstruct", steps(), begin, 1);
+  run_.Stage(job::JobStage::kReconstruct, steps(), begin, 1);
   OCTAVO_ASSIGN_OR_RETURN(
       const PreparedRows one,
       rows_.Prepare(layout, object_.input, layout.RowsOf(layout.center_slice(), 1), false));

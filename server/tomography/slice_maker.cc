@@ -18,6 +18,16 @@ namespace {
 
 constexpr double kNoResidual = std::numeric_limits<double>::quiet_NaN();
 
+model::IterationStop StopOf(TomographyStop stop) {
+  switch (stop) {
+    case TomographyStop::kIterations: return model::IterationStop::kIterations;
+    case TomographyStop::kChange: return model::IterationStop::kChange;
+    case TomographyStop::kResidual: return model::IterationStop::kResidual;
+    case TomographyStop::kCallback: return model::IterationStop::kNone;  // the job was cancelled
+  }
+  return model::IterationStop::kNone;
+}
+
 }  // namespace
 
 absl::Status SliceMaker::PlanFor(const ScannedObject& object, const BatchImages& batch) {
@@ -99,9 +109,8 @@ absl::StatusOr<DeviceSpan<const float>> SliceMaker::InitialOf(const TomographyLa
 
 double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result,
                         const std::vector<double>& first_norms) {
-  static constexpr const char* kStops[] = {"iterations", "change", "residual", "callback"};
   if (spec_.reconstruction.algorithm == TomographyAlgorithm::kFbp) return kNoResidual;
-  report_.stop = kStops[static_cast<int>(result.stop)];
+  report_.stop = StopOf(result.stop);
   report_.iterations = std::max(report_.iterations, result.last.iteration);
   double squares = 0, first = 0;
   for (const double norm : result.last.residual_norms) squares += norm * norm;
@@ -111,9 +120,10 @@ double SliceMaker::Tell(const BatchImages& batch, const TomographyResult& result
   const double norm = std::sqrt(squares);
   run_.Log(absl::StrFormat("slices %d to %d: %d iterations, residual %.6g%s", batch.first,
                            batch.first + batch.count - 1, result.last.iteration, norm,
-                           result.stop == TomographyStop::kIterations
-                               ? ""
-                               : absl::StrCat(", stopped by ", report_.stop)));
+                           result.stop == TomographyStop::kChange     ? ", stopped by change"
+                           : result.stop == TomographyStop::kResidual ? ", stopped by residual"
+                           : result.stop == TomographyStop::kCallback ? ", cancelled"
+                                                                      : ""));
   return norm;
 }
 

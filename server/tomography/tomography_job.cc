@@ -45,7 +45,7 @@ class TomographyWork final : public job::JobWork {
     if (port_ != nullptr) port_->Close();
   }
 
-  const char* kind() const override { return "tomography"; }
+  job::JobKind kind() const override { return job::JobKind::kTomography; }
   std::string Parameters() const override { return spec_.json; }
   std::shared_ptr<source::ProjectionPort> projection_port() const override { return port_; }
 
@@ -54,8 +54,7 @@ class TomographyWork final : public job::JobWork {
     const TomographyMemory& m = chosen.memory;
     const int64_t batch = m.slices_per_batch, batches = (layout_.slices() + batch - 1) / batch;
     job::JobPlan plan;
-    plan.results.push_back({.what = "volume",
-                            .bytes = layout_.slices() * layout_.image_bytes(),
+    plan.results.push_back({.bytes = layout_.slices() * layout_.image_bytes(),
                             .mip_bytes = layout_.image_bytes(),
                             .on_disk = chosen.on_disk});
     plan.workspace_bytes = m.workspace();

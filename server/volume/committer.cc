@@ -308,7 +308,7 @@ void Committer::Record(const Job& job, const absl::StatusOr<storage::CommitOutco
   // First, because it does not throw: a listed job counts as pending.
   jobs_.remove_if([&](const auto& listed) { return listed.get() == &job; });
   if (!outcome.ok()) {
-    ++errors_[ReasonOrCode(outcome.status())];
+    ++errors_[std::string(Name(ReasonOrCode(outcome.status())))];
     return;
   }
   seconds_.Add(outcome->seconds);

@@ -1,6 +1,7 @@
 #include "server/volume/spill_metadata.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
   if (volume.all_missing != nullptr) all.missing_ranges = *volume.all_missing;
   nlohmann::json about = {{"meta", storage::MetaJson(all)},
                           {"value", static_cast<int>(volume.value)},
-                          {"quantity", volume.quantity},
+                          {"quantity", Name(volume.quantity)},
                           {"derived_from", volume.derived_from},
                           {"operations", volume.operations},
                           {"display", {volume.display_lo, volume.display_hi}},
@@ -35,6 +36,7 @@ nlohmann::json AboutOf(const model::VolumeStatus& volume, const storage::VolumeM
                        {"expected", volume.expected_frames},
                        {"first_ranges", volume.missing_frame_ranges}};
   }
+  if (!volume.job.empty()) about["job"] = volume.job;
   const pattern::Pattern* const pattern = PatternOf(volume);
   if (pattern != nullptr) about["pattern"] = PatternJson(*pattern);
   return about;
@@ -51,7 +53,11 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
   if (value < 0 || value > static_cast<int>(model::ValueKind::kComplex))
     return absl::DataLossError(absl::StrCat("value is ", value));
   volume.value = static_cast<model::ValueKind>(value);
-  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &volume.quantity));
+  std::string quantity;
+  OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "quantity", &quantity));
+  const std::optional<model::Quantity> known = model::QuantityNamed(quantity);
+  if (!known.has_value()) return absl::DataLossError(absl::StrCat("quantity is '", quantity, "'"));
+  volume.quantity = *known;
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "derived_from", &volume.derived_from));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "operations", &volume.operations));
   OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "display", &display));
@@ -76,6 +82,7 @@ absl::StatusOr<model::VolumeStatus> StatusFromAbout(const nlohmann::json& about)
     OCTAVO_RETURN_IF_ERROR(
         storage::ReadMember(frames, "first_ranges", &volume.missing_frame_ranges, "frames"));
   }
+  if (about.contains("job")) OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "job", &volume.job));
   if (about.contains("raw"))
     OCTAVO_RETURN_IF_ERROR(storage::ReadMember(about, "raw", &volume.is_raw));
   if (!absl::StartsWith(meta.volume_name, "volumes/") ||

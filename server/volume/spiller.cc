@@ -254,12 +254,12 @@ absl::StatusOr<VolumeBytes> Spiller::CopyToDevice(const VolumeHold& hold) {
   const model::VolumeStatus& volume = hold.status;
   Device* const device = &context_.devices.device(hold.device);
   const int64_t volume_bytes = ClientMemory::Bytes(AlignedBytes(volume.bytes));
-  OCTAVO_ASSIGN_OR_RETURN(
-      const auto charges,
-      context_.ledger->Reserve(
-          hold.device, volume.scan, volume.title,
-          {{.what = "restored volume", .bytes = volume_bytes + kMemoryAlignment, .count = 1}},
-          nullptr));
+  OCTAVO_ASSIGN_OR_RETURN(const auto charges,
+                          context_.ledger->Reserve(hold.device, volume.scan, volume.title,
+                                                   {{.kind = model::NeedKind::kRestoredVolume,
+                                                     .bytes = volume_bytes + kMemoryAlignment,
+                                                     .count = 1}},
+                                                   nullptr));
   memory::ChargeHolder held(context_.ledger,
                             charges);  // before the slot: its memory is freed first
   const auto pool = std::make_shared<memory::SlotPool>(context_.ledger);

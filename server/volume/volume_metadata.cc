@@ -150,7 +150,7 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
   std::copy(volume.axes, volume.axes + 3, meta.axes);
   meta.dtype = volume.dtype;
   meta.value_kind = kValue[static_cast<int>(volume.value)];
-  if (!volume.quantity.empty()) meta.value_kind = volume.quantity;
+  if (volume.quantity != model::Quantity::kNone) meta.value_kind = Name(volume.quantity);
   meta.has_levels = volume.has_levels;
   meta.level_lo = volume.level_lo;
   meta.level_hi = volume.level_hi;
@@ -200,7 +200,8 @@ storage::VolumeMeta MetaOf(const model::VolumeStatus& volume, const std::string&
     meta.display_lo = volume.display_lo;
     meta.display_hi = volume.display_hi;
   }
-  if (!volume.job.empty()) {
+  // What is derived of a recovered volume has the job among its source's processing already.
+  if (!volume.job.empty() && volume.recovered_meta == nullptr) {
     auto parameters = ParseJson(volume.job_parameters);
     if (!parameters.ok()) parameters = json(volume.job_parameters);  // kept all the same, as text
     meta.processing["job"] = {

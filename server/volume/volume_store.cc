@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 #include "gpu/base/status.h"
+#include "server/base/resource_names.h"
 #include "server/model/volume_states.h"
 
 namespace octavo::volume {
@@ -68,9 +67,7 @@ void VolumeStore::AddStored(const model::VolumeStatus& volume,
   entry.bytes.spilled = std::move(spilled);
   entry.kept = true;
   // The devices of an earlier process may be others: what it left is restored to the first.
-  int device = 0;
-  if (!volume.recovered && absl::SimpleAtoi(absl::StripPrefix(volume.device, "devices/"), &device))
-    entry.device = device;
+  if (!volume.recovered) entry.device = base::DeviceIndex(volume.device).value_or(0);
   entry.sealed_ns = entry.living_ns = table_.NowNs();
   const model::VolumeStatus status = table_.StatusOf(entry);
   {
@@ -168,7 +165,8 @@ std::vector<model::VolumeStatus> VolumeStore::List(const VolumeQuery& query) {
   all.reserve(table_.InMemory().size() + table_.Gone().size());
   const auto take = [&](const VolumeTable::Entries& entries) {
     for (const VolumeEntry& entry : entries) {
-      if (query.scan.empty() || entry.about->scan == query.scan) all.push_back(&entry);
+      if (query.parent.empty() || model::ParentOf(*entry.about) == query.parent)
+        all.push_back(&entry);
     }
   };
   if (!query.in_memory) take(table_.Gone());

@@ -12,7 +12,7 @@
 //   SpillVolume           LEASED       EXPORTED     -           MOVING     -            - (4)
 //   RestoreVolume         -            -            -           MOVING     -            - (4)
 //   HoldVolume            -            -            -           -          -            -
-//   HoldVolume release,   LEASED       EXPORTED     lent: stays -          - (9)        -
+//   ReleaseVolume,        LEASED       EXPORTED     lent: stays -          - (9)        -
 //     of a LIVE scan                                   lent (6)
 //   Export                -            -            needs one   MOVING (7) -            -
 //   end of ttl_seconds    waits        - (5)        mark: never waits      waits        - (4)
@@ -69,7 +69,7 @@ namespace octavo::volume {
 
 /// Which volumes List returns.
 struct VolumeQuery {
-  std::string scan;        // empty = of all scans
+  std::string parent;      // scans/<id> or jobs/<id>; empty = of all
   bool in_memory = false;  // only what is acquired, held or being committed
 };
 

@@ -111,7 +111,7 @@ def subscribe_rate(daemon, client):
             method = other.channel.unary_stream("/octavo.v1.StreamService/Subscribe", request_serializer=stream_pb2.SubscribeRequest.SerializeToString,
                                                 response_deserializer=lambda b: len(b))
             before, received, began = cpu_seconds(daemon.process.pid), 0, time.perf_counter()
-            for size in method(stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=4)):
+            for size in method(stream_pb2.SubscribeRequest(parent=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=4)):
                 received += size
             seconds = time.perf_counter() - began
             made = other.wait(scan.name).volumes_done * 1024 * 256 * 32 * 4

@@ -161,7 +161,7 @@ class Server final : public ScanLookup {
     pool_ = std::make_shared<SlotPool>(&ledger_);
     OCTAVO_ASSIGN_OR_RETURN(const auto charges,
                             ledger_.Reserve(0, "scans/check", "",
-                                            {{.what = "slots",
+                                            {{.kind = model::NeedKind::kVolumeSlots,
                                               .bytes = slots * (ClientMemory::Bytes(bytes_) + 256),
                                               .count = slots}},
                                             nullptr));

@@ -70,9 +70,8 @@ TEST_F(LiboctavoTest, AWholeDay) {
   ScanSpec spec = Small(3);
   spec.labels = {{"lab", "7"}};
   spec.processing.dtype = DType::kF32;
-  spec.request_id = "day";
-  const Scan submitted = client_.SubmitScan(spec);
-  EXPECT_EQ(client_.SubmitScan(spec).name, submitted.name);  // a retry of the same request
+  const Scan submitted = client_.SubmitScan(spec, "day");
+  EXPECT_EQ(client_.SubmitScan(spec, "day").name, submitted.name);  // a retry of the same request
   std::vector<ScanState> states;
   const Scan scan = client_.WatchScan(submitted.name, [&](const Scan& now) {
     states.push_back(now.state);
@@ -128,7 +127,7 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   std::vector<uint64_t> sequences;
   std::map<std::string, std::vector<std::byte>> mips;
   for (const Frame& frame : client_.Subscribe(
-           {.scan = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
+           {.parent = scan.name, .products = {Product::kMip, Product::kAip}, .preview = false})) {
     EXPECT_TRUE(frame.complete);
     EXPECT_THAT(frame.array.shape, ElementsAre(12, 40));
     EXPECT_THAT(frame.axes, ElementsAre("y", "x"));
@@ -152,19 +151,20 @@ TEST_F(LiboctavoTest, FramesComeByLoopAndByCallback) {
   }
   int volumes = 0;
   const Scan second = client_.SubmitScan(spec);
-  client_.Subscribe({.scan = second.name, .products = {Product::kVolume}}, [&](const Frame& frame) {
-    EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
-    EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
-    return ++volumes < 2;
-  });
+  client_.Subscribe({.parent = second.name, .products = {Product::kVolume}},
+                    [&](const Frame& frame) {
+                      EXPECT_THAT(frame.array.shape, ElementsAre(12, 40, 128));
+                      EXPECT_EQ(frame.array.data, client_.Read(frame.volume).data);
+                      return ++volumes < 2;
+                    });
   EXPECT_EQ(volumes, 2);
 }
 
 TEST_F(LiboctavoTest, PicturesAreFiles) {
   const auto volumes = Done(Small(1));
-  const std::string scan = client_.GetVolume(volumes.at(0)).scan;
+  const std::string scan = client_.GetVolume(volumes.at(0)).parent;
   for (const Encoding encoding : {Encoding::kPng, Encoding::kJpeg}) {
-    FrameStream stream = client_.Subscribe({.scan = scan,
+    FrameStream stream = client_.Subscribe({.parent = scan,
                                             .products = {Product::kMip},
                                             .encoding = encoding,
                                             .image = ImageOptions{.colour_map = ColourMap::kInferno,
@@ -188,7 +188,7 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   spec.record_rate_hz = 4000;
   spec.disposition = Disposition::kAutoDiscard;
   const Scan scan = client_.SubmitScan(spec);
-  FrameStream stream = client_.Subscribe({.scan = scan.name});
+  FrameStream stream = client_.Subscribe({.parent = scan.name});
   Frame frame;
   ASSERT_TRUE(stream.Next(&frame));
   std::thread other([&] { stream.Cancel(); });
@@ -197,15 +197,15 @@ TEST_F(LiboctavoTest, AStreamEndsWhenItIsToldTo) {
   other.join();
   EXPECT_FALSE(stream.Next(&frame));
   {
-    FrameStream dropped = client_.Subscribe({.scan = scan.name});  // destroyed without being read
+    FrameStream dropped = client_.Subscribe({.parent = scan.name});  // destroyed without being read
     FrameStream moved = std::move(dropped);
-    moved = client_.Subscribe({.scan = scan.name});
+    moved = client_.Subscribe({.parent = scan.name});
     EXPECT_TRUE(moved.Next(&frame));
   }
   std::unique_ptr<FrameStream> orphan;
   {
     Client short_lived(client_.address());
-    orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.scan = scan.name}));
+    orphan = std::make_unique<FrameStream>(short_lived.Subscribe({.parent = scan.name}));
   }
   EXPECT_TRUE(orphan->Next(&frame));  // the stream keeps its connection open
   orphan = nullptr;
@@ -234,7 +234,7 @@ TEST_F(LiboctavoTest, ErrorsCarryReasonFieldAndNumbers) {
   EXPECT_EQ(Thrown([&] { client_.Read("volumes/none"); }).code, Code::kNotFound);
   EXPECT_EQ(Thrown([&] {
               Frame frame;
-              client_.Subscribe({.scan = "scans/none"}).Next(&frame);
+              client_.Subscribe({.parent = "scans/none"}).Next(&frame);
             }).code,
             Code::kNotFound);
   const Error gone = Thrown([&] {

@@ -98,7 +98,8 @@ double HalfTheStreamingRate(Session& session, const BenchFlags& flags, const Ben
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   double rate = 0;
   for (v1::MeasureResponse answer; reader->Read(&answer);) {
-    if (answer.measurement().name() == "streamed") rate = answer.measurement().value();
+    if (answer.measurement().figure() == v1::Measurement::FIGURE_STREAMED)
+      rate = answer.measurement().value();
   }
   return Check(session, reader->Finish()) ? rate / 2 : 0;
 }
@@ -134,7 +135,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
                                                                     &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(answer.scan().name());
+  subscribe.set_parent(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_MIP);
   subscribe.set_preview(false);
   subscribe.set_delivery(v1::DELIVERY_LOSSLESS);
@@ -170,7 +171,7 @@ void MeasureAt(double rate, bool may_be_slower, Session& session, const BenchFla
     return report.Refuse(kName, "the subscription ended early");
   const auto ended = WaitForScan(session, answer.scan().name());
   if (!ended.has_value()) return;
-  *overrun = ended->reason_code() == "SOURCE_OVERRUN";
+  *overrun = ended->reason_code() == v1::REASON_SOURCE_OVERRUN;
   if (*overrun && may_be_slower) return;
   if (problem.empty()) problem = ProblemOf(*ended, warm_up + counted);
   if (problem.empty() && arrivals.size() != counted)

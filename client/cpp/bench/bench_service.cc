@@ -12,6 +12,7 @@
 #include "octavo/v1/volume.grpc.pb.h"
 
 #include "client/cpp/bench/bench.h"
+#include "client/cpp/cli/words.h"
 #include "client/cpp/wire/seconds.h"
 
 namespace octavo::cli {
@@ -80,7 +81,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
   auto reader = v1::SystemService::NewStub(session.channel())->Measure(&context, request);
   for (v1::MeasureResponse answer; reader->Read(&answer);) {
     const v1::Measurement& m = answer.measurement();
-    Figure figure{.name = m.name(),
+    Figure figure{.name = InWords(m.figure()),
                   .included = m.included(),
                   .unit = m.unit(),
                   .ceiling_name = m.ceiling_name(),
@@ -97,7 +98,7 @@ void BenchChain(Session& session, const BenchFlags& flags, BenchReport& report) 
                    {"records_per_block", m.records_per_block()},
                    {"rounds", m.rounds()},
                    {"seconds_per_round", SecondsOf(m.round_duration())}};
-    if (m.unit() == "A-scans/s") figure.more["ns_per_ascan"] = 1e9 / m.value();
+    if (m.samples() > 0) figure.more["ns_per_ascan"] = 1e9 / m.value();
     report.Add(figure);
   }
   const grpc::Status status = reader->Finish();
@@ -125,7 +126,7 @@ void BenchSubscribe(Session& session, const BenchFlags& flags, BenchReport& repo
                                                                     &answer)))
     return;
   v1::SubscribeRequest subscribe;
-  subscribe.set_scan(answer.scan().name());
+  subscribe.set_parent(answer.scan().name());
   subscribe.add_products(v1::PRODUCT_VOLUME);
   subscribe.set_delivery(v1::DELIVERY_DROP_OLDEST);
   subscribe.set_queue_length(4);

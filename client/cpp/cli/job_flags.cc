@@ -26,10 +26,10 @@ void PrintJob(const Session& session, const v1::Job& job) {
     PrintJson(job);
     return;
   }
-  std::cout << job.name() << "  " << job.kind() << "  " << ShortName(job.state());
+  std::cout << job.name() << "  " << InOneWord(job.kind()) << "  " << ShortName(job.state());
   if (job.state() == v1::JOB_STATE_QUEUED) std::cout << " #" << job.queue_position();
   if (job.state() == v1::JOB_STATE_RUNNING) {
-    std::cout << "  " << job.stage() << " " << std::lround(100 * job.fraction()) << " %";
+    std::cout << "  " << InWords(job.stage()) << " " << std::lround(100 * job.fraction()) << " %";
     if (job.has_eta()) std::cout << ", " << Seconds(SecondsOf(job.eta())) << " left";
   }
   if (!job.device().empty()) std::cout << "  " << job.device();
@@ -57,13 +57,13 @@ void PrintJob(const Session& session, const v1::Job& job) {
       std::cout << "\n  axes from column " << found.centers(0) << " to "
                 << found.centers(found.centers_size() - 1) << " tried";
     } else if (found.centers_size() > 0) {
-      std::cout << "\n  axis at column " << found.centers(0) << " (" << found.center_method()
-                << ")";
+      std::cout << "\n  axis at column " << found.centers(0) << " ("
+                << InWords(found.center_source()) << ")";
     }
-    if (!found.center_check_method().empty())
-      std::cout << ", " << found.center_check() << " by " << found.center_check_method();
+    if (found.center_check_method() != v1::RotationCenter::METHOD_UNSPECIFIED)
+      std::cout << ", " << found.center_check() << " by " << InWords(found.center_check_method());
     std::cout << ", " << found.batches() << " batches of " << found.slices_per_batch() << " slices";
-    if (!found.stop().empty())
+    if (found.stop() != v1::TomographyReport::STOP_UNSPECIFIED)
       std::cout << ", " << found.iterations() << " iterations, residual " << found.residual_norm();
   }
   std::cout << "\n" << std::flush;  // so that a script gets the name at once
@@ -122,7 +122,7 @@ v1::Job WatchJob(Session& session, const std::string& name, JobWatch how) {
       }
       told = job.log_lines_total();
       std::ostringstream text;
-      text << job.stage();
+      text << InWords(job.stage());
       if (job.steps() > 0) text << " " << job.step() << "/" << job.steps();
       if (job.history_size() > 0 &&
           !std::isnan(job.history(job.history_size() - 1).residual_norm())) {
@@ -171,7 +171,6 @@ v1::JobSpec JobFlags::Spec() const {
   if (!title.empty()) spec.set_title(title);
   if (!device.empty()) spec.set_device(device);
   if (!group.empty()) spec.set_group(group);
-  if (!request_id.empty()) spec.set_request_id(request_id);
   if (priority != 0) spec.set_priority(priority);
   for (const auto& label : labels) {
     const size_t equals = label.find('=');
@@ -205,6 +204,7 @@ v1::Job JobFlags::Submit(Session& session, const v1::JobSpec& spec,
   }
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
+  request.set_request_id(request_id);
   request.set_session_secret(secret);
   v1::SubmitJobResponse answer;
   if (!CheckJob(session, spec, stub->SubmitJob(session.Context().get(), request, &answer)))

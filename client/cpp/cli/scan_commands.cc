@@ -114,8 +114,8 @@ void PrintReport(const Session& session, const v1::PlanScanResponse& plan) {
     std::cout << "; the disk after " << Seconds(SecondsOf(report.time_to_disk_full()));
   std::cout << "\n";
   for (const auto& need : report.needs())
-    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << need.what() << " ("
-              << need.count() << ")\n";
+    std::cout << "  " << Bytes(static_cast<double>(need.bytes())) << "  " << InWords(need.kind())
+              << (need.chain().empty() ? "" : " " + need.chain()) << " (" << need.count() << ")\n";
   PrintHolders(std::cout, report);
   std::cout << plan.plan();
   if (!plan.plan().empty() && plan.plan().back() != '\n') std::cout << "\n";
@@ -209,10 +209,14 @@ void AddScanCommands(CLI::App& app, Session& session) {
   auto submitted = std::make_shared<ScanFlags>();
   auto watched = std::make_shared<bool>(false);
   submitted->AddTo(submit);
+  auto request_id = std::make_shared<std::string>();
+  submit->add_option("--request-id", *request_id,
+                     "a retry with the same id returns the first scan");
   submit->add_flag("--watch", *watched, "stay until it ends; an interrupt leaves it alone");
-  submit->callback([&session, submitted, watched] {
+  submit->callback([&session, submitted, request_id, watched] {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = submitted->Spec();
+    request.set_request_id(*request_id);
     v1::SubmitScanResponse answer;
     auto stub = v1::ScanService::NewStub(session.channel());
     const auto file = CallWithFile(session, &request, [&](const auto& r) {

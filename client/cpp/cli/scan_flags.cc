@@ -184,7 +184,6 @@ void ScanFlags::AddTo(CLI::App* app) {
   app->add_flag("--striped", striped_,
                 "volumes stay on the devices that computed them, B-scans in turn; with --spread")
       ->needs("--spread");
-  app->add_option("--request-id", request_id_, "a retry with the same id returns the first scan");
 }
 
 std::string ScanFlags::SourceOf(const v1::ScanSpec& spec, std::string* why) const {
@@ -356,7 +355,6 @@ void ScanFlags::SetRest(v1::ScanSpec* spec) const {
   if (Given("--device")) spec->set_device(device_);
   if (striped_) spec->mutable_spread()->set_striped(true);
   if (Given("--spread")) spec->mutable_spread()->set_count(static_cast<uint32_t>(spread_));
-  if (Given("--request-id")) spec->set_request_id(request_id_);
 }
 
 v1::ScanSpec ScanFlags::Spec() const {

@@ -36,8 +36,7 @@ class ScanFlags {
   bool striped_ = false;
   std::string spec_file_, source_, path_, raw_type_, title_, mode_, on_full_, on_tier_full_,
       disposition_, destination_, format_, dtype_, value_, window_, k_, interp_, background_,
-      device_, request_id_, fixed_pattern_, camera_, pixel_format_, trigger_, queue_, insert_,
-      angiography_;
+      device_, fixed_pattern_, camera_, pixel_format_, trigger_, queue_, insert_, angiography_;
   std::vector<std::string> labels_;
   std::vector<double> levels_, poly_;
   PatternFlags pattern_;

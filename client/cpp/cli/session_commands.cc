@@ -32,7 +32,7 @@ void Memory(Session& session) {
               << bytes(device.peak_bytes()) << ")\n";
     for (const auto& holder : memory.holders()) {
       if (holder.device() != device.name()) continue;
-      std::cout << "  " << bytes(holder.bytes()) << "  " << holder.what()
+      std::cout << "  " << bytes(holder.bytes()) << "  " << InWords(holder.kind())
                 << (holder.name().empty() ? "" : "  " + holder.name())
                 << (holder.title().empty() ? "" : "  " + holder.title())
                 << (holder.session().empty() ? "" : "  " + holder.session()) << "\n";

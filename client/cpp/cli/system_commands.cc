@@ -7,6 +7,7 @@
 
 #include "client/cpp/cli/commands.h"
 #include "client/cpp/cli/host_memory_text.h"
+#include "client/cpp/cli/words.h"
 
 namespace octavo::cli {
 namespace {
@@ -33,8 +34,8 @@ void Info(Session& session) {
               << "\n";
   }
   for (const auto& root : info.storage()) {
-    std::cout << root.use() << " root " << root.path() << ": " << root.mode() << ", "
-              << Bytes(static_cast<double>(root.free_bytes())) << " free";
+    std::cout << InWords(root.use()) << " root " << root.path() << ": " << InWords(root.mode())
+              << ", " << Bytes(static_cast<double>(root.free_bytes())) << " free";
     if (root.quarantine_entries() > 0) {
       std::cout << ", " << root.quarantine_entries()
                 << (root.quarantine_entries() == 1 ? " entry (" : " entries (")

@@ -39,7 +39,7 @@ void PrintVolume(const Session& session, const v1::Volume& volume) {
                                       volume.shape(2));
   }
   if (volume.tier() > v1::TIER_DEVICE) std::cout << "  " << ShortName(volume.tier());
-  if (!volume.moving().empty()) std::cout << "  " << volume.moving();
+  if (volume.moving() != v1::VOLUME_MOVE_UNSPECIFIED) std::cout << "  " << InWords(volume.moving());
   if (volume.marked()) std::cout << "  marked";
   if (volume.has_expire_time())
     std::cout << "  expires in " << Seconds(SecondsUntil(volume.expire_time()));
@@ -150,7 +150,7 @@ void Read(Session& session, const std::string& name, const std::vector<int64_t>&
 CLI::Validator VolumeName() {
   return {[](const std::string& name) -> std::string {
             if (absl::StartsWith(name, "scans/"))
-              return "'" + name + "' is a scan; its volumes: octavo volume list --scan " + name;
+              return "'" + name + "' is a scan; its volumes: octavo volume list --parent " + name;
             if (absl::StartsWith(name, "jobs/"))
               return "'" + name + "' is a job; its volumes: octavo job show " + name;
             if (absl::StartsWith(name, "buffers/"))
@@ -239,14 +239,15 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
   };
 
   auto* list = volume->add_subcommand("list", "volumes in device memory, oldest first");
-  auto scan = std::make_shared<std::string>();
+  auto parent = std::make_shared<std::string>();
   auto all = std::make_shared<bool>(false);
-  list->add_option("--scan", *scan, "only of this scan")->check(ScanOrJobName());
+  list->add_option("--parent", *parent, "only of this scans/... or jobs/...")
+      ->check(ScanOrJobName());
   list->add_flag("--all", *all, "also those that have left memory");
-  list->callback([&session, scan, all] {
+  list->callback([&session, parent, all] {
     auto stub = v1::VolumeService::NewStub(session.channel());
     v1::ListVolumesRequest request;
-    request.set_scan(*scan);
+    request.set_parent(*parent);
     for (int state = 1; *all && v1::VolumeState_IsValid(state); ++state)
       request.add_states(static_cast<v1::VolumeState>(state));
     do {
@@ -293,23 +294,22 @@ void AddVolumeCommands(CLI::App& app, Session& session) {
           grpc::ClientContext context;  // as long as it takes
           return stub.RestoreVolume(&context, request, answer);
         });
-  auto* hold = add_lease(volume->add_subcommand(
-      "hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends"));
-  auto release = std::make_shared<bool>(false);
-  hold->add_option("volume", *name, "volumes/...")->required()->check(VolumeName());
-  hold->add_flag("--release", *release, "take the mark back");
-  hold->callback([&session, name, release, lease] {
-    v1::HoldVolumeRequest request;
-    request.set_name(*name);
-    request.set_lease_token(*lease);
-    request.set_release(*release);
-    v1::HoldVolumeResponse answer;
-    if (CheckVolume(session, *name,
-                    v1::VolumeService::NewStub(session.channel())
-                        ->HoldVolume(session.Context().get(), request, &answer))) {
-      PrintVolume(session, answer.volume());
-    }
-  });
+  unary("hold", "mark a volume: a LIVE scan does not overwrite it, its time to live ends",
+        v1::HoldVolumeResponse(),
+        [](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+           v1::HoldVolumeResponse* answer) {
+          v1::HoldVolumeRequest request;
+          request.set_name(which);
+          return stub.HoldVolume(s.Context().get(), request, answer);
+        });
+  add_lease(unary("release", "take the mark of `hold` back", v1::ReleaseVolumeResponse(),
+                  [lease](v1::VolumeService::Stub& stub, Session& s, const std::string& which,
+                          v1::ReleaseVolumeResponse* answer) {
+                    v1::ReleaseVolumeRequest request;
+                    request.set_name(which);
+                    request.set_lease_token(*lease);
+                    return stub.ReleaseVolume(s.Context().get(), request, answer);
+                  }));
   auto* spill = add_lease(volume->add_subcommand(
       "spill", "move its bytes out of device memory; it stays held and can be read and committed"));
   auto tier = std::make_shared<std::string>("disk");

@@ -70,7 +70,8 @@ std::string WaitTeller::ReasonOfJob() const {
     return "";
   if (answer.job().state() == v1::JOB_STATE_QUEUED)
     return "its turn (" + answer.job().reason() + ")";
-  if (answer.job().state() != v1::JOB_STATE_RUNNING || answer.job().stage() != "projections")
+  if (answer.job().state() != v1::JOB_STATE_RUNNING ||
+      answer.job().stage() != v1::JOB_STAGE_PROJECTIONS)
     return "";
   return "frames that are pushed: " + std::to_string(answer.job().step()) + " of " +
          std::to_string(answer.job().steps()) + " are in";

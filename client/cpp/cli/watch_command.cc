@@ -22,7 +22,7 @@ namespace octavo::cli {
 namespace {
 
 struct WatchFlags {
-  std::string scan, product = "mip", axis, png_dir, jpeg_dir, colour_map;
+  std::string parent, product = "mip", axis, png_dir, jpeg_dir, colour_map;
   int64_t count = 0, index = -1;
   double rate = 10;
   bool no_preview = false, scale_bar = false, display = false;
@@ -160,7 +160,7 @@ std::string ProductOf(const v1::Frame& head, const WatchFlags& flags) {
 
 void Watch(Session& session, const WatchFlags& flags) {
   v1::SubscribeRequest request;
-  request.set_scan(flags.scan);
+  request.set_parent(flags.parent);
   request.add_products(flags.product == "angiogram" ? v1::PRODUCT_ANGIOGRAM
                        : flags.product == "aip"     ? v1::PRODUCT_AIP
                        : flags.product == "bscan"   ? v1::PRODUCT_BSCAN
@@ -173,7 +173,7 @@ void Watch(Session& session, const WatchFlags& flags) {
   if (flags.files()) AskForPictures(flags, &request);
   grpc::ClientContext context;
   auto reader = v1::StreamService::NewStub(session.channel())->Subscribe(&context, request);
-  WaitTeller waiting(session, flags.scan);
+  WaitTeller waiting(session, flags.parent);
   v1::SubscribeResponse part;
   v1::Frame head;
   std::string data;
@@ -194,7 +194,7 @@ void Watch(Session& session, const WatchFlags& flags) {
     waiting.Came();
     if (data.size() < part.total_bytes()) continue;
     const std::string caption =
-        head.scan() + "  volume " + std::to_string(head.volume_index()) + "  " +
+        head.parent() + "  volume " + std::to_string(head.volume_index()) + "  " +
         ProductOf(head, flags) + "  picture " + std::to_string(head.sequence()) +
         (head.complete() ? "" : "  (live)") +
         (head.dropped_before() > 0 ? "  " + std::to_string(head.dropped_before()) + " left out"
@@ -243,7 +243,7 @@ void AddWatchCommand(CLI::App& app, Session& session) {
   auto flags = std::make_shared<WatchFlags>();
   auto* watch =
       app.add_subcommand("watch", "live images of running scans, in the terminal or as PNG files");
-  watch->add_option("--scan", flags->scan, "scans/... or jobs/... (default: all)")
+  watch->add_option("--parent", flags->parent, "scans/... or jobs/... (default: all)")
       ->check(ScanOrJobName());
   watch->add_option("--product", flags->product, "mip | aip | bscan | angiogram")
       ->check(OneOf({"mip", "aip", "bscan", "angiogram"}));

@@ -19,8 +19,7 @@ namespace octavo::cli {
 namespace {
 
 std::string WordOf(const google::protobuf::EnumValueDescriptor& value) {
-  return absl::StrReplaceAll(absl::AsciiStrToLower(ShortName(*value.type(), value.number())),
-                             {{"_", "-"}});
+  return InOneWord(*value.type(), value.number());
 }
 
 }  // namespace
@@ -75,6 +74,15 @@ std::string ShortName(const google::protobuf::EnumDescriptor& values, int number
   const absl::string_view prefix =
       absl::StripSuffix(values.FindValueByNumber(0)->name(), "UNSPECIFIED");
   return std::string(absl::StripPrefix(value->name(), prefix));
+}
+
+std::string InWords(const google::protobuf::EnumDescriptor& values, int number) {
+  return absl::StrReplaceAll(InOneWord(values, number), {{"-", " "}});
+}
+
+std::string InOneWord(const google::protobuf::EnumDescriptor& values, int number) {
+  if (number == 0) return "";
+  return absl::StrReplaceAll(absl::AsciiStrToLower(ShortName(values, number)), {{"_", "-"}});
 }
 
 std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values) {

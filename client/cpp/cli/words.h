@@ -31,6 +31,10 @@ std::string Listed(const std::vector<std::string>& words);
 /// The name of an enum's value without the name of the enum: "RUNNING" for SCAN_STATE_RUNNING. The
 /// number as text for a value that only a newer server knows.
 std::string ShortName(const google::protobuf::EnumDescriptor& values, int number);
+/// The same as people read it: "held volume" for KIND_HELD_VOLUME; empty for the value 0.
+std::string InWords(const google::protobuf::EnumDescriptor& values, int number);
+/// The same as one word, as flags take it: "dispersion-autofocus"; empty for the value 0.
+std::string InOneWord(const google::protobuf::EnumDescriptor& values, int number);
 /// The words for the values of an enum of the contract but the first, which stands for "choose":
 /// "auto-commit" for DISPOSITION_AUTO_COMMIT.
 std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values);
@@ -40,6 +44,14 @@ int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& 
 template <class Enum>
 std::string ShortName(Enum value) {
   return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
+template <class Enum>
+std::string InWords(Enum value) {
+  return InWords(*google::protobuf::GetEnumDescriptor<Enum>(), value);
+}
+template <class Enum>
+std::string InOneWord(Enum value) {
+  return InOneWord(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }
 template <class Enum>
 std::vector<std::string> WordsOf() {

@@ -113,8 +113,9 @@ const std::string& Client::address() const { return impl_->address_; }
 
 // -- scans
 
-Scan Client::SubmitScan(const ScanSpec& spec) {
+Scan Client::SubmitScan(const ScanSpec& spec, const std::string& request_id) {
   v1::SubmitScanRequest request;
+  request.set_request_id(request_id);
   Encode(spec, request.mutable_spec());
   return Decode(impl_
                     ->Call<v1::SubmitScanResponse>(*impl_->scans_,
@@ -180,8 +181,10 @@ Scan Client::WaitScan(const std::string& name) {
   return WatchScan(name, [](const Scan&) { return true; });
 }
 
-Scan Client::UpdateScan(const std::string& name, const Processing& processing) {
+Scan Client::UpdateScan(const std::string& name, const Processing& processing,
+                        const std::vector<std::string>& fields) {
   v1::UpdateScanRequest request;
+  for (const std::string& field : fields) request.mutable_update_mask()->add_paths(field);
   request.set_name(name);
   Encode(processing, request.mutable_processing());
   return Decode(impl_
@@ -225,10 +228,10 @@ Volume Client::GetVolume(const std::string& name) {
                     .volume());
 }
 
-std::vector<Volume> Client::ListVolumes(const std::string& scan) {
+std::vector<Volume> Client::ListVolumes(const std::string& parent) {
   std::vector<Volume> list;
   v1::ListVolumesRequest request;
-  request.set_scan(scan);
+  request.set_parent(parent);
   request.set_page_size(1000);
   do {
     const auto page = impl_->Call<v1::ListVolumesResponse>(
@@ -270,6 +273,14 @@ Volume Client::HoldVolume(const std::string& name) {
                     ->Call<v1::HoldVolumeResponse>(*impl_->volumes_,
                                                    &v1::VolumeService::Stub::HoldVolume,
                                                    Impl::Named<v1::HoldVolumeRequest>(name))
+                    .volume());
+}
+
+Volume Client::ReleaseVolume(const std::string& name) {
+  return Decode(impl_
+                    ->Call<v1::ReleaseVolumeResponse>(*impl_->volumes_,
+                                                      &v1::VolumeService::Stub::ReleaseVolume,
+                                                      Impl::Named<v1::ReleaseVolumeRequest>(name))
                     .volume());
 }
 

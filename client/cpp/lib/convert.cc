@@ -28,6 +28,23 @@ auto ListOf(const Repeated& in) {
   return std::vector<typename Repeated::value_type>(in.begin(), in.end());
 }
 
+// "COMPLETED" for REASON_COMPLETED; the number as text for a reason that only a newer server knows.
+std::string ReasonName(v1::Reason reason) {
+  constexpr size_t kPrefix = sizeof("REASON_") - 1;
+  if (reason == v1::REASON_UNSPECIFIED) return "";
+  const std::string& name = v1::Reason_Name(reason);
+  return name.empty() ? std::to_string(static_cast<int>(reason)) : name.substr(kPrefix);
+}
+
+ScanEvent Decode(const v1::ScanEvent& in) {
+  return {.kind = static_cast<ScanEvent::Kind>(in.kind()),
+          .text = in.text(),
+          .volume_index = in.volume_index(),
+          .record = in.record(),
+          .count = in.count(),
+          .marker = in.marker()};
+}
+
 }  // namespace
 
 Error ErrorOf(const grpc::Status& status) {
@@ -143,12 +160,11 @@ void Encode(const ScanSpec& in, v1::ScanSpec* out) {
   IfGiven(in.hold_slots, [&](uint32_t v) { out->mutable_retention()->set_hold_slots(v); });
   if (in.auto_commit) Encode(*in.auto_commit, out->mutable_retention()->mutable_auto_commit());
   IfGiven(in.title, [&](const std::string& v) { out->set_title(v); });
-  IfGiven(in.request_id, [&](const std::string& v) { out->set_request_id(v); });
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
 }
 
 void Encode(const SubscribeOptions& in, v1::SubscribeRequest* out) {
-  out->set_scan(in.scan);
+  out->set_parent(in.parent);
   for (const auto& [key, value] : in.labels) (*out->mutable_labels())[key] = value;
   for (const Product product : in.products) out->add_products(static_cast<v1::Product>(product));
   out->set_axis(static_cast<v1::Axis>(in.axis));
@@ -179,7 +195,7 @@ Scan Decode(const v1::Scan& in) {
   return {.name = in.name(),
           .state = static_cast<ScanState>(in.state()),
           .reason = in.reason(),
-          .reason_code = in.reason_code(),
+          .reason_code = ReasonName(in.reason_code()),
           .device = in.device(),
           .plan = in.plan(),
           .records = in.records(),
@@ -199,7 +215,7 @@ Scan Decode(const v1::Scan& in) {
 
 Volume Decode(const v1::Volume& in) {
   return {.name = in.name(),
-          .scan = in.scan(),
+          .parent = in.parent(),
           .title = in.title(),
           .reason = in.reason(),
           .last_error = in.last_error(),
@@ -219,7 +235,7 @@ Volume Decode(const v1::Volume& in) {
 }
 
 Frame Decode(const v1::Frame& in) {
-  Frame out{.scan = in.scan(),
+  Frame out{.parent = in.parent(),
             .volume = in.volume(),
             .volume_index = in.volume_index(),
             .product = static_cast<Product>(in.product()),
@@ -235,9 +251,10 @@ Frame Decode(const v1::Frame& in) {
             .scale_bar_um = in.scale_bar_um(),
             .acquired_ns = in.acquire_monotonic_ns(),
             .published_ns = in.publish_monotonic_ns(),
-            .event = in.event()};
+            .event = std::nullopt};
   out.array.dtype = static_cast<DType>(in.dtype());
   out.array.shape = ListOf(in.shape());
+  if (in.has_event()) out.event = Decode(in.event());
   return out;
 }
 

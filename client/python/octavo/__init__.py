@@ -22,6 +22,7 @@ from octavo.errors import OctavoError, OctavoWarning
 from octavo.formats import commit_options
 from octavo.frames import Frame
 from octavo.mapping import HandoffError, Mapped
+from octavo.names import enum_name
 from octavo.png import write_png
 from octavo.push import ProjectionFrame, ProjectionPushResult, PushResult, projection_frames
 from octavo.ring import Ring, RingError
@@ -33,7 +34,7 @@ from octavo.tomography import ProjectionArrays, ProjectionFile, PushedProjection
 
 __all__ = ["Client", "Frame", "HandoffError", "Lease", "Mapped", "OctavoError", "OctavoWarning", "ProjectionArrays", "ProjectionFile", "ProjectionFrame",
            "ProjectionPushResult", "PushResult", "PushedProjections", "Ring", "RingError", "Session", "Waveform", "angular_warp", "camera",
-           "commit_options", "dispersion_autofocus", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
+           "commit_options", "dispersion_autofocus", "enum_name", "freeform", "job_spec", "k_calibration", "lissajous", "marker", "pattern", "preparation",
            "processing", "projection_frames", "push", "radial", "raster", "recon", "repeated_radial", "repeated_raster", "replay", "reprocess",
            "ring", "scan_spec", "scanner", "simulated", "spiral", "telecentric_warp", "tomography", "write_png"]
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
 import grpc
@@ -34,6 +35,13 @@ _CHUNK = 1 << 20
 def scalar(dtype) -> int:
     """The Dtype of a name ("f32", "float32"), a NumPy dtype or a Dtype."""
     return SCALARS.pick("dtype", dtype)
+
+
+def _device_names(devices: Sequence[Union[str, int]]) -> List[str]:
+    """The names of devices that are given by name or number."""
+    if isinstance(devices, (str, int)):
+        devices = [devices]
+    return [f"devices/{whole(f'devices[{i}]', one, 0, 2**31 - 1)}" if isinstance(one, numbers.Integral) else one for i, one in enumerate(devices)]
 
 
 def array_operation(operation: Union[dict, array_operation_pb2.ArrayOperation], axes: Sequence[str] = ()) -> array_operation_pb2.ArrayOperation:
@@ -158,12 +166,12 @@ class Buffers:
             return method(request, timeout=self._timeout, metadata=self._metadata)
 
     @explained()
-    def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[int] = (), uninitialized: bool = False,
+    def create(self, shape: Sequence[int], dtype="f32", *, lanes: int = 1, devices: Sequence[Union[str, int]] = (), uninitialized: bool = False,
                labels: Optional[Dict[str, str]] = None, ttl: Optional[Seconds] = None, private: bool = False, request_id: str = "") -> buffer_pb2.Buffer:
-        """A new buffer on all devices (or those named), full of zeros."""
+        """A new buffer, full of zeros, on all devices, or on `devices`: "devices/0" or 0."""
         return self._call(self._stub.CreateBuffer, message(buffer_pb2.CreateBufferRequest, dict(
             type=message(types_pb2.ElementType, dict(dtype=scalar(dtype), lanes=lanes)), shape=shape,
-            placement=message(buffer_pb2.Placement, dict(devices=devices)),
+            placement=message(buffer_pb2.Placement, dict(devices=_device_names(devices))),
             fill=buffer_pb2.CreateBufferRequest.FILL_UNINITIALIZED if uninitialized else buffer_pb2.CreateBufferRequest.FILL_ZERO, labels=labels or {},
             ttl=ttl, private=private, request_id=request_id))).buffer
 

@@ -14,13 +14,14 @@ from typing import Callable, Iterator, List, Optional, Sequence, Union
 
 import grpc
 import numpy as np
+from google.protobuf import field_mask_pb2
 
 from octavo import buffers, errors, frames, mapping, push, ring, specs
 from octavo.arguments import explained, explained_methods, message, real, short
 from octavo import session as sessions
 from octavo.job_calls import JobCalls
 from octavo.paging import pages
-from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, scan_pb2, scan_pb2_grpc, session_pb2,
+from octavo.v1 import (export_pb2, export_pb2_grpc, ingest_pb2, ingest_pb2_grpc, job_pb2, job_pb2_grpc, reason_pb2, scan_pb2, scan_pb2_grpc, session_pb2,
                        session_pb2_grpc, stream_pb2, stream_pb2_grpc, system_pb2, system_pb2_grpc, types_pb2, volume_pb2_grpc)
 from octavo.volume_calls import VolumeCalls
 
@@ -95,15 +96,17 @@ class Client(VolumeCalls, JobCalls):
 
     @explained(specs.scan_spec)
     def submit_scan(self, source: Union[scan_pb2.ScanSpec, specs.Source], pattern: Union[specs.Shape, scan_pb2.Pattern, None] = None,
-                    *, session: Optional[sessions.Session] = None, **fields) -> scan_pb2.Scan:
+                    *, session: Optional[sessions.Session] = None, request_id: str = "", **fields) -> scan_pb2.Scan:
         """Starts a scan: a whole ScanSpec, or a source and a pattern (and the arguments of
         specs.scan_spec). Returns the Scan.
 
-        session  the session that the scan belongs to, for retention=dict(orphan=...) when the
-                 client is gone
+        session     the session that the scan belongs to, for retention=dict(orphan=...) when the
+                    client is gone
+        request_id  a retry with the same id and spec returns the first Scan
         """
         spec = _spec(source, pattern, fields)
-        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(spec=spec, session_secret=sessions.secret_of(session))).scan
+        scan = self._call(self._scans.SubmitScan, scan_pb2.SubmitScanRequest(
+            spec=spec, request_id=request_id, session_secret=sessions.secret_of(session))).scan
         errors.tell(scan.name, scan.warnings)
         return scan
 
@@ -153,10 +156,16 @@ class Client(VolumeCalls, JobCalls):
             errors.tell(name, last.warnings)
         return last
 
-    def update_scan(self, name: str, processing: scan_pb2.Processing) -> scan_pb2.Scan:
-        """Replaces the processing, from the next volume on."""
+    def update_scan(self, name: str, processing: scan_pb2.Processing, fields: Union[str, Sequence[str]] = "*") -> scan_pb2.Scan:
+        """Changes the processing, from the next volume on.
+
+        fields  names of the fields of Processing that change ("background", ["window", "levels"]); the others stay as they
+                were requested. "*": all of them, `processing` replaces the earlier one as a whole
+        """
         errors.check_kind("name", name, "scans")
-        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(name=name, processing=processing))).scan
+        paths = [fields] if isinstance(fields, str) else list(fields)
+        return self._call(self._scans.UpdateScan, message(scan_pb2.UpdateScanRequest, dict(
+            name=name, processing=processing, update_mask=field_mask_pb2.FieldMask(paths=paths)))).scan
 
     def stop(self, name: str) -> scan_pb2.Scan:
         """Ends after the current volume."""
@@ -196,7 +205,7 @@ class Client(VolumeCalls, JobCalls):
         pushed = push.push(self._ingest.Push, scan, blocks, acquisition, end=end, reconnect=reconnect, progress=progress,
                            tell=functools.partial(errors.tell, scan, stacklevel=6))
         now = self.scan(scan)
-        if now.reason_code in ("", "COMPLETED", "SOURCE_ENDED"):  # a stopped scan did not want all
+        if now.reason_code in (reason_pb2.REASON_UNSPECIFIED, reason_pb2.REASON_COMPLETED, reason_pb2.REASON_SOURCE_ENDED):  # a stopped scan did not want all
             errors.tell(scan, pushed.doubts)
             errors.told(scan, pushed.implied)
         errors.told(scan, [text for text in now.warnings if pushed.knows(text)])
@@ -327,11 +336,12 @@ class Client(VolumeCalls, JobCalls):
     # -- live products
 
     @explained(stream_pb2.SubscribeRequest)
-    def subscribe(self, scan: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
+    def subscribe(self, parent: str = "", products: Union[str, Sequence[str]] = ("mip",), *, axis: Union[str, None] = None, index: Optional[int] = None,
                   delivery: Union[str, int] = "", encoding: Union[str, int] = "raw", image: Optional[dict] = None,
                   from_sequence: Optional[int] = None, timeout: Optional[float] = None, **fields) -> Iterator[frames.Frame]:
-        """Yields frames as they arrive, until the scan ends (all scans: for ever, or for `timeout`
-        seconds) or the generator is closed. For a scan that has ended: the newest kept picture
+        """Yields the frames of a scan or job (`parent`; "" = of all) as they arrive, until it ends
+        (all: for ever, or for `timeout` seconds) or the generator is closed. For one that has
+        ended: the newest kept picture
         (from_sequence=0: all kept frames, also volumes and events), B-scans of its held volumes;
         OctavoError (NOTHING_KEPT) if no frame would come.
 
@@ -344,12 +354,11 @@ class Client(VolumeCalls, JobCalls):
                   Without depth_down the depth of B-scans runs to the right, [x, z] as stored; with it downwards, as in the pictures of the
                   command line
         """
-        if errors.other_kind(scan, "scans") not in ("", "jobs"):
-            more = f"It is of client.volume({scan!r}).scan; client.read takes the volume itself" if scan.startswith("volumes/") else ""
-            errors.check_kind("scan", scan, "scans", more)
+        errors.check_kind("parent", parent, ("scans", "jobs"),
+                          f"It is of client.volume({parent!r}).parent; client.read takes the volume itself" if parent.startswith("volumes/") else "")
         frames.check_axis(axis)
         request = message(stream_pb2.SubscribeRequest, dict(
-            scan=scan, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
+            parent=parent, products=[products] if isinstance(products, (str, int)) else products, axis=axis or None, index=index,
             delivery=delivery or None, encoding=encoding, from_sequence=from_sequence, image=image if image is None else _image(image), **fields))
         frames.check_index(index, request.products)
         return self._frames(request, timeout)
@@ -358,8 +367,8 @@ class Client(VolumeCalls, JobCalls):
         with errors.raising(self.address):
             call = self._streams.Subscribe(request, timeout=timeout)
         came, over = threading.Event(), threading.Event()
-        if request.scan:
-            threading.Thread(target=self._tell_what_it_waits_for, args=(request.scan, came, over), name="octavo-waits", daemon=True).start()
+        if request.parent:
+            threading.Thread(target=self._tell_what_it_waits_for, args=(request.parent, came, over), name="octavo-waits", daemon=True).start()
         with errors.raising(self.address):
             try:
                 for frame in frames.frames(call):
@@ -388,7 +397,7 @@ class Client(VolumeCalls, JobCalls):
         job = self.job(name)
         if job.state == job_pb2.JOB_STATE_QUEUED:
             return f"its turn ({job.reason})"
-        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == "projections" else ""
+        return f"frames that are pushed: {job.step} of {job.steps} are in" if job.state == job_pb2.JOB_STATE_RUNNING and job.stage == job_pb2.JOB_STAGE_PROJECTIONS else ""
 
     # -- the server
 

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import re
 import warnings
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import grpc
 
@@ -107,9 +107,16 @@ def other_kind(name: str, wanted: str) -> str:
     return match.group(1) if match is not None and match.group(1) != wanted else ""
 
 
-def check_kind(argument: str, name: str, wanted: str, more: str = "") -> None:
-    """Extends the server's NOT_FOUND error for a name of another kind than `wanted` ("scans") by
-    the actual kind. more: an additional hint."""
+def check_kind(argument: str, name: str, wanted: Union[str, Sequence[str]], more: str = "") -> None:
+    """Extends the server's error for a name of another kind than `wanted` ("scans"; or one of
+    several) by the actual kind. more: an additional hint."""
+    if not isinstance(wanted, str):
+        kind = other_kind(name, "")
+        if kind and kind not in wanted:
+            allowed = " and ".join(f"{_KINDS[one][0]}, {one}/<id>" for one in wanted)
+            raise OctavoError(grpc.StatusCode.INVALID_ARGUMENT, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed are {allowed}. "
+                                                                f"{more or _KINDS[kind][1]}", "BAD_FIELD", argument)
+        return
     kind = other_kind(name, wanted)
     if kind:
         raise OctavoError(grpc.StatusCode.NOT_FOUND, f"{argument} is {name!r}, {_KINDS[kind][0]}; allowed is {_KINDS[wanted][0]}, {wanted}/<id>. "

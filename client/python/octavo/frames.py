@@ -42,20 +42,19 @@ class Frame:
     display: tuple
     acquired_ns: int   # monotonic clock of the server
     published_ns: int
-    event: str
+    event: Optional[types_pb2.ScanEvent] = None  # of product "event"; `text` is for people, `kind` for programs
     shape: tuple = ()          # of the array, or the picture's [rows, columns]
     axes: tuple = ()           # names of its axes: ("x", "z")
     scale_bar_um: float = 0.0  # PNG and JPEG: length of the bar drawn; 0 = none
-    scan_event: Optional[types_pb2.ScanEvent] = None  # events: the same for programs
     # projections and B-scans of completed volumes: times of the stages until here
     stages: Optional[stream_pb2.StageTimes] = None
 
     def __repr__(self) -> str:
         """Describes the frame without its data."""
         what = (f"array {self.array.dtype} {list(self.array.shape)}" if self.array is not None else
-                f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event!r}")
-        axis = f" {self.axis}" if self.axis and not self.event else ""
-        return (f"<octavo.Frame {self.sequence}: {self.product}{axis} of {self.volume or self.scan}, {what}, "
+                f"picture of {' x '.join(map(str, self.shape))} pixels, {len(self.data)} bytes" if self.data else f"{self.event.text!r}" if self.event else "no data")
+        axis = f" {self.axis}" if self.axis and self.event is None else ""
+        return (f"<octavo.Frame {self.sequence}: {self.product}{axis} of {self.volume or self.parent}, {what}, "
                 f"dropped_before {self.dropped_before}>")
 
 
@@ -108,10 +107,10 @@ def frames(messages) -> Iterator[Frame]:
         array = None
         if message.total_bytes and head.encoding == stream_pb2.ENCODING_RAW:
             array = np.frombuffer(buffer, NUMPY[head.dtype]).reshape(tuple(head.shape))
-        yield Frame(scan=head.scan, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
+        yield Frame(parent=head.parent, volume=head.volume, volume_index=head.volume_index, product=_name(PRODUCTS, head.product),
                     axis=_name(AXES, head.axis), sequence=head.sequence, dropped_before=head.dropped_before, complete=head.complete,
                     array=array, data=b"" if array is not None else bytes(buffer), spacing_um=list(head.spacing_um),
                     display=(head.display.lo, head.display.hi), acquired_ns=head.acquire_monotonic_ns,
-                    published_ns=head.publish_monotonic_ns, event=head.event, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
-                    scan_event=head.scan_event if head.HasField("scan_event") else None,
+                    published_ns=head.publish_monotonic_ns, shape=tuple(head.shape), axes=tuple(head.axes), scale_bar_um=head.scale_bar_um,
+                    event=head.event if head.HasField("event") else None,
                     stages=head.stages if head.HasField("stages") else None)

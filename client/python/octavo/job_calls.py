@@ -8,9 +8,10 @@ import grpc
 
 from octavo import errors, specs
 from octavo.arguments import explained, explained_methods, message
+from octavo.names import short_name
 from octavo.paging import pages
 from octavo.session import Session, secret_of
-from octavo.v1 import job_pb2
+from octavo.v1 import job_pb2, reason_pb2
 
 
 @explained_methods
@@ -18,18 +19,19 @@ class JobCalls:
     """The job methods of octavo.Client."""
 
     @explained(specs.job_spec)
-    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, **fields) -> job_pb2.Job:
+    def submit_job(self, work: specs.Work, *, session: Optional[Session] = None, request_id: str = "", **fields) -> job_pb2.Job:
         """Queues a job: octavo.reprocess(...), octavo.dispersion_autofocus(...), octavo.k_calibration(...),
         octavo.tomography(...), or a whole JobSpec.
 
-        session  the session that the job belongs to, for orphan="discard" when the client is gone
-                 (the job is cancelled, its volumes are discarded) ...
-        fields   title, labels, priority (-100 ... 100), device, group, request_id; orphan,
-                 ttl: the fate of its volumes
+        session     the session that the job belongs to, for orphan="discard" when the client is
+                    gone (the job is cancelled, its volumes are discarded) ...
+        request_id  a retry with the same id, work and fields returns the first Job
+        fields      title, labels, priority (-100 ... 100), device, group; orphan, ttl: the fate of
+                    its volumes
         What might be a mistake is an OctavoWarning.
         """
-        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(spec=specs.job_spec(work, **fields),
-                                                                        session_secret=secret_of(session))).job
+        job = self._call(self._jobs.SubmitJob, job_pb2.SubmitJobRequest(
+            spec=specs.job_spec(work, **fields), request_id=request_id, session_secret=secret_of(session))).job
         errors.tell(job.name, job.warnings)
         return job
 
@@ -64,7 +66,7 @@ class JobCalls:
             errors.tell(name, last.warnings)
         if check and last.state != job_pb2.JOB_STATE_DONE:
             raise errors.OctavoError(grpc.StatusCode.CANCELLED if last.state == job_pb2.JOB_STATE_CANCELLED else grpc.StatusCode.ABORTED,
-                                     f"{name}: {last.reason}", last.reason_code)
+                                     f"{name}: {last.reason}", short_name(reason_pb2.Reason.DESCRIPTOR, last.reason_code))
         return last
 
     def cancel_job(self, name: str) -> job_pb2.Job:

@@ -50,6 +50,15 @@ def short_name(enum, number: int) -> str:
     return value.name[len(prefix):] if value is not None else str(number)
 
 
+def enum_name(message, field: str) -> str:
+    """The value of a field of an enum in words: "reconstruct" for a Job's stage. "" for the value 0."""
+    enums = {one.name: one.enum_type for one in message.DESCRIPTOR.fields if one.enum_type is not None and isinstance(getattr(message, one.name), int)}
+    if field not in enums:
+        raise ValueError(f"field is {short(field)}; allowed are those of {message.DESCRIPTOR.name} that are enums: {', '.join(enums)}{closest(field, enums)}")
+    number = getattr(message, field)
+    return short_name(enums[field], number).lower() if number != 0 else ""
+
+
 _OF: Dict[str, "Names"] = {}  # by the full name of the enum
 
 

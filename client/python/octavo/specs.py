@@ -343,7 +343,7 @@ def k_calibration(volume: str, processing: Optional[scan_pb2.Processing] = None,
 
 @builder(job_pb2.JobSpec, covered=(*WORKS,))
 def job_spec(work: Work, **fields) -> job_pb2.JobSpec:
-    """Puts a JobSpec together. fields: title, labels, priority, device, group, request_id."""
+    """Puts a JobSpec together. fields: title, labels, priority, device, group."""
     spec = message(job_pb2.JobSpec, fields)
     if isinstance(work, job_pb2.JobSpec):
         made = job_pb2.JobSpec()

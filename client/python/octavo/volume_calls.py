@@ -51,12 +51,12 @@ class VolumeCalls:
             more = f"Its volumes are those of {wait}: {some or 'none yet'}"
         errors.check_kind("name", name, "volumes", more)
 
-    def volumes(self, scan: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
+    def volumes(self, parent: str = "", states: Sequence[Union[str, int]] = ()) -> List[volume_pb2.Volume]:
         """Volumes that the server holds in any tier (or in `states`: "held", "committed",
-        "discarded", ...), oldest first. Those of a job: Job.volumes."""
-        errors.check_kind("scan", scan, "scans", f"Its volumes are those of client.wait_job({scan!r}).volumes" if scan.startswith("jobs/") else "")
+        "discarded", ...), oldest first; parent: only those of this scan or job."""
+        errors.check_kind("parent", parent, ("scans", "jobs"))
         return pages(lambda token: self._call(self._volumes.ListVolumes, message(volume_pb2.ListVolumesRequest, dict(
-            scan=scan, states=states, page_size=1000, page_token=token))), "volumes")
+            parent=parent, states=states, page_size=1000, page_token=token))), "volumes")
 
     def volume(self, name: str) -> volume_pb2.Volume:
         self._check_volume(name)
@@ -81,11 +81,16 @@ class VolumeCalls:
     # lease: your own lease of the volume. A lease of another client makes the call fail (ABORTED,
     # reason LEASED).
 
-    def hold(self, name: str, *, release: bool = False, lease: Optional[Lease] = None) -> volume_pb2.Volume:
-        """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed.
-        release: ends the hold."""
+    def hold(self, name: str) -> volume_pb2.Volume:
+        """Holds a volume: a LIVE scan does not overwrite it, and its time to live is removed."""
         self._check_volume(name)
-        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name, release=release, lease_token=_token(lease))).volume
+        return self._call(self._volumes.HoldVolume, volume_pb2.HoldVolumeRequest(name=name)).volume
+
+    def release(self, name: str, *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
+        """Ends the hold: a volume of a LIVE scan returns to its ring, and its time to live begins
+        anew."""
+        self._check_volume(name)
+        return self._call(self._volumes.ReleaseVolume, volume_pb2.ReleaseVolumeRequest(name=name, lease_token=_token(lease))).volume
 
     def spill(self, name: str, tier: Union[str, int] = "disk", *, lease: Optional[Lease] = None) -> volume_pb2.Volume:
         """Moves a held volume's bytes out of device memory, to "host" or "disk". It keeps its name, and can be read and committed."""
@@ -171,7 +176,7 @@ class VolumeCalls:
         volume, as they complete, until the scan has ended and all results exist."""
         seen = set()
         for frame in self.subscribe(scan, ["event"], from_sequence=0):
-            if frame.event != "volume HELD" or frame.volume in seen:
+            if frame.event.kind != types_pb2.ScanEvent.KIND_VOLUME_DONE or frame.volume in seen:
                 continue
             seen.add(frame.volume)
             volume = self.volume(frame.volume)

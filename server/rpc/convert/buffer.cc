@@ -1,17 +1,41 @@
 #include "server/rpc/convert/buffer.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/server_context.h"
 
 #include "gpu/base/status.h"
+#include "server/base/resource_names.h"
 #include "server/rpc/convert/convert.h"
 #include "server/rpc/convert/operation.h"
 #include "server/rpc/convert/time.h"
 
 namespace octavo::rpc {
+namespace {
+
+absl::StatusOr<std::vector<uint32_t>> DecodePlacement(const v1::Placement& in) {
+  std::vector<uint32_t> out;
+  for (const std::string& name : in.devices()) {
+    const std::optional<int> device = base::DeviceIndex(name);
+    if (!device.has_value()) {
+      const std::string field = absl::StrCat("placement.devices[", out.size(), "]");
+      return WithInfo(
+          absl::InvalidArgumentError(absl::StrCat(field, ": is '", name,
+                                                  "'; allowed is devices/<n>, as ListDevices names "
+                                                  "them")),
+          {.reason = Reason::kBadPlacement, .field = field, .numbers = {}});
+    }
+    out.push_back(static_cast<uint32_t>(*device));
+  }
+  return out;
+}
+
+}  // namespace
 
 model::Caller CallerOf(const grpc::CallbackServerContext& context) {
   model::Caller caller;
@@ -30,6 +54,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
   if (!v1::CreateBufferRequest::Fill_IsValid(in.fill()))
     return InvalidField("fill",
                         absl::StrCat("has the unknown value ", static_cast<int>(in.fill())));
+  OCTAVO_ASSIGN_OR_RETURN(std::vector<uint32_t> devices, DecodePlacement(in.placement()));
   v1::CreateBufferRequest body = in;
   body.clear_request_id();
   return model::BufferSpec{
@@ -37,7 +62,7 @@ absl::StatusOr<model::BufferSpec> DecodeCreate(const v1::CreateBufferRequest& in
                                                      : static_cast<Scalar>(255),
       .lanes = in.type().lanes(),
       .shape = {in.shape().begin(), in.shape().end()},
-      .devices = {in.placement().devices().begin(), in.placement().devices().end()},
+      .devices = std::move(devices),
       .uninitialized = in.fill() == v1::CreateBufferRequest::FILL_UNINITIALIZED,
       .labels = {in.labels().begin(), in.labels().end()},
       .ttl_seconds = ToSeconds(in.ttl()),
@@ -122,7 +147,7 @@ void EncodeBuffer(const model::BufferStatus& in, v1::Buffer* out) {
   for (const auto& replica : in.replicas) {
     auto* to = out->add_replicas();
     to->set_index(replica.index);
-    to->set_device(static_cast<uint32_t>(replica.device));
+    to->set_device(base::DeviceName(replica.device));
     to->set_device_uuid(replica.device_uuid);
     to->set_version(replica.version);
     to->set_tier(v1::TIER_DEVICE);

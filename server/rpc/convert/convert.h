@@ -5,12 +5,14 @@
 #include "absl/status/statusor.h"
 
 #include "octavo/v1/job.pb.h"
+#include "octavo/v1/reason.pb.h"
 #include "octavo/v1/scan.pb.h"
 #include "octavo/v1/stream.pb.h"
 #include "octavo/v1/system.pb.h"
 #include "octavo/v1/types.pb.h"
 #include "octavo/v1/volume.pb.h"
 
+#include "gpu/base/reason.h"
 #include "server/engine/engine.h"
 #include "server/job/job.h"
 #include "server/model/frame.h"
@@ -25,6 +27,7 @@
 namespace octavo::rpc {
 
 // types.cc
+v1::Reason EncodeReason(Reason reason);
 void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out);
 void EncodeScanEvent(const model::ScanEvent& event, v1::ScanEvent* out);
 void EncodeSourceStatus(const model::SourceCounts& counts, v1::SourceStatus* out);
@@ -36,8 +39,11 @@ absl::Status CheckEnum(const char* field, int value,
                        bool valid);  // `valid`: the result of E_IsValid
 absl::Status CheckLabels(const google::protobuf::Map<std::string, std::string>& labels);
 absl::Status CheckRequestId(const std::string& id);
+/// A name of what makes volumes and frames, scans/<id> or jobs/<id>; empty is fine, too.
+absl::Status CheckParent(const std::string& name);
 
 // scan.cc
+/// All but request_id, which is beside the spec.
 absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& spec);
 void EncodeScanSpec(const model::ScanSpec& spec, v1::ScanSpec* out);
 absl::StatusOr<model::Processing> DecodeProcessing(const v1::Processing& processing);
@@ -63,7 +69,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& r
 void EncodeVolume(const model::VolumeStatus& volume, v1::Volume* out);
 
 // job.cc
-/// `client`: the group of jobs that name none.
+/// All but request_id, which is beside the spec. `client`: the group of jobs that name none.
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& spec, const std::string& client);
 void EncodeJobSpec(const model::JobSpec& spec, v1::JobSpec* out);
 /// `brief`: without history and log.

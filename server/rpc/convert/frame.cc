@@ -99,7 +99,8 @@ absl::StatusOr<picture::ImageOptions> DecodeImageOptions(const v1::ImageOptions&
 absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in) {
   SubscribeOptions out;
   model::SubscribeSpec& spec = out.spec;
-  spec.scan = in.scan();
+  OCTAVO_RETURN_IF_ERROR(CheckParent(in.parent()));
+  spec.parent = in.parent();
   OCTAVO_RETURN_IF_ERROR(CheckLabels(in.labels()));
   spec.labels.insert(in.labels().begin(), in.labels().end());
   bool images = false;
@@ -168,7 +169,7 @@ absl::StatusOr<SubscribeOptions> DecodeSubscribe(const v1::SubscribeRequest& in)
 }
 
 void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Frame* out) {
-  out->set_scan(in.scan);
+  out->set_parent(in.parent);
   out->set_volume(in.volume);
   out->set_volume_index(in.volume_index);
   out->set_product(static_cast<v1::Product>(in.product));
@@ -195,8 +196,7 @@ void EncodeFrameHeader(const model::Frame& in, uint64_t dropped_before, v1::Fram
     stages->set_seen_ns(in.stages.seen_ns);
     stages->set_sealed_ns(in.stages.sealed_ns);
   }
-  out->set_event(in.event.text);
-  if (in.product == model::Product::kEvent) EncodeScanEvent(in.event, out->mutable_scan_event());
+  if (in.product == model::Product::kEvent) EncodeScanEvent(in.event, out->mutable_event());
 }
 
 void EncodePictureHeader(const picture::Picture& in, v1::Frame* out) {

@@ -129,7 +129,6 @@ void EncodeFinding(std::monostate, v1::Job*) {}
 }  // namespace
 
 absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::string& client) {
-  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   if (in.title().size() > 256)
     return InvalidField("title",
                         absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
@@ -145,10 +144,7 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
     return InvalidField("group",
                         absl::StrCat("has ", in.group().size(), " characters; allowed 128"));
   model::JobSpec out;
-  out.request_id = in.request_id();
-  v1::JobSpec body = in;
-  body.clear_request_id();
-  out.request_digest = body.SerializeAsString();
+  out.request_digest = in.SerializeAsString();
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
   out.priority = in.priority();
@@ -182,7 +178,6 @@ absl::StatusOr<model::JobSpec> DecodeJobSpec(const v1::JobSpec& in, const std::s
 }
 
 void EncodeJobSpec(const model::JobSpec& in, v1::JobSpec* out) {
-  out->set_request_id(in.request_id);
   out->set_title(in.title);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->set_priority(in.priority);
@@ -197,10 +192,10 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_name(in.name);
   EncodeJobSpec(in.spec, out->mutable_spec());
   out->set_session(in.spec.session);
-  out->set_kind(in.kind);
+  out->set_kind(static_cast<v1::JobKind>(in.kind));
   out->set_state(static_cast<v1::JobState>(in.state));
   out->set_reason(Utf8(in.reason));
-  out->set_reason_code(in.reason_code);
+  out->set_reason_code(EncodeReason(in.reason_code));
   *out->mutable_create_time() = WallTime(in.created);
   if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
   if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);
@@ -209,7 +204,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   out->set_plan(Utf8(in.plan));
   for (const std::string& warning : in.warnings) out->add_warnings(Utf8(warning));
   out->set_memory_bytes(in.memory_bytes);
-  out->set_stage(in.stage);
+  out->set_stage(static_cast<v1::JobStage>(in.stage));
   out->set_fraction(in.fraction);
   out->set_step(in.step);
   out->set_steps(in.steps);
@@ -221,7 +216,7 @@ void EncodeJob(const job::JobStatus& in, bool brief, v1::Job* out) {
   if (brief) return;
   for (const auto& step : in.history) {
     auto* to = out->add_history();
-    to->set_stage(step.stage);
+    to->set_stage(static_cast<v1::JobStage>(step.stage));
     to->set_step(step.step);
     to->set_residual_norm(step.residual_norm);
     *to->mutable_elapsed() = ToDuration(step.seconds);

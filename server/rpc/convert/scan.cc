@@ -15,17 +15,14 @@
 namespace octavo::rpc {
 namespace {
 
-// The bytes of the request without its id, in a fixed order: distinguishes a retry from another
-// request.
+// The bytes of the spec in a fixed order: distinguishes a retry from another request.
 std::string DigestOf(const v1::ScanSpec& spec) {
-  v1::ScanSpec body = spec;
-  body.clear_request_id();
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
-    body.SerializeToCodedStream(&coded);
+    spec.SerializeToCodedStream(&coded);
   }
   return absl::StrCat(bytes.size(), ":",
                       absl::Hex(DigestBytes(bytes.data(), static_cast<int64_t>(bytes.size()), 0)));
@@ -214,7 +211,6 @@ v1::RawType EncodeRawType(const model::Acquisition& acquisition) {
 
 absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
   model::ScanSpec out;
-  OCTAVO_RETURN_IF_ERROR(CheckRequestId(in.request_id()));
   if (in.title().size() > 256)
     return InvalidField("title",
                         absl::StrCat("has ", in.title().size(), " characters; allowed 256"));
@@ -225,7 +221,6 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
     if (text->size() > 4096)
       return InvalidField(field, absl::StrCat("has ", text->size(), " characters; allowed 4096"));
   }
-  out.request_id = in.request_id();
   out.request_digest = DigestOf(in);
   out.title = in.title();
   out.labels.insert(in.labels().begin(), in.labels().end());
@@ -295,7 +290,6 @@ absl::StatusOr<model::ScanSpec> DecodeScanSpec(const v1::ScanSpec& in) {
 }
 
 void EncodeScanSpec(const model::ScanSpec& in, v1::ScanSpec* out) {
-  out->set_request_id(in.request_id);
   out->set_title(in.title);
   out->mutable_labels()->insert(in.labels.begin(), in.labels.end());
   out->mutable_subject()->set_id(in.subject.id);
@@ -382,7 +376,7 @@ void EncodeScan(const model::ScanStatus& in, v1::Scan* out) {
   EncodeScanSpec(in.spec, out->mutable_spec());
   out->set_state(static_cast<v1::ScanState>(in.state));
   out->set_reason(Utf8(in.reason));
-  out->set_reason_code(in.reason_code);
+  out->set_reason_code(EncodeReason(in.reason_code));
   *out->mutable_create_time() = WallTime(in.created);
   if (in.started.unix_ns != 0) *out->mutable_start_time() = WallTime(in.started);
   if (in.ended.unix_ns != 0) *out->mutable_end_time() = WallTime(in.ended);

@@ -52,7 +52,7 @@ grpc::Status Described(const absl::Status& status, const model::AdmissionReport*
     Log(LogLevel::kError, "internal error", {{"message", std::string(status.message())}});
   google::rpc::ErrorInfo detail;
   detail.set_domain("octavo");
-  detail.set_reason(ReasonOrCode(status));
+  detail.set_reason(std::string(Name(ReasonOrCode(status))));
   for (const auto& [key, value] : info.numbers)
     (*detail.mutable_metadata())[key] = Shortened(value);
   if (!info.field.empty()) (*detail.mutable_metadata())["field"] = Utf8(info.field);

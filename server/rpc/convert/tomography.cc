@@ -168,6 +168,16 @@ absl::StatusOr<model::PreparationSpec> Decode(const v1::TomographyPreparation& i
   return out;
 }
 
+v1::RotationCenter::Method EncodeMethod(CenterMethod method) {
+  switch (method) {
+    case CenterMethod::kVo: return v1::RotationCenter::METHOD_VO;
+    case CenterMethod::kEntropy: return v1::RotationCenter::METHOD_ENTROPY;
+    case CenterMethod::kPhaseCorrelation: return v1::RotationCenter::METHOD_PHASE_CORRELATION;
+    case CenterMethod::kPairs: return v1::RotationCenter::METHOD_PAIRS;
+  }
+  return v1::RotationCenter::METHOD_UNSPECIFIED;
+}
+
 absl::StatusOr<model::RotationCenterSpec> Decode(const v1::RotationCenter& in) {
   using C = v1::RotationCenter;
   OCTAVO_RETURN_IF_ERROR(AllFinite("tomography.center.pixels", in.pixels()));
@@ -362,18 +372,19 @@ void EncodeTomography(const model::TomographySpec& in, v1::TomographyJob* out) {
 
 void EncodeTomographyReport(const model::TomographyReport& in, v1::TomographyReport* out) {
   out->mutable_centers()->Add(in.centers.begin(), in.centers.end());
-  out->set_center_method(in.center_method);
+  out->set_center_source(static_cast<v1::TomographyReport::CenterSource>(in.center_source));
   out->set_batches(static_cast<uint32_t>(in.batches));
   out->set_slices_per_batch(static_cast<uint32_t>(in.slices_per_batch));
   out->set_iterations(static_cast<uint64_t>(in.iterations));
-  out->set_stop(in.stop);
+  out->set_stop(static_cast<v1::TomographyReport::Stop>(in.stop));
   out->set_residual_norm(in.residual_norm);
   out->set_relative_residual(in.relative_residual);
   out->mutable_tried_centers()->Add(in.tried_centers.begin(), in.tried_centers.end());
   out->mutable_scores()->Add(in.scores.begin(), in.scores.end());
   out->set_center_at_edge(in.center_at_edge);
   out->set_center_check(in.center_check);
-  out->set_center_check_method(in.center_check_method);
+  if (in.center_check_method.has_value())
+    out->set_center_check_method(EncodeMethod(*in.center_check_method));
   out->set_center_uncertainty(in.center_uncertainty);
   out->set_overlap(in.overlap);
   out->set_outliers(in.outliers);

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gpu/base/status.h"
@@ -9,6 +10,13 @@
 
 namespace octavo::rpc {
 
+v1::Reason EncodeReason(Reason reason) {
+  v1::Reason out = v1::REASON_UNSPECIFIED;
+  // Every reason has a value (tests/reasons_test.py).
+  if (reason != Reason::kNone) v1::Reason_Parse(absl::StrCat("REASON_", Name(reason)), &out);
+  return out;
+}
+
 void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionReport* out) {
   out->set_admitted(report.admitted);
   out->set_device(report.device);
@@ -17,14 +25,15 @@ void EncodeAdmissionReport(const model::AdmissionReport& report, v1::AdmissionRe
   out->set_budget_bytes(report.budget_bytes);
   for (const auto& need : report.needs) {
     auto* item = out->add_needs();
-    item->set_what(need.what);
+    item->set_kind(static_cast<v1::AdmissionReport::Item::Kind>(need.kind));
     item->set_bytes(need.bytes);
     item->set_count(need.count);
+    item->set_chain(need.chain);
   }
   for (const auto& holder : report.holders) {
     auto* item = out->add_holders();
     item->set_name(holder.name);
-    item->set_what(holder.what);
+    item->set_kind(static_cast<v1::AdmissionReport::Holder::Kind>(holder.kind));
     item->set_bytes(holder.bytes);
     item->set_title(holder.title);
   }
@@ -69,11 +78,11 @@ void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out)
   for (const auto& device : memory.devices) EncodeDeviceStatus(device, out->add_devices());
   for (const auto& holder : memory.holders) {
     auto* item = out->add_holders();
-    item->set_name(holder.what.name);
-    item->set_what(holder.what.what);
+    item->set_name(holder.holder.name);
+    item->set_kind(static_cast<v1::AdmissionReport::Holder::Kind>(holder.holder.kind));
     item->set_device(holder.device);
-    item->set_bytes(holder.what.bytes);
-    item->set_title(holder.what.title);
+    item->set_bytes(holder.holder.bytes);
+    item->set_title(holder.holder.title);
     item->set_session(holder.session);
   }
   for (const auto& tier : memory.tiers) {
@@ -91,7 +100,7 @@ void EncodeMemory(const model::MemoryStatus& memory, v1::GetMemoryResponse* out)
 }
 
 void EncodeMeasured(const engine::Measured& in, v1::Measurement* out) {
-  out->set_name(in.name);
+  out->set_figure(static_cast<v1::Measurement::Figure>(in.figure));
   out->set_included(in.included);
   out->set_value(in.value);
   out->set_unit(in.unit);
@@ -133,6 +142,13 @@ absl::Status CheckEnum(const char* field, int value, bool valid) {
 absl::Status CheckRequestId(const std::string& id) {
   if (id.size() <= 128) return absl::OkStatus();
   return InvalidField("request_id", absl::StrCat("has ", id.size(), " characters; allowed 128"));
+}
+
+absl::Status CheckParent(const std::string& name) {
+  if (name.empty() || absl::StartsWith(name, "scans/") || absl::StartsWith(name, "jobs/"))
+    return absl::OkStatus();
+  return InvalidField("parent",
+                      absl::StrCat("is '", name, "'; allowed are scans/<id>, jobs/<id>, or empty"));
 }
 
 void EncodeScanEvent(const model::ScanEvent& in, v1::ScanEvent* out) {

@@ -182,7 +182,7 @@ absl::StatusOr<derive::DeriveSpec> DecodeDerive(const v1::DeriveVolumeRequest& i
 
 void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_name(in.name);
-  out->set_scan(in.scan);
+  out->set_parent(model::ParentOf(in));
   out->set_index(in.index);
   out->set_state(static_cast<v1::VolumeState>(in.state));
   out->set_reason(Utf8(in.reason));
@@ -225,16 +225,15 @@ void EncodeVolume(const model::VolumeStatus& in, v1::Volume* out) {
   out->set_kept(in.kept);
   out->set_derived_from(in.derived_from);
   for (const auto& operation : in.operations) out->add_operations(operation);
-  out->set_quantity(in.quantity);
+  out->set_quantity(static_cast<v1::Quantity>(in.quantity));
   out->set_tier(static_cast<v1::Tier>(in.tier));
-  out->set_moving(Name(in.moving));
+  out->set_moving(static_cast<v1::VolumeMove>(in.moving));
   if (in.expires_seconds > 0) *out->mutable_expire_time() = TimeFromNow(in.expires_seconds);
   out->set_session(in.session);
   out->set_orphaned(in.orphaned);
   out->set_recovered(in.recovered);
   out->set_marked(in.marked);
   out->set_shared_leases(static_cast<int32_t>(in.shared_leases));
-  out->set_job(in.job);
   out->set_raw(in.is_raw);
   out->set_chain(in.chain);
   out->set_clipped_below(in.clipped_below);

@@ -12,7 +12,7 @@ from harness import DaemonTest, until
 
 import octavo
 from octavo import buffers as octavo_buffers
-from octavo.v1 import buffer_pb2, array_operation_pb2
+from octavo.v1 import array_operation_pb2, buffer_pb2, types_pb2, volume_pb2
 from readers import READERS
 
 
@@ -70,7 +70,14 @@ class Buffers(DaemonTest):
         self.refused(invalid, "BAD_TYPE", self.buffers.create, (4,), "c64", lanes=2)
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**30 + 1,), "u8")
         self.refused(invalid, "TOO_MANY_ELEMENTS", self.buffers.create, (2**63, 2**63, 2**63), "u8")
-        self.refused(invalid, "BAD_PLACEMENT", self.buffers.create, (4,), devices=[77])
+        for devices, why in (([77], "names devices/77; there are devices/0 to"), (["devices/0", 0], "names devices/0 twice"),
+                             (["gpu0"], "is 'gpu0'; allowed is devices/<n>"), (["devices/00"], "is 'devices/00'; allowed is"),
+                             (["devices/-1"], "is 'devices/-1'; allowed is"), (["devices/99999999999"], "allowed is devices/<n>"), ([""], "is ''; allowed is")):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.buffers.create((4,), devices=devices)
+            self.assertEqual((caught.exception.code, caught.exception.reason), (invalid, "BAD_PLACEMENT"))
+            self.assertIn(why, str(caught.exception))
+            self.assertTrue(caught.exception.field.startswith("placement.devices"), caught.exception.field)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), ttl=0.1)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), private=True)
         self.refused(invalid, "BAD_FIELD", self.buffers.create, (4,), labels={"Bad Key": "x"})
@@ -290,9 +297,9 @@ class Volumes(DaemonTest):
             return made
 
         made = check(x.max(2, keepdims=True), {"mip": {"axis": 2}}, atol=0)
-        self.assertEqual(made.quantity, "")
+        self.assertEqual(made.quantity, volume_pb2.QUANTITY_UNSPECIFIED)
         self.assertTrue(made.HasField("levels"))
-        self.assertEqual(check(f.mean(2, keepdims=True), {"aip": {"axis": 2}}).quantity, "mean")
+        self.assertEqual(check(f.mean(2, keepdims=True), {"aip": {"axis": 2}}).quantity, volume_pb2.QUANTITY_MEAN)
         check(f.std((0, 1), keepdims=True), {"reduce": {"kind": "std", "axes": [0, 1]}})
         made = check(x[:, 4:30, ::-1].transpose(2, 0, 1), {"crop": {"start": [0, 4, 0], "count": [0, 26, 0]}}, {"flip": {"axes": [2]}},
                      {"transpose": {"axes": [2, 0, 1]}}, atol=0)
@@ -350,11 +357,13 @@ class GrantedChains(DaemonTest):
         chains = {"double": [{"scale": {"multiply": 2}}, {"flip": {"axes": [0]}}]}
         pattern = octavo.raster(64, 32, volumes=3)
         report = self.client.plan_scan(octavo.simulated(seed=4, fast=True), pattern, chains=chains).report
-        needs = {item.what: item for item in report.needs}
+        kinds = types_pb2.AdmissionReport.Item
+        needs = {item.kind: item for item in report.needs}
         plain = self.client.plan_scan(octavo.simulated(seed=4, fast=True), pattern).report
-        self.assertEqual(needs["results of chain double"].count, 3)
-        self.assertGreaterEqual(needs["results of chain double"].bytes, 3 * report.volume_bytes)
-        self.assertEqual(report.wanted_bytes - plain.wanted_bytes, needs["results of chain double"].bytes + needs["scratch of chains"].bytes)
+        results = needs[kinds.KIND_CHAIN_RESULTS]
+        self.assertEqual((results.chain, results.count), ("double", 3))
+        self.assertGreaterEqual(results.bytes, 3 * report.volume_bytes)
+        self.assertEqual(report.wanted_bytes - plain.wanted_bytes, results.bytes + needs[kinds.KIND_CHAIN_SCRATCH].bytes)
         scan = self.client.submit_scan(octavo.simulated(seed=4, fast=False), pattern, chains=chains)
         # Another client takes the rest of the device: the scan keeps its grant.
         device = self.client.devices()[0]
@@ -412,6 +421,7 @@ class Quota(DaemonTest):
             buffers.apply(first.name, {"scale": {"multiply": 2}})
         self.assertEqual(caught.exception.reason, "QUOTA")
         second = buffers.create((300 << 10,), "u8", devices=[1])
+        self.assertEqual([replica.device for replica in second.replicas], ["devices/1"])
         # Another client has a quota of its own.
         other = octavo.Client(self.daemon.address, client="somebody else")
         theirs = other.buffers.create((400 << 10,), "u8")

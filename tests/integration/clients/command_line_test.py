@@ -11,6 +11,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
 from readers import READERS
+from octavo.v1 import reason_pb2
 
 
 class CommandLine(DaemonTest):
@@ -36,7 +37,7 @@ class CommandLine(DaemonTest):
         self.assertTrue(scan.startswith("scans/"))
         self.assertIn("DONE", out)
         self.assertIn(scan, self.fine("scan", "list"))
-        volumes = [json.loads(line) for line in self.fine("--json", "volume", "list", "--scan", scan).splitlines()]
+        volumes = [json.loads(line) for line in self.fine("--json", "volume", "list", "--parent", scan).splitlines()]
         self.assertEqual([v["state"] for v in volumes], ["VOLUME_STATE_HELD"] * 3)
         target = os.path.join(self.daemon.directory, "v.npy")
         self.fine("volume", "read", volumes[0]["name"], "-o", target)
@@ -51,15 +52,18 @@ class CommandLine(DaemonTest):
         np.testing.assert_array_equal(READERS["nifti"](os.path.join(self.daemon.directory, "x.nii")).array, array)
         self.assertIn("DISCARDED", self.fine("volume", "discard", volumes[1]["name"]))
         self.assertIn("COMMITTED", self.fine("volume", "show", volumes[0]["name"]))
+        again = ["scan", "submit", "--source", "simulated", "--fast", "--ascans", "16", "--bscans", "8", "--volumes", "1", "--samples", "256", "--request-id", "cli-1"]
+        self.assertEqual(*(self.fine(*again).splitlines()[0] for _ in range(2)))
+        self.assertNotIn("cli-1", self.fine("--json", "scan", "list"))  # the spec does not repeat it
         pictures = os.path.join(self.daemon.directory, "png")
-        self.fine("watch", "--scan", scan, "--count", "1", "--png-dir", pictures)
+        self.fine("watch", "--parent", scan, "--count", "1", "--png-dir", pictures)
         with open(os.path.join(pictures, os.listdir(pictures)[0]), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\x89PNG"))
-        self.fine("watch", "--scan", scan, "--count", "1", "--jpeg-dir", pictures, "--colour-map", "inferno", "--percentiles", "1", "99", "--scale-bar",
+        self.fine("watch", "--parent", scan, "--count", "1", "--jpeg-dir", pictures, "--colour-map", "inferno", "--percentiles", "1", "99", "--scale-bar",
                   "--max-width", "32")
         with open(os.path.join(pictures, max(name for name in os.listdir(pictures) if name.endswith(".jpg"))), "rb") as picture:
             self.assertTrue(picture.read().startswith(b"\xff\xd8\xff"))
-        self.assertIn("MIP  picture ", self.fine("watch", "--scan", scan, "--count", "1"))
+        self.assertIn("MIP  picture ", self.fine("watch", "--parent", scan, "--count", "1"))
 
     def test_what_is_scanned_is_told_at_submit(self):
         """A path means replay. The name alone is on standard output, for scripts."""
@@ -147,7 +151,7 @@ class CommandLine(DaemonTest):
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, error)
-        self.assertEqual(self.client.wait(name).reason_code, "CANCELLED")
+        self.assertEqual(self.client.wait(name).reason_code, reason_pb2.REASON_CANCELLED)
 
     def test_a_plan_begins_with_its_verdict(self):
         """The decisive lines come before the holders: verdict, advice, warnings, figures, the ten
@@ -236,7 +240,7 @@ class CommandLine(DaemonTest):
         scan = self.fine("scan", "submit", *self.SMALL, "--volumes", "1", "--watch").split()[0]
         for flags, words in (((), "MIP  picture "), (("--product", "bscan", "--index", "3"), "BSCAN y 3  picture "),
                              (("--product", "bscan", "--axis", "x"), "BSCAN x in the middle  picture ")):
-            self.assertIn(words, self.fine("watch", "--scan", scan, "--count", "1", *flags))
+            self.assertIn(words, self.fine("watch", "--parent", scan, "--count", "1", *flags))
 
     def test_raw_spectra_are_held_and_json_is_taken_as_text(self):
         spec = '{"simulated": {"seed": 4}, "title": "inline"}'

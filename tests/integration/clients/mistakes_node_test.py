@@ -75,8 +75,8 @@ import { connect } from "./octavo.mjs";
 const { address, v } = JSON.parse(readFileSync(0));
 const o = connect(address);
 const { volume } = await o.volumes.getVolume({ name: v });
-const { scan } = await o.scans.getScan({ name: volume.scan });
-const planned = await o.scans.planScan({ spec: { ...scan.spec, request_id: undefined, title: "again" } });
+const { scan } = await o.scans.getScan({ name: volume.parent });
+const planned = await o.scans.planScan({ spec: { ...scan.spec, title: "again" } });
 const again = await o.scans.planScan({ spec: { simulated: { seed: 2n ** 63n }, acquisition: { samples_per_record: 256, raw_type: "u16" },
   pattern: { raster: { ascans_per_bscan: 16, bscans_per_volume: 8, volumes: 1 } }, processing: { window_values: new Float32Array(256).fill(1) } } });
 const { shape } = await o.read(volume);

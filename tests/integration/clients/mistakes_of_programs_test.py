@@ -127,7 +127,7 @@ COMMANDS = [
     row("scan submit --source simulated --ascan=64", "there is no flag --ascan=64; did you mean --ascans?"),
     row("scan submit -path x", "there is no flag -path; did you mean --path?"),
     row("scan submit --source simulated --bananas", "octavo scan submit: there is no flag --bananas\n"),
-    row("volume list --scans scans/x", "there is no flag --scans; did you mean --scan?"),
+    row("volume list --parents scans/x", "there is no flag --scans; did you mean --scan?"),
     row("--adress localhost:1 health", "there is no flag --adress; did you mean --address?"),
     row(f"{SIMULATED} --fast=maybe", "--fast: is 'true,maybe'; allowed are true and false"),
     row(f"{SIMULATED} --depth many", "--depth: is 'many'; allowed are whole numbers from 0 on"),
@@ -161,21 +161,21 @@ COMMANDS = [
     row("volume commit volumes/none a --zstd 3 --codec gzip", "--zstd: is the level of zstd; --codec is gzip, whose level is --level"),
     row("volume commit volumes/none a --codec gzip --raw", "--raw: says that nothing is compressed; --codec is gzip"),
     row("volume commit volumes/none a --zstd 3 --raw", "--zstd: is the level of zstd; --raw says that nothing is compressed"),
-    row("volume commit scans/abc a.nii", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --scan scans/abc"),
+    row("volume commit scans/abc a.nii", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --parent scans/abc"),
     row("volume show jobs/abc", "volume: 'jobs/abc' is a job; its volumes: octavo job show jobs/abc"),
     row("volume show buffers/abc", "volume: 'buffers/abc' is a buffer; allowed is a volume, volumes/..."),
     row("scan show volumes/x", "scan: 'volumes/x' is a volume; allowed is a scan, scans/... (octavo scan list); octavo volume show volumes/x shows this one"),
     row("scan cancel jobs/x", "scan: 'jobs/x' is a job; allowed is a scan, scans/... (octavo scan list); octavo job show jobs/x shows this one"),
     row("job show volumes/x", "job: 'volumes/x' is a volume; allowed is a job, jobs/... (octavo job list)"),
-    row("volume list --scan volumes/x", "--scan: 'volumes/x' is a volume; allowed is a scan, scans/... (octavo scan list), and a job, jobs/..."),
-    row("watch --scan volumes/x", "--scan: 'volumes/x' is a volume; allowed is a scan"),
+    row("volume list --parent volumes/x", "--parent: 'volumes/x' is a volume; allowed is a scan, scans/... (octavo scan list), and a job, jobs/..."),
+    row("watch --parent volumes/x", "--parent: 'volumes/x' is a volume; allowed is a scan"),
     row("watch --index -1 --product bscan", "--index: is '-1'; allowed are whole numbers from 0 on"),
     row("watch --index 3", "--index: is for --product bscan; the product is mip"),
     row("watch --percentiles 0.01 0.998", "--percentiles: is 0.01 0.998, which look like fractions; percentiles are 0 to 100: 1 99.8 for these"),
     row("watch --percentiles 99 1", "--percentiles: is 99 1; allowed 0 <= LO < HI <= 100"),
     row("convert {none} conv.nii.gz", "destination: is 'conv.nii.gz', and compressed files (.nii.gz) are not written", ".zarr, .npy, .nrrd, .nii, .tif, .tiff, .mat"),
     row("convert {none} conv", "'conv' has no ending that tells a format; allowed are .zarr, .npy", code=1),
-    row("job autofocus scans/abc", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --scan scans/abc"),
+    row("job autofocus scans/abc", "volume: 'scans/abc' is a scan; its volumes: octavo volume list --parent scans/abc"),
     row("convert {none} b.nii --format npy", "--format: is npy, and 'b.nii' ends as files of nifti do"),
     row("convert {none} b/", "destination: is 'b/', a folder"),
     row("--address localhost info", "--address: is 'localhost' without a port; allowed are host:port (octavod listens on 50051) and unix:/path"),
@@ -299,7 +299,7 @@ class Programs(DaemonTest, Mistakes):
 
     def octavo(self, rows):
         self.program("octavo", self.filled_in(rows), self.names, before=["--address", self.daemon.address])
-        self.assertEqual((self.client.scans(), [v for v in self.client.volumes() if v.scan]), ([], []))
+        self.assertEqual((self.client.scans(), [v for v in self.client.volumes() if v.parent]), ([], []))
 
     def test_sources(self):
         self.octavo(SOURCES)

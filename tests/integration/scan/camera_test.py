@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, Daemon, DaemonTest, octavo
-from octavo.v1 import scan_pb2
+from octavo.v1 import reason_pb2, scan_pb2
 
 FAKE_CAMERA = os.path.join(BUILD, "bin", "fake_camera")
 WIDTH, HEIGHT, ASCANS, BSCANS = 128, 16, 32, 8
@@ -106,7 +106,7 @@ class Cameras(DaemonTest):
                         end = self.client.wait(scan)
                         if end.source.frames_broken == 0:
                             break
-                    self.assertEqual((end.reason_code, end.reason), ("COMPLETED", "all 2 volumes acquired"))
+                    self.assertEqual((end.reason_code, end.reason), (reason_pb2.REASON_COMPLETED, "all 2 volumes acquired"))
                     self.assertEqual((end.spec.acquisition.raw_type, end.spec.acquisition.samples_per_record), (raw_type, WIDTH))
                     self.assertEqual(end.source.frames_broken, 0)
                     self.check(self.decoded(scan, scale), rtol=0.02 if scale == 1 else 0.1, frame_atol=tolerance)
@@ -121,7 +121,7 @@ class Cameras(DaemonTest):
             # The fake camera begins about a hundred frames before its 16-bit ids wrap.
             scan = self.submit(camera.id, volumes=20)
             end = self.client.wait(scan)
-            self.assertEqual(end.reason_code, "COMPLETED")
+            self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED)
             self.assertEqual(end.missing_ascans, end.source.lost_records)
             self.check(self.decoded(scan))
         finally:
@@ -132,7 +132,7 @@ class Cameras(DaemonTest):
         try:
             for exposure in (5000, 20000):
                 scan = self.submit(camera.id, exposure_us=exposure, offset_x=64, offset_y=8)
-                self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+                self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
                 self.check(self.decoded(scan), amplitude=exposure / 50)
                 for volume in self.client.volumes(scan):
                     self.client.discard(volume.name)
@@ -143,14 +143,14 @@ class Cameras(DaemonTest):
         # The daemon triggers its fake camera 25 times a second, whatever the camera's frame rate.
         scan = self.submit("Fake_1", trigger_source="Line0", pixel_format="Mono8")
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.source.frames_lost, end.spec.acquisition.record_rate_hz), ("COMPLETED", 0, 0))
+        self.assertEqual((end.reason_code, end.source.frames_lost, end.spec.acquisition.record_rate_hz), (reason_pb2.REASON_COMPLETED, 0, 0))
         self.assertLess(end.records_per_second, 50 * HEIGHT)
         camera = FakeCamera("TRIG")
         try:
             # This camera gets no trigger, which is an error only if the scan requests one.
             scan = self.submit(camera.id, trigger_source="Software", frame_timeout=0.5)
             end = self.client.wait(scan)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))
+            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
         finally:
             camera.end()
 
@@ -159,7 +159,7 @@ class Cameras(DaemonTest):
         try:
             scan = self.submit(camera.id, volumes=6, frame_rate_hz=50, buffers=64)
             end = self.client.wait(scan)
-            self.assertEqual(end.reason_code, "COMPLETED")
+            self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED)
             source = end.source
             self.assertGreater(source.frames_broken + source.frames_lost, 0)
             self.assertGreater(end.missing_ascans, 0)
@@ -178,13 +178,13 @@ class Cameras(DaemonTest):
         self.assertTrue({c.id: c for c in self.client.cameras()}[camera.id].in_use)
         camera.end(kill=True)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
         self.assertIn("has gone away", end.reason)
         self.check(self.decoded(scan)[:2 * VOLUME])  # complete volumes stay held
         camera = FakeCamera("GONE")
         try:
             again = self.submit(camera.id)
-            self.assertEqual(self.client.wait(again).reason_code, "COMPLETED")
+            self.assertEqual(self.client.wait(again).reason_code, reason_pb2.REASON_COMPLETED)
             self.check(self.decoded(again))
         finally:
             camera.end()
@@ -196,7 +196,7 @@ class Cameras(DaemonTest):
             if status.source.frames > 4:
                 break
         camera.end(kill=True)
-        self.assertEqual(self.client.wait(scan).reason_code, "SOURCE_STALLED")
+        self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_SOURCE_STALLED)
 
     def test_two_scans_want_one_camera(self):
         first = self.submit("Fake_1", volumes=0, pixel_format="Mono8", queue="bench")
@@ -209,9 +209,9 @@ class Cameras(DaemonTest):
         second = self.submit("Fake_1", pixel_format="Mono8", queue="bench")
         self.assertEqual(self.client.scan(second).state, scan_pb2.SCAN_STATE_QUEUED)
         self.client.stop(first)
-        self.assertEqual(self.client.wait(first).reason_code, "STOPPED")
+        self.assertEqual(self.client.wait(first).reason_code, reason_pb2.REASON_STOPPED)
         end = self.client.wait(second)
-        self.assertEqual((end.reason_code, end.source.frames_lost, end.missing_ascans), ("COMPLETED", 0, 0))
+        self.assertEqual((end.reason_code, end.source.frames_lost, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 0, 0))
 
     def test_bad_requests_name_the_field_and_touch_nothing(self):
         cases = [(dict(camera="none"), "camera.id", grpc.StatusCode.NOT_FOUND), (dict(pixel_format="RGB8"), "camera.pixel_format", None),
@@ -234,7 +234,7 @@ class Cameras(DaemonTest):
         scan = self.submit("Fake_1", volumes=4, pixel_format="Mono8", frame_rate_hz=200, retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=1,
                                                                                                      on_full=scan_pb2.ON_FULL_DROP_NEW))
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", 1, 3))
+        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), (reason_pb2.REASON_COMPLETED, 1, 3))
 
 
 class WithoutInterface(unittest.TestCase):

@@ -8,6 +8,7 @@ import numpy as np
 
 import spectral_reference as model
 from harness import DaemonTest, octavo
+from octavo.v1 import reason_pb2
 
 X, Y, FLYBACK = 9, 4, 2
 # A prime, mixes of 2, 3 and 5, powers of two, an even number with a large prime factor.
@@ -69,7 +70,7 @@ class Chain(DaemonTest):
                                        processing=message, acquisition=dict(records_per_block=block), products=dict(aip=True, preview_rate_hz=-1), raw_type=packed,
                                        samples=n if packed else 0, channels=channels, channel=channel, record_average=average)
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED, end.reason)
         volume = self.client.volumes(scan.name)[0]
         self.assertTrue(volume.complete)
         got = self.client.read(volume.name)
@@ -192,7 +193,7 @@ class Chain(DaemonTest):
                 scan = self.client.submit_scan(octavo.replay("random.npy"), pattern, acquisition=dict(records_per_block=block),
                                                processing=octavo.processing(background="none", k="none", value=value, dtype="f32", fixed_pattern_noise=noise))
                 end = self.client.wait(scan.name)
-                self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+                self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED, end.reason)
                 volume = self.client.volumes(scan.name)[0]
                 self.assertTrue(volume.complete)
                 got = self.client.read(volume.name).astype(np.float64)
@@ -217,7 +218,7 @@ class Chain(DaemonTest):
             np.save(os.path.join(self.daemon.root, "random.npy"), records)
             scan = self.client.submit_scan(octavo.replay("random.npy"), shape, acquisition=dict(records_per_block=11),
                                            processing=octavo.processing(background="bscan", k="none", value="magnitude", dtype="f32"))
-            self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
+            self.assertEqual(self.client.wait(scan.name).reason_code, reason_pb2.REASON_COMPLETED)
             volume = self.client.volumes(scan.name)[0]
             got = self.client.read(volume.name).astype(np.float64)
             self.client.discard(volume.name)

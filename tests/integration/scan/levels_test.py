@@ -9,7 +9,7 @@ import urllib.request
 import numpy as np
 
 from harness import DATA, DaemonTest, octavo
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 MIRROR = os.path.join(DATA, "oct", "mirror31")
 
@@ -24,7 +24,7 @@ class Levels(DaemonTest):
         scan = self.client.submit_scan(source or octavo.simulated(seed=5, fast=True), pattern or octavo.raster(48, 10, volumes=2),
                                        samples=fields.pop("samples", 512), processing=processing, **fields)
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED, end.reason)
         return end, [v for v in self.client.volumes(scan.name) if not v.raw]
 
     def metrics(self):
@@ -119,7 +119,7 @@ class Levels(DaemonTest):
         self.assertIn("warning: processing.levels 0 to 5 clip", shown)
         self.assertRegex(shown, r"\d % clipped")
         self.assertIn("% clipped", self.command("volume", "show", volumes[0].name).stdout)
-        self.assertIn("% clipped", self.command("volume", "list", "--scan", scan.name).stdout)
+        self.assertIn("% clipped", self.command("volume", "list", "--parent", scan.name).stdout)
         watched = self.command("scan", "submit", "--source", "simulated", "--fast", "--ascans", "32", "--bscans", "4", "--volumes", "1", "--dtype", "u8", "--levels=0,5", "--watch").stdout
         self.assertIn("warning: processing.levels 0 to 5 clip", watched)
         # The warning names levels that do not clip.
@@ -162,7 +162,7 @@ class Levels(DaemonTest):
         octavo.write_png(path, image, 100, 60000)
         with open(path, "rb") as file:
             np.testing.assert_array_equal(decode_png(file.read()), grey(image, 100, 60000))
-        text = self.command("watch", "--scan", scan.name, "--count", "1").stdout.splitlines()[:-1]
+        text = self.command("watch", "--parent", scan.name, "--count", "1").stdout.splitlines()[:-1]
         self.assertGreater(len(set("".join(text))), 4, "the terminal shows more than one shade")
 
     def test_adc_bits_name_the_field(self):

@@ -6,7 +6,7 @@ import unittest
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 DONE, FAILED, CANCELLED = scan_pb2.SCAN_STATE_DONE, scan_pb2.SCAN_STATE_FAILED, scan_pb2.SCAN_STATE_CANCELLED
 LIVE = dict(mode=scan_pb2.RETENTION_MODE_LIVE)
@@ -69,7 +69,7 @@ class Retention(DaemonTest):
     def test_capture_stops_when_full(self):
         scan = self.client.submit_scan(simulated(), octavo.raster(64, 8, volumes=5), samples=256, retention=dict(hold_slots=2))
         end = self.client.wait(scan.name)
-        self.assertEqual((end.state, end.reason_code, end.volumes_done), (DONE, "HOLD_SLOTS_FULL", 2))
+        self.assertEqual((end.state, end.reason_code, end.volumes_done), (DONE, reason_pb2.REASON_HOLD_SLOTS_FULL, 2))
         self.assertEqual([v.index for v in self.client.volumes(scan.name)], [0, 1])
 
     def test_capture_can_drop(self):
@@ -103,7 +103,7 @@ class Retention(DaemonTest):
         self.client.push(scan.name, blocks())
         np.testing.assert_array_equal(self.client.read(kept[0]), kept[1])
         end = self.client.wait(scan.name)
-        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), ("COMPLETED", volumes, 0))
+        self.assertEqual((end.reason_code, end.volumes_done, end.volumes_dropped), (reason_pb2.REASON_COMPLETED, volumes, 0))
         # The held volume, and the volumes in the ring when the scan ended.
         held = [v.index for v in self.client.volumes(scan.name) if v.state == 2]
         self.assertEqual(end.volumes_overwritten, volumes - len(held))
@@ -141,7 +141,7 @@ class Retention(DaemonTest):
                 break
         self.client.cancel(scan.name)
         end = self.client.wait(scan.name)
-        self.assertEqual((end.state, end.reason_code), (CANCELLED, "CANCELLED"))
+        self.assertEqual((end.state, end.reason_code), (CANCELLED, reason_pb2.REASON_CANCELLED))
         self.assertGreaterEqual(end.volumes_held, 3)
 
 
@@ -213,12 +213,16 @@ class Admission(DaemonTest):
 
 class Requests(DaemonTest):
     def test_request_id(self):
-        spec = octavo.scan_spec(simulated(), octavo.raster(64, 8, volumes=1), samples=256, request_id="r1")
-        first = self.client.submit_scan(spec)
-        self.assertEqual(self.client.submit_scan(spec).name, first.name)
+        spec = octavo.scan_spec(simulated(), octavo.raster(64, 8, volumes=1), samples=256)
+        first = self.client.submit_scan(spec, request_id="r1")
+        self.assertEqual(self.client.submit_scan(spec, request_id="r1").name, first.name)
+        self.assertNotEqual(self.client.submit_scan(spec, request_id="r2").name, first.name)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_scan(spec, request_id="x" * 129)
+        self.assertEqual((caught.exception.code.name, caught.exception.field), ("INVALID_ARGUMENT", "request_id"))
         spec.title = "other"
         with self.assertRaises(octavo.OctavoError) as caught:
-            self.client.submit_scan(spec)
+            self.client.submit_scan(spec, request_id="r1")
         self.assertEqual((caught.exception.code.name, caught.exception.reason), ("ALREADY_EXISTS", "IDEMPOTENCY_MISMATCH"))
 
     def test_bad_specs_name_the_field_and_change_nothing(self):
@@ -260,7 +264,6 @@ class Requests(DaemonTest):
             ("retention.auto_commit.destination", lambda s: setattr(s.retention, "disposition", scan_pb2.DISPOSITION_AUTO_COMMIT)),
             ("device", lambda s: setattr(s, "device", "devices/7")),
             ("title", lambda s: setattr(s, "title", "x" * 300)),
-            ("request_id", lambda s: setattr(s, "request_id", "x" * 200)),
             ("labels", lambda s: s.labels.update({"Bad Key": "x"})),
             ("subject.note", lambda s: setattr(s.subject, "note", "x" * 5000)),
         ]
@@ -297,7 +300,7 @@ class Requests(DaemonTest):
 
         self.client.push(scan.name, blocks())
         end = self.client.wait(scan.name)
-        self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), ("COMPLETED", 0, 0))
+        self.assertEqual((end.reason_code, end.blocks_dropped, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 0, 0))
         # From the next volume on, all voxels are black; no volume is mixed.
         arrays = [self.client.read(volume.name) for volume in self.client.volumes(scan.name)]
         self.assertEqual([array.max() > 0 for array in arrays], [True, True, False, False])

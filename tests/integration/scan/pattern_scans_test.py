@@ -269,7 +269,7 @@ class PatternTest(DaemonTest):
                     "AMPLITUDE_DECORRELATION": 1 - np.where(power == 0, 1, 2 * a[:, 1:] * a[:, :-1] / np.where(power == 0, 1, power)).mean(1)}
             for method, expected in want.items():
                 derived = self.client.derive(volume.name, dict(angiography=dict(method=method)))
-                self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.DTYPE_F32, method.lower(), True))
+                self.assertEqual((list(derived.shape), derived.dtype, derived.quantity, derived.complete), ([4, 30, 512], types_pb2.DTYPE_F32, volume_pb2.Quantity.Value(f"QUANTITY_{method}"), True))
                 got = self.client.read(derived.name)
                 self.assertLess(np.abs(got - expected).max(), 3e-5 * max(expected.max(), 1e-9), (dtype, method))
             # The volume can be committed like any other, and its metadata describe it.
@@ -314,7 +314,7 @@ class PatternTest(DaemonTest):
 
         def expect(name, sums, **doppler):
             derived = self.client.derive(name, dict(doppler=doppler))
-            self.assertEqual((list(derived.shape), derived.quantity, derived.dtype), (list(sums.shape), "phase_rad", types_pb2.DTYPE_F32))
+            self.assertEqual((list(derived.shape), derived.quantity, derived.dtype), (list(sums.shape), volume_pb2.QUANTITY_PHASE_RAD, types_pb2.DTYPE_F32))
             off = np.angle(np.exp(1j * (self.client.read(derived.name) - np.angle(sums))))
             self.assertLess(np.abs(off[np.abs(sums) > 1e-4 * np.abs(sums).max()]).max(), 1e-2)
 

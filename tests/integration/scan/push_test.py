@@ -15,7 +15,7 @@ import numpy as np
 
 from harness import BUILD, DaemonTest, octavo
 from pushing import CuttingProxy, RawStream
-from octavo.v1 import scan_pb2, ingest_pb2
+from octavo.v1 import ingest_pb2, reason_pb2, scan_pb2
 
 push_module = sys.modules["octavo.push"]  # octavo.push is the function
 
@@ -73,7 +73,7 @@ class Push(DaemonTest):
         self.assertTrue(result.done)
         self.assertEqual((result.next_record, result.connections), (3 * VOLUME, 1))
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 0))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0))
         self.assertEqual((end.source.records, end.source.gaps, end.source.duplicate_records), (3 * VOLUME, 0, 0))
         for index in range(3):
             self.check(scan, index)
@@ -92,7 +92,7 @@ class Push(DaemonTest):
             scan = self.submit()
             result = self.client.push(scan, pieces(sizes))
             self.assertTrue(result.done)
-            self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+            self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
             self.check(scan, 0)
             self.check(scan, 1)
             for volume in self.client.volumes(scan):
@@ -108,7 +108,7 @@ class Push(DaemonTest):
         for processing in (octavo.processing(), octavo.processing(group_records=50, window_records=330)):
             def digests(scan, **_):
                 end = self.client.wait(scan)
-                self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
+                self.assertEqual((end.reason_code, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 0))
                 made = [v.digest for v in sorted(self.client.volumes(scan), key=lambda v: v.index)]
                 for volume in self.client.volumes(scan):
                     self.client.discard(volume.name)
@@ -136,7 +136,7 @@ class Push(DaemonTest):
         scan = self.submit(processing=processing, raw_type="f32")
         self.client.push(scan, [raw[:100], raw[100:]])
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.non_finite_records), ("COMPLETED", len(bad)))
+        self.assertEqual((end.reason_code, end.non_finite_records), (reason_pb2.REASON_COMPLETED, len(bad)))
         for index in range(2):
             volume = [v for v in self.client.volumes(scan) if v.index == index][0]
             array = self.client.read(volume.name).reshape(VOLUME, -1)
@@ -164,7 +164,7 @@ class Push(DaemonTest):
             result = self.client.push(scan, [pushed[:333], pushed[333:]])
             self.assertTrue(result.done, fields)
             end = self.client.wait(scan)
-            self.assertEqual((end.reason_code, end.missing_ascans, end.source.records), ("COMPLETED", 0, len(pushed)), fields)
+            self.assertEqual((end.reason_code, end.missing_ascans, end.source.records), (reason_pb2.REASON_COMPLETED, 0, len(pushed)), fields)
             self.check(scan, 0)
             self.check(scan, 1)
             for volume in self.client.volumes(scan):
@@ -174,7 +174,7 @@ class Push(DaemonTest):
         scan = self.submit()
         self.client.push(scan, [(0, records(0, 40)), (45, records(45, VOLUME - 45)), records(VOLUME, VOLUME)])
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 5))
+        self.assertEqual((end.reason_code, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 5))
         self.assertEqual((end.source.gaps, end.source.lost_records, end.source.records), (1, 5, 2 * VOLUME - 5))
         gaps = [e for e in end.events if e.kind == e.KIND_GAP]
         self.assertEqual([(e.record, e.count, e.volume_index) for e in gaps], [(45, 5, 0)])
@@ -205,7 +205,7 @@ class Push(DaemonTest):
         result = self.client.push(scan, lambda first: [records(first, 2 * VOLUME - first + 5)])
         self.assertTrue(result.done)
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 0))
+        self.assertEqual((end.reason_code, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 0))
         self.assertEqual((end.source.duplicate_records, end.source.gaps), (60, 0))
         self.assertEqual(end.source.out_of_range_records, 25)
         self.assertEqual((end.duplicate_records, end.out_of_range_records), (60, 25))
@@ -216,7 +216,7 @@ class Push(DaemonTest):
         scan = self.submit(volumes=0, retention=dict(hold_slots=4, mode=scan_pb2.RETENTION_MODE_CAPTURE))
         result = self.client.push(scan, [(0, records(0, 40)), (2 ** 50, records(0, 40)), (40, records(40, VOLUME - 40))])
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.source.out_of_range_records, end.volumes_done), ("SOURCE_ENDED", 40, 1))
+        self.assertEqual((end.reason_code, end.source.out_of_range_records, end.volumes_done), (reason_pb2.REASON_SOURCE_ENDED, 40, 1))
         self.assertEqual(result.next_record, VOLUME)
         self.check(scan, 0)
 
@@ -240,7 +240,7 @@ class Push(DaemonTest):
         self.client.cancel(first)  # the next scan begins
         thread.join(30)
         self.assertTrue(answers[0].done)
-        self.assertEqual(self.client.wait(second).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(second).reason_code, reason_pb2.REASON_COMPLETED)
         self.check(second, 0)
         self.check(second, 1)
 
@@ -289,7 +289,7 @@ class Push(DaemonTest):
         # None of it counts, and the scan is unchanged.
         self.assertEqual(self.client.scan(scan).source.records, 0)
         self.client.push(scan, [records(0, VOLUME)])
-        self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
         self.check(scan, 0)
 
     def test_bytes_that_are_no_message(self):
@@ -345,7 +345,7 @@ class Push(DaemonTest):
         self.assertTrue(self.client.push(scan, rest).done)
         self.assertTrue(0 < began[0] <= 704)
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), ("COMPLETED", 0, 0, 2))
+        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps, end.source.connections), (reason_pb2.REASON_COMPLETED, 0, 0, 2))
         self.assertEqual([e.text for e in end.events if e.kind == e.KIND_SOURCE][:3], ["client 1 connected", "client 1 gone", "client 2 connected"])
         for index in range(4):
             self.check(scan, index)
@@ -369,7 +369,7 @@ class Push(DaemonTest):
         self.assertTrue(result.done)
         self.assertGreaterEqual(result.connections, 3)
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps), ("COMPLETED", 0, 0))
+        self.assertEqual((end.reason_code, end.missing_ascans, end.source.gaps), (reason_pb2.REASON_COMPLETED, 0, 0))
         for index in range(6):
             self.check(scan, index)
 
@@ -381,7 +381,7 @@ class Push(DaemonTest):
         error = old.error()
         self.assertEqual((error.code, error.reason), (grpc.StatusCode.ABORTED, "REPLACED"))
         old.close()
-        self.assertEqual(self.client.wait(scan).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(scan).reason_code, reason_pb2.REASON_COMPLETED)
 
     def test_a_source_that_stalls(self):
         scan = self.submit(push=octavo.push(idle_timeout=0.3))
@@ -390,7 +390,7 @@ class Push(DaemonTest):
         push.send(0, VOLUME)
         push.send(VOLUME, 50)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_STALLED"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
         self.assertIn(f"record {VOLUME + 50}", end.reason)
         push.until(lambda a: a.done)
         push.close()
@@ -402,14 +402,14 @@ class Push(DaemonTest):
     def test_nobody_ever_comes(self):
         scan = self.submit(push=octavo.push(idle_timeout=0.2))
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.volumes_done), ("SOURCE_STALLED", 0))
+        self.assertEqual((end.reason_code, end.volumes_done), (reason_pb2.REASON_SOURCE_STALLED, 0))
         self.assertIn("no client ever connected", end.reason)
 
     def test_runs_short(self):
         scan = self.submit()
         self.client.push(scan, [records(0, VOLUME + 70)])
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "SOURCE_ENDED", VOLUME - 70))
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_SOURCE_ENDED, VOLUME - 70))
         self.check(scan, 0)
         self.check(scan, 1, missing=range(70, VOLUME))
 
@@ -419,7 +419,7 @@ class Push(DaemonTest):
         self.assertTrue(result.done)
         self.assertEqual(result.next_record, VOLUME)
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
+        self.assertEqual((end.reason_code, end.source.records), (reason_pb2.REASON_COMPLETED, VOLUME))
         self.check(scan, 0)
 
     def told(self, scan, blocks, **options):
@@ -493,14 +493,14 @@ class Push(DaemonTest):
         with self.assertRaisesRegex(ValueError, r"uint16 \(4, 64\); the scan takes records of 128 samples, U16: allowed is uint16 \[records, 128\]"):
             self.client.push(scan, [np.zeros((4, 64), np.uint16)])
         status = self.client.scan(scan)
-        self.assertEqual((status.state, status.reason_code), (scan_pb2.SCAN_STATE_RUNNING, ""))
+        self.assertEqual((status.state, status.reason_code), (scan_pb2.SCAN_STATE_RUNNING, reason_pb2.REASON_UNSPECIFIED))
 
     def test_markers_come_with_their_records(self):
         scan = self.submit()
         with self.daemon.client() as other:
             events = other.subscribe(scan, ["event"], from_sequence=0)
             self.client.push(scan, [(0, records(0, 100), [("flash", 17)]), (100, records(100, 2 * VOLUME - 100), [("flash", 300), ("stage", 301)])])
-            marks = [(f.scan_event.marker, f.scan_event.record, f.scan_event.volume_index) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record, f.event.volume_index) for f in events if f.event.kind == f.event.KIND_MARKER]
         self.assertEqual(marks, [("flash", 17, 0), ("flash", 300, 1), ("stage", 301, 1)])
 
     def test_a_marker_of_any_record_in_any_block(self):
@@ -511,7 +511,7 @@ class Push(DaemonTest):
             big = 16384  # records of a message of 2 MiB: the first block takes several messages
             self.client.push(scan, [(0, records(0, 100), [("behind", 150), ("late", 383), ("own", 99)]),
                                     (100, records(100, 2 * VOLUME - 100 + 2 * big), [("before", 40), ("own", 101)])])
-            marks = [(f.scan_event.marker, f.scan_event.record) for f in events if f.scan_event.kind == f.scan_event.KIND_MARKER]
+            marks = [(f.event.marker, f.event.record) for f in events if f.event.kind == f.event.KIND_MARKER]
         self.assertEqual(sorted(marks), [("before", 40), ("behind", 150), ("late", 383), ("own", 99), ("own", 101)])
         end = self.client.wait(scan)
         self.assertEqual(end.source.ignored_markers, 0)

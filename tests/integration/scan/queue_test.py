@@ -11,7 +11,7 @@ import numpy as np
 
 from harness import BUILD, Daemon, DaemonTest, held_bytes, octavo
 from octavo.names import short_name
-from octavo.v1 import scan_pb2, types_pb2
+from octavo.v1 import reason_pb2, scan_pb2, types_pb2
 
 E = types_pb2.ScanEvent
 SAMPLES, ASCANS, BSCANS = 128, 32, 8
@@ -42,7 +42,7 @@ class Queue(DaemonTest):
         names.append(self.submit(queue="q"))  # queued while the first one runs
         scans = [self.client.wait(n) for n in names]
         for scan in scans:
-            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 2, 0, 0))
+            self.assertEqual((scan.state, scan.reason_code, scan.volumes_done, scan.missing_ascans, scan.queue_position), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 2, 0, 0))
         for before, after in zip(scans, scans[1:]):
             last = [v for v in self.client.volumes(before.name)][-1]
             self.assertGreaterEqual(after.start_time.ToNanoseconds(), last.acquire_end_time.ToNanoseconds())  # not before its last record
@@ -61,15 +61,15 @@ class Queue(DaemonTest):
         self.client.update_scan(waiting[2], octavo.processing(window="rect"))
         self.client.cancel(waiting[0])
         end = self.client.wait(waiting[0])
-        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (scan_pb2.SCAN_STATE_CANCELLED, "CANCELLED", 0, 0))
+        self.assertEqual((end.state, end.reason_code, end.records, end.volumes_done), (scan_pb2.SCAN_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, 0, 0))
         self.client.stop(waiting[1])
         end = self.client.wait(waiting[1])
-        self.assertEqual((end.state, end.reason_code, end.records), (scan_pb2.SCAN_STATE_DONE, "STOPPED", 0))
+        self.assertEqual((end.state, end.reason_code, end.records), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_STOPPED, 0))
         self.assertEqual(self.client.scan(waiting[2]).queue_position, 1)
         self.assertEqual(self.client.scan(running).state, scan_pb2.SCAN_STATE_RUNNING)
         self.client.stop(running)
         end = self.client.wait(waiting[2])
-        self.assertEqual((end.reason_code, end.spec.processing.window), ("COMPLETED", scan_pb2.WINDOW_KIND_RECT))
+        self.assertEqual((end.reason_code, end.spec.processing.window), (reason_pb2.REASON_COMPLETED, scan_pb2.WINDOW_KIND_RECT))
         self.assertEqual([e.volume_index for e in end.events if e.kind == E.KIND_PROCESSING], [0])
 
     def test_interrupts(self):
@@ -79,19 +79,19 @@ class Queue(DaemonTest):
             self.until(running, lambda s: s.current_volume >= 0)
             urgent = self.submit(queue="q", volumes=1, insert=insert)
             end = self.client.wait(running)
-            self.assertEqual((end.state, end.reason_code), (state, "INTERRUPTED"))
+            self.assertEqual((end.state, end.reason_code), (state, reason_pb2.REASON_INTERRUPTED))
             self.assertIn(urgent, end.reason)
             self.assertEqual([e.text for e in end.events if e.kind == E.KIND_INTERRUPTED], [end.reason])
             if state == scan_pb2.SCAN_STATE_DONE:
                 self.assertEqual(end.missing_ascans, 0)
                 self.assertGreaterEqual(end.volumes_done, 1)
             first, second = self.client.wait(urgent), self.client.wait(waiting)
-            self.assertEqual((first.reason_code, second.reason_code), ("COMPLETED", "COMPLETED"))
+            self.assertEqual((first.reason_code, second.reason_code), (reason_pb2.REASON_COMPLETED, reason_pb2.REASON_COMPLETED))
             self.assertLess(first.start_time.ToNanoseconds(), second.start_time.ToNanoseconds())
             self.tearDown()
 
     def test_an_interrupt_of_an_empty_queue_just_starts(self):
-        self.assertEqual(self.client.wait(self.submit(queue="empty", insert="interrupt_now")).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(self.submit(queue="empty", insert="interrupt_now")).reason_code, reason_pb2.REASON_COMPLETED)
 
     def test_memory_is_granted_when_a_scan_is_appended(self):
         running = self.submit(queue="q", volumes=0)
@@ -133,8 +133,9 @@ class Queue(DaemonTest):
         self.assertEqual([e.record for e in told if e.kind == E.KIND_VOLUME_STARTED], [0, VOLUME, 2 * VOLUME])
         self.assertEqual((told[0].text, told[1].text, told[-1].text), ("scan QUEUED", "scan RUNNING", "scan DONE"))
         # The EVENT topic has the same events, from RUNNING on.
-        self.assertEqual([f.event for f in frames if f.event.startswith("scan")], ["scan RUNNING", "scan DRAINING", "scan DONE"])
-        self.assertEqual([f.scan_event.volume_index for f in frames if f.scan_event.kind == E.KIND_VOLUME_DONE], [0, 1, 2])
+        self.assertEqual([f.event.kind for f in frames if not f.volume and f.event.kind in (E.KIND_STATE, E.KIND_STARTED, E.KIND_FINISHED)],
+                         [E.KIND_STARTED, E.KIND_STATE, E.KIND_FINISHED])
+        self.assertEqual([f.event.volume_index for f in frames if f.event.kind == E.KIND_VOLUME_DONE], [0, 1, 2])
         self.assertEqual([f.sequence for f in frames], list(range(len(frames))))
         self.assertEqual(len([s for s in self.client.scans() if s.events]), 0)  # lists leave events out
 
@@ -144,7 +145,7 @@ class Queue(DaemonTest):
         scan = self.client.submit_scan(octavo.simulated(1), octavo.raster(ASCANS, BSCANS, volumes=3, flyback_records=3, volume_flyback_records=5),
                                        samples=SAMPLES, rate_hz=3000, markers=rules, acquisition=dict(records_per_block=50), queue="markers").name
         frames = list(self.client.subscribe(scan, ["event"], from_sequence=0))
-        marks = [f.scan_event for f in frames if f.scan_event.kind == E.KIND_MARKER]
+        marks = [f.event for f in frames if f.event.kind == E.KIND_MARKER]
         at = {name: [m.record for m in marks if m.marker == name] for name in ("line", "volume", "laser")}
         volume = BSCANS * 35 + 5
         self.assertEqual(at["volume"], [0, volume, 2 * volume])
@@ -198,8 +199,8 @@ class CommandLine(DaemonTest):
         self.assertRegex(text, r"^marked record \d+ of volume \d+$")
         code, urgent, _ = self.octavo("scan", "submit", *geometry, "--volumes", "1", "--queue", "q", "--insert", "interrupt-now", "--watch")
         self.assertEqual(code, 0)
-        self.assertEqual(self.client.scan(running).reason_code, "INTERRUPTED")
-        self.assertEqual(self.client.wait(waiting).reason_code, "COMPLETED")
+        self.assertEqual(self.client.scan(running).reason_code, reason_pb2.REASON_INTERRUPTED)
+        self.assertEqual(self.client.wait(waiting).reason_code, reason_pb2.REASON_COMPLETED)
         self.assertEqual(self.octavo("scan", "submit", *geometry, "--insert", "sometimes")[0], 2)
         code, _, error = self.octavo("scan", "submit", *geometry, "--queue", "No Queue")
         self.assertEqual(code, 1)
@@ -238,7 +239,7 @@ class Update(DaemonTest):
 
         self.client.push(scan, blocks())
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.volumes_done, end.missing_ascans, end.blocks_dropped), ("COMPLETED", volumes, 0, 0))
+        self.assertEqual((end.reason_code, end.volumes_done, end.missing_ascans, end.blocks_dropped), (reason_pb2.REASON_COMPLETED, volumes, 0, 0))
         changes = [e.volume_index for e in end.events if e.kind == E.KIND_PROCESSING]
         self.assertGreaterEqual(len(changes), 3)
         made = []
@@ -290,7 +291,7 @@ class Update(DaemonTest):
             if status.volumes_done > begun + 10:
                 break
         # The processor in use came with an update; the scan began with another one.
-        workspace = [n for n in self.client.plan_scan(status.spec).report.needs if n.what == "chain workspace"][0].bytes
+        workspace = [n for n in self.client.plan_scan(status.spec).report.needs if n.kind == n.KIND_CHAIN_WORKSPACE][0].bytes
         self.assertLessEqual(self.client.devices()[0].reserved_bytes, before + 2 * workspace)
         self.client.stop(scan)
         end = self.client.wait(scan)

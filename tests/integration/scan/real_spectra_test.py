@@ -8,6 +8,7 @@ import unittest
 import numpy as np
 
 from harness import DATA, Daemon, octavo
+from octavo.v1 import reason_pb2
 
 FOLDER = os.path.join(DATA, "oct", "mirror31")
 PEAKS = [13, 24, 36, 48, 60, 72, 85, 96, 108, 120, 132, 144, 155, 168, 179, 192, 203, 216, 227, 239, 252, 264, 275, 288, 300, 311, 324, 336, 349, 360]
@@ -44,7 +45,7 @@ class Mirror31(unittest.TestCase):
         scan = self.client.submit_scan(octavo.replay(file), octavo.raster(31, 1, volumes=1), processing=octavo.processing(
             background=self.reference, window="hann", value="magnitude", dtype="f32", **k), **fields)
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED", end.reason)
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED, end.reason)
         volume = self.client.volumes(scan.name)[0]
         self.assertTrue(volume.complete)
         return self.client.read(volume.name)[0]
@@ -102,7 +103,7 @@ class Mirror31(unittest.TestCase):
     def test_a_file_that_ends_early_leaves_an_incomplete_volume(self):
         scan = self.client.submit_scan(octavo.replay("spectra_u16.npy"), octavo.raster(20, 2, volumes=3))
         end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "SOURCE_ENDED")
+        self.assertEqual(end.reason_code, reason_pb2.REASON_SOURCE_ENDED)
         volumes = self.client.volumes(scan.name)
         self.assertEqual(len(volumes), 1)
         self.assertFalse(volumes[0].complete)

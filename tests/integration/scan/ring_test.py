@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
-from octavo.v1 import scan_pb2
+from octavo.v1 import reason_pb2, scan_pb2
 
 SAMPLES = 128
 ASCANS, BSCANS = 32, 8
@@ -83,7 +83,7 @@ class Ring(DaemonTest):
 
     def check_all(self, scan):
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, "COMPLETED", 0), end.reason)
+        self.assertEqual((end.state, end.reason_code, end.missing_ascans), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_COMPLETED, 0), end.reason)
         self.assertEqual([v.digest for v in self.client.volumes(scan)], self.digests)
         return end
 
@@ -174,7 +174,7 @@ class Ring(DaemonTest):
             self.kill(process)
             end = self.client.wait(scan)
             self.assertGreaterEqual(time.monotonic() - began, least)
-            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
+            self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
             self.assertIn("the next would be record", end.reason)
             self.assertEqual(end.volumes_done, 2, "what was published counts; the second volume is incomplete")
             volumes = self.client.volumes(scan)
@@ -187,7 +187,7 @@ class Ring(DaemonTest):
             scan = self.submit(ring=dict(idle_timeout=0.3))
             ring = self.client.open_ring(scan) if "silent" in who else None
             end = self.client.wait(scan)
-            self.assertEqual(end.reason_code, "SOURCE_STALLED")
+            self.assertEqual(end.reason_code, reason_pb2.REASON_SOURCE_STALLED)
             self.assertIn(who, end.reason)
             if ring is not None:
                 self.assertIsNone(ring.begin(1), "the scan wants no more")
@@ -219,7 +219,7 @@ class Ring(DaemonTest):
         self.assertIsNone(ring.begin(30), "the scan wants no more")
         ring.close()
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.missing_ascans), ("COMPLETED", 160 - 64))
+        self.assertEqual((end.reason_code, end.missing_ascans), (reason_pb2.REASON_COMPLETED, 160 - 64))
         self.assertEqual((end.source.overruns, end.source.overrun_records, end.source.lost_records, end.source.gaps), (1, 96, 96, 1))
         volumes = self.client.volumes(scan)
         self.assertEqual([(r.first, r.count) for r in volumes[0].missing], [(64, 96)])
@@ -235,7 +235,7 @@ class Ring(DaemonTest):
                 ring.begin(30)[:] = 0
                 ring.publish(16)
         end = self.client.wait(scan)
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_OVERRUN"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_OVERRUN))
         self.assertEqual(end.source.overrun_records, 96)
         ring.close()
 
@@ -254,12 +254,12 @@ class Ring(DaemonTest):
         ring.fail("the laser is off")
         end = self.client.wait(scan)
         ring.close()
-        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, "SOURCE_LOST"))
+        self.assertEqual((end.state, end.reason_code), (scan_pb2.SCAN_STATE_FAILED, reason_pb2.REASON_SOURCE_LOST))
         self.assertIn("the laser is off", end.reason)
         scan = self.submit()
         self.finish(self.feed(scan, file=short))
         end = self.client.wait(scan)
-        self.assertEqual((end.reason_code, end.source.records, end.volumes_done), ("SOURCE_ENDED", 300, 2))
+        self.assertEqual((end.reason_code, end.source.records, end.volumes_done), (reason_pb2.REASON_SOURCE_ENDED, 300, 2))
 
     def test_a_producer_that_breaks_the_ring_is_cut_off(self):
         scan = self.submit(ring=dict(restart_grace=30))

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from harness import BUILD, DaemonTest, octavo, until
-from octavo.v1 import scan_pb2, stream_pb2, stream_pb2_grpc
+from octavo.v1 import job_pb2, scan_pb2, stream_pb2, stream_pb2_grpc
 
 
 class Streaming(DaemonTest):
@@ -39,7 +39,7 @@ class Streaming(DaemonTest):
             # for this client.
             channel = grpc.insecure_channel(self.daemon.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)])
             call = stream_pb2_grpc.StreamServiceStub(channel).Subscribe(stream_pb2.SubscribeRequest(
-                scan=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
+                parent=scan.name, products=[stream_pb2.PRODUCT_VOLUME], delivery=stream_pb2.DELIVERY_DROP_OLDEST, queue_length=2))
             got = 0
             for message in call:
                 if message.HasField("frame"):
@@ -136,7 +136,7 @@ class Streaming(DaemonTest):
         self.assertEqual(len(zlib.decompress(frame.data[size + 4:size + 4 + length])), 8 * 33)
 
     def test_bad_requests(self):
-        for options, code in ((dict(scan="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
+        for options, code in ((dict(parent="scans/none"), "NOT_FOUND"), (dict(queue_length=5000), "INVALID_ARGUMENT"),
                               (dict(chunk_bytes=17), "INVALID_ARGUMENT"), (dict(max_rate_hz=-1), "INVALID_ARGUMENT"),
                               (dict(from_sequence=3), "INVALID_ARGUMENT"), (dict(products=["volume"], encoding="png"), "INVALID_ARGUMENT")):
             with self.subTest(options=options), self.assertRaises(octavo.OctavoError) as caught:
@@ -194,7 +194,7 @@ class Streaming(DaemonTest):
     def test_the_command_line_says_what_it_waits_for(self):
         raster = octavo.raster(16, 8, volumes=1)
         scan = self.client.submit_scan(octavo.push(), raster, samples=64).name
-        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--scan", scan, "--json"]
+        command = [os.path.join(BUILD, "bin", "octavo"), "--address", self.daemon.address, "watch", "--parent", scan, "--json"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(process.stderr.readline(),
                          f"octavo: nothing comes of {scan}: it waits for a client that pushes its records (IngestService.Push)\n")
@@ -224,7 +224,7 @@ class Streaming(DaemonTest):
         self.assertIn(f"{queued}: nothing comes yet: it waits for its turn", told(queued))
         self.assertIn(f"{pushed}: nothing comes yet: it waits for a client that pushes its records (IngestService.Push)", told(pushed))
         job = self.client.submit_job(octavo.tomography(octavo.PushedProjections(rows=2, columns=16, frames=9))).name
-        until(lambda: self.client.job(job).stage == "projections")
+        until(lambda: self.client.job(job).stage == job_pb2.JOB_STAGE_PROJECTIONS)
         self.assertIn(f"{job}: nothing comes yet: it waits for frames that are pushed: 0 of 9 are in", told(job))
         simulated = self.client.wait(self.client.submit_scan(octavo.simulated(1, fast=True), raster, samples=64))
         self.assertEqual(simulated.waits_for, "")

@@ -35,7 +35,6 @@ def layer(**fields):
 
 # Field to set, value, code, text that must name it.
 SCANS = [
-    ("request_id", "x" * 129, BAD, "request_id"),
     ("title", "x" * 257, BAD, "title"),
     ("labels", {"Upper": "x"}, BAD, "labels"),
     ("labels", {"": "x"}, BAD, "labels"),
@@ -287,7 +286,10 @@ READS = [
 ]
 
 SUBSCRIPTIONS = [
-    (dict(scan="scans/none"), "NOT_FOUND", "scans/none"),
+    (dict(parent="scans/none"), "NOT_FOUND", "scans/none"),
+    (dict(parent="jobs/none"), "NOT_FOUND", "no job jobs/none"),
+    (dict(parent="volumes/none"), BAD, "parent: is 'volumes/none'; allowed are scans/<id>, jobs/<id>"),
+    (dict(parent="none"), BAD, "parent: is 'none'; allowed are scans/<id>, jobs/<id>"),
     (dict(products=[99]), BAD, "products"),
     (dict(axis=9), BAD, "axis"),
     (dict(encoding=99), BAD, "encoding"),

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from harness import DaemonTest, octavo, until
-from octavo.v1 import job_pb2, array_operation_pb2
+from octavo.v1 import array_operation_pb2, job_pb2, reason_pb2, types_pb2
 
 SAMPLES, ASCANS, BSCANS = 256, 16, 8
 VOLUME = ASCANS * BSCANS
@@ -129,7 +129,7 @@ class Doubts(DaemonTest):
                 scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
                 self.client.push(scan.name, raw[:records])
                 end = self.client.wait(scan.name)
-            self.assertIn(end.reason_code, ("COMPLETED", "SOURCE_ENDED"))
+            self.assertIn(end.reason_code, (reason_pb2.REASON_COMPLETED, reason_pb2.REASON_SOURCE_ENDED))
             self.assertEqual(len(end.warnings), 1, end.warnings)
             self.assertIn(f"{end.missing_ascans} A-scans of the scan's volumes are missing", end.warnings[0])
             self.assertGreater(end.missing_ascans, 0)
@@ -159,7 +159,7 @@ class Doubts(DaemonTest):
                 scan = self.client.submit_scan(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=2), samples=SAMPLES,
                                                retention=dict(disposition=2, auto_commit=dict(destination=f"fast{attempt}_{{index}}", format="npy")))
                 for frame in self.client.subscribe(scan.name, ["event"], from_sequence=0):
-                    if frame.volume and "HELD" in frame.event:
+                    if frame.event.kind == types_pb2.ScanEvent.KIND_VOLUME_DONE:
                         try:
                             self.client.discard(frame.volume)
                         except octavo.OctavoError:
@@ -194,7 +194,7 @@ class Doubts(DaemonTest):
                 scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
                 result = self.client.push(scan.name, blocks)
                 end = self.client.wait(scan.name)
-            self.assertEqual((end.reason_code, end.source.records), ("COMPLETED", VOLUME))
+            self.assertEqual((end.reason_code, end.source.records), (reason_pb2.REASON_COMPLETED, VOLUME))
             self.assertEqual(end.out_of_range_records, result.sent - VOLUME)
             for text in end.warnings:  # if some of them arrived before the server had enough
                 self.assertIn(f"More records were pushed than the {VOLUME} that the scan takes", text)
@@ -222,7 +222,7 @@ class Doubts(DaemonTest):
             for said in (str(array.dtype), str(array.shape), f"records of {SAMPLES} samples, U16", f"uint16 [records, {SAMPLES}]"):
                 self.assertIn(said, str(caught.exception))
         self.assertEqual(self.client.push(scan.name, [raw]).next_record, 3 * VOLUME)
-        self.assertEqual(self.client.wait(scan.name).reason_code, "COMPLETED")
+        self.assertEqual(self.client.wait(scan.name).reason_code, reason_pb2.REASON_COMPLETED)
         first, *others = (self.client.read(v.name) for v in self.client.volumes(scan.name))
         for other in others:
             np.testing.assert_array_equal(first, other)
@@ -234,7 +234,7 @@ class Doubts(DaemonTest):
             scan = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=2), **fields)
             self.client.push(scan.name, blocks)
             end = self.client.wait(scan.name)
-        self.assertEqual(end.reason_code, "COMPLETED")
+        self.assertEqual(end.reason_code, reason_pb2.REASON_COMPLETED)
         return list(end.warnings), [str(w.message) for w in caught]
 
     def test_pushed_records_of_another_type(self):
@@ -297,7 +297,7 @@ class Doubts(DaemonTest):
         for products in (["volume"], ["event"], ["volume", "event"]):
             self.nothing_kept(scan.name, products)
         self.nothing_kept(scan.name, ["volume"], from_sequence=0)  # no client subscribed to it
-        self.assertIn("volume HELD", [f.event for f in self.client.subscribe(scan.name, ["event"], from_sequence=0)])
+        self.assertIn(types_pb2.ScanEvent.KIND_VOLUME_DONE, [f.event.kind for f in self.client.subscribe(scan.name, ["event"], from_sequence=0)])
 
     def test_the_ending_of_a_destination_decides(self):
         scan = self.client.wait(self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=6)).name)
@@ -335,13 +335,21 @@ class Doubts(DaemonTest):
         def missing(call):
             with self.assertRaises(octavo.OctavoError) as caught:
                 call()
-            self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.NOT_FOUND, "NO_SCAN", "scan"))
+            self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.NOT_FOUND, "NO_SCAN", "parent"))
 
         missing(lambda: self.client.volumes("scans/typo"))
-        missing(lambda: self.client.volumes("typo", states=["held", "discarded"]))
-        result = self.command("volume", "list", "--scan", "scans/typo", check=False)
+        missing(lambda: self.client.volumes("scans/typo", states=["held", "discarded"]))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.volumes("jobs/typo")
+        self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.NOT_FOUND, "NO_JOB", "parent"))
+        for wrong in ("typo", "volumes/typo", "scan/typo"):
+            with self.assertRaises(octavo.OctavoError) as caught:
+                self.client.volumes(wrong)
+            self.assertEqual((caught.exception.code, caught.exception.reason, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD", "parent"))
+            self.assertIn(f"parent: is '{wrong}'; allowed are scans/<id>, jobs/<id>", caught.exception.message)
+        result = self.command("volume", "list", "--parent", "scans/typo", check=False)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("no scan or job scans/typo", result.stderr)
+        self.assertIn("there is no scan scans/typo", result.stderr)
         waits = self.submit(octavo.push(), octavo.raster(ASCANS, BSCANS, volumes=1))
         self.assertEqual(self.client.volumes(waits.name), [])
         done = self.submit(octavo.simulated(1, fast=True), octavo.raster(ASCANS, BSCANS, volumes=1))

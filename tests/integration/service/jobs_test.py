@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 
 from harness import DATA, Daemon, DaemonTest, held_bytes, octavo, until
-from octavo.v1 import job_pb2, volume_pb2
+from octavo.v1 import job_pb2, reason_pb2, types_pb2, volume_pb2
 from scan.real_spectra_test import width
 
 MIRROR = os.path.join(DATA, "oct", "mirror31")
@@ -25,7 +25,7 @@ def scan(client, processing, *, hold_raw=False, samples=1024, shape=None, volume
     job = client.submit_scan(octavo.simulated(seed=seed, fast=True, nonlinearity=0.05), shape or octavo.raster(40, 12, volumes=volumes), samples=samples,
                              processing=processing, retention=dict(hold_raw=hold_raw), **fields)
     end = client.wait(job.name)
-    assert end.reason_code == "COMPLETED", end.reason
+    assert end.reason_code == reason_pb2.REASON_COMPLETED, end.reason
     volumes = client.volumes(job.name)
     return job, [v for v in volumes if not v.raw], [v for v in volumes if v.raw]
 
@@ -35,16 +35,17 @@ class Jobs(DaemonTest):
         _, plain, raw = scan(self.client, FIRST, hold_raw=True)
         _, wanted, none = scan(self.client, SECOND)
         self.assertEqual((len(plain), len(raw), len(none)), (2, 2, 0))
-        self.assertEqual([(v.index, list(v.shape), v.quantity) for v in raw], [(0, [12, 40, 1024], "raw_spectra"), (1, [12, 40, 1024], "raw_spectra")])
+        self.assertEqual([(v.index, list(v.shape), v.quantity) for v in raw],
+                         [(i, [12, 40, 1024], volume_pb2.QUANTITY_RAW_SPECTRA) for i in (0, 1)])
         for i in range(2):
             job = self.client.submit_job(octavo.reprocess(raw[i].name, SECOND), title="again", labels={"who": "me"})
-            self.assertEqual(job.kind, "reprocess")
+            self.assertEqual((job.kind, octavo.enum_name(job, "kind")), (job_pb2.JOB_KIND_REPROCESS, "reprocess"))
             self.assertIn("transform: inverse DFT of 2048", job.plan)
             end = self.client.wait_job(job.name)
             self.assertEqual(end.fraction, 1)
             volume = self.client.volume(end.volumes[0])
-            self.assertEqual((volume.job, volume.derived_from, volume.title, volume.labels["who"], volume.index, volume.scan),
-                             (job.name, raw[i].name, "again", "me", i, raw[i].scan))
+            self.assertEqual((volume.parent, volume.derived_from, volume.title, volume.labels["who"], volume.index),
+                             (job.name, raw[i].name, "again", "me", i))
             np.testing.assert_array_equal(self.client.read(volume.name), self.client.read(wanted[i].name))
             self.assertEqual(volume.digest, wanted[i].digest)
             derived = self.client.derive(raw[i].name, {"reprocess": {"processing": SECOND}})
@@ -69,8 +70,8 @@ class Jobs(DaemonTest):
 
     def test_raw_volumes_are_charged_and_committed(self):
         report = self.client.plan_scan(octavo.simulated(fast=True), octavo.raster(40, 12, volumes=2), retention=dict(hold_raw=True)).report
-        needs = {item.what: item for item in report.needs}
-        self.assertGreaterEqual(needs["raw volume slots"].bytes, 2 * 40 * 12 * 2048)
+        needs = {item.kind: item for item in report.needs}
+        self.assertGreaterEqual(needs[types_pb2.AdmissionReport.Item.KIND_RAW_VOLUME_SLOTS].bytes, 2 * 40 * 12 * 2048)
         before = held_bytes(self.client)
         _, plain, raw = scan(self.client, FIRST, hold_raw=True)
         self.assertGreaterEqual(held_bytes(self.client) - before, 2 * 40 * 12 * 2048)
@@ -109,6 +110,9 @@ class Jobs(DaemonTest):
         with self.assertRaises(octavo.OctavoError) as caught:
             self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=33), request_id="focus-1")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.ALREADY_EXISTS, "IDEMPOTENCY_MISMATCH"))
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.submit_job(octavo.dispersion_autofocus(raw[0].name, ascans=32), request_id="x" * 129)
+        self.assertEqual((caught.exception.code, caught.exception.field), (grpc.StatusCode.INVALID_ARGUMENT, "request_id"))
         # A request of another session is a new one even with the same id, because the job would
         # belong to the first session.
         with self.client.session("a") as a, self.client.session("b") as b:
@@ -130,16 +134,16 @@ class Jobs(DaemonTest):
         urgent = self.client.submit_job(work, priority=9, title="urgent")
         self.assertEqual([j.name for j in self.client.jobs(states=[job_pb2.JOB_STATE_QUEUED])], [urgent.name, second.name])
         self.assertEqual((self.client.job(urgent.name).queue_position, self.client.job(second.name).queue_position), (1, 2))
-        self.assertEqual(self.client.job(second.name).reason_code, "WAITING_FOR_DEVICE")
+        self.assertEqual(self.client.job(second.name).reason_code, reason_pb2.REASON_WAITING_FOR_DEVICE)
         steps = 0
         for job in self.client.watch_job(first.name):
             if job.state == job_pb2.JOB_STATE_RUNNING and job.step_count > 3:
                 steps = max(steps, job.step_count)
                 self.assertGreater(job.fraction, 0)
-                self.assertEqual(job.stage, "sweep")
+                self.assertEqual(job.stage, job_pb2.JOB_STAGE_SWEEP)
                 self.client.cancel_job(first.name)
         self.assertGreater(steps, 3)
-        self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_STATE_CANCELLED, "CANCELLED", []))
+        self.assertEqual((job.state, job.reason_code, list(job.volumes)), (job_pb2.JOB_STATE_CANCELLED, reason_pb2.REASON_CANCELLED, []))
         self.assertTrue(any("RUNNING" in line.text for line in job.log_lines))
         self.assertEqual(self.command("job", "cancel", second.name).stdout.split()[2], "CANCELLED")
         self.client.cancel_job(urgent.name)
@@ -204,7 +208,7 @@ class Jobs(DaemonTest):
         self.command("job", "reprocess", raw[0].name, "--watch", "--label", "a=b")
         self.assertIn("a2 ", self.command("job", "autofocus", raw[0].name, "--only-a2", "--watch").stdout)
         listed = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
-        self.assertEqual([job["kind"] for job in listed[:3]], ["dispersion_autofocus", "reprocess", "reprocess"])
+        self.assertEqual([job["kind"] for job in listed[:3]], ["JOB_KIND_DISPERSION_AUTOFOCUS", "JOB_KIND_REPROCESS", "JOB_KIND_REPROCESS"])
         self.assertEqual(self.command("--json", "job", "list", "--open").stdout, "")
         self.assertIn("DONE", self.command("job", "show", listed[0]["name"]).stdout)
         self.assertEqual(self.command("job", "watch", "jobs/none", check=False).returncode, 1)

@@ -47,7 +47,7 @@ class SlowPeersTest(LimitsCase):
 
     def test_subscribers_that_stop(self):
         scan = self.client.submit_scan(small_scan(volumes=0, fast=False, ascans_per_bscan=128, bscans_per_volume=128))
-        request = stream_pb2.SubscribeRequest(scan=scan.name, products=[stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_MIP, stream_pb2.PRODUCT_EVENT]).SerializeToString()
+        request = stream_pb2.SubscribeRequest(parent=scan.name, products=[stream_pb2.PRODUCT_BSCAN, stream_pb2.PRODUCT_MIP, stream_pb2.PRODUCT_EVENT]).SerializeToString()
         peers = []
         for i in range(10):
             peer = RawPeer(self.addresses()[i % 2], window=[0, 3000][i % 2])

@@ -72,7 +72,7 @@ class RandomClient:
         assert found == self.volumes[name] == self.client.volume(name).digest, f"{name} was {self.volumes[name]}, is {found}"
 
     def hold(self):
-        self.client.hold(self.some(self.volumes), release=self.random.random() < 0.5)
+        (self.client.hold if self.random.random() < 0.5 else self.client.release)(self.some(self.volumes))
 
     def move(self):
         name = self.some(self.volumes)

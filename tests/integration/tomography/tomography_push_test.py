@@ -15,7 +15,7 @@ import numpy as np
 
 from google.protobuf.duration_pb2 import Duration
 from harness import DATA, Daemon, DaemonTest, octavo
-from octavo.v1 import job_pb2, ingest_pb2, tomography_pb2, types_pb2
+from octavo.v1 import ingest_pb2, job_pb2, reason_pb2, tomography_pb2, types_pb2
 from pushing import CuttingProxy, RawStream
 
 TOOTH = os.path.join(DATA, "tomo")
@@ -233,7 +233,7 @@ class TomographyPush(DaemonTest):
                 end = self.client.wait_job(name, check=False)
             lacking = len(frames) - len(came)
             if on_missing == "fail_job":
-                self.assertEqual((end.state, end.reason_code, len(end.volumes)), (job_pb2.JOB_STATE_FAILED, "FRAMES_MISSING", 0))
+                self.assertEqual((end.state, end.reason_code, len(end.volumes)), (job_pb2.JOB_STATE_FAILED, reason_pb2.REASON_FRAMES_MISSING, 0))
                 self.assertIn(f"{lacking} of {len(frames)} frames never came, the first is", end.reason)
                 self.assertIn("tomography.push.on_missing is FAIL_JOB", end.reason)
             else:
@@ -266,7 +266,7 @@ class TomographyPush(DaemonTest):
             done = self.client.wait_job(self.client.submit_job(job(**from_file)).name)
             self.client.discard(done.volumes[0])
         waiting = self.client.job(name)
-        self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_STATE_RUNNING, "projections"))
+        self.assertEqual((waiting.state, waiting.stage), (job_pb2.JOB_STATE_RUNNING, job_pb2.JOB_STAGE_PROJECTIONS))
         self.client.cancel_job(self.client.submit_job(job(push=push_spec(projections, flats, darks))).name)
         self.assertTrue(self.client.push_projections(name, frames[10:]).done)
         self.assertEqual(len(self.client.wait_job(name).volumes), 1)
@@ -300,7 +300,7 @@ class TomographyPush(DaemonTest):
         projections, flats, darks, angles = phantom()
         name = self.client.submit_job(job(push=push_spec(projections, flats, darks, idle_timeout=Duration(nanos=300_000_000)))).name
         end = self.client.wait_job(name, check=False)
-        self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_FAILED, "SOURCE_STALLED"))
+        self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_FAILED, reason_pb2.REASON_SOURCE_STALLED))
         self.assertIn("0 of 29 frames", end.reason)
 
 

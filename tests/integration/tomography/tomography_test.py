@@ -20,7 +20,7 @@ import numpy as np
 
 from harness import BUILD, DATA, Daemon, DaemonTest, held_bytes, octavo, seconds_until, until
 from scan.image_test import decode_png
-from octavo.v1 import job_pb2, types_pb2, volume_pb2
+from octavo.v1 import job_pb2, reason_pb2, tomography_pb2, types_pb2, volume_pb2
 from readers import READERS, read_tiff_stack
 
 TOMO = os.path.join(DATA, "tomo")
@@ -158,7 +158,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             process.wait()
             process.stdout.close()
             end = client.wait_job(name, check=False)
-            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, "SESSION_EXPIRED"))
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, reason_pb2.REASON_SESSION_EXPIRED))
             until(lambda: held_bytes(client) == 0)
             self.assertEqual(client.volumes(), [])
 
@@ -198,7 +198,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             process.wait()
             (job,) = client.jobs()
             end = client.wait_job(job.name, check=False)
-            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, "SESSION_EXPIRED"))
+            self.assertEqual((end.state, end.reason_code), (job_pb2.JOB_STATE_CANCELLED, reason_pb2.REASON_SESSION_EXPIRED))
             until(lambda: held_bytes(client) == 0)
 
     def test_volumes_of_jobs_belong_to_sessions_and_have_a_time_to_live(self):
@@ -233,7 +233,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         whole = octavo.recon(tomo, angles, algorithm="sirt", num_iter=10, client=self.client)
         np.testing.assert_allclose(again, whole, atol=1e-5 * np.abs(whole).max())
         job, _ = self.made(octavo.tomography("start.npy", algorithm="sirt", iterations=500, angles=angles, prepare=self.ready, stop_residual=0.1))
-        self.assertEqual(job.tomography.stop, "residual")
+        self.assertEqual(job.tomography.stop, tomography_pb2.TomographyReport.STOP_RESIDUAL)
         self.assertLess(job.tomography.iterations, 500)
         self.assertLess(job.tomography.relative_residual, 0.11)
 
@@ -294,9 +294,9 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.save("wide.npy", np.random.default_rng(1).random((count, rows, size), np.float32))
         medians = octavo.preparation(logarithm=False, outliers=dict(window=15, difference=0.1))
         before, volumes = held_bytes(self.client), self.client.volumes()
-        for stage, fields in (("reconstruct", dict(algorithm="fbp")), ("reconstruct", dict(algorithm="cgls", iterations=50)),
-                              ("reconstruct", dict(algorithm="sirt", iterations=50, subsets=4)), ("reconstruct", dict(prepare=medians)),
-                              ("axis", dict(center="vo", search=(300, 700))), ("axis", dict(center="entropy", search=(300, 700)))):
+        for stage, fields in ((job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="fbp")), (job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="cgls", iterations=50)),
+                              (job_pb2.JOB_STAGE_RECONSTRUCT, dict(algorithm="sirt", iterations=50, subsets=4)), (job_pb2.JOB_STAGE_RECONSTRUCT, dict(prepare=medians)),
+                              (job_pb2.JOB_STAGE_AXIS, dict(center="vo", search=(300, 700))), (job_pb2.JOB_STAGE_AXIS, dict(center="entropy", search=(300, 700)))):
             with self.subTest(**fields):
                 spec = octavo.tomography("wide.npy", angles=angles, batch=rows, **{"prepare": self.ready, **fields})
                 # The progress within a stage is unknown. If the job was faster than the wait, the
@@ -476,7 +476,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
             job, volume = self.made(octavo.tomography("tooth.h5", algorithm="fbp", center=method))
             found[method] = job.tomography.centers[0]
             self.assertEqual(volume.shape, (2, 640, 640))
-            self.assertEqual(job.tomography.center_method, method if method != "auto" else "pairs")
+            self.assertEqual(octavo.enum_name(job.tomography, "center_source"), method if method != "auto" else "pairs")
             self.assertLessEqual(abs(job.tomography.center_check - found[method]), 1, method)
         self.assertTrue(294.5 <= found["auto"] <= 295.6)
         print("axis of the tooth, pixel index:", {k: round(v, 3) for k, v in found.items()})
@@ -505,7 +505,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
                                                ("auto", {}, "pairs", axis)):
             with self.subTest(center=center, **fields):
                 job, volume = self.made(octavo.tomography("axis.nxs", center=center, prepare=self.ready, **fields))
-                self.assertEqual(job.tomography.center_method, method)
+                self.assertEqual(octavo.enum_name(job.tomography, "center_source"), method)
                 self.assertAlmostEqual(job.tomography.centers[0], wanted, delta=0.25 if center == "auto" else 1e-9)
                 if method == "file":
                     _, given = self.made(octavo.tomography("axis.nxs", center=axis, prepare=self.ready, **fields))
@@ -689,7 +689,7 @@ octavo.recon(np.ones((40, 4, 256), np.float32), np.linspace(0, np.pi, 40, endpoi
         self.assertEqual(self.command("recon", "tooth.h5", "--algorithm", "none", check=False).returncode, 2)
         self.assertEqual(self.command("recon", "nothing.h5", check=False).returncode, 1)
         jobs = [json.loads(line) for line in self.command("--json", "job", "list").stdout.splitlines()]
-        self.assertEqual(jobs[0]["kind"], "tomography")
+        self.assertEqual(jobs[0]["kind"], "JOB_KIND_TOMOGRAPHY")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class FeedTest(HandoffCase):
                 mapped = mapping.owner(array)
                 told.append((time.monotonic_ns() - mapped.sealed_ns) * 1e-9)
                 volume = self.client.volume(mapped.of)
-                self.assertEqual((volume.scan, volume.index, volume.digest, list(volume.shape)), (scan.name, mapped.index, mapped.digest, list(array.shape)))
+                self.assertEqual((volume.parent, volume.index, volume.digest, list(volume.shape)), (scan.name, mapped.index, mapped.digest, list(array.shape)))
                 same(array, self.client.read(mapped.of))
                 self.assertFalse(ON_HOST and array.flags.writeable)
                 self.assertTrue(mapped.complete)

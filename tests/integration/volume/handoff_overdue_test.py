@@ -11,7 +11,7 @@ from handing import HandoffCase, same
 from harness import until
 import octavo
 from octavo import mapping
-from octavo.v1 import scan_pb2
+from octavo.v1 import reason_pb2, scan_pb2, volume_pb2
 
 
 class OverdueTest(HandoffCase):
@@ -36,7 +36,7 @@ class OverdueTest(HandoffCase):
         self.assertGreater(after.detached_bytes, 0)
         self.assertGreaterEqual(after.held_bytes, before.held_bytes - 4096)  # it is held as before, in memory of its own
         now = self.client.volume(volume.name)
-        self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, ""))
+        self.assertEqual((now.state, now.digest, now.tier, now.moving), (2, volume.digest, volume.tier, volume_pb2.VOLUME_MOVE_UNSPECIFIED))
         same(self.client.read(volume.name), copy)
         same(array, copy)
         # Its user gets no further exports while it keeps that memory.
@@ -131,7 +131,7 @@ class SpillTest(HandoffCase):
                            retention=dict(mode=scan_pb2.RETENTION_MODE_CAPTURE, hold_slots=5, on_full=scan_pb2.ON_FULL_SPILL_HOST, on_tier_full=scan_pb2.ON_FULL_STOP_AT_VOLUME))
         array = self.client.map(self.held_oldest(scan).name)
         ended = self.client.wait(scan.name)
-        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.SCAN_STATE_DONE, "HOLD_SLOTS_FULL"))
+        self.assertEqual((ended.state, ended.reason_code), (scan_pb2.SCAN_STATE_DONE, reason_pb2.REASON_HOLD_SLOTS_FULL))
         self.assertIn("1 of them are mapped by other processes", ended.reason)
         self.assertEqual((self.client.volume(mapping.owner(array).of).tier, self.detached()), (1, 0))
         del array

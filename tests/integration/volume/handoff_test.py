@@ -151,7 +151,7 @@ class HandoffTest(HandoffCase):
         seen = self.client.read(held.name)
         same(array, seen)
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.discard(held.name))
-        self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.hold(held.name, release=True))
+        self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.release(held.name))
         with self.client.lease(held.name, seconds=60):
             self.refused("LEASED", "ABORTED", lambda: self.client.discard(held.name, detach_exports=True))
         self.refused("EXPORTED", "FAILED_PRECONDITION", lambda: self.client.discard(held.name))  # a refusal detaches nothing

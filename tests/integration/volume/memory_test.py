@@ -295,6 +295,18 @@ class TimeToLive(DaemonTest):
         events = [e.text for e in self.client.scan(scan.name).events if e.kind == types_pb2.ScanEvent.KIND_EXPIRING]
         self.assertEqual(len(events), 1)
         self.assertIn("time to live", self.client.volume(second.name).reason)
+        # Released, its time to live begins anew. By the command line, and again: it is idempotent.
+        self.assertFalse(self.client.volume(first.name).HasField("expire_time"))
+        self.assertIn("expires in", self.command("volume", "release", first.name).stdout)
+        released = self.client.release(first.name)
+        self.assertFalse(released.marked)
+        self.assertTrue(3 < seconds_until(released.expire_time) <= 6)
+        with self.assertRaises(octavo.OctavoError) as caught:
+            self.client.release("volumes/none")
+        self.assertEqual(caught.exception.reason, "NO_VOLUME")
+        marked = self.command("volume", "hold", first.name).stdout
+        self.assertIn("marked", marked)
+        self.assertNotIn("expires in", marked)
 
 
 def memory_group(limit):
@@ -544,11 +556,28 @@ class AfterARestart(unittest.TestCase):
             frames = list(octavo.projection_frames(np.ones((20, 5, 16), np.float32), np.arange(20) * np.pi / 20))
             client.push_projections(pushed, frames[:3] + frames[5:12])
             (partial,) = client.wait_job(pushed).volumes
-            for name in (raw, slices, partial):
+            # What a job made of a scan's spectra is the job's, and so is what is derived from it.
+            job = client.wait_job(client.submit_job(octavo.reprocess(raw, octavo.processing(window="rect"))))
+            (again,) = job.volumes
+            self.assertEqual([client.volume(name).parent for name in (raw, again, client.derive(again, {"mip": {"axis": 2}}).name)], [scan.name, job.name, job.name])
+            parents = {name: client.volume(name).parent for name in (raw, slices, partial, again)}
+            for name in parents:
                 client.spill(name)
         self.assertEqual(daemon.stop(), 0)
         daemon = self.daemon()
         with daemon.client() as client:
+            self.assertEqual({name: client.volume(name).parent for name in parents}, parents)
+            self.assertEqual([v.name for v in client.volumes(job.name)], [again])
+            self.assertEqual([v.name for v in client.volumes(scan.name)], [raw])
+            derived = client.derive(again, {"mip": {"axis": 2}})
+            self.assertEqual(derived.parent, job.name)
+            told = []
+            for name in (derived.name, again):
+                with open(client.commit(name, f"job_{len(told)}", "npy").uri + ".json") as file:
+                    told.append(json.load(file)["processing"]["job"])
+            self.assertEqual([one["name"] for one in told], [job.name] * 2)
+            self.assertEqual(told[0], told[1])
+            self.assertEqual(told[0]["parameters"]["volume"], raw)
             np.testing.assert_array_equal(client.read(client.derive(slices, {"mip": {"axis": 0}})), mip)
             self.assertTrue(client.volume(slices).complete)
             volume = client.volume(partial)

@@ -59,7 +59,7 @@ TEST(BoxWalkTest, AnArrayOfOneAxisIsOneRow) {
 TEST(BoxWalkTest, ABoxOutsideTheArrayIsRefused) {
   const auto refusal = [](BufferReadSpec spec) {
     ArrayType type{.scalar = Scalar::kU8, .lanes = 1, .dims = {4, 5}};
-    return ReasonOrCode(BoxWalk::Of(spec, 1, &type).status());
+    return std::string(Name(ReasonOrCode(BoxWalk::Of(spec, 1, &type).status())));
   };
   EXPECT_EQ(refusal({.start = {1}}), "BAD_RANGE");
   EXPECT_EQ(refusal({.start = {4, 0}}), "BAD_RANGE");

@@ -60,7 +60,10 @@ TEST_F(BufferAccessTest, ABufferThatCannotBeMadeLeavesNothing) {
   BufferMaker maker(*table_, *order_, &ledger_, {.server_id = "testtest", .quota_bytes = 0});
   const int64_t bytes = int64_t{40} << 20;
   const auto taken =
-      ledger_.Reserve(1, "test", "", {{.what = "x", .bytes = bytes, .count = 1}}, nullptr).value();
+      ledger_
+          .Reserve(1, "test", "", {{.kind = model::NeedKind::kBuffer, .bytes = bytes, .count = 1}},
+                   nullptr)
+          .value();
   const ArrayType type{.scalar = Scalar::kU8, .lanes = 1, .dims = {bytes}};
   EXPECT_EQ(ReasonOf(maker.Make(type, {0, 1}, kCaller, true)), "DEVICE_FULL");
   EXPECT_EQ(ledger_.UseOf(0).free(), int64_t{64} << 20);

@@ -146,7 +146,9 @@ class BufferStoreTest : public ::testing::TestWithParam<std::string> {
     for (float& v : out) v = values(random);
     return out;
   }
-  static std::string Reason(const absl::Status& status) { return ReasonOrCode(status); }
+  static std::string Reason(const absl::Status& status) {
+    return std::string(Name(ReasonOrCode(status)));
+  }
 
   octavo::testing::FakeClock clock_;
   std::vector<std::unique_ptr<FragileDevice>> devices_;

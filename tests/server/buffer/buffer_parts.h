@@ -71,7 +71,7 @@ class BufferPartsTest : public ::testing::Test {
   }
   template <class T>
   static std::string ReasonOf(const T& answer) {
-    return ReasonOrCode(octavo::testing::StatusOf(answer));
+    return std::string(Name(ReasonOrCode(octavo::testing::StatusOf(answer))));
   }
 
   octavo::testing::FakeClock clock_;

@@ -80,7 +80,7 @@ class DerivationTest : public ::testing::TestWithParam<std::string> {
   }
   template <class T>
   static std::string ReasonOf(const T& answer) {
-    return ReasonOrCode(octavo::testing::StatusOf(answer));
+    return std::string(Name(ReasonOrCode(octavo::testing::StatusOf(answer))));
   }
 
   Device& device_ = octavo::testing::SharedDevice(GetParam());
@@ -92,7 +92,7 @@ TEST_P(DerivationTest, ThePlanDescribesTheResultAndItsMemory) {
   ASSERT_EQ(plan.steps.size(), 2u);
   EXPECT_EQ(plan.steps[0].out.shape[0], kRows / 2);
   EXPECT_EQ(plan.steps[0].order.size(), static_cast<size_t>(kRows));
-  EXPECT_EQ(plan.steps[1].in.quantity, "amplitude_decorrelation");
+  EXPECT_EQ(plan.steps[1].in.quantity, model::Quantity::kAmplitudeDecorrelation);
   EXPECT_GE(plan.bytes_between, kRows * 4 + kRows / 2 * kColumns * kDepth * 4)
       << "the table of repeats and the volume between";
   const VolumeStatus& result = plan.result;

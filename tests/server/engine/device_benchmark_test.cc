@@ -34,24 +34,25 @@ class MeasureTest : public ::testing::Test {
     MeasureSpec spec{.device = "", .samples = 128, .records = 40, .seconds = 0.01};
     EXPECT_THAT(ResolveMeasure(&spec, device_), IsOk());
     return MeasureDevice(device_, spec, may_go_on, [this](const Measured& figure) {
-      names_.push_back(figure.name);
-      figures_[figure.name] = figure;
+      order_.push_back(figure.figure);
+      figures_[figure.figure] = figure;
       return absl::OkStatus();
     });
   }
 
   absl::StatusOr<OpenedDevices> opened_;
   Device& device_;
-  std::vector<std::string> names_;
-  std::map<std::string, Measured> figures_;
+  std::vector<Figure> order_;
+  std::map<Figure, Measured> figures_;
 };
 
 TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
   ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(names_,
-              ElementsAre("upload", "download", "device copy", "launch", "resident",
-                          "resident, no dispersion", "streamed", "streamed, 12 bits packed"));
-  for (const auto& [name, figure] : figures_) {
+  EXPECT_THAT(order_, ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy,
+                                  Figure::kLaunch, Figure::kResident, Figure::kResidentNoDispersion,
+                                  Figure::kStreamed, Figure::kStreamedPacked));
+  for (const auto& [of, figure] : figures_) {
+    const int name = static_cast<int>(of);
     EXPECT_GT(figure.value, 0) << name;
     EXPECT_GE(figure.rounds, 5) << name;
     EXPECT_FALSE(figure.included.empty() || figure.verified.empty() || figure.unit.empty()) << name;
@@ -59,8 +60,8 @@ TEST_F(MeasureTest, TellsEachFigureWithWhatItContainsAndHowItWasChecked) {
     EXPECT_EQ(figure.ceiling > 0, figure.samples > 0) << name;
   }
   // Records of 12 bits need three quarters of the link.
-  EXPECT_NEAR(figures_["streamed, 12 bits packed"].ceiling / figures_["streamed"].ceiling, 4.0 / 3,
-              1e-9);
+  EXPECT_NEAR(figures_[Figure::kStreamedPacked].ceiling / figures_[Figure::kStreamed].ceiling,
+              4.0 / 3, 1e-9);
 }
 
 TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
@@ -68,8 +69,9 @@ TEST_F(MeasureTest, AWrongOutputEndsItWithoutAFigure) {
   const absl::Status status = Run();
   EXPECT_THAT(status, IsError(absl::StatusCode::kDataLoss, "A-scan 0 depth 0"));
   EXPECT_EQ(InfoOf(status).reason, Reason::kMeasurementWrong);
-  EXPECT_THAT(names_, ElementsAre("upload", "download", "device copy", "launch", "resident",
-                                  "resident, no dispersion"));
+  EXPECT_THAT(order_,
+              ElementsAre(Figure::kUpload, Figure::kDownload, Figure::kDeviceCopy, Figure::kLaunch,
+                          Figure::kResident, Figure::kResidentNoDispersion));
 }
 
 TEST_F(MeasureTest, EndsWhenItMayNotGoOn) {

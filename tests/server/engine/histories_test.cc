@@ -117,7 +117,7 @@ TEST_F(HistoriesTest, EndedScansOfEverySourceLeaveNoDescriptor) {
   EXPECT_EQ(engine_->scans().List().size(), 26 * std::size(kinds))
       << "all the same they are listed";
   for (const ScanStatus& scan : engine_->scans().List()) {
-    EXPECT_THAT(engine_->scans().Update(scan.name, {}),
+    EXPECT_THAT(engine_->scans().Update(scan.name, {}, {"window"}),
                 IsError(absl::StatusCode::kFailedPrecondition,
                         "only QUEUED and RUNNING scans can be updated"));
   }

@@ -138,7 +138,7 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   const auto volumes = Held();
   ASSERT_EQ(volumes.size(), 3u);
   EXPECT_NEAR(volumes[0].expires_seconds, 100, 1);
-  ASSERT_THAT(engine_->volumes().Hold(volumes[0].name, false), IsOk());
+  ASSERT_THAT(engine_->volumes().Hold(volumes[0].name), IsOk());
   EXPECT_EQ(engine_->volumes().Get(volumes[0].name)->expires_seconds, 0)
       << "held: it does not expire";
   ASSERT_THAT(Spill(volumes[1].name, Tier::kDisk), IsOk()) << "another tier does not save it";
@@ -164,7 +164,7 @@ TEST_F(MemoryTest, TimeToLiveWarnsAndThenDiscards) {
   EXPECT_EQ(SpillFiles(), 0);
   EXPECT_EQ(engine_->scans().Get(volumes[0].scan)->volumes_expired, 2);
   EXPECT_EQ(engine_->Snapshot().volumes_finished["expired"], 2);
-  ASSERT_THAT(engine_->volumes().Hold(volumes[0].name, /*release=*/true), IsOk());
+  ASSERT_THAT(engine_->volumes().Release(volumes[0].name), IsOk());
   EXPECT_NEAR(engine_->volumes().Get(volumes[0].name)->expires_seconds, 100, 1)
       << "its time begins anew";
 }
@@ -175,13 +175,13 @@ TEST_F(MemoryTest, ARingKeepsTheLastAndTheMarked) {
   std::set<std::string> marked;
   Until([&] {
     const auto held = Held();
-    if (!held.empty() && marked.size() < 2 && engine_->volumes().Hold(held.back().name, false).ok())
+    if (!held.empty() && marked.size() < 2 && engine_->volumes().Hold(held.back().name).ok())
       marked.insert(held.back().name);
     return marked.size() == 2;
   });
   const int64_t done = engine_->scans().Get(scan.name)->volumes_done;
   Until([&] { return engine_->scans().Get(scan.name)->volumes_done > done + 50; });
-  EXPECT_THAT(engine_->volumes().Hold(Held().back().name, false),
+  EXPECT_THAT(engine_->volumes().Hold(Held().back().name),
               IsError(absl::StatusCode::kResourceExhausted, "2 hold slots"));
   ASSERT_THAT(engine_->scans().Stop(scan.name), IsOk());
   scan = Finished(scan.name);
@@ -202,14 +202,14 @@ TEST_F(MemoryTest, AMarkThatIsTakenBackIsTheRingsAgain) {
   std::string name;
   Until([&] {
     const auto held = Held();
-    if (held.empty() || !engine_->volumes().Hold(held.back().name, false).ok()) return false;
+    if (held.empty() || !engine_->volumes().Hold(held.back().name).ok()) return false;
     name = held.back().name;
     return true;
   });
   const int64_t done = engine_->scans().Get(scan.name)->volumes_done;
   Until([&] { return engine_->scans().Get(scan.name)->volumes_done > done + 20; });
   EXPECT_EQ(engine_->volumes().Get(name)->state, VolumeState::kHeld);
-  ASSERT_THAT(engine_->volumes().Hold(name, /*release=*/true), IsOk());
+  ASSERT_THAT(engine_->volumes().Release(name), IsOk());
   Until([&] { return engine_->volumes().Get(name)->state == VolumeState::kDiscarded; });
 }
 
@@ -332,7 +332,7 @@ TEST_F(MemoryTest, ScratchScansEndWithTheirClient) {
   const ScanStatus scan = Submit(spec);
   Until([&] { return engine_->scans().Get(scan.name)->volumes_done > 2; });
   ASSERT_THAT(engine_->clients().Close(client.secret), IsOk());
-  EXPECT_EQ(Finished(scan.name).reason_code, "SESSION_EXPIRED");
+  EXPECT_EQ(Finished(scan.name).reason_code, Reason::kSessionExpired);
   Until([&] {
     engine_->Housekeep();
     return Held().empty();

@@ -54,7 +54,7 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
                                                        .hold_slots = 4,
                                                        .on_full = OnFull::kSpillDisk}))
                                           .name);
-  EXPECT_EQ(stopped.reason_code, "HOLD_SLOTS_FULL");
+  EXPECT_EQ(stopped.reason_code, Reason::kHoldSlotsFull);
   EXPECT_NE(stopped.reason.find("the tier DISK is full"), std::string::npos) << stopped.reason;
   EXPECT_GT(stopped.spill_failures, 0);
   EXPECT_LT(stopped.volumes_done, 20);
@@ -68,7 +68,7 @@ TEST_F(TiersTest, AFullTierFallsBackAsTheScanSays) {
                                                        .on_full = OnFull::kSpillDisk,
                                                        .on_tier_full = OnFull::kDropNew}))
                                           .name);
-  EXPECT_EQ(dropped.reason_code, "COMPLETED");
+  EXPECT_EQ(dropped.reason_code, Reason::kCompleted);
   EXPECT_GT(dropped.volumes_dropped, 40);
   EXPECT_EQ(dropped.volumes_done + dropped.volumes_dropped, 60);
 }
@@ -233,7 +233,7 @@ TEST_P(NeverDiscards, HeldVolumesStayWhatTheyAre) {
   EXPECT_EQ(scan.volumes_discarded + scan.volumes_overwritten, 0);
   switch (GetParam()) {
     case OnFull::kStopAtVolume:
-      EXPECT_EQ(scan.reason_code, "HOLD_SLOTS_FULL");
+      EXPECT_EQ(scan.reason_code, Reason::kHoldSlotsFull);
       EXPECT_EQ(scan.volumes_done, 6);
       EXPECT_EQ(scan.volumes_dropped, 0);
       break;

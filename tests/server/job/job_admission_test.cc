@@ -54,12 +54,12 @@ TEST_F(JobAdmissionTest, OnlyHealthyDevicesCount) {
 TEST_F(JobAdmissionTest, AResultOnDiskNeedsOnlyItsProjection) {
   JobPlan plan;
   plan.workspace_bytes = 1;
-  plan.results = {{.what = "volume", .bytes = 1 << 16, .mip_bytes = 256, .on_disk = true}};
+  plan.results = {{.bytes = 1 << 16, .mip_bytes = 256, .on_disk = true}};
   const Ledger::Needs needs = JobAdmission::NeedsOf(plan);
   ASSERT_EQ(needs.size(), 2u);
-  EXPECT_EQ(needs[0].what, "volume");
+  EXPECT_EQ(needs[0].kind, model::NeedKind::kResult);
   EXPECT_LT(needs[0].bytes, 1 << 12);
-  EXPECT_EQ(needs[1].what, "workspace");
+  EXPECT_EQ(needs[1].kind, model::NeedKind::kWorkspace);
   plan.results[0].on_disk = false;
   EXPECT_GE(JobAdmission::NeedsOf(plan)[0].bytes, 1 << 16);
 }

@@ -50,7 +50,7 @@ TEST_F(JobDispatcherTest, JobsGoRoundTheDevicesAndWaitForThem) {
   EXPECT_EQ(Submit(b).device, "devices/1");
   const JobStatus waits = Submit(c);
   EXPECT_EQ(waits.state, JobState::kQueued);
-  EXPECT_EQ(waits.reason_code, "WAITING_FOR_DEVICE");
+  EXPECT_EQ(waits.reason_code, Reason::kWaitingForDevice);
   End(b);
   EXPECT_EQ(StateOf(c), JobState::kRunning);
   EXPECT_EQ(c->device, 1);
@@ -61,7 +61,7 @@ TEST_F(JobDispatcherTest, OthersOvertakeAJobThatWaitsForMemory) {
       const auto charges,
       ledger_.Reserve(0, "scans/a", "", {{"volume", kBudgetBytes - 4096, 1}}, nullptr));
   const auto large = MakeJob("large", 0, "", {0}, 8192), small = MakeJob("small", 0, "", {0});
-  EXPECT_EQ(Submit(large).reason_code, "WAITING_FOR_MEMORY");
+  EXPECT_EQ(Submit(large).reason_code, Reason::kWaitingForMemory);
   EXPECT_EQ(Submit(small).state, JobState::kRunning);
   End(small);
   EXPECT_EQ(StateOf(large), JobState::kQueued);
@@ -119,7 +119,7 @@ TEST_F(JobDispatcherTest, AJobWithoutAHealthyDeviceFailsAndItsWorkIsReleasedByTh
   Submit(waits);
   opened_.devices[0]->InjectFault("the test");
   dispatcher_.Tick();
-  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, "DEVICE_DOWN");
+  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, Reason::kDeviceDown);
   EXPECT_EQ(released, 1);
 }
 

@@ -28,7 +28,7 @@ class IdleWork final : public JobWork {
   ~IdleWork() override {
     if (released_ != nullptr) ++*released_;
   }
-  const char* kind() const override { return "idle"; }
+  JobKind kind() const override { return JobKind::kReprocess; }
   int home_device() const override { return home_; }
   absl::StatusOr<JobPlan> Plan(Device&) const override {
     JobPlan plan;

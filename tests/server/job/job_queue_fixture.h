@@ -61,13 +61,12 @@ struct Script {
 class ScriptedWork final : public JobWork {
  public:
   explicit ScriptedWork(std::shared_ptr<Script> script) : script_(std::move(script)) {}
-  const char* kind() const override { return "scripted"; }
+  JobKind kind() const override { return JobKind::kReprocess; }
   int home_device() const override { return script_->home; }
   absl::StatusOr<JobPlan> Plan(Device&) const override {
     JobPlan plan;
     if (script_->result_bytes > 0)
-      plan.results.push_back({.what = "volume",
-                              .bytes = script_->result_bytes,
+      plan.results.push_back({.bytes = script_->result_bytes,
                               .mip_bytes = script_->z_first ? 16 : script_->result_bytes / 4});
     plan.workspace_bytes = script_->workspace_bytes;
     plan.text = "waits for a gate";
@@ -84,7 +83,7 @@ class ScriptedWork final : public JobWork {
       std::lock_guard lock(*script_->log_mutex);
       script_->log->push_back(script_->order);
     }
-    run.Stage("waiting", 2, 0.0, 0.5);
+    run.Stage(JobStage::kProjections, 2, 0.0, 0.5);
     run.Log("hello");
     void* out = nullptr;
     if (script_->result_bytes > 0) {

@@ -53,7 +53,7 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   script->begun.Wait();
   JobStatus job = queue_->Get(queued.name).value();
   EXPECT_EQ(job.state, JobState::kRunning);
-  EXPECT_EQ(job.stage, "waiting");
+  EXPECT_EQ(job.stage, JobStage::kProjections);
   EXPECT_DOUBLE_EQ(job.fraction, 0.25);
   EXPECT_GE(job.eta_seconds, 0);
   ASSERT_EQ(job.history.size(), 1u);
@@ -65,7 +65,7 @@ TEST_F(JobQueueTest, LeavesHeldVolumesWithTheirOrigin) {
   script->may_end.Open();
   job = AwaitEnd(queued.name);
   EXPECT_EQ(job.state, JobState::kDone);
-  EXPECT_EQ(job.reason_code, "COMPLETED");
+  EXPECT_EQ(job.reason_code, Reason::kCompleted);
   EXPECT_EQ(job.fraction, 1);
   EXPECT_EQ(job.step_count, 2u);
   EXPECT_EQ(job.log.at(1).text, "hello");
@@ -98,7 +98,7 @@ TEST_F(JobQueueTest, CancelReturnsAllMemoryAtAnyTime) {
   const JobStatus first = Submit(running, Spec(0, "", "devices/1")),
                   second = Submit(waiting, Spec(0, "", "devices/1"));
   running->begun.Wait();
-  EXPECT_EQ(queue_->Get(second.name)->reason_code, "WAITING_FOR_DEVICE");
+  EXPECT_EQ(queue_->Get(second.name)->reason_code, Reason::kWaitingForDevice);
   EXPECT_EQ(queue_->Get(second.name)->queue_position, 1);
   EXPECT_EQ(queue_->Cancel(second.name)->state, JobState::kCancelled);  // at once
   EXPECT_EQ(queue_->Cancel(first.name)->state, JobState::kCancelling);
@@ -121,7 +121,7 @@ TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
   script->may_end.Open();
   const JobStatus end = AwaitEnd(Submit(script).name);
   EXPECT_EQ(end.state, JobState::kFailed);
-  EXPECT_EQ(end.reason_code, "DAMAGED_FILE");
+  EXPECT_EQ(end.reason_code, Reason::kDamagedFile);
   EXPECT_EQ(end.reason, "the data is broken");
   EXPECT_EQ(Used(), 0);
   Stats stats;
@@ -134,7 +134,7 @@ TEST_F(JobQueueTest, AFailedJobSaysWhyAndFreesItsMemory) {
 TEST_F(JobQueueTest, MoreThanWasPlannedIsRefused) {
   class Greedy final : public JobWork {
    public:
-    const char* kind() const override { return "greedy"; }
+    JobKind kind() const override { return JobKind::kReprocess; }
     absl::StatusOr<JobPlan> Plan(Device&) const override {
       return JobPlan{.results = {}, .workspace_bytes = 1000, .text = ""};
     }
@@ -215,7 +215,7 @@ TEST_F(JobQueueTest, WaitsForMemoryAndLetsOthersPass) {
   small->may_end.Open();
   const JobStatus waits = Submit(large);
   EXPECT_EQ(waits.state, JobState::kQueued);
-  EXPECT_EQ(waits.reason_code, "WAITING_FOR_MEMORY");
+  EXPECT_EQ(waits.reason_code, Reason::kWaitingForMemory);
   EXPECT_THAT(waits.reason, HasSubstr("8192"));
   EXPECT_EQ(AwaitEnd(Submit(small).name).state, JobState::kDone);
   EXPECT_EQ(queue_->Get(waits.name)->state, JobState::kQueued);
@@ -299,7 +299,7 @@ TEST_F(JobQueueTest, ADrainLetsWhatRunsFinish) {
   running->begun.Wait();
   queue_->BeginDrain();
   EXPECT_EQ(queue_->Get(second)->state, JobState::kCancelled);
-  EXPECT_EQ(queue_->Get(second)->reason_code, "DRAINED");
+  EXPECT_EQ(queue_->Get(second)->reason_code, Reason::kDrained);
   EXPECT_FALSE(queue_->Idle());
   EXPECT_THAT(queue_->Submit(Spec(), std::make_unique<ScriptedWork>(waiting), nullptr),
               IsError(absl::StatusCode::kUnavailable, "draining"));
@@ -315,7 +315,7 @@ TEST_F(JobQueueTest, WhatAJobHeldGoesWhenItsDeviceIsLost) {
   running->begun.Wait();
   opened_[0].devices[0]->InjectFault("the test");
   queue_->Tick();
-  EXPECT_EQ(queue_->Get(second)->reason_code, "DEVICE_DOWN");
+  EXPECT_EQ(queue_->Get(second)->reason_code, Reason::kDeviceDown);
   EXPECT_EQ(waiting.use_count(), 1) << "its work is kept";
   running->may_end.Open();
   EXPECT_EQ(AwaitEnd(first).state, JobState::kFailed);
@@ -338,7 +338,7 @@ TEST_F(JobQueueTest, SubscribersSeePreviewsAndTheResult) {
   const JobStatus job = Submit(script);
   script->begun.Wait();
   SubscribeSpec spec;
-  spec.scan = job.name;
+  spec.parent = job.name;
   spec.products = {Product::kBscan, Product::kMip};
   spec.plane_index = 1;
   spec.delivery = Delivery::kLossless;
@@ -382,7 +382,7 @@ TEST_F(JobQueueTest, SubscribersOfATomogramSeeItsOwnAxes) {
                              {Product::kBscan, true, FrameAxis::kX, 1, 1, 16, 4, {"z", "y"}},
                              {Product::kMip, false, FrameAxis::kZ, -1, 144, 4, 1, {"y", "x"}}};
   for (Case& c : cases) {
-    SubscribeSpec spec{.scan = job.name,
+    SubscribeSpec spec{.parent = job.name,
                        .products = {c.product},
                        .axis = c.axis,
                        .axis_given = c.given,

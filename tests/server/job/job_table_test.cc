@@ -87,7 +87,7 @@ TEST_F(JobTableTest, ADrainEndsWhatWaitsAndTakesNothingNew) {
   ASSERT_THAT(Insert(runs), IsOk());
   SetState(runs, JobState::kRunning);
   EXPECT_EQ(table_.BeginDrain().size(), 1u);
-  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, "DRAINED");
+  EXPECT_EQ(table_.Get("jobs/waits")->reason_code, Reason::kDrained);
   EXPECT_EQ(table_.Get("jobs/runs")->state, JobState::kRunning);
   EXPECT_THAT(Insert(MakeJob("new")), IsError(absl::StatusCode::kUnavailable, "draining"));
 }
@@ -133,7 +133,7 @@ TEST_F(JobTableTest, TheOldestThatEndedAreForgottenWithTheirRequests) {
 TEST_F(JobTableTest, AJobWithImagesIsATopicWhileItLives) {
   const JobPtr job = MakeJob("a");
   for (int64_t& extent : job->plans.at(0).view_extents) extent = 4;
-  const SubscribeSpec look{.scan = "jobs/a", .products = {Product::kMip}};
+  const SubscribeSpec look{.parent = "jobs/a", .products = {Product::kMip}};
   EXPECT_THAT(publisher_.Subscribe(look, [] {}), IsError(absl::StatusCode::kNotFound, "jobs/a"));
   ASSERT_THAT(Insert(job), IsOk());
   ASSERT_OK_AND_ASSIGN(const auto subscription, publisher_.Subscribe(look, [] {}));

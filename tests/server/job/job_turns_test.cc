@@ -173,7 +173,7 @@ TEST_F(JobTurnsTest, AWaitThatFailsFailsTheJobWithoutTheDevice) {
   blocker->begun.Wait();
   waiting->input.Open();
   // The other job still has the device.
-  EXPECT_EQ(AwaitEnd(scan.name).reason_code, "SOURCE_STALLED");
+  EXPECT_EQ(AwaitEnd(scan.name).reason_code, Reason::kSourceStalled);
   EXPECT_EQ(queue_->Get(block.name)->state, JobState::kRunning);
   blocker->may_end.Open();
   EXPECT_EQ(AwaitEnd(block.name).state, JobState::kDone);
@@ -184,15 +184,15 @@ class HourLongScan final : public JobWork {
  public:
   HourLongScan(octavo::testing::FakeClock& clock, std::vector<double>& etas)
       : clock_(clock), etas_(etas) {}
-  const char* kind() const override { return "scan"; }
+  JobKind kind() const override { return JobKind::kTomography; }
   absl::StatusOr<JobPlan> Plan(Device&) const override { return JobPlan{}; }
   std::string Parameters() const override { return "{}"; }
   absl::Status Run(JobRun& run, std::stop_token) override {
-    run.Stage("projections", 100, 0, 0);
+    run.Stage(JobStage::kProjections, 100, 0, 0);
     clock_.Advance(3600);
     run.Step(100, 0);
     etas_.push_back(queue->List().at(0).eta_seconds);
-    run.Stage("reconstruct", 10, 0, 1);
+    run.Stage(JobStage::kReconstruct, 10, 0, 1);
     for (int64_t step = 1; step <= 3; ++step) {
       clock_.Advance(1);
       run.Step(step, 0);

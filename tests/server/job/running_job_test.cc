@@ -37,7 +37,7 @@ class RunningJobTest : public testing::JobPartsTest {
   JobPtr Begun(bool views = false) {
     JobPtr job = MakeJob("a");
     JobPlan& plan = job->plans.at(0);
-    plan.results = {{.what = "volume", .bytes = 64, .mip_bytes = 16}};
+    plan.results = {{.bytes = 64, .mip_bytes = 16}};
     if (views) plan.view_extents[0] = plan.view_extents[1] = plan.view_extents[2] = 4;
     job->device = 0;
     EXPECT_THAT(Insert(job), IsOk());
@@ -140,7 +140,7 @@ TEST_F(RunningJobTest, PreviewsAreDueForSubscribersAndNotTooOften) {
   ASSERT_OK_AND_ASSIGN(
       const auto subscription,
       publisher_.Subscribe(
-          {.scan = "jobs/a", .products = {Product::kBscan}, .delivery = Delivery::kDropOldest},
+          {.parent = "jobs/a", .products = {Product::kBscan}, .delivery = Delivery::kDropOldest},
           [] {}));
   EXPECT_TRUE(run.PreviewDue());
   ASSERT_EQ(run.Wanted().size(), 1u);
@@ -168,14 +168,14 @@ TEST_F(RunningJobTest, PreviewsAreDueForSubscribersAndNotTooOften) {
 TEST_F(RunningJobTest, ProgressIsThatOfTheStage) {
   const JobPtr job = Begun();
   RunningJob run(services_, table_, turns_, job, stream_.ref());
-  run.Stage("first", 4, 0, 0.5);
+  run.Stage(JobStage::kSweep, 4, 0, 0.5);
   EXPECT_EQ(observer_.told, 1);
   clock_.Advance(2);
   run.Step(2, 0.125);
   run.Log("a line");
   run.Found(DispersionEstimate());
   const JobStatus status = table_.Get("jobs/a").value();
-  EXPECT_EQ(status.stage, "first");
+  EXPECT_EQ(status.stage, JobStage::kSweep);
   EXPECT_DOUBLE_EQ(status.fraction, 0.25);
   EXPECT_NEAR(status.eta_seconds, 6, 1e-6);
   ASSERT_EQ(status.history.size(), 1u);

@@ -20,10 +20,12 @@ TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
   AdmissionReport report;
   ASSERT_OK_AND_ASSIGN(
       const auto first,
-      ledger.Reserve(0, "scans/a", "eye", {{"volume", 600, 2}, {"ring", 100, 1}}, &report));
+      ledger.Reserve(0, "scans/a", "eye",
+                     {{NeedKind::kVolumeSlots, 600, 2}, {NeedKind::kRawBlocks, 100, 1}}, &report));
   EXPECT_EQ(first.size(), 3u);
   EXPECT_EQ(report.wanted_bytes, 700);
-  const auto refused = ledger.Reserve(0, "scans/b", "", {{"volume", 301, 1}}, &report);
+  const auto refused =
+      ledger.Reserve(0, "scans/b", "", {{NeedKind::kVolumeSlots, 301, 1}}, &report);
   ASSERT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
                                "devices/0 has 300 of 1000 bytes free, the scan needs 301"));
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kDeviceFull);
@@ -34,12 +36,13 @@ TEST(Ledger, OneByteTooMuchIsRefusedWithTheNumbers) {
   EXPECT_EQ(report.holders[0].bytes, 700);
   EXPECT_EQ(report.holders[0].title, "eye");
   EXPECT_EQ(ledger.UseOf(0).reserved, 700) << "a refusal charges nothing";
-  EXPECT_TRUE(ledger.Reserve(0, "scans/b", "", {{"volume", 300, 1}}, nullptr).ok());
+  EXPECT_TRUE(ledger.Reserve(0, "scans/b", "", {{NeedKind::kVolumeSlots, 300, 1}}, nullptr).ok());
 }
 
 TEST(Ledger, WhatCanNeverFitSaysSo) {
   Ledger ledger({1000});
-  const auto refused = ledger.Reserve(0, "scans/a", "", {{"volume", 1001, 1}}, nullptr);
+  const auto refused =
+      ledger.Reserve(0, "scans/a", "", {{NeedKind::kVolumeSlots, 1001, 1}}, nullptr);
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted,
                                "raise the budget of devices/0 by 1 bytes"));
@@ -47,13 +50,13 @@ TEST(Ledger, WhatCanNeverFitSaysSo) {
 
 TEST(Ledger, HeldVolumesAreTheirOwnHolders) {
   Ledger ledger({1000, 500});
-  ASSERT_OK_AND_ASSIGN(const auto ids,
-                       ledger.Reserve(0, "scans/a", "", {{"volume", 600, 2}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.Reserve(0, "scans/a", "",
+                                                      {{NeedKind::kVolumeSlots, 600, 2}}, nullptr));
   ledger.Hold(ids[1], "volumes/x");
   EXPECT_EQ(ledger.UseOf(0).held, 300);
   EXPECT_EQ(ledger.UseOf(0).reserved, 300);
   EXPECT_EQ(ledger.UseOf(1).free(), 500) << "devices have accounts of their own";
-  const auto report = ledger.Plan(0, {{"volume", 900, 1}});
+  const auto report = ledger.Plan(0, {{NeedKind::kVolumeSlots, 900, 1}});
   ASSERT_EQ(report.holders.size(), 2u);
   EXPECT_EQ(report.holders[0].bytes, 300);
   EXPECT_NE(report.advice.find("worth 500 bytes"), std::string::npos) << report.advice;
@@ -81,7 +84,7 @@ TEST(Ledger, RandomProgramsKeepTheInvariant) {
           const auto count = static_cast<int64_t>(1 + random() % 4),
                      each = static_cast<int64_t>(1 + random() % 900);
           auto ids = ledger.Reserve(0, absl::StrCat("scans/", t), "",
-                                    {{"volume", count * each, count}}, nullptr);
+                                    {{NeedKind::kVolumeSlots, count * each, count}}, nullptr);
           if (ids.ok()) {
             ASSERT_EQ(static_cast<int64_t>(ids->size()), count);
             mine.insert(mine.end(), ids->begin(), ids->end());
@@ -122,17 +125,19 @@ void ExpectConsistent(const Ledger& ledger, int device) {
 TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
   constexpr int64_t kGranule = 2 << 20, kBudget = 64 * kGranule;
   Ledger ledger({kBudget});
-  EXPECT_TRUE(ledger.Plan(0, {{"volume", kBudget, 64}}).admitted);
+  EXPECT_TRUE(ledger.Plan(0, {{NeedKind::kVolumeSlots, kBudget, 64}}).admitted);
   AdmissionReport report;
-  const auto refused =
-      ledger.Reserve(0, "scans/a", "", {{"volume", kBudget, 64}, {"ring", kGranule, 1}}, &report);
+  const auto refused = ledger.Reserve(
+      0, "scans/a", "",
+      {{NeedKind::kVolumeSlots, kBudget, 64}, {NeedKind::kRawBlocks, kGranule, 1}}, &report);
   EXPECT_EQ(InfoOf(refused.status()).reason, Reason::kExceedsBudget);
   EXPECT_EQ(report.wanted_bytes, kBudget + kGranule);
   EXPECT_EQ(report.free_bytes, kBudget);
   EXPECT_EQ(ledger.UseOf(0).granted(), 0);
-  ASSERT_TRUE(ledger.Reserve(0, "scans/a", "", {{"volume", kBudget, 64}}, &report).ok());
+  ASSERT_TRUE(
+      ledger.Reserve(0, "scans/a", "", {{NeedKind::kVolumeSlots, kBudget, 64}}, &report).ok());
   EXPECT_EQ(ledger.UseOf(0).free(), 0);
-  EXPECT_FALSE(ledger.Reserve(0, "scans/b", "", {{"volume", 1, 1}}, nullptr).ok());
+  EXPECT_FALSE(ledger.Reserve(0, "scans/b", "", {{NeedKind::kVolumeSlots, 1, 1}}, nullptr).ok());
   EXPECT_EQ(ledger.Refusals().at("EXCEEDS_BUDGET"), 1);
   EXPECT_EQ(ledger.Refusals().at("DEVICE_FULL"), 1);
   ExpectConsistent(ledger, 0);
@@ -140,19 +145,20 @@ TEST(Ledger, ExactlyTheBudgetFitsAGranuleMoreDoesNot) {
 
 TEST(Ledger, PlanAndReserveSayTheSame) {
   Ledger ledger({1000});
-  ASSERT_OK_AND_ASSIGN(const auto ids,
-                       ledger.Reserve(0, "scans/a", "eye", {{"volume", 900, 3}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.Reserve(0, "scans/a", "eye",
+                                                      {{NeedKind::kVolumeSlots, 900, 3}}, nullptr));
   ledger.Hold(ids[0], "volumes/x");
   ledger.Move(ids[1], ChargeKind::kBuffer, "buffers/b");
-  const AdmissionReport planned = ledger.Plan(0, {{"volume", 200, 2}});
+  const AdmissionReport planned = ledger.Plan(0, {{NeedKind::kVolumeSlots, 200, 2}});
   AdmissionReport answered;
-  EXPECT_FALSE(ledger.Reserve(0, "scans/b", "", {{"volume", 200, 2}}, &answered).ok());
+  EXPECT_FALSE(
+      ledger.Reserve(0, "scans/b", "", {{NeedKind::kVolumeSlots, 200, 2}}, &answered).ok());
   EXPECT_EQ(planned.advice, answered.advice);
   EXPECT_EQ(planned.free_bytes, answered.free_bytes);
   ASSERT_EQ(planned.holders.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(planned.holders[i].name, answered.holders[i].name);
-    EXPECT_EQ(planned.holders[i].what, answered.holders[i].what);
+    EXPECT_EQ(planned.holders[i].kind, answered.holders[i].kind);
   }
 }
 
@@ -160,26 +166,31 @@ TEST(Ledger, SeveralDevicesAllOrNothing) {
   Ledger ledger({1000, 500});
   std::vector<AdmissionReport> reports;
   const auto refused = ledger.ReserveAll(
-      "scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 501, 1}}}}, &reports);
+      "scans/a", "",
+      {{0, {{NeedKind::kVolumeSlots, 600, 2}}}, {1, {{NeedKind::kVolumeSlots, 501, 1}}}}, &reports);
   EXPECT_THAT(refused, IsError(absl::StatusCode::kResourceExhausted, "devices/1 has 500"));
   ASSERT_EQ(reports.size(), 2u);
   EXPECT_TRUE(reports[0].admitted);
   EXPECT_FALSE(reports[1].admitted);
   EXPECT_EQ(ledger.UseOf(0).granted(), 0) << "nothing on the device that had room either";
-  ASSERT_OK_AND_ASSIGN(
-      const auto ids,
-      ledger.ReserveAll("scans/a", "", {{0, {{"volume", 600, 2}}}, {1, {{"volume", 500, 1}}}},
-                        nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto ids, ledger.ReserveAll("scans/a", "",
+                                                         {{0, {{NeedKind::kVolumeSlots, 600, 2}}},
+                                                          {1, {{NeedKind::kVolumeSlots, 500, 1}}}},
+                                                         nullptr));
   ASSERT_EQ(ids.size(), 2u);
   EXPECT_EQ(ids[0].size(), 2u);
   EXPECT_EQ(ledger.UseOf(1).free(), 0);
   EXPECT_FALSE(ledger
                    .ReserveAll("scans/b", "",
-                               {{0, {{"volume", 250, 1}}}, {0, {{"volume", 250, 1}}}}, nullptr)
+                               {{0, {{NeedKind::kVolumeSlots, 250, 1}}},
+                                {0, {{NeedKind::kVolumeSlots, 250, 1}}}},
+                               nullptr)
                    .ok())
       << "400 are free";
   EXPECT_TRUE(ledger
-                  .ReserveAll("scans/b", "", {{0, {{"volume", 200, 1}}}, {0, {{"volume", 200, 1}}}},
+                  .ReserveAll("scans/b", "",
+                              {{0, {{NeedKind::kVolumeSlots, 200, 1}}},
+                               {0, {{NeedKind::kVolumeSlots, 200, 1}}}},
                               nullptr)
                   .ok());
 }
@@ -190,27 +201,31 @@ TEST(Ledger, WhatIsCachedMakesRoomAndIsReused) {
   ledger.SetReclaim([&](const std::vector<Ledger::ChargeId>& ids) {
     freed.insert(freed.end(), ids.begin(), ids.end());
   });
-  ASSERT_OK_AND_ASSIGN(const auto old,
-                       ledger.Reserve(0, "scans/a", "", {{"volume", 900, 3}}, nullptr));
+  ASSERT_OK_AND_ASSIGN(const auto old, ledger.Reserve(0, "scans/a", "",
+                                                      {{NeedKind::kVolumeSlots, 900, 3}}, nullptr));
   for (const auto id : old) ledger.Move(id, ChargeKind::kCached, "");
   EXPECT_EQ(ledger.UseOf(0).free(), 1000) << "what is cached counts as free";
   AdmissionReport report;
   // The new charge takes over two slots of the same size. The third is freed, but only if its room
   // is needed.
-  ASSERT_OK_AND_ASSIGN(const auto grant,
-                       ledger.ReserveReusing(0, "scans/b", "",
-                                             {{"volume", 600, 2}, {"ring", 100, 1}}, old, &report));
+  ASSERT_OK_AND_ASSIGN(const auto grant, ledger.ReserveReusing(0, "scans/b", "",
+                                                               {{NeedKind::kVolumeSlots, 600, 2},
+                                                                {NeedKind::kRawBlocks, 100, 1}},
+                                                               old, &report));
   EXPECT_EQ(grant.reused, 2u);
   EXPECT_EQ(grant.charges.size(), 3u);
   EXPECT_EQ(grant.charges[0], old[0]);
   EXPECT_TRUE(freed.empty()) << "100 were free";
-  ASSERT_TRUE(ledger.Reserve(0, "scans/c", "", {{"ring", 200, 1}}, nullptr).ok());
+  ASSERT_TRUE(ledger.Reserve(0, "scans/c", "", {{NeedKind::kRawBlocks, 200, 1}}, nullptr).ok());
   EXPECT_EQ(freed, std::vector<Ledger::ChargeId>{old[2]});
   EXPECT_EQ(ledger.UseOf(0).cached, 0);
   EXPECT_FALSE(ledger.Claim(old[2]));
   ledger.Move(old[0], ChargeKind::kCached, "");
   EXPECT_EQ(
-      ledger.ReserveReusing(0, "scans/d", "", {{"volume", 299, 1}}, {old[0]}, nullptr)->reused, 0u)
+      ledger
+          .ReserveReusing(0, "scans/d", "", {{NeedKind::kVolumeSlots, 299, 1}}, {old[0]}, nullptr)
+          ->reused,
+      0u)
       << "another size";
   ExpectConsistent(ledger, 0);
 }
@@ -221,7 +236,8 @@ TEST(Ledger, NoSpuriousRefusalWhenRequestsThatFitRace) {
   for (int round = 0; round < 200; ++round) {
     Ledger ledger({1000});
     ledger.SetReclaim([](const std::vector<Ledger::ChargeId>&) { std::this_thread::yield(); });
-    const auto old = ledger.Reserve(0, "scans/old", "", {{"volume", 1000, 10}}, nullptr).value();
+    const auto old =
+        ledger.Reserve(0, "scans/old", "", {{NeedKind::kVolumeSlots, 1000, 10}}, nullptr).value();
     for (const auto id : old) ledger.Move(id, ChargeKind::kCached, "");
     std::atomic<int> granted{0};
     std::barrier start(kThreads);
@@ -229,10 +245,12 @@ TEST(Ledger, NoSpuriousRefusalWhenRequestsThatFitRace) {
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([&] {
         start.arrive_and_wait();
-        granted += ledger
-                       .ReserveReusing(0, "scans/a", "", {{"volume", 200, 2}, {"ring", 50, 1}}, old,
-                                       nullptr)
-                       .ok();
+        granted +=
+            ledger
+                .ReserveReusing(0, "scans/a", "",
+                                {{NeedKind::kVolumeSlots, 200, 2}, {NeedKind::kRawBlocks, 50, 1}},
+                                old, nullptr)
+                .ok();
       });
     }
     threads.clear();
@@ -253,11 +271,12 @@ TEST(Ledger, OfTwoScansThatDoNotFitTogetherExactlyOneWins) {
         start.arrive_and_wait();
         // The two requests name the devices in opposite order: each must get both devices or
         // neither.
-        granted +=
-            ledger
-                .ReserveAll("scans/a", "",
-                            {{t, {{"volume", 600, 2}}}, {1 - t, {{"volume", 600, 2}}}}, nullptr)
-                .ok();
+        granted += ledger
+                       .ReserveAll("scans/a", "",
+                                   {{t, {{NeedKind::kVolumeSlots, 600, 2}}},
+                                    {1 - t, {{NeedKind::kVolumeSlots, 600, 2}}}},
+                                   nullptr)
+                       .ok();
       });
     }
     threads.clear();
@@ -288,13 +307,15 @@ TEST(Ledger, RandomLivesOfChargesKeepTheInvariant) {
           case 1:
           case 2: {
             auto grant = ledger.ReserveReusing(device, absl::StrCat("scans/", t), "",
-                                               {{"volume", count * each, count}}, cached, nullptr);
+                                               {{NeedKind::kVolumeSlots, count * each, count}},
+                                               cached, nullptr);
             if (grant.ok()) mine.insert(mine.end(), grant->charges.begin(), grant->charges.end());
             break;
           }
           case 3: {
             auto both = ledger.ReserveAll(absl::StrCat("scans/", t), "",
-                                          {{0, {{"volume", each, 1}}}, {1, {{"volume", each, 1}}}},
+                                          {{0, {{NeedKind::kVolumeSlots, each, 1}}},
+                                           {1, {{NeedKind::kVolumeSlots, each, 1}}}},
                                           nullptr);
             for (size_t d = 0; both.ok() && d < 2; ++d) mine.push_back((*both)[d][0]);
             break;

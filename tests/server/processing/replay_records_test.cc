@@ -212,7 +212,7 @@ TEST_P(ReprocessTest, RawVolumesHoldTheRecordsInTheOrderOfAcquisition) {
     const Volume& volume = raw[static_cast<size_t>(v)];
     EXPECT_THAT(volume.status.shape, ElementsAre(3, 9, kSamples));
     EXPECT_EQ(volume.status.dtype, DType::kU16);
-    EXPECT_EQ(volume.status.quantity, "raw_spectra");
+    EXPECT_EQ(volume.status.quantity, model::Quantity::kRawSpectra);
     EXPECT_EQ(volume.status.index, v);
     EXPECT_EQ(volume.status.state, VolumeState::kHeld);
     EXPECT_EQ(volume.status.digest.substr(0, 6), "sum64:");

@@ -28,7 +28,7 @@ class FirstFramesTest : public ::testing::Test {
   void Add(int count, Product product = Product::kMip, bool complete = true) {
     for (int i = 0; i < count; ++i) {
       Frame frame;
-      frame.scan = "scans/a";
+      frame.parent = "scans/a";
       frame.product = product;
       frame.complete = complete;
       frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
@@ -36,7 +36,7 @@ class FirstFramesTest : public ::testing::Test {
     }
   }
   absl::StatusOr<FirstFrames> Find(SubscribeSpec spec) {
-    spec.scan = "scans/a";
+    spec.parent = "scans/a";
     if (spec.products.empty()) spec.products = {Product::kMip};
     return FindFirstFrames(spec, *scan_, held_, clock_);
   }

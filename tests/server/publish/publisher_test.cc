@@ -32,7 +32,7 @@ class PublisherTest : public ::testing::Test {
                bool complete = true) {
     for (int i = 0; i < count; ++i) {
       Frame frame;
-      frame.scan = scan;
+      frame.parent = scan;
       frame.product = product;
       frame.complete = complete;
       frame.payload = {.owner = memory_, .data = memory_.get(), .size = 8};
@@ -40,7 +40,7 @@ class PublisherTest : public ::testing::Test {
     }
   }
   std::shared_ptr<Subscription> Subscribe(Delivery delivery, int64_t queue = 16, double rate = 0) {
-    auto subscription = publisher_.Subscribe({.scan = "scans/a",
+    auto subscription = publisher_.Subscribe({.parent = "scans/a",
                                               .products = {Product::kMip},
                                               .delivery = delivery,
                                               .queue_length = queue,
@@ -98,7 +98,7 @@ TEST_F(PublisherTest, LosslessIsCutWhenFullAndResumesWithoutAGap) {
     if (name == "resume_from") resume_from = value;
   }
   EXPECT_EQ(resume_from, "4");
-  ASSERT_OK_AND_ASSIGN(const auto again, publisher_.Subscribe({.scan = "scans/a",
+  ASSERT_OK_AND_ASSIGN(const auto again, publisher_.Subscribe({.parent = "scans/a",
                                                                .products = {Product::kMip},
                                                                .delivery = Delivery::kLossless,
                                                                .queue_length = 4,
@@ -115,7 +115,7 @@ TEST_F(PublisherTest, WhatComesBehindAReplayIsBounded) {
   Publish(3);
   const auto resume = [&](Delivery delivery) {
     return publisher_
-        .Subscribe({.scan = "scans/a",
+        .Subscribe({.parent = "scans/a",
                     .products = {Product::kMip},
                     .delivery = delivery,
                     .queue_length = 4,
@@ -171,7 +171,7 @@ TEST_F(PublisherTest, BscansOfAScanThatHasEndedAreMadeOfItsHeldVolumes) {
         done(loaded);
       });
   const auto subscribe = [&](Delivery delivery, SubscribeSpec spec = {}) {
-    spec.scan = "scans/a";
+    spec.parent = "scans/a";
     if (spec.products.empty()) spec.products = {Product::kBscan};
     spec.delivery = delivery;
     return publisher_.Subscribe(spec, [] {});
@@ -246,7 +246,7 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
       });
   for (const int64_t i : {0, 2}) {
     Frame frame;
-    frame.scan = "scans/a";
+    frame.parent = "scans/a";
     frame.volume = absl::StrCat("volumes/", i);
     frame.volume_index = i;
     frame.product = Product::kBscan;
@@ -256,7 +256,7 @@ TEST_F(PublisherTest, BscansThatAreKeptDoNotHideTheVolumesThatAreHeld) {
   }
   publisher_.ScanEnded("scans/a");
   const auto take = [&](SubscribeSpec spec) {
-    spec.scan = "scans/a";
+    spec.parent = "scans/a";
     spec.products = {Product::kBscan, Product::kBscan};  // requested twice, delivered once
     if (spec.resume) spec.products.pop_back();
     auto subscription = publisher_.Subscribe(spec, [] {});
@@ -288,7 +288,7 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
         done(absl::NotFoundError("gone"));
       });
   Frame frame;
-  frame.scan = "scans/a";
+  frame.parent = "scans/a";
   frame.volume = "volumes/0";
   frame.product = Product::kBscan;
   frame.axis = FrameAxis::kY;
@@ -297,7 +297,7 @@ TEST_F(PublisherTest, AFrameAtHandComesAfterManyVolumesThatAreGone) {
   publisher_.ScanEnded("scans/a");
   ASSERT_OK_AND_ASSIGN(
       const auto latest,
-      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kBscan}}, [] {}));
   Delivered delivered;
   ASSERT_TRUE(latest->Take(&delivered));
   EXPECT_EQ(delivered.frame->volume, "volumes/0");
@@ -313,11 +313,11 @@ TEST_F(PublisherTest, AScanThatIsEnding) {
       });
   ASSERT_OK_AND_ASSIGN(
       const auto early,
-      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kEvent}}, [] {}));
+      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kEvent}}, [] {}));
   publisher_.ScanEnding("scans/a");
   ASSERT_OK_AND_ASSIGN(
       const auto late,
-      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kBscan}}, [] {}));
+      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kBscan}}, [] {}));
   EXPECT_EQ(TakeAll(*late), Strings({"0/0"}));
   absl::Status status;
   EXPECT_TRUE(late->Ended(&status));
@@ -339,7 +339,7 @@ TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
   publisher_.ScanEnded("scans/a");
   ASSERT_OK_AND_ASSIGN(
       const auto both,
-      publisher_.Subscribe({.scan = "scans/a", .products = {Product::kMip, Product::kVolume}},
+      publisher_.Subscribe({.parent = "scans/a", .products = {Product::kMip, Product::kVolume}},
                            [] {}));
   EXPECT_EQ(TakeAll(*both).size(), 1u);
   absl::Status status;
@@ -350,7 +350,7 @@ TEST_F(PublisherTest, AVolumeThatIsGoneTakesNoOtherProductWithIt) {
 TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
   held_frames_.held_by = ([](const std::string&) { return std::vector<VolumeStatus>(); });
   const auto subscribe = [&](SubscribeSpec spec) {
-    spec.scan = "scans/a";
+    spec.parent = "scans/a";
     if (spec.products.empty()) spec.products = {Product::kMip};
     return publisher_.Subscribe(spec, [] {});
   };
@@ -375,7 +375,7 @@ TEST_F(PublisherTest, PicturesOfAScanThatHasEnded) {
 TEST_F(PublisherTest, ResumeOfWhatIsGoneNamesWhatIsKept) {
   Publish(100);
   const SubscribeSpec spec{
-      .scan = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
+      .parent = "scans/a", .products = {Product::kMip}, .resume = true, .from_sequence = 3};
   EXPECT_THAT(publisher_.Subscribe(spec, [] {}),
               IsError(absl::StatusCode::kOutOfRange, "kept are 36 to 100"));
   SubscribeSpec future = spec;
@@ -393,7 +393,7 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
       auto memory = std::make_shared<int64_t>(i);
       alive.push_back(memory);
       Frame frame;
-      frame.scan = scan;
+      frame.parent = scan;
       frame.product = Product::kMip;
       frame.payload = {.owner = memory, .data = memory.get(), .size = 8};
       small.Publish(kMipKey, std::move(frame));
@@ -413,7 +413,8 @@ TEST_F(PublisherTest, WhatIsOnlyRememberedStaysWithinItsMemory) {
   EXPECT_EQ(living(), 10);
   const auto kept_of = [&](const std::string& scan) {
     const auto refused = small.Subscribe(
-        {.scan = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000}, [] {});
+        {.parent = scan, .products = {Product::kMip}, .resume = true, .from_sequence = 1000},
+        [] {});
     const auto numbers = InfoOf(refused.status()).numbers;
     for (const auto& [name, value] : numbers) {
       if (name == "first_available") return value;
@@ -466,7 +467,7 @@ TEST_F(PublisherTest, VolumesAreResumedThroughTheLoader) {
       });
   Publish(6, Product::kVolume);
   ASSERT_OK_AND_ASSIGN(const auto subscription,
-                       publisher_.Subscribe({.scan = "scans/a",
+                       publisher_.Subscribe({.parent = "scans/a",
                                              .products = {Product::kVolume},
                                              .delivery = Delivery::kLossless,
                                              .resume = true,
@@ -537,7 +538,7 @@ TEST_F(PublisherTest, BscansCutAcrossTheAxisThatTheScanSays) {
                                                   {"jobs/t", false, FrameAxis::kZ, 16},
                                                   {"scans/a", true, FrameAxis::kX, 8},
                                                   {"jobs/t", true, FrameAxis::kY, 4}}) {
-    SubscribeSpec spec{.scan = name,
+    SubscribeSpec spec{.parent = name,
                        .products = {Product::kBscan},
                        .axis = axis,
                        .axis_given = given,
@@ -568,18 +569,18 @@ TEST_F(PublisherTest, EndsWhenTheScanHasAndTheQueueIsEmpty) {
 TEST_F(PublisherTest, RefusesBadRequestsByName) {
   const auto with = [&](SubscribeSpec spec) { return publisher_.Subscribe(spec, [] {}); };
   const std::vector<Product> mip = {Product::kMip};
-  EXPECT_THAT(with({.scan = "scans/a"}), IsError(absl::StatusCode::kInvalidArgument, "products"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .queue_length = 0}),
+  EXPECT_THAT(with({.parent = "scans/a"}), IsError(absl::StatusCode::kInvalidArgument, "products"));
+  EXPECT_THAT(with({.parent = "scans/a", .products = mip, .queue_length = 0}),
               IsError(absl::StatusCode::kInvalidArgument, "queue_length"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = -1}),
+  EXPECT_THAT(with({.parent = "scans/a", .products = mip, .max_rate_hz = -1}),
               IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = mip, .max_rate_hz = NAN}),
+  EXPECT_THAT(with({.parent = "scans/a", .products = mip, .max_rate_hz = NAN}),
               IsError(absl::StatusCode::kInvalidArgument, "max_rate_hz"));
-  EXPECT_THAT(with({.scan = "scans/z", .products = mip}),
+  EXPECT_THAT(with({.parent = "scans/z", .products = mip}),
               IsError(absl::StatusCode::kNotFound, "no scan scans/z"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kAip}}),
+  EXPECT_THAT(with({.parent = "scans/a", .products = {Product::kAip}}),
               IsError(absl::StatusCode::kFailedPrecondition, "computes no AIP"));
-  EXPECT_THAT(with({.scan = "scans/a", .products = {Product::kBscan}, .plane_index = 4}),
+  EXPECT_THAT(with({.parent = "scans/a", .products = {Product::kBscan}, .plane_index = 4}),
               IsError(absl::StatusCode::kOutOfRange, "index is 4"));
   EXPECT_THAT(with({.products = mip, .resume = true}),
               IsError(absl::StatusCode::kInvalidArgument, "from_sequence"));
@@ -628,12 +629,12 @@ TEST_F(PublisherTest, NothingIsLostUncountedUnderLoad) {
 TEST_F(PublisherTest, NoNotificationAfterClose) {
   for (int round = 0; round < 200; ++round) {
     std::atomic<bool> closed{false}, late{false};
-    auto subscription =
-        publisher_
-            .Subscribe(
-                {.scan = "scans/a", .products = {Product::kMip}, .delivery = Delivery::kDropOldest},
-                [&] { late = late || closed; })
-            .value();
+    auto subscription = publisher_
+                            .Subscribe({.parent = "scans/a",
+                                        .products = {Product::kMip},
+                                        .delivery = Delivery::kDropOldest},
+                                       [&] { late = late || closed; })
+                            .value();
     std::thread producer([&] { Publish(20); });
     subscription->Close();
     closed = true;

@@ -26,13 +26,13 @@ using Strings = std::vector<std::string>;
 class SubscriberQueueTest : public ::testing::Test {
  protected:
   std::shared_ptr<SubscriberQueue> Make(SubscribeSpec spec) {
-    spec.scan = "scans/a";
+    spec.parent = "scans/a";
     return std::make_shared<SubscriberQueue>(
         spec, [this] { ++notified_; }, &held_frames_, &clock_, counters_);
   }
   FramePtr Image(uint64_t sequence, Product product = Product::kMip) {
     Frame frame;
-    frame.scan = "scans/a";
+    frame.parent = "scans/a";
     frame.product = product;
     frame.axis = product == Product::kBscan ? FrameAxis::kY : FrameAxis::kZ;
     frame.sequence = sequence;

@@ -30,9 +30,9 @@ class SubscriptionTableTest : public ::testing::Test {
 };
 
 TEST_F(SubscriptionTableTest, InterestedAreThoseWhoseScanAndTopicItIs) {
-  const auto by_name = Add({.scan = "scans/a"}), by_label = Add({.labels = {{"rig", "1"}}}),
-             other = Add({.scan = "scans/b"}),
-             event = Add({.scan = "scans/a", .products = {Product::kEvent}});
+  const auto by_name = Add({.parent = "scans/a"}), by_label = Add({.labels = {{"rig", "1"}}}),
+             other = Add({.parent = "scans/b"}),
+             event = Add({.parent = "scans/a", .products = {Product::kEvent}});
   EXPECT_EQ(subscriptions_.Interested("scans/a", scan_, kMip),
             (SubscriptionTable::Queues{by_name, by_label}));
   EXPECT_EQ(subscriptions_.Of("scans/a"), (SubscriptionTable::Queues{by_name, event}))
@@ -40,7 +40,7 @@ TEST_F(SubscriptionTableTest, InterestedAreThoseWhoseScanAndTopicItIs) {
 }
 
 TEST_F(SubscriptionTableTest, ThoseThatAreClosedOrGoneAreDropped) {
-  auto closed = Add({.scan = "scans/a"}), gone = Add({.scan = "scans/a"});
+  auto closed = Add({.parent = "scans/a"}), gone = Add({.parent = "scans/a"});
   closed->Close();
   gone.reset();
   Stats stats;
@@ -51,7 +51,7 @@ TEST_F(SubscriptionTableTest, ThoseThatAreClosedOrGoneAreDropped) {
 }
 
 TEST_F(SubscriptionTableTest, ATopicIsWantedWithPreviewsIfAnybodyWantsThem) {
-  const auto without = Add({.scan = "scans/a", .previews = false});
+  const auto without = Add({.parent = "scans/a", .previews = false});
   auto wanted = subscriptions_.WantedOf("scans/a", scan_);
   ASSERT_EQ(wanted.size(), 1u);
   EXPECT_EQ(wanted[0].key, kMip);
@@ -63,9 +63,10 @@ TEST_F(SubscriptionTableTest, ATopicIsWantedWithPreviewsIfAnybodyWantsThem) {
 }
 
 TEST_F(SubscriptionTableTest, OnlyARateLimitHoldsBack) {
-  const auto free = Add({.scan = "scans/a"}), limited = Add({.scan = "scans/a", .max_rate_hz = 1});
+  const auto free = Add({.parent = "scans/a"}),
+             limited = Add({.parent = "scans/a", .max_rate_hz = 1});
   Frame frame;
-  frame.scan = "scans/a";
+  frame.parent = "scans/a";
   for (const auto& queue : {free, limited})
     (void)queue->Push(kMip, std::make_shared<const Frame>(frame));
   EXPECT_EQ(subscriptions_.HeldBack(), SubscriptionTable::Queues{limited});

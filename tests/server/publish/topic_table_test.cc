@@ -78,8 +78,8 @@ TEST_F(TopicTableTest, AScanThatEndedLongAgoIsForgottenWithItsFrames) {
 
 TEST_F(TopicTableTest, ASubscriptionNamesScansAndTopics) {
   const TopicTable::Scan& scan = Start("scans/a");
-  EXPECT_TRUE(Matches({.scan = "scans/a"}, "scans/a", scan));
-  EXPECT_FALSE(Matches({.scan = "scans/b"}, "scans/a", scan));
+  EXPECT_TRUE(Matches({.parent = "scans/a"}, "scans/a", scan));
+  EXPECT_FALSE(Matches({.parent = "scans/b"}, "scans/a", scan));
   EXPECT_TRUE(Matches({}, "scans/a", scan)) << "all scans";
   EXPECT_TRUE(Matches({.labels = {{"rig", "1"}}}, "scans/a", scan));
   EXPECT_FALSE(Matches({.labels = {{"rig", "1"}, {"eye", "left"}}}, "scans/a", scan));

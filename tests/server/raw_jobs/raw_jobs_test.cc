@@ -91,7 +91,7 @@ TEST_P(RawJobsTest, AutofocusFindsTheDispersion) {
   EXPECT_NEAR(found.a3 / source.dispersion_a3, 1, 0.02);
   EXPECT_GT(found.sharpness, 2 * found.sharpness_before);
   EXPECT_GT(found.evaluations, 600);
-  EXPECT_EQ(job.history.back().stage, "reprocess");
+  EXPECT_EQ(job.history.back().stage, job::JobStage::kReprocess);
   // The volume equals that of the chain with the coefficients found.
   ASSERT_EQ(job.volumes.size(), 1u);
   ASSERT_OK_AND_ASSIGN(const VolumeStatus volume, store_.Get(job.volumes[0]));

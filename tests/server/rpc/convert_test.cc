@@ -2,13 +2,18 @@
 
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
+#include "server/processing/merge_processing.h"
 #include "server/rpc/convert/field_mask.h"
 #include "server/rpc/convert/status.h"
 #include "server/rpc/convert/time.h"
@@ -161,11 +166,10 @@ TEST(ConvertScan, ChainsSurviveTheRoundTrip) {
   EXPECT_THAT(back.chains(0).operations(1).reduce().axes(), ::testing::ElementsAre(2));
 }
 
-TEST(ConvertScan, TheDigestTellsBodiesApartAndIgnoresTheId) {
+TEST(ConvertScan, TheDigestTellsBodiesApart) {
   v1::ScanSpec a;
   Filler(1).Fill(&a);
   v1::ScanSpec same_body = a, other = a;
-  same_body.set_request_id("another");
   (*other.mutable_labels())["key-0"] += "x";
   ASSERT_OK_AND_ASSIGN(const auto digest, DecodeScanSpec(a));
   EXPECT_EQ(DecodeScanSpec(same_body)->request_digest, digest.request_digest);
@@ -176,7 +180,6 @@ TEST(ConvertScan, WhatNeedsNoEngineIsCheckedHereByName) {
   v1::ScanSpec good;
   Filler(2).Fill(&good);
   const std::vector<std::pair<const char*, std::function<void(v1::ScanSpec&)>>> bad = {
-      {"request_id", [](auto& s) { s.set_request_id(std::string(129, 'x')); }},
       {"title", [](auto& s) { s.set_title(std::string(257, 'x')); }},
       {"labels", [](auto& s) { (*s.mutable_labels())["Not a key"] = "v"; }},
       {"labels", [](auto& s) { (*s.mutable_labels())["k"] = std::string(257, 'x'); }},
@@ -256,7 +259,7 @@ TEST(Payload, IsTheSameMessageAndLetsGoOfItsOwner) {
     auto memory = std::make_shared<std::string>(static_cast<size_t>(size) + 5, 'x');
     for (size_t i = 0; i < memory->size(); ++i) (*memory)[i] = static_cast<char>(i * 7);
     v1::SubscribeResponse header;
-    header.mutable_frame()->set_scan("scans/a");
+    header.mutable_frame()->set_parent("scans/a");
     header.set_total_bytes(size);
     {
       grpc::ByteBuffer buffer =
@@ -433,7 +436,7 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
   for (int i = 0; i < 1000; ++i) {
     report.holders.push_back(
         {.name = absl::StrCat("volumes/abcdefgh-0123456789abcdef0123456789abc", i),
-         .what = "held volume",
+         .kind = model::HolderKind::kHeldVolume,
          .bytes = 1000 - i});
   }
   const grpc::Status out = ToGrpc(status, &report);
@@ -450,15 +453,112 @@ TEST(ToGrpc, ManyHoldersDoNotHideTheError) {
 }
 
 TEST(ConvertVolume, TheWireNamesEveryMove) {
-  for (const auto& [move, name] :
-       {std::pair(model::Move::kNone, ""), std::pair(model::Move::kSpilling, "SPILLING"),
-        std::pair(model::Move::kRestoring, "RESTORING"),
-        std::pair(model::Move::kRelocating, "RELOCATING")}) {
+  for (const auto& [move, value] :
+       {std::pair(model::Move::kNone, v1::VOLUME_MOVE_UNSPECIFIED),
+        std::pair(model::Move::kSpilling, v1::VOLUME_MOVE_SPILLING),
+        std::pair(model::Move::kRestoring, v1::VOLUME_MOVE_RESTORING),
+        std::pair(model::Move::kRelocating, v1::VOLUME_MOVE_RELOCATING)}) {
     model::VolumeStatus volume;
     volume.moving = move;
     v1::Volume wire;
     EncodeVolume(volume, &wire);
-    EXPECT_EQ(wire.moving(), name);
+    EXPECT_EQ(wire.moving(), value);
+  }
+}
+
+// The model's names go into files; the contract's are the same in capital letters.
+TEST(ConvertVolume, TheWireNamesEveryQuantity) {
+  for (int q = 0; q < v1::Quantity_ARRAYSIZE; ++q) {
+    const auto quantity = static_cast<model::Quantity>(q);
+    model::VolumeStatus volume;
+    volume.quantity = quantity;
+    v1::Volume wire;
+    EncodeVolume(volume, &wire);
+    const std::string name = absl::AsciiStrToLower(v1::Quantity_Name(wire.quantity()));
+    EXPECT_EQ(name, q == 0 ? "quantity_unspecified" : absl::StrCat("quantity_", Name(quantity)));
+    EXPECT_EQ(model::QuantityNamed(Name(quantity)), quantity);
+  }
+  EXPECT_EQ(model::QuantityNamed("loudness"), std::nullopt);
+}
+
+TEST(ConvertVolume, TheParentIsTheJobElseTheScan) {
+  model::VolumeStatus volume;
+  volume.scan = "scans/a";
+  v1::Volume wire;
+  EncodeVolume(volume, &wire);
+  EXPECT_EQ(wire.parent(), "scans/a");
+  volume.job = "jobs/b";
+  EncodeVolume(volume, &wire);
+  EXPECT_EQ(wire.parent(), "jobs/b");
+}
+
+// tests/reasons_test.py compares the two lists; this, that each reason arrives as itself.
+TEST(ConvertReason, EveryReasonIsItsValue) {
+  EXPECT_EQ(EncodeReason(Reason::kNone), v1::REASON_UNSPECIFIED);
+  const auto* values = v1::Reason_descriptor();
+  for (int i = 1; i < values->value_count(); ++i) {
+    const std::string& name = values->value(i)->name();
+    const std::optional<Reason> reason = ReasonNamed(absl::StripPrefix(name, "REASON_"));
+    ASSERT_TRUE(reason.has_value()) << name;
+    EXPECT_EQ(v1::Reason_Name(EncodeReason(*reason)), name);
+  }
+}
+
+TEST(ConvertReason, AnErrorWithoutOneHasThatOfItsCode) {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "x");
+    EXPECT_EQ(Name(ReasonOrCode(status)), absl::StatusCodeToString(status.code()));
+    EXPECT_NE(EncodeReason(ReasonOrCode(status)), v1::REASON_UNSPECIFIED) << status;
+  }
+}
+
+// What an update of one field takes over is what the contract has in that field, and nothing else.
+TEST(MergeProcessing, TakesTheFieldsOfTheContract) {
+  v1::Processing ours, theirs;
+  Filler(11).Fill(&ours);
+  Filler(12).Fill(&theirs);
+  std::vector<std::string> names;
+  const auto* descriptor = v1::Processing::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) names.push_back(descriptor->field(i)->name());
+  EXPECT_THAT(processing::ProcessingFields(), ::testing::UnorderedElementsAreArray(names));
+  ASSERT_OK_AND_ASSIGN(const model::Processing from, DecodeProcessing(theirs));
+  ASSERT_OK_AND_ASSIGN(const model::Processing into, DecodeProcessing(ours));
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const FieldDescriptor* field = descriptor->field(i);
+    v1::Processing wanted = ours, merged;
+    const auto* reflection = wanted.GetReflection();
+    reflection->ClearField(&wanted, field);
+    v1::Processing only = theirs;
+    for (int k = 0; k < descriptor->field_count(); ++k)
+      if (k != i) only.GetReflection()->ClearField(&only, descriptor->field(k));
+    wanted.MergeFrom(only);
+    ASSERT_OK_AND_ASSIGN(const model::Processing as_wanted, DecodeProcessing(wanted));
+    v1::Processing told;
+    EncodeProcessing(as_wanted, &told);
+    EncodeProcessing(processing::MergeProcessing(into, from, {field->name()}), &merged);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(merged, told)) << field->name();
+    v1::Processing unchanged;
+    EncodeProcessing(into, &unchanged);
+    EXPECT_FALSE(google::protobuf::util::MessageDifferencer::Equals(merged, unchanged))
+        << field->name() << ": the two messages have to differ in it";
+  }
+}
+
+TEST(ConvertHolder, TheWireNamesEveryKind) {
+  using Kind = v1::AdmissionReport::Holder::Kind;
+  for (int k = 1; k < v1::AdmissionReport::Holder::Kind_ARRAYSIZE; ++k) {
+    const std::string name =
+        absl::AsciiStrToLower(v1::AdmissionReport::Holder::Kind_Name(static_cast<Kind>(k)));
+    EXPECT_EQ(name,
+              absl::StrCat("kind_", absl::StrReplaceAll(Name(static_cast<model::HolderKind>(k)),
+                                                        {{" ", "_"}})));
+  }
+}
+
+TEST(ConvertJob, TheWireNamesEveryKind) {
+  for (int k = 1; k < v1::JobKind_ARRAYSIZE; ++k) {
+    EXPECT_EQ(absl::AsciiStrToLower(v1::JobKind_Name(static_cast<v1::JobKind>(k))),
+              absl::StrCat("job_kind_", Name(static_cast<job::JobKind>(k))));
   }
 }
 

@@ -143,7 +143,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   devices_[1]->InjectFault("fell off the bus");
   const v1::Scan ended = WaitForTheEnd(lost.name());
   EXPECT_EQ(ended.state(), v1::SCAN_STATE_FAILED);
-  EXPECT_EQ(ended.reason_code(), "DEVICE_LOST");
+  EXPECT_EQ(ended.reason_code(), v1::REASON_DEVICE_LOST);
   EXPECT_NE(ended.reason().find("devices/1"), std::string::npos) << ended.reason();
   EXPECT_NE(ended.reason().find("fell off the bus"), std::string::npos) << ended.reason();
   told.get_future().wait();
@@ -190,7 +190,7 @@ TEST_F(DeviceLossTest, ItsScansEndTheOthersGoOn) {
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE) << refused.error_message();
 
   devices_[0]->InjectFault("and the other one");
-  EXPECT_EQ(WaitForTheEnd(kept.name()).reason_code(), "DEVICE_LOST");
+  EXPECT_EQ(WaitForTheEnd(kept.name()).reason_code(), v1::REASON_DEVICE_LOST);
   while (Serving("")) {
   }
   EXPECT_EQ(Submit("", 1, &next).error_code(), grpc::StatusCode::UNAVAILABLE);

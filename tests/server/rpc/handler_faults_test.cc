@@ -211,7 +211,7 @@ class HandlerFaultsTest : public ::testing::Test {
     std::string name;
     Until([&] {
       if (!engine::IsFinal(engine_->scans().Get(scan)->state)) return false;
-      for (const auto& volume : engine_->volumes().List({.scan = scan, .in_memory = true}))
+      for (const auto& volume : engine_->volumes().List({.parent = scan, .in_memory = true}))
         name = volume.name;
       return true;
     });
@@ -247,7 +247,7 @@ class HandlerFaultsTest : public ::testing::Test {
   }
   v1::SubmitJobRequest PushedJob() {
     v1::SubmitJobRequest request;
-    request.mutable_spec()->set_request_id(Id());
+    request.set_request_id(Id());
     auto* tomography = request.mutable_spec()->mutable_tomography();
     tomography->mutable_push()->set_rows(2);
     tomography->mutable_push()->set_columns(32);
@@ -293,7 +293,7 @@ class HandlerFaultsTest : public ::testing::Test {
     };
     add("ScanService/SubmitScan", {One<v1::SubmitScanRequest>([this](auto& r) {
           *r.mutable_spec() = Spec(0);
-          r.mutable_spec()->set_request_id(Id());
+          r.set_request_id(Id());
         })});
     add("ScanService/PlanScan",
         {One<v1::PlanScanRequest>([](auto& r) { *r.mutable_spec() = Spec(1); })});
@@ -304,7 +304,10 @@ class HandlerFaultsTest : public ::testing::Test {
     add("ScanService/GetScan", {OfScan<v1::GetScanRequest>()});
     add("ScanService/ListScans", {One<v1::ListScansRequest>()});
     add("ScanService/WatchScan", {OfScan<v1::WatchScanRequest>(1)});
-    add("ScanService/UpdateScan", {OfScan<v1::UpdateScanRequest>()});
+    add("ScanService/UpdateScan", {One<v1::UpdateScanRequest>([this](auto& r) {
+          r.set_name(Submit(Spec(0)));
+          r.mutable_update_mask()->add_paths("*");
+        })});
     add("ScanService/StopScan", {OfScan<v1::StopScanRequest>()});
     add("ScanService/CancelScan", {OfScan<v1::CancelScanRequest>()});
     add("ScanService/MarkScan", {One<v1::MarkScanRequest>([this](auto& r) {
@@ -315,6 +318,7 @@ class HandlerFaultsTest : public ::testing::Test {
     add("VolumeService/ListVolumes", {One<v1::ListVolumesRequest>()});
     add("VolumeService/ReadVolume", {OfVolume<v1::ReadVolumeRequest>()});
     add("VolumeService/HoldVolume", {OfVolume<v1::HoldVolumeRequest>()});
+    add("VolumeService/ReleaseVolume", {OfVolume<v1::ReleaseVolumeRequest>()});
     add("VolumeService/CommitVolume", {.requests = One<v1::CommitVolumeRequest>([this](auto& r) {
                                          r.set_name(HeldVolume());
                                          r.set_request_id(Id());
@@ -386,7 +390,7 @@ class HandlerFaultsTest : public ::testing::Test {
          .again = {NOT_FOUND}});
     add("ExportService/ListExports", {One<v1::ListExportsRequest>()});
     add("StreamService/Subscribe",
-        {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_scan(Submit(Spec(0))); }),
+        {.requests = One<v1::SubscribeRequest>([this](auto& r) { r.set_parent(Submit(Spec(0))); }),
          .read = 1});
     add("IngestService/Push", {.requests = One<v1::PushRequest>([this](auto& r) {
                                  v1::ScanSpec spec = Spec(1);
@@ -598,7 +602,7 @@ TEST_F(HandlerFaultsTest, AScanWithoutThreads) {
   for (int thread = 1; thread <= 4; ++thread) {
     v1::SubmitScanRequest request;
     *request.mutable_spec() = Spec(1);
-    request.mutable_spec()->set_request_id(Id());
+    request.set_request_id(Id());
     ArmFailpoint("thread_started:throw=system_error:" + std::to_string(thread));
     const Answer refused = Call("/octavo.v1.ScanService/SubmitScan", {request.SerializeAsString()});
     EXPECT_FALSE(FailpointArmed());

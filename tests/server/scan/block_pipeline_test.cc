@@ -90,7 +90,7 @@ class PipelineRun : public BuilderParts {
     lanes.Synchronize();
     EXPECT_EQ(stops_, 1);
   }
-  std::string EndCode() { return of.Status().reason_code; }
+  Reason EndCode() { return of.Status().reason_code; }
 
   std::vector<int64_t> volumes, missing, frames;
   int64_t blocks = 0, records = 0;
@@ -111,7 +111,7 @@ TEST(BlockPipelineTest, BlocksThatSpanVolumesCompleteThem) {
   EXPECT_EQ(run.missing, (Numbers{0, 0, 0}));
   EXPECT_EQ(run.frames, (Numbers{2, 2, 2}));  // MIP and AIP
   EXPECT_EQ(run.records, 240);
-  EXPECT_EQ(run.EndCode(), "COMPLETED");
+  EXPECT_EQ(run.EndCode(), Reason::kCompleted);
   EXPECT_EQ(run.of.progress.missing_ascans, 0);
 }
 
@@ -135,7 +135,7 @@ TEST(BlockPipelineTest, ASourceThatEndsLeavesAPartOfAVolume) {
   PipelineRun run(2, {{0, 50}});
   EXPECT_EQ(run.volumes, (Numbers{0}));
   EXPECT_EQ(run.missing, (Numbers{30}));
-  EXPECT_EQ(run.EndCode(), "SOURCE_ENDED");
+  EXPECT_EQ(run.EndCode(), Reason::kSourceEnded);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST_P(PlacementSessionTest, AShortRunEndsWithAShortVolume) {
     ASSERT_EQ(outcome.volumes.size(), 2u);
     EXPECT_TRUE(outcome.volumes[0].complete);
     EXPECT_FALSE(outcome.volumes[1].complete);
-    EXPECT_EQ(outcome.scan.reason_code, "SOURCE_ENDED");
+    EXPECT_EQ(outcome.scan.reason_code, Reason::kSourceEnded);
     ExpectPeaks(outcome.peaks[1], Expected(scan.spec.pattern, 1, scan.volume_records, pieces));
     EXPECT_EQ(outcome.volumes[1].missing_ascans, scan.shape[0] * scan.shape[1] - 5);
   }

@@ -129,7 +129,7 @@ TEST_P(RingSessionTest, ARingGivesWhatOtherSourcesGive) {
       ASSERT_EQ(ring.voxels.size(), static_cast<size_t>(kVolumes));
       ExpectSame(ring, plain);
       EXPECT_EQ(ring.scan.state, ScanState::kDone) << ring.scan.reason;
-      EXPECT_EQ(ring.scan.reason_code, "COMPLETED");
+      EXPECT_EQ(ring.scan.reason_code, Reason::kCompleted);
       // The server need not take the flyback after the last B-scan.
       EXPECT_GE(ring.scan.source.records, ring.scan.records);
       EXPECT_LE(ring.scan.source.records - ring.scan.records, Raster().flyback_records);

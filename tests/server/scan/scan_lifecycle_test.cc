@@ -33,7 +33,7 @@ TEST_F(ScanLifecycleTest, TheFirstReasonWins) {
   EXPECT_TRUE(life_.EndWith(ScanState::kDone, Reason::kCompleted, "all"));
   EXPECT_FALSE(life_.EndWith(ScanState::kFailed, Reason::kSourceLost, "gone"));
   EXPECT_EQ(life_.End(), ScanState::kDone);
-  EXPECT_EQ(of_.Status().reason_code, "COMPLETED");
+  EXPECT_EQ(of_.Status().reason_code, Reason::kCompleted);
 }
 
 TEST_F(ScanLifecycleTest, AStopWaitsForTheVolumeAndMayBecomeACancel) {
@@ -55,7 +55,7 @@ TEST_F(ScanLifecycleTest, AFailureReplacesAnEndThatHasNotCome) {
   life_.Fail(Reason::kDeviceError, "a launch failed");
   EXPECT_TRUE(life_.aborted().stop_requested());
   EXPECT_EQ(life_.End(), ScanState::kFailed);
-  EXPECT_EQ(of_.Status().reason_code, "DEVICE_ERROR");
+  EXPECT_EQ(of_.Status().reason_code, Reason::kDeviceError);
 }
 
 TEST_F(ScanLifecycleTest, ARefusalNamesTheState) {

@@ -87,7 +87,7 @@ TEST_P(SlotWaitTest, AVolumeSealedBetweenTwoLooksIsFound) {
                   std::make_unique<KnownSource>(KnownRecords(octavo::testing::FreshSeed(), 64),
                                                 scan.volume_records * kVolumes, nullptr, nullptr),
                   context);
-  EXPECT_EQ(end.reason_code, "COMPLETED") << end.reason;
+  EXPECT_EQ(end.reason_code, Reason::kCompleted) << end.reason;
   EXPECT_EQ(looks, kVolumes - 3);
   EXPECT_EQ(end.volumes_dropped, 0);
   EXPECT_EQ(end.volumes_done, kVolumes);

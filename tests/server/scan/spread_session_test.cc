@@ -390,7 +390,7 @@ TEST_P(SpreadSessionTest, ALostDeviceEndsTheScanAndAllMemoryComesBack) {
       ASSERT_THAT(run.Start(scan, std::move(source)), IsOk());
       const ScanStatus status = run.WaitForTheEnd();
       EXPECT_EQ(status.state, ScanState::kFailed);
-      EXPECT_EQ(status.reason_code, "DEVICE_LOST");
+      EXPECT_EQ(status.reason_code, Reason::kDeviceLost);
       EXPECT_NE(status.reason.find(DeviceName(static_cast<int>(lost))), std::string::npos)
           << status.reason;
       EXPECT_NE(status.reason.find("pulled"), std::string::npos) << status.reason;

@@ -280,7 +280,7 @@ TEST_P(StreamSessionTest, AVolumeThatCannotBeFinishedIsFailed) {
     ASSERT_THAT(run.Start(scan, Plain(scan, 6)), IsOk());
     const ScanStatus status = run.WaitForTheEnd();
     EXPECT_EQ(status.state, ScanState::kFailed);
-    EXPECT_EQ(status.reason_code, "DEVICE_ERROR");
+    EXPECT_EQ(status.reason_code, Reason::kDeviceError);
     const std::vector<VolumeStatus> volumes = run.store().List();
     ASSERT_EQ(volumes.size(), 2u);
     EXPECT_EQ(volumes[0].state, VolumeState::kHeld);

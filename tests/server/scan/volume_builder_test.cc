@@ -81,7 +81,7 @@ TEST(VolumeBuilderTest, VolumesOfWhichNothingCameAreDropped) {
   EXPECT_TRUE(run.Add(0, 32));
   run.End();
   EXPECT_TRUE(run.builder.over());
-  EXPECT_EQ(run.of.Status().reason_code, "COMPLETED");
+  EXPECT_EQ(run.of.Status().reason_code, Reason::kCompleted);
 }
 
 TEST(VolumeBuilderTest, WithoutASlotTheScanEndsOrTheVolumeIsDropped) {
@@ -96,7 +96,7 @@ TEST(VolumeBuilderTest, WithoutASlotTheScanEndsOrTheVolumeIsDropped) {
     ASSERT_THAT(run.builder.Begin(1, {}), IsOk());
     if (on_full == OnFull::kStopAtVolume) {
       EXPECT_TRUE(run.builder.over());
-      EXPECT_EQ(run.of.Status().reason_code, "HOLD_SLOTS_FULL");
+      EXPECT_EQ(run.of.Status().reason_code, Reason::kHoldSlotsFull);
       continue;
     }
     EXPECT_FALSE(run.builder.over());

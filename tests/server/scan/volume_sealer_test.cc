@@ -198,7 +198,7 @@ TEST(VolumeSealerTest, WithItsDeviceAVolumeAndTheScanFail) {
   }
   EXPECT_EQ(volume->slot, nullptr);
   EXPECT_TRUE(run.of.life.aborted().stop_requested());
-  EXPECT_EQ(run.of.Status().reason_code, "DEVICE_LOST");
+  EXPECT_EQ(run.of.Status().reason_code, Reason::kDeviceLost);
   EXPECT_EQ(run.of.Status().volumes_done, 0);
   EXPECT_EQ(run.Lost("mip", "no_memory"), 1);
   EXPECT_FALSE(run.frames.KeepsSlots());
@@ -239,7 +239,7 @@ TEST(VolumeSealerTest, FramesArePublishedAndThoseThatWereNotMadeAreTold) {
   const auto add = [&](bool lost, bool yielded) {
     PendingFrame& pending = item.frames.emplace_back();
     pending.key = {.product = Product::kMip};
-    pending.frame.scan = "scans/x";
+    pending.frame.parent = "scans/x";
     pending.frame.product = Product::kMip;
     pending.frame.payload = {.owner = memory, .data = memory->data(), .size = 8};
     pending.lost = lost;

@@ -87,7 +87,7 @@ TEST(AxisFinderTest, AGivenAxisIsTakenAndOneThatIsSearchedIsFound) {
     ASSERT_OK_AND_ASSIGN(const double begun, axis.Find(disc));
     EXPECT_EQ(begun, 0);
     EXPECT_THAT(disc.centers, ElementsAre(kAxis));
-    EXPECT_EQ(report.center_method, "given");
+    EXPECT_EQ(report.center_source, model::CenterSource::kGiven);
     EXPECT_THAT(run.stages, IsEmpty());
   }
   spec.center = {};
@@ -102,7 +102,7 @@ TEST(AxisFinderTest, AGivenAxisIsTakenAndOneThatIsSearchedIsFound) {
   ASSERT_EQ(disc.centers.size(), 1u);
   EXPECT_NEAR(disc.centers[0], kAxis, 0.5);
   EXPECT_EQ(report.centers, disc.centers);
-  EXPECT_EQ(report.center_method, "entropy");
+  EXPECT_EQ(report.center_source, model::CenterSource::kEntropy);
   EXPECT_THAT(run.stages, ElementsAre("axis"));
   EXPECT_EQ(run.used(), 0) << "what the search took is free again";
 }
@@ -229,7 +229,7 @@ TEST(SliceMakerTest, ABatchIsReconstructedToldAndShown) {
     if (iterates) {
       EXPECT_DOUBLE_EQ(report.residual_norm, norm);
       EXPECT_LT(report.relative_residual, 1);
-      EXPECT_EQ(report.stop, "iterations");
+      EXPECT_EQ(report.stop, model::IterationStop::kIterations);
       EXPECT_THAT(run.steps, ElementsAre(1, 2, 3));
       EXPECT_THAT(run.log, ElementsAre(HasSubstr("slices 2 to 3: 3 iterations")));
     }

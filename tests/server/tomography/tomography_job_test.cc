@@ -182,7 +182,7 @@ TEST_P(TomographyJobTest, ResidualsFallAndAreTold) {
   const JobStatus job = Run(Spec(TomographyAlgorithm::kSirt, 12));
   std::vector<double> norms;
   for (const JobStep& step : job.history) {
-    if (step.stage == "reconstruct" && std::isfinite(step.residual_norm))
+    if (step.stage == job::JobStage::kReconstruct && std::isfinite(step.residual_norm))
       norms.push_back(step.residual_norm);
   }
   ASSERT_GE(norms.size(), 12u);
@@ -236,9 +236,9 @@ TEST_P(TomographyJobTest, FindsTheAxisAndTriesOthers) {
   const auto report = std::get<TomographyReport>(Run(spec).finding);
   ASSERT_EQ(report.centers.size(), 1u);
   EXPECT_NEAR(report.centers[0], kAxis, 0.5);
-  EXPECT_EQ(report.center_method, "entropy");
+  EXPECT_EQ(report.center_source, model::CenterSource::kEntropy);
   EXPECT_EQ(report.scores.size(), report.tried_centers.size());
-  EXPECT_EQ(report.center_check_method, "pairs");
+  EXPECT_EQ(report.center_check_method, CenterMethod::kPairs);
   EXPECT_NEAR(report.center_check, kAxis, 0.5);
 
   spec.center = {};
@@ -352,10 +352,10 @@ TEST_P(TomographyJobTest, OthersRunWhileOneWaitsForProjections) {
   Await([&] { return queue_->Get(pushed.name)->step == kAngles / 2; });  // it waits
   const JobStatus file = Run(Spec(TomographyAlgorithm::kFbp, 1));
   EXPECT_EQ(queue_->Get(pushed.name)->state, JobState::kRunning);
-  EXPECT_EQ(queue_->Get(pushed.name)->stage, "projections");
+  EXPECT_EQ(queue_->Get(pushed.name)->stage, job::JobStage::kProjections);
   // Another job waits beside it and is cancelled while waiting.
   ASSERT_OK_AND_ASSIGN(const JobStatus third, Submit(spec));
-  Await([&] { return queue_->Get(third.name)->stage == "projections"; });
+  Await([&] { return queue_->Get(third.name)->stage == job::JobStage::kProjections; });
   EXPECT_EQ(queue_->RunningOn(0), 2);
   ASSERT_THAT(queue_->Cancel(third.name), IsOk());
   EXPECT_EQ(Wait(third.name).state, JobState::kCancelled);
@@ -419,7 +419,8 @@ TEST_P(TomographyJobTest, SmallMemoryMeansSmallBatches) {
   const int64_t leave =
       24 * kColumns * kColumns * 4 + (all.memory_bytes - 24 * kColumns * kColumns * 4) / 2;
   const auto taken = ledger_.Reserve(
-      0, "somebody", "", {{.what = "most", .bytes = ledger_.UseOf(0).free() - leave, .count = 1}},
+      0, "somebody", "",
+      {{.kind = model::NeedKind::kBuffer, .bytes = ledger_.UseOf(0).free() - leave, .count = 1}},
       nullptr);
   ASSERT_THAT(taken, IsOk());
   const auto small = Run(spec);
@@ -502,7 +503,7 @@ TEST_P(TomographyJobTest, TheAxisIsFoundWhateverTheOrder) {
   const auto report = std::get<TomographyReport>(job.finding);
   ASSERT_EQ(report.centers.size(), 1u);
   EXPECT_NEAR(report.centers[0], kAxis, 0.25);
-  EXPECT_EQ(report.center_method, "pairs");
+  EXPECT_EQ(report.center_source, model::CenterSource::kPairs);
   EXPECT_NEAR(report.center_check, kAxis, 1);
   EXPECT_GT(report.center_uncertainty, 0);
   EXPECT_LT(report.center_uncertainty, 0.5);

@@ -212,7 +212,7 @@ TEST_F(LendingTest, TheNewestOfEachKindAreKept) {
     held("f", false);
     store_.ring().KeepNewest("scans/a", count);
     std::string left;
-    for (const VolumeStatus& volume : store_.List({.scan = "scans/a", .in_memory = true}))
+    for (const VolumeStatus& volume : store_.List({.parent = "scans/a", .in_memory = true}))
       left += volume.name.back();
     EXPECT_EQ(left, count == 0 ? "" : count == 1 ? "ef" : count == 2 ? "bdef" : "abcdef");
     store_.ring().KeepNewest("scans/a", 0);

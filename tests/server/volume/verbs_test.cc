@@ -65,11 +65,13 @@ class VerbsTest : public ::testing::Test {
     pool_ = std::make_shared<SlotPool>(&ledger_);
     for (int i = 0; i < kMostAtOnce; ++i) {
       auto slot = std::make_unique<VolumeSlot>();
-      slot->charge =
-          ledger_
-              .Reserve(0, kScan, "",
-                       {{.what = "slot", .bytes = ClientMemory::kGranule, .count = 1}}, nullptr)
-              .value()[0];
+      slot->charge = ledger_
+                         .Reserve(0, kScan, "",
+                                  {{.kind = model::NeedKind::kVolumeSlots,
+                                    .bytes = ClientMemory::kGranule,
+                                    .count = 1}},
+                                  nullptr)
+                         .value()[0];
       slot->volume = ClientMemory::Allocate(*device_, 4096).value();
       pool_->Add(std::move(slot));
     }

@@ -6,7 +6,7 @@
 //   auto scan = client.SubmitScan(
 //       {.source = Simulated{.seed = 1},
 //        .pattern = {.ascans_per_bscan = 512, .bscans_per_volume = 256, .volumes = 4}});
-//   for (const Frame& frame : client.Subscribe({.scan = scan.name})) Show(frame);  // until it ends
+//   for (const Frame& frame : client.Subscribe({.parent = scan.name})) Show(frame);  // to its end
 //   Volume volume = client.ListVolumes(scan.name).front();
 //   Array voxels = client.Read(volume.name);  // [y, x, z]
 //   Mapped mapped = client.Map(volume.name);  // without a copy, on the same host
@@ -181,7 +181,6 @@ struct ScanSpec {
   std::optional<CommitOptions> auto_commit;
   std::string title;
   std::map<std::string, std::string> labels;
-  std::string request_id;  // a retry with the same id and body returns the first answer
   std::string json;        // an octavo.v1.ScanSpec in protobuf's JSON form: any other field of the
                            // contract; the fields above win
 };
@@ -189,7 +188,9 @@ struct ScanSpec {
 struct Scan {
   std::string name;  // scans/<id>
   ScanState state = ScanState::kQueued;
-  std::string reason, reason_code, device, plan;
+  std::string reason;       // why it ended or failed, for people
+  std::string reason_code;  // for programs, as Error::reason: "COMPLETED"; empty: not ended
+  std::string device, plan;
   int64_t records = 0, volumes_done = 0, volumes_held = 0, volumes_dropped = 0, blocks_dropped = 0,
           missing_ascans = 0;
   double records_per_second = 0, volumes_per_second = 0, bytes_per_second = 0;
@@ -208,7 +209,8 @@ struct Admission {
 };
 
 struct Volume {
-  std::string name, scan, title, reason, last_error, digest;
+  std::string name, title, reason, last_error, digest;
+  std::string parent;  // jobs/<id> of the job that made it, else scans/<id>
   int64_t index = 0;
   VolumeState state = VolumeState::kAcquiring;
   std::vector<int64_t> shape;     // along axes
@@ -261,8 +263,8 @@ struct ImageOptions {
   uint32_t jpeg_quality = 0;  // JPEG only; 0 = 85
 };
 struct SubscribeOptions {
-  std::string scan;                           // empty = all, now and later
-  std::map<std::string, std::string> labels;  // only scans that carry all of these
+  std::string parent;                         // scans/<id> or jobs/<id>; empty = all, now and later
+  std::map<std::string, std::string> labels;  // only scans and jobs that carry all of these
   std::vector<Product> products = {Product::kMip};
   Axis axis = Axis::kDefault;
   std::optional<int64_t> index;  // B-scan number; none = the middle
@@ -275,8 +277,32 @@ struct SubscribeOptions {
   bool preview = true;
 };
 
+/// What happened to a scan; as octavo.v1.ScanEvent.
+struct ScanEvent {
+  enum class Kind {
+    kState = 1,
+    kStarted = 2,
+    kVolumeStarted = 3,
+    kVolumeDone = 4,
+    kVolumeState = 5,
+    kInterrupted = 6,
+    kFinished = 7,
+    kProcessing = 8,
+    kGap = 9,
+    kMarker = 10,
+    kSource = 11,
+    kExpiring = 80
+  };
+  Kind kind = Kind::kState;
+  std::string text;           // for people
+  int64_t volume_index = -1;  // -1: about none
+  int64_t record = -1;        // counted from the start of the scan; -1: about none
+  int64_t count = 0;          // kGap: records
+  std::string marker;         // kMarker: its name
+};
+
 struct Frame {
-  std::string scan, volume;
+  std::string parent, volume;  // parent: scans/<id> or jobs/<id>
   int64_t volume_index = -1;
   Product product = Product::kMip;
   Axis axis = Axis::kZ;
@@ -290,7 +316,7 @@ struct Frame {
   Levels display;
   double scale_bar_um = 0;
   int64_t acquired_ns = 0, published_ns = 0;  // monotonic clock of the server
-  std::string event;
+  std::optional<ScanEvent> event;             // Product::kEvent, and only there
 };
 
 /// Frames in the order of their arrival. Reads ahead by one frame at most: the server counts the
@@ -433,7 +459,8 @@ class Client {
   const std::string& address() const;
 
   // -- scans
-  Scan SubmitScan(const ScanSpec& spec);
+  /// `request_id`: a retry with the same id and spec returns the first answer.
+  Scan SubmitScan(const ScanSpec& spec, const std::string& request_id = "");
   /// The needs and the answer of SubmitScan, without starting anything.
   Admission PlanScan(const ScanSpec& spec);
   Scan GetScan(const std::string& name);
@@ -444,7 +471,9 @@ class Client {
   /// Waits for the end of a scan.
   Scan WaitScan(const std::string& name);
   /// Changes the processing from the next volume on.
-  Scan UpdateScan(const std::string& name, const Processing& processing);
+  /// `fields`: the names of those of octavo.v1.Processing that change; {"*"} = all of them.
+  Scan UpdateScan(const std::string& name, const Processing& processing,
+                  const std::vector<std::string>& fields = {"*"});
   Scan StopScan(const std::string& name);    // after the current volume
   Scan CancelScan(const std::string& name);  // at once
   /// For a scan with source Ring: the ticket for a process on the server's host.
@@ -452,12 +481,14 @@ class Client {
 
   // -- volumes
   Volume GetVolume(const std::string& name);
-  /// Volumes the server holds in any tier, oldest first; of one scan if named.
-  std::vector<Volume> ListVolumes(const std::string& scan = "");
+  /// Volumes the server holds in any tier, oldest first; `parent`: only of this scans/<id> or
+  /// jobs/<id>.
+  std::vector<Volume> ListVolumes(const std::string& parent = "");
   /// The voxels of a volume, or of the box at `start` of extent `count`, along its axes.
   Array Read(const std::string& name, const std::vector<int64_t>& start = {},
              const std::vector<int64_t>& count = {});
   Volume HoldVolume(const std::string& name);
+  Volume ReleaseVolume(const std::string& name);  // takes HoldVolume back
   /// Writes a held volume to storage and frees its memory. If `progress` returns false the commit
   /// is cancelled (Error, CANCELLED) and the volume stays held.
   CommitResult Commit(const std::string& name, const CommitOptions& options,
