@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -42,6 +43,7 @@ std::vector<std::string> WordsOf(const google::protobuf::EnumDescriptor& values)
 int NumberOf(const google::protobuf::EnumDescriptor& values, const std::string& word);
 
 template <class Enum>
+  requires std::is_enum_v<Enum>
 std::string ShortName(Enum value) {
   return ShortName(*google::protobuf::GetEnumDescriptor<Enum>(), value);
 }

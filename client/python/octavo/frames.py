@@ -28,7 +28,7 @@ COLOUR_MAPS = Names({"gray": stream_pb2.COLOUR_MAP_GRAY, "gray_inverted": stream
 class Frame:
     """One live result. `array`, along `axes`: [rows, columns], or a volume; None for events and for PNG and JPEG (`data` is the file)."""
 
-    scan: str
+    parent: str
     volume: str
     volume_index: int
     product: str
