@@ -76,8 +76,9 @@ const LabelValues& ExportRefusals() {
             "EXPORT_KIND",    "EXPORT_NOT_HELD", "EXPORT_NOT_SEALED", "EXPORT_NOT_SHAREABLE",
             "EXPORT_REFUSED", "EXPORT_REMOTE",   "EXPORT_REVOKED",    "EXPORT_SPILLED",
             "LEASE_LOST",     "MOVING",          "NO_EXPORT",         "NO_GRANT",
-            "NO_VOLUME",      "PROTOCOL",        "TICKETS",           "TICKET_EXPIRED",
-            "TICKET_UNKNOWN", "TICKET_USED",     "VOLUME_GONE",       "WRONG_PEER"});
+            "NO_VOLUME",      "PROTOCOL",        "PROTOCOL_VERSION",  "TICKETS",
+            "TICKET_EXPIRED", "TICKET_KIND",     "TICKET_UNKNOWN",    "TICKET_USED",
+            "VOLUME_GONE",    "WRONG_PEER"});
   return list;
 }
 
