@@ -121,12 +121,11 @@ class ExportStore final : public volume::VolumeMappings {
                                            const ExportPeer& peer);
   /// Exports the memory of a held volume to a connected client. The export is open at once. Returns
   /// the answer for the client, with a descriptor unless `have` names the memory, and the export's
-  /// name in `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING). `most_slots`:
-  /// how many slots of its scan may be mapped at the same time, this one included (as SlotsOf
-  /// counts); beyond that, ResourceExhausted (SLOTS).
+  /// name in `name`. The errors of Admit, OfVolume and Issue; FailedPrecondition (MOVING).
+  /// `most_slots`: how many slots of its scan may be mapped at the same time, this one included (as
+  /// SlotsOf counts); beyond that, ResourceExhausted (SLOTS).
   absl::StatusOr<handoff::Answer> Take(const std::string& of, const ExportPeer& peer,
-                                       const handoff::Peer& who,
-                                       const std::set<std::string>& have,
+                                       const handoff::Peer& who, const std::set<std::string>& have,
                                        std::shared_ptr<handoff::Link> link, std::string* name,
                                        int64_t most_slots = std::numeric_limits<int64_t>::max());
   /// Ends an export that Take has made. False if it has already ended.

@@ -39,8 +39,8 @@ v1::ServerMessage ConnectionRefused(const absl::Status& status) {
   return message;
 }
 
-// Ends both directions, and takes what the client has sent: a client of a socket that is closed with
-// unread packets gets ECONNRESET before the last message to it.
+// Ends both directions, and takes what the client has sent: a client of a socket that is closed
+// with unread packets gets ECONNRESET before the last message to it.
 void ShutDown(int fd) {
   ::shutdown(fd, SHUT_RDWR);
   char byte;
@@ -90,7 +90,7 @@ class FdSocket::Connection {
   std::optional<Packet> Receive() { return ReceivePacket(fd_.get()); }
 
   const Peer peer;
-  int64_t since_ns;  // without a grant
+  int64_t since_ns;                               // without a grant
   v1::Purpose purpose = v1::PURPOSE_UNSPECIFIED;  // until the client has said Hello
   std::map<uint64_t, std::shared_ptr<Grant>> grants;
 
@@ -274,9 +274,8 @@ void FdSocket::Accept() {
   socklen_t size = sizeof credentials;
   if (connections_.size() >= kMostConnections ||
       ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    const absl::Status full =
-        Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-                absl::StrCat("there are ", kMostConnections, " connections"));
+    const absl::Status full = Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
+                                      absl::StrCat("there are ", kMostConnections, " connections"));
     CountRefusal(ReasonOrCode(full));
     (void)SendPacket(fd.get(), ConnectionRefused(full));
     ShutDown(fd.get());
@@ -299,9 +298,9 @@ void FdSocket::MakeRoom() {
       oldest = fd;
   }
   if (oldest < 0) return;
-  const absl::Status refused =
-      Refusal(absl::StatusCode::kResourceExhausted, Reason::kConnections,
-              absl::StrCat("there are ", kMostConnections, " connections, and you had said nothing"));
+  const absl::Status refused = Refusal(
+      absl::StatusCode::kResourceExhausted, Reason::kConnections,
+      absl::StrCat("there are ", kMostConnections, " connections, and you had said nothing"));
   CountRefusal(ReasonOrCode(refused));
   (void)connections_[oldest]->Send(ConnectionRefused(refused), -1);
   End(oldest, GrantEnd::kHungUp);
@@ -333,12 +332,9 @@ bool FdSocket::Handle(Connection& connection, const Packet& packet) {
     switch (request.body_case()) {
       case v1::ClientMessage::BODY_NOT_SET:
         return Misused("the message says nothing that this server knows");
-      case v1::ClientMessage::kHello:
-        return Misused("a connection says Hello once");
-      case v1::ClientMessage::kPresent:
-        return Present(connection, request.present(), &id);
-      default:
-        break;
+      case v1::ClientMessage::kHello: return Misused("a connection says Hello once");
+      case v1::ClientMessage::kPresent: return Present(connection, request.present(), &id);
+      default: break;
     }
     const auto it = connection.grants.find(request.grant());
     if (it == connection.grants.end()) {
@@ -418,8 +414,7 @@ absl::StatusOr<Answer> FdSocket::Present(Connection& connection, const v1::Prese
         !late && known_user && purpose != connection.purpose) {
       return Refusal(absl::StatusCode::kFailedPrecondition, Reason::kTicketKind,
                      absl::StrCat("the ticket is for ", v1::Purpose_Name(purpose),
-                                  ", the connection for ",
-                                  v1::Purpose_Name(connection.purpose)));
+                                  ", the connection for ", v1::Purpose_Name(connection.purpose)));
     }
     waiting = std::move(it->second);
     waiting_.erase(it);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "octavo/handoff/v1/handoff.pb.h"
 
 #include "gpu/base/clock.h"

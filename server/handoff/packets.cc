@@ -25,7 +25,7 @@ using google::protobuf::Message;
 // Of a Refused, so that it fits the room that a client without a library has for it.
 constexpr size_t kMostText = 2048, kMostField = 256, kMostValue = 128;
 constexpr int kMostValues = 16;
-constexpr size_t kName = 256;       // volumes/..., exports/...
+constexpr size_t kName = 256;  // volumes/..., exports/...
 constexpr int kMostMemories = 1024;
 
 absl::Status NotOfThisForm(const std::string& what) {
@@ -47,9 +47,8 @@ absl::Status Parse(const char* bytes, size_t count, v1::ClientMessage* message) 
   if (message->ParseFromCodedStream(&input) && input.ConsumedEntireMessage())
     return absl::OkStatus();
   message->Clear();
-  return NotOfThisForm(
-      absl::StrCat("the packet is no octavo.handoff.v1.ClientMessage of at most ", kMostDepth,
-                   " messages in each other"));
+  return NotOfThisForm(absl::StrCat("the packet is no octavo.handoff.v1.ClientMessage of at most ",
+                                    kMostDepth, " messages in each other"));
 }
 
 const FieldBound& BoundOf(const FieldDescriptor* field) {
@@ -167,10 +166,9 @@ absl::StatusOr<uint32_t> CommonVersion(const v1::Versions& client) {
     return FieldOutOfRange("versions.oldest", client.oldest(), 1, client.newest());
   if (newest >= kOldestVersion && newest >= client.oldest()) return newest;
   return WithInfo(
-      absl::UnimplementedError(
-          absl::StrCat("the client speaks versions ", client.oldest(), " to ", client.newest(),
-                       " of the hand-over wire, this server ", kOldestVersion, " to ",
-                       kNewestVersion)),
+      absl::UnimplementedError(absl::StrCat("the client speaks versions ", client.oldest(), " to ",
+                                            client.newest(), " of the hand-over wire, this server ",
+                                            kOldestVersion, " to ", kNewestVersion)),
       {.reason = Reason::kProtocolVersion,
        .field = "versions",
        .numbers = {{"oldest", absl::StrCat(kOldestVersion)},

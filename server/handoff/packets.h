@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "octavo/handoff/v1/handoff.pb.h"
 
 #include "gpu/base/reason.h"
@@ -29,9 +30,9 @@ struct Packet {
   bool end = false;           // there is none: the connection has ended
 };
 
-/// Takes a packet from the socket; nothing if none is there. Never waits. InvalidArgument (PROTOCOL:
-/// too long, no ClientMessage, too deep, with descriptors, which are closed; BAD_FIELD: beyond the
-/// bounds).
+/// Takes a packet from the socket; nothing if none is there. Never waits. InvalidArgument
+/// (PROTOCOL: too long, no ClientMessage, too deep, with descriptors, which are closed; BAD_FIELD:
+/// beyond the bounds).
 std::optional<Packet> ReceivePacket(int socket);
 /// Sends one packet or nothing, with a duplicate of `descriptor` unless it is -1; never waits.
 bool SendPacket(int socket, const v1::ServerMessage& message, int descriptor = -1);

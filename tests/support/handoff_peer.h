@@ -121,8 +121,7 @@ class HandoffPeer {
         packet.fds.emplace_back(fd);
       }
     }
-    if (!packet.message.ParseFromArray(bytes.data(), static_cast<int>(got)))
-      packet.message.Clear();
+    if (!packet.message.ParseFromArray(bytes.data(), static_cast<int>(got))) packet.message.Clear();
     return packet;
   }
   Packet Ask(const wire::ClientMessage& message, int descriptor = -1) {

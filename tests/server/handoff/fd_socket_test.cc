@@ -53,7 +53,8 @@ TEST_F(FdSocketTest, ATicketBringsADescriptorOnce) {
   HandoffPeer other(path_);
   auto refused = other.Ask(PresentMessage(ticket.nonce));
   EXPECT_EQ(refused.reason(), "TICKET_USED");
-  EXPECT_EQ(refused.message.refused().code(), static_cast<int>(absl::StatusCode::kPermissionDenied));
+  EXPECT_EQ(refused.message.refused().code(),
+            static_cast<int>(absl::StatusCode::kPermissionDenied));
   EXPECT_FALSE(refused.message.refused().has_versions()) << "the connection goes on";
   EXPECT_TRUE(refused.fds.empty());
   EXPECT_EQ(socket_->Count().refused["TICKET_USED"], 2);

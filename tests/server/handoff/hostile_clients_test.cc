@@ -63,7 +63,8 @@ TEST_F(HostileClientsTest, OlderAndNewerClients) {
   Listen();
   for (const auto& [oldest, newest] : {std::pair<uint32_t, uint32_t>{1, 1}, {1, 2}, {1, 4000000}}) {
     auto peer = HandoffPeer::Silent(path_);
-    const auto welcome = peer.Ask(HelloMessage(v1::PURPOSE_MEMORY, oldest, newest)).message.welcome();
+    const auto welcome =
+        peer.Ask(HelloMessage(v1::PURPOSE_MEMORY, oldest, newest)).message.welcome();
     EXPECT_EQ(welcome.version(), 1u) << newest;
     EXPECT_EQ(welcome.versions().newest(), kNewestVersion);
     auto grant = std::make_shared<TextGrant>("");
@@ -95,7 +96,8 @@ TEST_F(HostileClientsTest, OlderAndNewerClients) {
 TEST_F(HostileClientsTest, EachMalformedFirstMessage) {
   Listen();
   const std::string hello = HelloMessage().SerializeAsString();
-  v1::ClientMessage no_versions = HelloMessage(), no_purpose = HelloMessage(), future = HelloMessage();
+  v1::ClientMessage no_versions = HelloMessage(), no_purpose = HelloMessage(),
+                    future = HelloMessage();
   no_versions.mutable_hello()->clear_versions();
   no_purpose.mutable_hello()->clear_purpose();
   future.mutable_hello()->set_purpose(static_cast<v1::Purpose>(9));
@@ -245,8 +247,8 @@ TEST_F(HostileClientsTest, WhatIsUnknownIsIgnoredOrRefused) {
   // Unknown fields, at each level.
   auto hello = HelloMessage();
   const std::string inner = hello.hello().SerializeAsString() + kUnknownField;
-  ASSERT_TRUE(peer.SendBytes(absl::StrCat("\x1a", std::string(1, static_cast<char>(inner.size())),
-                                          inner, kUnknownField)));
+  ASSERT_TRUE(peer.SendBytes(
+      absl::StrCat("\x1a", std::string(1, static_cast<char>(inner.size())), inner, kUnknownField)));
   EXPECT_EQ(peer.Receive().message.welcome().version(), 1u);
   auto grant = std::make_shared<TextGrant>("");
   ASSERT_TRUE(peer.SendBytes(PresentMessage(Nonce(grant)).SerializeAsString() + kUnknownField +
@@ -273,7 +275,8 @@ TEST_F(HostileClientsTest, WhatIsUnknownIsIgnoredOrRefused) {
     EXPECT_EQ(peer.Receive().reason(), "PROTOCOL");
   }
   EXPECT_EQ(grant->ends(), 0);
-  EXPECT_EQ(peer.Ask(TakeMessage(granted.message.grant(), "hello")).message.exported().of(), "hello");
+  EXPECT_EQ(peer.Ask(TakeMessage(granted.message.grant(), "hello")).message.exported().of(),
+            "hello");
 }
 
 // Each repeated, text and bytes field of a client's messages has a bound, and it holds.
@@ -355,7 +358,9 @@ TEST_F(HostileClientsTest, ARefusalIsBoundedAndWhole) {
 TEST_F(HostileClientsTest, RandomBytes) {
   Listen();
   std::mt19937 random(octavo::testing::FreshSeed());
-  const auto below = [&](size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random); };
+  const auto below = [&](size_t end) {
+    return std::uniform_int_distribution<size_t>(0, end - 1)(random);
+  };
   UniqueFd file(::memfd_create("theirs", MFD_CLOEXEC));
   ExpectService();
   const size_t before = OpenDescriptors();
@@ -381,17 +386,10 @@ TEST_F(HostileClientsTest, RandomBytes) {
                                static_cast<uint32_t>(below(3)))
                       .SerializeAsString();
           break;
-        case 3:
-          bytes = PresentMessage(nonce, {"ab", "cd"}).SerializeAsString();
-          break;
-        case 4:
-          bytes = TakeMessage(below(2000), "volumes/1").SerializeAsString();
-          break;
-        case 5:
-          bytes = EndMessage(below(2000)).SerializeAsString();
-          break;
-        default:
-          bytes = Nested(static_cast<int>(1 + below(100)));
+        case 3: bytes = PresentMessage(nonce, {"ab", "cd"}).SerializeAsString(); break;
+        case 4: bytes = TakeMessage(below(2000), "volumes/1").SerializeAsString(); break;
+        case 5: bytes = EndMessage(below(2000)).SerializeAsString(); break;
+        default: bytes = Nested(static_cast<int>(1 + below(100)));
       }
       for (size_t flips = below(4); flips > 0; --flips)
         bytes[below(bytes.size())] = static_cast<char>(below(256));

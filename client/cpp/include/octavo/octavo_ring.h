@@ -215,8 +215,8 @@ static inline int octavo_ring_map(octavo_ring* ring, int memory_fd, char* error,
   return 0;
 }
 
-/* ---- The hand-over wire (proto/octavo/handoff/v1/handoff.proto). This program needs two messages of
- * it, and reads the answers field by field, as protobuf encodes them. ---- */
+/* ---- The hand-over wire (proto/octavo/handoff/v1/handoff.proto). This program needs two messages
+ * of it, and reads the answers field by field, as protobuf encodes them. ---- */
 
 #define OCTAVO_RING_WIRE_VERSION 1u
 
@@ -253,8 +253,8 @@ static inline int octavo_ring_varint(octavo_ring_part* rest, uint64_t* value) {
   return 0;
 }
 
-/* Field `number` of `message`, the last one if there are several; others are passed over. 1, 0 if there
- * is none, -1 if the bytes are no message. */
+/* Field `number` of `message`, the last one if there are several; others are passed over. 1, 0 if
+ * there is none, -1 if the bytes are no message. */
 static inline int octavo_ring_field(octavo_ring_part message, uint32_t number,
                                     octavo_ring_part* field) {
   int found = 0;
@@ -266,18 +266,13 @@ static inline int octavo_ring_field(octavo_ring_part message, uint32_t number,
       case 0:
         if (!octavo_ring_varint(&message, &part.value)) return -1;
         break;
-      case 1:
-        part.length = 8;
-        break;
+      case 1: part.length = 8; break;
       case 2:
         if (!octavo_ring_varint(&message, &part.value) || part.value > message.length) return -1;
         part.length = (size_t)part.value;
         break;
-      case 5:
-        part.length = 4;
-        break;
-      default: /* groups, which proto3 does not have */
-        return -1;
+      case 5: part.length = 4; break;
+      default: /* groups, which proto3 does not have */ return -1;
     }
     if (part.length > message.length) return -1;
     part.bytes = message.bytes;
@@ -291,8 +286,8 @@ static inline int octavo_ring_field(octavo_ring_part message, uint32_t number,
   return found;
 }
 
-/* Receives a packet and, with it, at most one descriptor (-1 = none). Its bytes, 0 at the end of the
- * connection, or -1 with errno. */
+/* Receives a packet and, with it, at most one descriptor (-1 = none). Its bytes, 0 at the end of
+ * the connection, or -1 with errno. */
 static inline ssize_t octavo_ring_receive(int connection, void* bytes, size_t room,
                                           int* descriptor) {
   struct msghdr message;
@@ -322,9 +317,9 @@ static inline ssize_t octavo_ring_receive(int connection, void* bytes, size_t ro
   return got;
 }
 
-/* Receives the answer whose body is the field `wanted`. 0, or -1 with errno and `error`: EACCES (the
- * server refuses, and says why), EPROTO (it speaks no version of the wire that this program knows, or
- * answers something else), ECONNRESET. */
+/* Receives the answer whose body is the field `wanted`. 0, or -1 with errno and `error`: EACCES
+ * (the server refuses, and says why), EPROTO (it speaks no version of the wire that this program
+ * knows, or answers something else), ECONNRESET. */
 static inline int octavo_ring_answer(int connection, uint32_t wanted, int* descriptor, char* error,
                                      size_t error_bytes) {
   unsigned char bytes[8192]; /* a Refused has at most 8000 */
